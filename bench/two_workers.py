@@ -1,24 +1,35 @@
-"""`python -m bench.two_workers`: what a second worker gains, beside a second copy of a kernel.
+"""`python -m bench.two_workers [NAME ...]`: what a second worker gains, and a second bare kernel.
 
-`kseg doctor` and `kseg explain` over thousands of small segments, with one job and with two, take
-turns with one and two threads that compute checksums and nothing else. On the wall, so that other
-programs count: run it where there are none.
+Each way to read, with one worker and with two, takes turns with one thread and two that run a bare
+kernel and nothing else: for `scan`, `dump` and `export` the decode of the same bytes, for `verify`
+the checksums of these bytes, for `doctor` and `explain`, over thousands of small segments,
+checksums in the cache. On the wall, so that other programs count: run it where there are none.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import kseg
+from bench import datagen
 from kseg._core import crc32c
+from kseg.format.header import scan
+from kseg.format.reader import End, PieceReader
+from kseg.format.request import Request
+from kseg.format.workspace import Workspace
 from kseg.log.config import LogConfig
 
 _PARTITIONS = 10
@@ -32,34 +43,124 @@ _BLOCK = bytes(512 << 10)
 _BLOCKS = 20_000
 
 
+#: The logs that are read, and how much of each.
+_CORPORA = {"columns": "v2-plain-100-16k", "lz4": "v2-lz4-100-16k"}
+_MIB = 128
+_FIELDS = ("offset", "timestamp", "key", "value")
+#: Verbs as whole commands, so that what threads leave behind counts too.
+_COMMAND = [sys.executable, "-c", "from kseg.cli.main import main; main()"]
+
+
+class Way(NamedTuple):
+    """Work that one worker does, or two, and what a bare kernel does of it, in one thread."""
+
+    work: Callable[[int], object]
+    kernel: Callable[[], object]
+
+
 def main() -> None:
     """Parse the command line, take turns, print."""
     parser = argparse.ArgumentParser(prog="python -m bench.two_workers", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="some of the ways; all without")
     parser.add_argument("--segments", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch)
-        _write(home, given.segments // _PARTITIONS)
-        turns = {
-            "doctor": lambda jobs: kseg.doctor(home, now_ms=_NOW, jobs=jobs),
-            "explain": lambda jobs: kseg.explain(home, now_ms=_NOW, config=_KEEP, jobs=jobs),
-        }
-        for name, turn in turns.items():
-            turn(1)
-            rounds = [_round(turn) for _ in range(given.rounds)]
+    print(f"load {os.getloadavg()[0]:.1f}")
+    datagen.DATA.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=datagen.DATA) as scratch:
+        for name, make in _ways(Path(scratch), given.segments).items():
+            if given.names and name not in given.names:
+                continue
+            way = make()
+            way.work(1)
+            rounds = [_round(way) for _ in range(given.rounds)]
             for at, what in enumerate(("workers", "kernels", "of it")):
                 low, middle, high = statistics.quantiles((each[at] for each in rounds), n=4)
                 print(f"{name:8} {what:8} {middle:.2f} ({low:.2f} - {high:.2f})", flush=True)
 
 
+def _ways(home: Path, segments: int) -> dict[str, Callable[[], Way]]:
+    """What is measured, each made when its turn comes."""
+    return {
+        **{name: partial(_scan, corpus) for name, corpus in _CORPORA.items()},
+        "dump": partial(_verb, "dump", "--format", "jsonl"),
+        "export": partial(_verb, "export", "-o", str(home / "out")),
+        "verify": partial(_verify, home),
+        "doctor": partial(_small, home, segments, "doctor"),
+        "explain": partial(_small, home, segments, "explain"),
+    }
+
+
+def _scan(corpus: str) -> Way:
+    log = datagen.corpus(corpus, mib=_MIB).log
+
+    def scanned(threads: int) -> None:
+        for _ in kseg.scan(log, fields=_FIELDS, threads=threads):
+            pass
+
+    return Way(scanned, _decode(log))
+
+
+def _verb(*words: str) -> Way:
+    log = datagen.corpus(_CORPORA["columns"], mib=_MIB).log
+
+    def ran(jobs: int) -> None:
+        command = [*_COMMAND, *words, "--jobs", str(jobs), str(log)]
+        quiet = subprocess.DEVNULL
+        subprocess.run(command, check=True, stdout=quiet, stderr=quiet)
+
+    return Way(ran, _decode(log))
+
+
+def _verify(home: Path) -> Way:
+    """Partitions, since files are what verifications share."""
+    log = datagen.corpus(_CORPORA["columns"], mib=_MIB // _PARTITIONS).log
+    for number in range(_PARTITIONS):
+        (home / f"many/t-{number}").mkdir(parents=True)
+        os.link(log, home / f"many/t-{number}" / log.name)
+    data = log.read_bytes()
+
+    def checked() -> None:
+        for _ in range(_PARTITIONS):
+            at = 0
+            while at < len(data):
+                at = scan(data, start=at, on_bad_crc="note").end_position
+
+    return Way(lambda jobs: kseg.verify(home / "many", jobs=jobs), checked)
+
+
+def _decode(log: Path) -> Callable[[], None]:
+    """The one pass over the bytes of a log, its pieces dropped at once."""
+    data = memoryview(log.read_bytes())
+
+    def decoded() -> None:
+        reader = PieceReader(Request(fields=_FIELDS), Workspace(), source=None)
+        end = End.FULL
+        while end is End.FULL:
+            end = reader.read(data, base=0, limit=len(data), file_end=len(data))
+            for _ in reader.pieces():
+                pass
+
+    return decoded
+
+
+def _small(home: Path, segments: int, verb: str) -> Way:
+    if not (home / "t-0").exists():
+        _write(home, segments // _PARTITIONS)
+    calls = {
+        "doctor": lambda jobs: kseg.doctor(home, now_ms=_NOW, jobs=jobs),
+        "explain": lambda jobs: kseg.explain(home, now_ms=_NOW, config=_KEEP, jobs=jobs),
+    }
+    return Way(calls[verb], _checksums)
+
+
 _KEEP = {"retention.ms": "-1"}
 
 
-def _round(turn: Callable[[int], object]) -> tuple[float, float, float]:
+def _round(way: Way) -> tuple[float, float, float]:
     """What a second worker gains, what a second kernel does, and the share of the former."""
-    one, two = (_seconds(lambda jobs=jobs: turn(jobs)) for jobs in (1, 2))
-    alone, together = (_seconds(lambda count=count: _kernels(count)) for count in (1, 2))
+    one, two = (_seconds(partial(way.work, jobs)) for jobs in (1, 2))
+    alone, together = (_seconds(partial(_kernels, way.kernel, count)) for count in (1, 2))
     workers, kernels = one / two, 2 * alone / together
     return workers, kernels, workers / kernels
 
@@ -70,12 +171,13 @@ def _seconds(do: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def _kernels(count: int) -> None:
-    def run() -> None:
-        for _ in range(_BLOCKS):
-            crc32c(_BLOCK)
+def _checksums() -> None:
+    for _ in range(_BLOCKS):
+        crc32c(_BLOCK)
 
-    threads = [threading.Thread(target=run) for _ in range(count)]
+
+def _kernels(kernel: Callable[[], object], count: int) -> None:
+    threads = [threading.Thread(target=kernel) for _ in range(count)]
     for each in threads:
         each.start()
     for each in threads:

@@ -15,6 +15,8 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
 
+#: What a reader sees of transactions.
+ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 #: The largest offset, and the largest time.
 INT64_MAX: Final = 2**63 - 1
 #: Bytes of offset and size in front of every batch or message since Kafka 0.8.

@@ -17,16 +17,18 @@ from __future__ import annotations
 
 import struct
 from os import PathLike, fspath
-from typing import ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from kseg._kernels.index import lookup_entries
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files.closing import Closing
 from kseg.files.mapping import MappedFile, Mapping
 from kseg.files.names import OFFSET_MAX
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 #: Kafka maps an index through a 32-bit length.
 INDEX_BYTES_MAX: Final = 2**31 - 1

@@ -26,10 +26,10 @@ from kseg.files.closing import Closing
 from kseg.files.mapping import MappedFile, Mapping
 from kseg.files.names import FileKind, parse_name
 from kseg.format.header import FIELDS, HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
-from kseg.format.search import SoundRun, find_sound_batches
 
 if TYPE_CHECKING:
     from kseg.format.header import Buffer
+    from kseg.format.search import SoundRun
 
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
@@ -344,6 +344,8 @@ class LogFile(Closing):
         if self.kafka07:
             return  # its messages bear neither offset nor a checksum of their lengths
         stop = self.size if stop is None else min(stop, self.size)
+        from kseg.format.search import find_sound_batches  # few readings meet damage
+
         if last_offset is None:
             last_offset = max(self._least_offset, first_offset) + _INT32_MAX
         last_offset = min(last_offset, INT64_MAX)

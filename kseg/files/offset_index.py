@@ -17,13 +17,15 @@ Source: Kafka `OffsetIndex`, `OffsetPosition`.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kseg._kernels.index import bisect_entries
 from kseg.files.index_file import EntryFile, values_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 ENTRY_BYTES: Final = 8
 

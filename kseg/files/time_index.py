@@ -17,15 +17,17 @@ Source: Kafka `TimeIndex`, `TimestampOffset`.
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kseg._kernels.index import bisect_entries
 from kseg.constants import NO_TIMESTAMP
 from kseg.files.index_file import EntryFile, values_of
 from kseg.files.names import OFFSET_MAX
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 ENTRY_BYTES: Final = 12
 

@@ -18,13 +18,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from kseg.errors import CorruptIndexError
 from kseg.files import io
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 ENTRY_BYTES: Final = 34
 #: Room for over seven million aborted transactions in one segment; what is longer is not read.

@@ -6,10 +6,14 @@ keeps its memory between pieces so that its pages stay warm.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import numpy.typing as npt
 
 from kseg.errors import LimitExceededError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 NO_CEILING = 2**62
 _NOTHING = memoryview(b"")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
@@ -442,9 +441,11 @@ def html_table(columns: RecordColumns, total: int | None) -> str:
         columns: where they come from.
         total: how many there are; None if that is not known.
     """
+    from html import escape
+
     head = "".join(f"<th>{escape(name)}</th>" for name in columns.arrays)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row.values()) + "</tr>"
+        "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row.values()) + "</tr>"
         for row in columns[:_HTML_ROWS]
     )
     more = "" if total is not None and total <= _HTML_ROWS else f"<p>{total or 'more'} records</p>"
@@ -454,8 +455,8 @@ def html_table(columns: RecordColumns, total: int | None) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, bytes):
         rest = "..." if len(value) > _HTML_BYTES else ""
-        return escape(value[:_HTML_BYTES].decode("utf-8", "backslashreplace") + rest)
-    return escape(str(value))
+        return value[:_HTML_BYTES].decode("utf-8", "backslashreplace") + rest
+    return str(value)
 
 
 def _at(index: SupportsIndex, length: int) -> int:

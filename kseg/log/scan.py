@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field, replace
 from functools import partial
-from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from kseg.constants import ISOLATIONS
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.grammar import parse_partition_dir
@@ -30,13 +30,13 @@ from kseg.format.times import Time, bound_ms
 from kseg.format.typed import ERRORS, Kinds, decode_columns, decoded_fields, kinds_of, read_fields
 from kseg.format.values import RecordColumns, html_table
 from kseg.format.workspace import Use, Workspace
-from kseg.log.reader.view import ISOLATIONS, LogView
 from kseg.log.segment.reader import Segment
 from kseg.workers import Kept
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from kseg.log.reader.view import LogView
     from kseg.workers import Put, Work
 
 #: Fields that a scan adds to those of a segment.
@@ -115,7 +115,7 @@ class Scan:
                 segment = Segment.open(source.path, mapping=self.mapping)
                 works = segment_pieces(segment, memory, fields=fields, **_of_file(where))
             else:
-                view = LogView.open(source.path, mapping=self.mapping)
+                view = _view(source.path, self.mapping)
                 works = log_pieces(view, memory, fields=fields, **where)
             for work in works:
                 yield partial(_put_placed, work, source, self.kinds)
@@ -127,7 +127,7 @@ class Scan:
             with Segment.open(source.path, mapping=self.mapping) as segment:
                 yield from segment.read(fields=fields, **_of_file(where))
         else:
-            log = LogView.open(source.path, mapping=self.mapping)
+            log = _view(source.path, self.mapping)
             yield from log.read(fields=fields, **where)
 
     def batches(self) -> Iterator[BatchTable]:
@@ -141,7 +141,7 @@ class Scan:
                     for tile in segment.walk():
                         yield tile.table
             else:
-                log = LogView.open(source.path, mapping=self.mapping)
+                log = _view(source.path, self.mapping)
                 for info in log.segments:
                     with log.open_segment(info) as segment:
                         for tile in segment.walk():
@@ -180,6 +180,8 @@ class Scan:
 
     def _repr_html_(self) -> str:
         """The first records as a table, for notebooks; it reads one piece at most."""
+        from html import escape
+
         line = f"<p>{escape(repr(self))}</p>"
         for columns in replace(self, errors=[]):
             return line + html_table(columns, None)
@@ -194,6 +196,13 @@ class Scan:
 
 def _of_file(where: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in where.items() if name != "isolation"}
+
+
+def _view(path: Path, mapping: Mapping) -> LogView:
+    """A partition, which only those read who read more than files."""
+    from kseg.log.reader.view import LogView
+
+    return LogView.open(path, mapping=mapping)
 
 
 def _placed(columns: RecordColumns, source: ScanSource, kinds: Kinds) -> RecordColumns:

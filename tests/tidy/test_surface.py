@@ -19,7 +19,7 @@ from kseg.cli.verbs.spark import spark
 from tests.tidy import tree
 
 HEAVY = {"numpy", "pyarrow", "pyspark", "pandas", "rich", "click"}
-DEMO_DATA = str(tree.ROOT / "kseg" / "demo_data")
+DEMO_DATA = tree.ROOT / "kseg" / "demo_data"
 PUBLIC_MODULES = ("kseg", "kseg.arrow", "kseg.internal", "kseg.spark")
 
 
@@ -43,10 +43,17 @@ def test_importing_the_spark_door_loads_no_spark() -> None:
     assert "pyspark" not in packages(modules_loaded_by("import kseg.spark"))
 
 
-#: What only writers, fetches and readers of committed records use.
+#: What only writers, fetches, lookups, readers of committed records and those of damage use.
 NOT_FOR_A_SCAN = (
+    "html",
+    "numpy.typing",
+    "kseg.files.time_index",
+    "kseg.files.txn_index",
+    "kseg.format.bodies",
+    "kseg.format.columns",
     "kseg.format.compress",
     "kseg.format.down_convert",
+    "kseg.format.search",
     "kseg.log.config",
     "kseg.log.producers",
     "kseg.log.reader.fetch",
@@ -55,10 +62,20 @@ NOT_FOR_A_SCAN = (
 )
 
 
-def test_the_first_scan_loads_what_it_uses_and_no_more() -> None:
-    loaded = modules_loaded_by(f"import kseg\nassert next(iter(kseg.scan({DEMO_DATA!r})))")
+#: What a scan of single files leaves out besides: they need no index and no view of a partition.
+NOT_FOR_FILES = ("kseg.files.checkpoints", "kseg.files.offset_index", "kseg.log.reader")
+
+
+@pytest.mark.parametrize(
+    ("where", "unused"),
+    [("", NOT_FOR_A_SCAN), ("orders-0/*.log", NOT_FOR_A_SCAN + NOT_FOR_FILES)],
+    ids=["directory", "file"],
+)
+def test_the_first_scan_loads_what_it_uses_and_no_more(where: str, unused: tuple[str, ...]) -> None:
+    path = str(next(DEMO_DATA.glob(where)) if where else DEMO_DATA)
+    loaded = modules_loaded_by(f"import kseg\nassert next(iter(kseg.scan({path!r})))")
     assert packages(loaded) & (HEAVY - {"numpy"}) == set()
-    assert {module for module in loaded if module.startswith(NOT_FOR_A_SCAN)} == set()
+    assert {module for module in loaded if module.startswith(unused)} == set()
 
 
 VERB_HELPS = [[verb, "--help"] for verb in VERBS]

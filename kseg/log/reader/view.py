@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
+from kseg.constants import ISOLATIONS
 from kseg.errors import CorruptRecordError, KsegError, NotALogError, OffsetOutOfRangeError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 #: How often a directory is listed again because files vanish between listing and opening.
 _LISTINGS_MAX: Final = 8
-ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 
 
 class LogOptions(ReadOptions, total=False):

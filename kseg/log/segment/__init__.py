@@ -14,7 +14,7 @@ from kseg._door import door
 
 #: What programs may use of this room.
 _HOMES = {
-    "kseg.log.segment.reader": ("BatchLocation",),
+    "kseg.log.locations": ("BatchLocation",),
     "kseg.log.segment.writer": ("SegmentWriter",),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -4,6 +4,9 @@ Finds a place in the log and reads on from it. An index only saves walking: the 
 entry against the batch it points at, and walks the log where an entry is wrong or missing. It asks
 one question about other segments: whether a torn tail is the end of the log, or damage in the
 middle of it.
+
+Who reads a sound segment from its start needs no index and no careful decode; what does is imported
+where it is needed.
 """
 
 from __future__ import annotations
@@ -22,10 +25,6 @@ from kseg.files.closing import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition
-from kseg.files.offset_index import IndexEntry, OffsetIndex
-from kseg.files.time_index import TimeIndex
-from kseg.files.txn_index import TxnIndex
-from kseg.format.columns import decode
 from kseg.format.header import BatchHeader, BatchTable, join_tables, stop_error
 from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
@@ -40,10 +39,13 @@ from kseg.format.request import (
 from kseg.format.times import Time, bound_ms, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
-from kseg.log.locations import BatchLocation, RecordLocation
 
 if TYPE_CHECKING:
+    from kseg.files.offset_index import IndexEntry, OffsetIndex
+    from kseg.files.time_index import TimeIndex
+    from kseg.files.txn_index import TxnIndex
     from kseg.format.search import SoundRun
+    from kseg.log.locations import BatchLocation, RecordLocation
 
     OnError = Callable[[KsegError], None]
     Keep = Callable[[BatchTable], BatchTable]
@@ -168,6 +170,8 @@ class Segment(Closing):
     def offset_index(self) -> OffsetIndex:
         """The `.index` beside the log; empty if there is none."""
         if "offset" not in self._indexes:
+            from kseg.files.offset_index import OffsetIndex
+
             path = self._beside(".index")
             self._indexes["offset"] = OffsetIndex.open(
                 path, self.base_offset, mapping=self._mapping
@@ -179,6 +183,8 @@ class Segment(Closing):
     def time_index(self) -> TimeIndex:
         """The `.timeindex` beside the log; empty if there is none."""
         if "time" not in self._indexes:
+            from kseg.files.time_index import TimeIndex
+
             path = self._beside(".timeindex")
             self._indexes["time"] = TimeIndex.open(path, self.base_offset, mapping=self._mapping)
         index: TimeIndex = self._indexes["time"]
@@ -188,6 +194,8 @@ class Segment(Closing):
     def txn_index(self) -> TxnIndex:
         """The `.txnindex` beside the log; empty if there is none."""
         if "txn" not in self._indexes:
+            from kseg.files.txn_index import TxnIndex
+
             self._indexes["txn"] = TxnIndex.open(self._beside(".txnindex"))
         index: TxnIndex = self._indexes["txn"]
         return index
@@ -297,6 +305,8 @@ class Segment(Closing):
         before the offset. Otherwise the answer is (base offset, 0). A batch that lies, as data, in
         the value of a record passes this check.
         """
+        from kseg.files.offset_index import IndexEntry
+
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07:
             return start
@@ -324,6 +334,8 @@ class Segment(Closing):
         trusted on that. In a log whose times go back and forth, an entry forged to fit its batch
         can hide records. An index of another log, or of garbage, does not fit.
         """
+        from kseg.files.offset_index import IndexEntry
+
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07 or timestamp <= 0:
             return start
@@ -377,6 +389,8 @@ class Segment(Closing):
         return None if header is None else self._location(header, start)
 
     def _location(self, header: BatchHeader, start: IndexEntry) -> BatchLocation:
+        from kseg.log.locations import BatchLocation
+
         return BatchLocation(
             self.path,
             header.position,
@@ -402,6 +416,8 @@ class Segment(Closing):
 
         Source: Kafka LogSegment.findOffsetByTimestamp.
         """
+        from kseg.log.locations import RecordLocation
+
         timestamp = time_ms(timestamp, round_up=True)
         start = self.start_for_time(timestamp)
         later = self.start_for_offset(start_offset)
@@ -668,6 +684,8 @@ class _Reading:
         return None
 
     def _decode(self, tile: Tile, start: int) -> Iterator[RecordColumns]:
+        from kseg.format.columns import decode
+
         table = tile.table
         if len(table) and table.position[0] < start:
             table = table[int(np.searchsorted(table.position, start)) :]
@@ -695,4 +713,4 @@ def _naming(path: Path, on_error: OnError) -> OnError:
     return report
 
 
-__all__ = ["BatchLocation", "RecordLocation", "Segment"]
+__all__ = ["Segment"]
