@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 from kseg.cli import output
 from kseg.cli.append_lines import AppendOptions, encode_lines
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
-from kseg.cli.parsing import CODECS, Setting, clock_of
+from kseg.cli.parsing import CODECS, GivenSettings
 from kseg.cli.paths import partition_at
 from kseg.cli.settings import known_configs
 from kseg.constants import Compression
@@ -47,10 +47,7 @@ def append(
     directory: str,
     encoding: str,
     durable: bool,
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     as_json: bool,
     **asked: Any,
 ) -> int:
@@ -60,10 +57,8 @@ def append(
     path = Path(directory)
     _check_name(path)
     here = partition_at(path)
-    config = known_configs(
-        [here], settings, broker_config=broker_config, metadata_dir=metadata_dir
-    )[path]
-    run = _Run(path, options, clock_of(now_ms), durable=durable)
+    config = known_configs([here], given)[path]
+    run = _Run(path, options, given.clock, durable=durable)
     # The clock is the log's too, so that a run with --now can be repeated exactly.
     log = Log.open(path, mode="append", create=True, config=config, now_ms=run.clock)
     try:

@@ -12,7 +12,7 @@ from kseg.cli import changing, output
 from kseg.cli.changing import Change
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line
-from kseg.cli.parsing import Selection, Setting, clock_of
+from kseg.cli.parsing import GivenSettings, Selection
 from kseg.cli.paths import known_path, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.retain import actions_of
@@ -41,10 +41,7 @@ def compact(
     directory: str,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     high_watermark: Literal["end"] | None,
     apply: bool,
     output_dir: str | None,
@@ -55,9 +52,9 @@ def compact(
     """Do what the verb says; returns the exit code."""
     change = Change(apply, output_dir, backup_dir, backup_dir is not None)
     found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
-    known = known_settings(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
+    known = known_settings(found, given)
     chosen = [each for each in found if has_segments(each.path)] if len(found) > 1 else found
-    clock = clock_of(now_ms)
+    clock = given.clock
     run = _Run(
         change,
         clock,

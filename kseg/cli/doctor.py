@@ -11,7 +11,7 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import Setting, by_topic, clock_of
+from kseg.cli.parsing import GivenSettings, Setting
 from kseg.cli.settings import check_settings
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ def doctor(
     release: str,
     codes: bool,
     jobs: int,
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
@@ -52,20 +49,16 @@ def doctor(
         return Exit.OK
     if not directories:
         raise click.UsageError("Missing argument 'DIR...'.")
-    plain, own = by_topic(settings)
     with usage_errors(), output.progress("doctor", 0) as bar:
         found = run(
             directories,
             release=release,
-            metadata_directory=metadata_dir,
-            broker_config=broker_config,
-            config=plain,
-            topic_config=own,
-            now_ms=clock_of(now_ms)(),
+            **given.arguments,
+            now_ms=given.clock(),
             jobs=jobs,
             progress=bar.to,
         )
-    return write_report(found, directories, settings, as_json=as_json)
+    return write_report(found, directories, given.settings, as_json=as_json)
 
 
 def write_report(

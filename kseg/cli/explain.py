@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import Setting, by_topic
+from kseg.cli.parsing import GivenSettings, Setting, by_topic
 from kseg.cli.settings import check_settings
 from kseg.format.times import iso_text
 
@@ -25,33 +25,26 @@ def explain(
     free_bytes: int | None,
     segments: bool,
     jobs: int,
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
     from kseg import explain as run
 
-    plain, own = by_topic(settings)
     what_if, topic_what_if = by_topic(supposed)
     with usage_errors(), output.progress("explain", 0) as bar:
         found = run(
             directories,
-            metadata_directory=metadata_dir,
-            broker_config=broker_config,
-            config=plain,
-            topic_config=own,
+            **given.arguments,
             what_if=what_if,
             topic_what_if=topic_what_if,
             free_bytes=free_bytes,
-            now_ms=now_ms,
+            now_ms=given.now_ms,
             jobs=jobs,
             progress=bar.to,
         )
     return write_report(
-        found, directories, (*settings, *supposed), segments=segments, as_json=as_json
+        found, directories, (*given.settings, *supposed), segments=segments, as_json=as_json
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import fields
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -12,6 +13,7 @@ from kseg.cli.parsing import (
     ALL,
     DECODED,
     KINDS,
+    GivenSettings,
     clock_of,
     parse_key,
     parse_offset_range,
@@ -332,7 +334,7 @@ def reindex_options(function: _F) -> _F:
     )(function)
 
 
-def config_options(function: _F) -> _F:
+def _config_options(function: _F) -> _F:
     """`--config` as pairs for `config_of`, and `--now` for `clock_of`."""
     function = now_option()(function)
     return click.option(
@@ -380,7 +382,7 @@ def release_option(function: _F) -> _F:
     )(function)
 
 
-def broker_options(function: _F) -> _F:
+def _broker_options(function: _F) -> _F:
     """`--broker-config` and `--metadata-dir`, for `kseg.settings`."""
     function = click.option(
         "--metadata-dir",
@@ -395,6 +397,18 @@ def broker_options(function: _F) -> _F:
         help="The broker's server.properties: goes before --config NAME=VALUE, behind what the"
         " cluster has. Only its settings of topics are read.",
     )(function)
+
+
+def settings_options(function: _F) -> _F:
+    """`--config`, `--broker-config`, `--metadata-dir` and `--now`, all of them as `given`."""
+
+    @wraps(function)
+    def gathered(**words: Any) -> Any:
+        names = [each.name for each in fields(GivenSettings)]
+        given = GivenSettings(**{name: words.pop(name) for name in names})
+        return function(given=given, **words)
+
+    return _config_options(_broker_options(cast("_F", gathered)))
 
 
 def json_option(function: _F) -> _F:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from time import time_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kseg.constants import Compression
 from kseg.files.grammar import is_topic_name
@@ -223,6 +223,39 @@ def clock_of(now_ms: int | None) -> Clock:
     if now_ms is None:
         return lambda: time_ns() // 1_000_000
     return lambda: now_ms
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSettings:
+    """What a command line says of settings, and of the time.
+
+    Attributes:
+        settings: of `--config`.
+        broker_config: of `--broker-config`.
+        metadata_dir: of `--metadata-dir`.
+        now_ms: of `--now`; None for the clock's.
+    """
+
+    settings: tuple[Setting, ...] = ()
+    broker_config: str | None = None
+    metadata_dir: str | None = None
+    now_ms: int | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """The time in ms."""
+        return clock_of(self.now_ms)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """All but the time, as arguments of `kseg.settings`, `kseg.doctor` and others."""
+        plain, own = by_topic(self.settings)
+        return {
+            "config": plain,
+            "topic_config": own,
+            "broker_config": self.broker_config,
+            "metadata_directory": self.metadata_dir,
+        }
 
 
 def _integer(text: str) -> int:

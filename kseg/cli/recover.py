@@ -18,7 +18,7 @@ from kseg.cli import changing, output
 from kseg.cli.changing import Change, PartitionWork
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.parsing import Selection, Setting, clock_of, some_of
+from kseg.cli.parsing import GivenSettings, Selection, some_of
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
 from kseg.errors import UnreadableError
@@ -44,10 +44,7 @@ def recover(
     directories: tuple[str, ...],
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     jobs: int,
     as_json: bool,
     as_broker: bool,
@@ -61,7 +58,7 @@ def recover(
     found = changing.changeable(
         list(partitions_of(directories, Selection(topics, partitions), strict=True))
     )
-    known = known_configs(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
+    known = known_configs(found, given)
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind is EntryKind.LOG]
         if recovery_point is not None or log_start_offset is not None:
@@ -71,7 +68,7 @@ def recover(
         "clean": clean,
         "recovery_point": recovery_point,
         "log_start_offset": log_start_offset,
-        "now_ms": clock_of(now_ms)(),
+        "now_ms": given.clock(),
     }
     configs = {each.path.resolve().name: known[each.path] for each in found}
     places = [each.path for each in found]

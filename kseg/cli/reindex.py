@@ -12,7 +12,7 @@ from kseg.cli import changing
 from kseg.cli.changing import Change, PartitionWork
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.parsing import Selection, Setting, clock_of
+from kseg.cli.parsing import GivenSettings, Selection
 from kseg.cli.paths import Partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
@@ -33,24 +33,21 @@ def reindex(
     exact: bool,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     jobs: int,
     as_json: bool,
     **how: Any,
 ) -> int:
     """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
-    run = _Run(change, clock_of(now_ms)(), jobs)
+    run = _Run(change, given.clock(), jobs)
     asked_of_all = {
         "kinds": tuple(_KINDS[kind] for kind in kinds) or KINDS,
         "exact": exact,
-        "now_ms": now_ms,
+        "now_ms": given.now_ms,
     }
     found = changing.changeable(list(partitions_of((directory,), Selection(topics, partitions))))
-    configs = known_configs(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
+    configs = known_configs(found, given)
     asked = {each: asked_of_all | {"config": configs[each.path]} for each in found}
     run.look(asked)
     if not change.is_plan:

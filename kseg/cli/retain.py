@@ -12,7 +12,7 @@ from kseg import KsegError, PartitionSettings, RetentionPlan
 from kseg.cli import changing, output
 from kseg.cli.changing import Change
 from kseg.cli.failures import Exit
-from kseg.cli.parsing import Selection, Setting, clock_of
+from kseg.cli.parsing import GivenSettings, Selection
 from kseg.cli.paths import Partition, known_path
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import have_damage, known_settings, say_of_settings, settings_fields
@@ -42,10 +42,7 @@ def retain(
     directory: str,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     high_watermark: Literal["end"] | None,
     as_json: bool,
     **how: Any,
@@ -53,11 +50,11 @@ def retain(
     """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
     found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
-    known = known_settings(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
+    known = known_settings(found, given)
     # What is empty, deleted, in the making or astray has none, unless it is asked for by name.
     chosen = [each for each in found if _has_retention(each.path)] if len(found) > 1 else found
     of_one_log = known_path(directory).kind is PathKind.PARTITION
-    run = _Run(change, clock_of(now_ms), high_watermark)
+    run = _Run(change, given.clock, high_watermark)
     run.findings.extend(known.findings)
     for each in chosen:
         run.look(each, known.of(each.path), of_one_log=of_one_log)

@@ -11,7 +11,7 @@ import kseg
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, usage_errors
-from kseg.cli.parsing import Setting, by_topic
+from kseg.cli.parsing import GivenSettings, Setting, by_topic
 from kseg.cli.paths import Partition
 from kseg.errors import UnsupportedFormatError
 from kseg.log.config import LogConfig
@@ -45,66 +45,42 @@ def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) ->
             raise click.UsageError(f"--config: no topic {each.topic!r} here.")
 
 
-def given_settings(
-    partitions: Sequence[Partition], settings: Sequence[Setting]
-) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """What `--config` says for every topic, and by topic.
+def check_given(partitions: Sequence[Partition], given: GivenSettings) -> None:
+    """Refuse what `--config` says that is no setting of these partitions.
 
     Raises:
         UsageError: a setting is none, or of a topic that is not here.
     """
     topics = {each.topic for each in partitions}
-    check_settings(settings, topics)
+    check_settings(given.settings, topics)
     for topic in topics:
-        config_of(settings, topic)
-    return by_topic(settings)
+        config_of(given.settings, topic)
 
 
-def known_settings(
-    partitions: Sequence[Partition],
-    settings: Sequence[Setting],
-    *,
-    broker_config: str | None,
-    metadata_dir: str | None,
-) -> kseg.Settings:
+def known_settings(partitions: Sequence[Partition], given: GivenSettings) -> kseg.Settings:
     """Read the settings of partitions from where the broker has them.
 
     Args:
         partitions: whose data directories are looked at.
-        settings: of `--config`.
-        broker_config: of `--broker-config`, and
-        metadata_dir: of `--metadata-dir`; see `options.broker_options`.
+        given: what goes before what the broker has.
 
     Raises:
         UsageError: a setting is none, or of a topic that is not here.
         OSError: a file cannot be read.
     """
-    plain, own = given_settings(partitions, settings)
+    check_given(partitions, given)
+    homes = sorted({each.path.resolve().parent for each in partitions})
     with usage_errors():
-        return kseg.settings(
-            sorted({each.path.resolve().parent for each in partitions}),
-            metadata_directory=metadata_dir,
-            broker_config=broker_config,
-            config=plain,
-            topic_config=own,
-        )
+        return kseg.settings(homes, **given.arguments)
 
 
-def known_configs(
-    partitions: Sequence[Partition],
-    settings: Sequence[Setting],
-    *,
-    broker_config: str | None,
-    metadata_dir: str | None,
-) -> dict[Path, LogConfig]:
+def known_configs(partitions: Sequence[Partition], given: GivenSettings) -> dict[Path, LogConfig]:
     """The configuration of each partition, for verbs that delete nothing by it.
 
     What could not be understood is named on standard error. For the arguments and errors see
     `known_settings`.
     """
-    known = known_settings(
-        partitions, settings, broker_config=broker_config, metadata_dir=metadata_dir
-    )
+    known = known_settings(partitions, given)
     found = [known.of(each.path) for each in partitions]
     say_of_findings([*known.findings, *(one for each in found for one in each.findings)])
     return {each.path: each.config for each in found}

@@ -14,9 +14,9 @@ import click
 from kseg.cli import changing, output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.parsing import Range, Selection, Setting, by_topic, parse_names
+from kseg.cli.parsing import GivenSettings, Range, Selection, Setting, by_topic, parse_names
 from kseg.cli.paths import partition_at, partitions, places
-from kseg.cli.settings import given_settings, say_of_findings
+from kseg.cli.settings import check_given, say_of_findings
 from kseg.errors import NotALogError
 
 if TYPE_CHECKING:
@@ -155,10 +155,7 @@ def doctor(
     directories: tuple[str, ...],
     fleet: bool,
     release: str,
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     cores: int,
     job: str | None,
     as_json: bool,
@@ -167,22 +164,18 @@ def doctor(
     from kseg.cli.doctor import write_report, write_reports
 
     _refuse_stores(directories)
-    plain, own = by_topic(settings)
     with _session(cores, "doctor", job) as (jobs, run):
         found = run(
             jobs.doctor,
             directories,
             fleet=fleet,
             release=release,
-            metadata_directory=metadata_dir,
-            broker_config=broker_config,
-            config=plain,
-            topic_config=own,
-            now_ms=now_ms,
+            **given.arguments,
+            now_ms=given.now_ms,
         )
     if fleet:
-        return write_reports(found.reports, directories, settings, as_json=as_json)
-    return write_report(found.report, directories, settings, as_json=as_json)
+        return write_reports(found.reports, directories, given.settings, as_json=as_json)
+    return write_report(found.report, directories, given.settings, as_json=as_json)
 
 
 def explain(
@@ -190,10 +183,7 @@ def explain(
     supposed: tuple[Setting, ...],
     free_bytes: int | None,
     segments: bool,
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     cores: int,
     job: str | None,
     as_json: bool,
@@ -202,23 +192,19 @@ def explain(
     from kseg.cli.explain import write_report
 
     _refuse_stores(directories)
-    plain, own = by_topic(settings)
     what_if, topic_what_if = by_topic(supposed)
     with _session(cores, "explain", job) as (jobs, run):
         found = run(
             jobs.explain,
             directories,
-            metadata_directory=metadata_dir,
-            broker_config=broker_config,
-            config=plain,
-            topic_config=own,
+            **given.arguments,
             what_if=what_if,
             topic_what_if=topic_what_if,
             free_bytes=free_bytes,
-            now_ms=now_ms,
+            now_ms=given.now_ms,
         )
-    given = (*settings, *supposed)
-    return write_report(found.report, directories, given, segments=segments, as_json=as_json)
+    settings = (*given.settings, *supposed)
+    return write_report(found.report, directories, settings, segments=segments, as_json=as_json)
 
 
 def stats(
@@ -305,10 +291,7 @@ def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
 
 def compaction(
     paths: tuple[str, ...],
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     cores: int,
     job: str | None,
     isolation: str,
@@ -318,14 +301,10 @@ def compaction(
 ) -> int:
     """Do what the verb says; returns the exit code."""
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
-    plain, own = by_topic(settings)
     with _session(cores, "compaction", job, _PIECES) as (jobs, run):
         plan = jobs.CompactOptions(
-            config=plain,
-            topic_config=own,
-            broker_config=broker_config,
-            metadata_directory=metadata_dir,
-            now_ms=now_ms,
+            **given.arguments,
+            now_ms=given.now_ms,
         )
         found = run(jobs.compaction, chosen, options={"isolation": isolation}, plan=plan)
     return _write_compaction(found, paths, as_json=as_json)
@@ -362,10 +341,7 @@ def compact(
     paths: tuple[str, ...],
     backup_dir: str | None,
     apply: bool,
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     high_watermark: Literal["end"] | None,
     cores: int,
     job: str | None,
@@ -378,16 +354,13 @@ def compact(
     from kseg.log.compact_closed import CompactionOptions
 
     wanted = _directories(paths, Selection(topics, partitions))
-    plain, own = given_settings([partition_at(Path(path)) for path in wanted], settings)
+    check_given([partition_at(Path(path)) for path in wanted], given)
     with _session(cores, "compact", job) as (jobs, run):
         options = jobs.CompactOptions(
             how=CompactionOptions(**how),
-            config=plain,
-            topic_config=own,
-            broker_config=broker_config,
-            metadata_directory=metadata_dir,
+            **given.arguments,
             high_watermark=high_watermark,
-            now_ms=now_ms,
+            now_ms=given.now_ms,
             backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
         )
         found = run(jobs.compact, wanted, apply=apply, options=options)
@@ -420,10 +393,7 @@ def reindex(
     job: str | None,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
@@ -432,16 +402,13 @@ def reindex(
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
     wanted = _directories(paths, Selection(topics, partitions))
-    plain, own = given_settings([partition_at(Path(path)) for path in wanted], settings)
+    check_given([partition_at(Path(path)) for path in wanted], given)
     with _session(cores, "reindex", job) as (jobs, run):
         options = jobs.ReindexOptions(
             kinds=tuple(kind for kind in KINDS if not kinds or kind.value in kinds),
             exact=exact,
-            config=plain,
-            topic_config=own,
-            broker_config=broker_config,
-            metadata_directory=metadata_dir,
-            now_ms=now_ms,
+            **given.arguments,
+            now_ms=given.now_ms,
             keep=not no_backup,
             backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
         )

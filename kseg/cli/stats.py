@@ -10,7 +10,7 @@ import click
 
 from kseg.cli import compact, output
 from kseg.cli.failures import Exit, complain, pass_over
-from kseg.cli.parsing import Selection, Setting, clock_of
+from kseg.cli.parsing import GivenSettings, Selection
 from kseg.cli.partition_rows import HEAD, partition_row
 from kseg.cli.paths import places
 
@@ -32,15 +32,15 @@ def stats(
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
-    **known: Any,
+    given: GivenSettings,
 ) -> int:
     """Do what the verb says; returns the exit code."""
     from kseg.analysis.stats import StatsOptions
     from kseg.analysis.stats import stats as run
 
     selection = Selection(topics, partitions)
-    planned = _planned(paths, selection, **known) if with_compaction else None
-    if planned is None and any(value not in (None, ()) for value in known.values()):
+    planned = _planned(paths, selection, given) if with_compaction else None
+    if planned is None and given != GivenSettings():
         raise click.UsageError("Settings and --now are for --compaction.")
     options = StatsOptions(records=not headers, top=top)
     with output.progress("stats", 0) as bar:
@@ -59,10 +59,7 @@ def stats(
 def _planned(
     paths: Sequence[str],
     selection: Selection,
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
 ) -> list[ClosedPartition]:
     """The partitions with segments, and what compaction would do to them."""
     from kseg.cli.paths import partitions
@@ -70,9 +67,9 @@ def _planned(
     from kseg.log.compact_closed import ClosedPartition, Compacting, has_segments
 
     found = list(partitions(paths, selection))
-    known = known_settings(found, settings, broker_config=broker_config, metadata_dir=metadata_dir)
+    known = known_settings(found, given)
     say_of_findings(known.findings)
-    how = Compacting(clock_of(now_ms)())
+    how = Compacting(given.clock())
     planned = []
     for each in found:
         if has_segments(each.path):

@@ -9,7 +9,7 @@ import click
 
 from kseg import TruncationReport, apply_truncation, plan_truncation
 from kseg.cli import changing
-from kseg.cli.parsing import Selection, Setting
+from kseg.cli.parsing import GivenSettings, Selection
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
 from kseg.log.recovery import Action
@@ -23,10 +23,7 @@ def truncate(
     offset: int,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
-    settings: tuple[Setting, ...],
-    now_ms: int | None,
-    broker_config: str | None,
-    metadata_dir: str | None,
+    given: GivenSettings,
     as_json: bool,
     **how: Any,
 ) -> int:
@@ -38,9 +35,7 @@ def truncate(
             f"{len(chosen)} partitions here; choose one with --topic and --partition."
         )
     partition = chosen[0]
-    configs = known_configs(
-        chosen, settings, broker_config=broker_config, metadata_dir=metadata_dir
-    )
+    configs = known_configs(chosen, given)
     plan = plan_truncation(partition.path, offset)
     report = TruncationReport(plan)
     if not (plan.is_noop or change.is_plan):
@@ -48,7 +43,7 @@ def truncate(
         report = apply_truncation(
             plan if place == partition.path else plan_truncation(place, offset),
             config=configs[partition.path],
-            now_ms=now_ms,
+            now_ms=given.now_ms,
             backup_directory=change.backup_directory,
             keep_cut=change.keeps,
         )

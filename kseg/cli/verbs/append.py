@@ -9,11 +9,10 @@ import click
 from kseg.cli.options import (
     PATH,
     batch_bytes_option,
-    broker_options,
-    config_options,
     json_bytes_option,
     json_option,
     level_option,
+    settings_options,
 )
 from kseg.cli.parsing import CODECS
 
@@ -37,8 +36,7 @@ from kseg.cli.parsing import CODECS
 )
 @json_bytes_option("How keys, values and header values are written in the lines.")
 @click.option("--durable", is_flag=True, help="Flush each batch before the next one is appended.")
-@config_options
-@broker_options
+@settings_options
 @json_option
 def append(**given: Any) -> int:
     """Append the records on standard input to the partition DIR, made if it is absent.

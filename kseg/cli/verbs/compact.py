@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kseg.cli import change_options
-from kseg.cli.options import PATH, broker_options, config_options, json_option, selection_options
+from kseg.cli.options import PATH, json_option, selection_options, settings_options
 
 
 @click.command()
@@ -16,8 +16,7 @@ from kseg.cli.options import PATH, broker_options, config_options, json_option, 
 @change_options.output_option
 @change_options.backup_dir_option
 @change_options.apply_option
-@config_options
-@broker_options
+@settings_options
 @change_options.compaction_options
 @json_option
 def compact(**given: Any) -> int:

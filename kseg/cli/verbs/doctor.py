@@ -7,12 +7,11 @@ from typing import Any
 import click
 
 from kseg.cli.options import (
-    broker_options,
-    config_options,
     directories_argument,
     jobs_option,
     json_option,
     release_option,
+    settings_options,
 )
 
 
@@ -21,8 +20,7 @@ from kseg.cli.options import (
 @release_option
 @click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
 @jobs_option
-@config_options
-@broker_options
+@settings_options
 @json_option
 def doctor(**given: Any) -> int:
     """Say whether a broker starts on its data directories DIR..., and what it does to them.

@@ -7,12 +7,11 @@ from typing import Any
 import click
 
 from kseg.cli.options import (
-    broker_options,
-    config_options,
     directories_argument,
     explain_options,
     jobs_option,
     json_option,
+    settings_options,
 )
 
 
@@ -20,8 +19,7 @@ from kseg.cli.options import (
 @directories_argument(required=True)
 @explain_options
 @jobs_option
-@config_options
-@broker_options
+@settings_options
 @json_option
 def explain(**given: Any) -> int:
     """Say what keeps each byte of the data directories DIR... on the disk, and until when.

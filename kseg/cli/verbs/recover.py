@@ -9,12 +9,11 @@ import click
 from kseg.cli import change_options
 from kseg.cli.options import (
     OFFSET,
-    broker_options,
-    config_options,
     directories_argument,
     jobs_option,
     json_option,
     selection_options,
+    settings_options,
 )
 
 
@@ -42,8 +41,7 @@ from kseg.cli.options import (
 )
 @selection_options
 @change_options.change_options
-@config_options
-@broker_options
+@settings_options
 @jobs_option
 @json_option
 def recover(**given: Any) -> int:

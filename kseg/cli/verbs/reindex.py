@@ -9,12 +9,11 @@ import click
 from kseg.cli import change_options
 from kseg.cli.options import (
     PATH,
-    broker_options,
-    config_options,
     jobs_option,
     json_option,
     reindex_options,
     selection_options,
+    settings_options,
 )
 
 
@@ -23,8 +22,7 @@ from kseg.cli.options import (
 @reindex_options
 @selection_options
 @change_options.change_options
-@config_options
-@broker_options
+@settings_options
 @jobs_option
 @json_option
 def reindex(**given: Any) -> int:

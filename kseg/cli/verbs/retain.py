@@ -9,11 +9,10 @@ import click
 from kseg.cli import change_options
 from kseg.cli.options import (
     PATH,
-    broker_options,
-    config_options,
     high_watermark_option,
     json_option,
     selection_options,
+    settings_options,
 )
 
 
@@ -21,8 +20,7 @@ from kseg.cli.options import (
 @click.argument("directory", metavar="DIR", type=PATH)
 @selection_options
 @change_options.change_options
-@config_options
-@broker_options
+@settings_options
 @high_watermark_option(
     "This is the only copy: segments above a broker's high watermark may go, too."
 )

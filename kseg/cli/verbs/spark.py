@@ -12,9 +12,7 @@ from kseg.cli import change_options
 from kseg.cli.options import (
     PATH,
     Parsed,
-    broker_options,
     completed,
-    config_options,
     copies_argument,
     deep_option,
     directories_argument,
@@ -29,6 +27,7 @@ from kseg.cli.options import (
     reindex_options,
     release_option,
     selection_options,
+    settings_options,
     stats_options,
 )
 
@@ -140,8 +139,7 @@ def stats(**given: Any) -> int:
     help="DIR... are of several brokers, told apart by cluster.id and node.id: an answer each.",
 )
 @release_option
-@config_options
-@broker_options
+@settings_options
 @job_options
 @json_option
 def doctor(**given: Any) -> int:
@@ -157,8 +155,7 @@ def doctor(**given: Any) -> int:
 @spark.command("explain")
 @directories_argument(required=True)
 @explain_options
-@config_options
-@broker_options
+@settings_options
 @job_options
 @json_option
 def explain(**given: Any) -> int:
@@ -213,8 +210,7 @@ def export(**given: Any) -> int:
 
 @spark.command("compaction")
 @paths_argument
-@config_options
-@broker_options
+@settings_options
 @job_options
 @isolation_option
 @selection_options
@@ -235,8 +231,7 @@ def compaction(**given: Any) -> int:
 @paths_argument
 @change_options.backup_dir_option
 @change_options.apply_option
-@config_options
-@broker_options
+@settings_options
 @change_options.compaction_options
 @job_options
 @selection_options
@@ -259,8 +254,7 @@ def compact(**given: Any) -> int:
 @change_options.backup_options
 @job_options
 @selection_options
-@config_options
-@broker_options
+@settings_options
 @json_option
 def reindex(**given: Any) -> int:
     """Show which indexes and snapshots do not fit their logs, and make them anew.

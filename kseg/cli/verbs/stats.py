@@ -7,12 +7,11 @@ from typing import Any
 import click
 
 from kseg.cli.options import (
-    broker_options,
-    config_options,
     jobs_option,
     json_option,
     paths_argument,
     selection_options,
+    settings_options,
     stats_options,
 )
 
@@ -26,8 +25,7 @@ from kseg.cli.options import (
     is_flag=True,
     help="Also what a compaction would save of each partition, as 'kseg compact' plans it.",
 )
-@config_options
-@broker_options
+@settings_options
 @jobs_option
 @selection_options
 @json_option

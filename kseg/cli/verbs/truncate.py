@@ -7,14 +7,7 @@ from typing import Any
 import click
 
 from kseg.cli import change_options
-from kseg.cli.options import (
-    OFFSET,
-    PATH,
-    broker_options,
-    config_options,
-    json_option,
-    selection_options,
-)
+from kseg.cli.options import OFFSET, PATH, json_option, selection_options, settings_options
 
 
 @click.command()
@@ -29,8 +22,7 @@ from kseg.cli.options import (
 )
 @selection_options
 @change_options.change_options
-@config_options
-@broker_options
+@settings_options
 @json_option
 def truncate(**given: Any) -> int:
     """Cut the log in DIR back, so that it ends at an offset.
