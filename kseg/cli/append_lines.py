@@ -325,7 +325,8 @@ def _check_text(text: Any, name: str, number: int, encoding: str) -> None:
     except UnicodeEncodeError:
         _refuse(number, f"{name} holds half a surrogate pair")
     except ValueError as error:
-        _refuse(number, f"{name} is not {encoding}: {error}")
+        hint = "; --bytes utf8 takes text" if encoding == "base64" else ""
+        _refuse(number, f"{name} is not {encoding}: {error}{hint}")
 
 
 def _refuse(number: int, reason: str) -> NoReturn:

@@ -9,7 +9,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.parsing import Selection
-from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.paths import one_partition
 from kseg.errors import OffsetOutOfRangeError
 from kseg.format.times import iso_text
 from kseg.log.log import Log
@@ -29,12 +29,8 @@ def lookup(
     """Do what the verb says."""
     if (offset is None) == (time is None):
         raise click.UsageError("Give either --offset or --time.")
-    chosen = list(partitions_of((directory,), Selection(topics, partitions)))
-    if len(chosen) != 1:
-        raise click.UsageError(
-            f"{len(chosen)} partitions here; choose one with --topic and --partition."
-        )
-    with Log.open(chosen[0].path) as log:
+    chosen = one_partition((directory,), Selection(topics, partitions))
+    with Log.open(chosen.path) as log:
         place = _by_offset(log, offset) if offset is not None else _by_time(log, time or 0)
     asked = "offset" if offset is not None else "time"
     if as_json:

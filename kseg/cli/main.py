@@ -190,10 +190,19 @@ def _take_debug(words: list[str]) -> tuple[list[str], bool]:
     return kept + words[end:], len(kept) < end
 
 
+def _wants_json(error: click.UsageError) -> bool:
+    """Whether `--format` was given to a verb that has `--json` instead."""
+    if not (isinstance(error, click.NoSuchOption) and error.option_name == "--format"):
+        return False
+    return error.ctx is not None and any("--json" in one.opts for one in error.ctx.command.params)
+
+
 def _explain_usage(error: click.UsageError) -> None:
     path = error.ctx.command_path if error.ctx is not None else "kseg"
     message = printable(" ".join(error.format_message().split()))
     if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
         message = "No option '--json' here, where rows are the answer: --format jsonl."
+    if _wants_json(error):
+        message = "No option '--format' here, where one document is the answer: --json."
     stop = "" if message.endswith((".", "?", "!")) else "."
     failures.complain(f"kseg: {message}{stop} Try '{path} --help'.")

@@ -154,6 +154,21 @@ def partitions(
         yield from (partition_at(entry.path) for entry in readable)
 
 
+def one_partition(paths: Sequence[str], selection: Selection, *, strict: bool = False) -> Partition:
+    """The one partition that is chosen, for verbs that are about one.
+
+    Raises:
+        UsageError: there are none or several.
+        NotALogError, OSError: as `partitions` has it.
+    """
+    found = list(partitions(paths, selection, strict=strict))
+    if len(found) != 1:
+        raise click.UsageError(
+            f"{len(found)} partitions here, and one is wanted; --topic and --partition choose it."
+        )
+    return found[0]
+
+
 def _entries(known: KnownPath, *, strict: bool) -> list[PartitionDirectory]:
     if known.kind is PathKind.PARTITION:
         return [PartitionDirectory(known.path, known.partition, known.partition_files)]

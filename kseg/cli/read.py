@@ -20,7 +20,7 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
-from kseg.cli.paths import known_path, known_paths
+from kseg.cli.paths import known_path, known_paths, one_partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.cli.selected import RowSink, equal_to
@@ -73,7 +73,7 @@ def read(
     by_topic = decoding(decode_as, raw=raw or bool(kinds))
     run = Reader(asked, style, output.binary_stdout(), by_topic, kinds, jobs)
     if follow:
-        run.follow(_one_partition(paths, selection))
+        run.follow(one_partition(paths, selection).path)
     else:
         run.paths(paths, selection)
     tell_replaced(run.replaced)
@@ -403,11 +403,3 @@ def _overlap(log: LogView, infos: tuple[SegmentInfo, ...]) -> bool:
         if end is not None and end > following.base_offset:
             return True
     return False
-
-
-def _one_partition(paths: tuple[str, ...], selection: Selection) -> Path:
-    """The one directory to follow."""
-    found = list(partitions_of(paths, selection))
-    if len(found) != 1:
-        raise click.UsageError(f"--follow wants one partition, and this is {len(found)}.")
-    return found[0].path

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-import click
-
 from kseg import TruncationReport, apply_truncation, plan_truncation
 from kseg.cli import changing
 from kseg.cli.parsing import GivenSettings, Selection
-from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.paths import one_partition
 from kseg.cli.settings import known_configs
 from kseg.log.recovery import Action
 
@@ -29,13 +27,8 @@ def truncate(
 ) -> int:
     """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
-    chosen = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
-    if len(chosen) != 1:
-        raise click.UsageError(
-            f"{len(chosen)} partitions here; choose one with --topic and --partition."
-        )
-    partition = chosen[0]
-    configs = known_configs(chosen, given)
+    partition = one_partition((directory,), Selection(topics, partitions), strict=True)
+    configs = known_configs([partition], given)
     plan = plan_truncation(partition.path, offset)
     report = TruncationReport(plan)
     if not (plan.is_noop or change.is_plan):

@@ -25,6 +25,10 @@ TRIES = [
     ("export DIR/orders-0 -o DIR/out.json", 2, "end in .parquet, .arrow, .jsonl, .csv."),
     ("export DIR/orders-0 -o DIR/out.pq --format jsonl", 2, "out.pq is no name of a file"),
     ("lookup DIR/orders-0 --offset 99999999999999999999", 2, "--offset"),
+    ("read DIR --follow", 2, "2 partitions here, and one is wanted; --topic and --partition"),
+    ("lookup DIR --offset 1", 2, "2 partitions here, and one is wanted"),
+    ("truncate DIR --to 1", 2, "2 partitions here, and one is wanted"),
+    ("info DIR --format json", 2, "where one document is the answer: --json."),
     ("spark diff DIR DIR/orders-0 --mater x", 2, "Did you mean"),
 ]
 
@@ -39,6 +43,14 @@ def test_a_wrong_word_is_answered_with_what_is_there(
     assert said in ran.err
     assert ran.err.count("\n") == 1
     assert set(orders.parent.iterdir()) == {orders, payments}
+
+
+def test_text_in_lines_is_answered_with_the_option_that_takes_it(
+    kseg: Kseg, tmp_path: Path
+) -> None:
+    ran = kseg("append", tmp_path / "new-0", stdin=b'{"value": "x y"}\n')
+    assert ran.code == 2
+    assert ran.err.endswith("; --bytes utf8 takes text\n")
 
 
 def test_a_directory_may_have_any_name(kseg: Kseg, orders: Path, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_committed_records_come_when_they_are_decided(kseg: Kseg, log: library.L
 def test_one_partition_is_followed_at_a_time(kseg: Kseg, orders: Path, payments: Path) -> None:
     for paths in ([orders, payments], [orders.parent]):
         ran = kseg("read", *paths, "--follow")
-        assert (ran.code, "wants one partition" in ran.err) == (2, True)
+        assert (ran.code, "one is wanted" in ran.err) == (2, True)
     (segment, *_rest) = orders.glob("*.log")
     assert kseg("read", segment, "--follow").code == 3
 
