@@ -90,10 +90,24 @@ def _page(found: Explained, *, segments: bool) -> Iterator[str]:
     yield from _partitions(found.partitions, segments=segments)
     yield from _rows([row for row in found.elsewhere if row.cause != "metadata"], whole=segments)
     yield from (f"unknown: {why}" for why in found.unknown)
+    unsettled = _unsettled(found.partitions)
+    if unsettled:
+        many = output.counted(len(unsettled), "partition")
+        yield f"policy-unknown: {many}, such as {unsettled[0]}"
     if found.what_if is not None:
-        yield from _supposed(found.what_if)
+        yield from _supposed(found.what_if, left_out=len(unsettled))
     if found.free is not None:
         yield from _proposal(found.free)
+
+
+def _unsettled(partitions: Sequence[PartitionKeeps]) -> list[str]:
+    """Of each partition whose settings are not known: which, and what names them."""
+    found: dict[str, str] = {}
+    for one in partitions:
+        for row in one.rows:
+            if row.cause == "policy-unknown":
+                found.setdefault(one.path, f"{one.path}: {row.why}")
+    return list(found.values())
 
 
 def _partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -> Iterator[str]:
@@ -136,10 +150,13 @@ def _row(row: Kept) -> str:
     return "; ".join(parts)
 
 
-def _supposed(found: Supposed) -> Iterator[str]:
+def _supposed(found: Supposed, *, left_out: int) -> Iterator[str]:
     size = output.human_bytes(found.bytes)
     yield ""
     yield f"with {', '.join(found.settings)}: {size} would go at once"
+    if left_out:
+        many = output.counted(left_out, "partition")
+        yield f"  left out, unless a setting names the topic: {many} whose policy is not known"
     for label, rows in (("goes", found.goes), ("sooner", found.sooner), ("stays", found.stays)):
         for line in _rows(rows, whole=False):
             yield f"  {label}: {line}"

@@ -60,6 +60,16 @@ def test_what_is_out_of_reach_exits_1(kseg: Kseg, tmp_path: Path) -> None:
     assert "nothing was done" in ran.text
 
 
+def test_what_no_setting_is_known_of_is_named_and_left_out(kseg: Kseg, tmp_path: Path) -> None:
+    write_log(tmp_path / "data", name="clicks")
+    write_log(tmp_path / "data")
+    (tmp_path / "data" / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    ran = kseg("explain", tmp_path / "data", "--now", NOW_MS, "--what-if", "retention.ms=1")
+    assert "policy-unknown: 2 partitions, such as " in ran.text
+    assert "--config clicks:retention.ms=MS" in ran.text
+    assert "left out, unless a setting names the topic: 2 partitions" in ran.text
+
+
 @pytest.mark.parametrize(
     "words",
     [
