@@ -10,7 +10,7 @@ Source: Kafka `ProducerStateManager`, `SnapshotFile`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -79,7 +79,7 @@ class SnapshotFiles:
     def __init__(
         self,
         directory: io.StrPath,
-        paths: Iterable[tuple[int, Path]] = (),
+        paths: Iterable[tuple[int, Path | str]] = (),
         *,
         disk: SnapshotDisk | None = None,
         careful: bool = True,
@@ -88,7 +88,8 @@ class SnapshotFiles:
 
         Args:
             directory: the partition.
-            paths: the snapshots by their offsets.
+            paths: the snapshots by their offsets, or what their paths are as text: most are never
+                opened, and a `Path` for each would take longer than the listing.
             disk: where they lie.
             careful: do not believe one that tells of offsets beyond its own, as Kafka does.
         """
@@ -139,7 +140,12 @@ class SnapshotFiles:
 
     def path(self, offset: int) -> Path | None:
         """The file of that very offset, if it is known."""
-        return self._paths.get(offset)
+        path = self._paths.get(offset)
+        return Path(path) if isinstance(path, str) else path
+
+    def places(self) -> Iterator[tuple[int, Path | str]]:
+        """All offsets, rising, each with its path, or what that is as text."""
+        return ((offset, self._paths[offset]) for offset in self._offsets)
 
     # ---- reading ---------------------------------------------------------------------------------
 
@@ -155,7 +161,7 @@ class SnapshotFiles:
         offsets = self._offsets
         end = len(offsets) if at_most is None else bisect_left(offsets, at_most + 1)
         for offset in reversed(offsets[:end]):
-            path = self._paths[offset]
+            path = Path(self._paths[offset])
             try:
                 return SoundSnapshot(offset, path, self._read(offset, path))
             except FileNotFoundError:
@@ -252,13 +258,14 @@ class SnapshotFiles:
         return deleted
 
     def _delete(self, offset: int) -> None:
-        path = self._paths[offset]
         with suppress(FileNotFoundError):
-            self._disk.unlink(path)
+            self._disk.unlink(Path(self._paths[offset]))
         self._forget(offset)
 
     def _forget(self, offset: int) -> Path | None:
-        return self._paths.pop(offset, None)
+        path = self.path(offset)
+        self._paths.pop(offset, None)
+        return path
 
     # ---- state that comes from them --------------------------------------------------------------
 

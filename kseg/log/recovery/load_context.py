@@ -15,7 +15,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, overload
 
 from kseg.constants import SEGMENT_BYTES_MAX
@@ -203,12 +202,12 @@ class LoadContext:
 
     def snapshots(self, *, aloof: bool = False) -> SnapshotFiles:
         """The producer snapshots that are there; `aloof` neither writes nor deletes any."""
-        found: dict[int, Path] = {}
+        found: dict[int, str] = {}
         for name in self.overlay.names():
             if name.endswith("." + SNAPSHOT):
                 digits = name.partition(".")[0]
                 if digits.isascii() and digits.isdigit() and int(digits) < 2**63:
-                    found[int(digits)] = Path(self.overlay.path(name))
+                    found[int(digits)] = self.overlay.path(name)
         disk = OverlaySnapshots(self.overlay, aloof=aloof)
         return SnapshotFiles(self.overlay.directory, found.items(), disk=disk, careful=self.careful)
 

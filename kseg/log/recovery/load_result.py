@@ -7,6 +7,7 @@ Source: Kafka `LogLoader.load`.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -119,8 +120,8 @@ def load(
     missing = found.apply(applier, lacking=f".{SNAPSHOT}")
     context, log = found.context, found.log
     assert log is not None
-    paths = {offset: _path(log.snapshots, offset) for offset in log.snapshots.offsets}
-    there = {offset: path for offset, path in paths.items() if path.name not in missing}
+    places = log.snapshots.places()
+    there = {offset: path for offset, path in places if os.path.basename(path) not in missing}
     if missing:
         log.producers.last_snapshot_offset = max(there, default=-1)
     return Loaded(
@@ -134,12 +135,6 @@ def load(
         tuple(context.findings),
         mended=applier.mended,
     )
-
-
-def _path(snapshots: SnapshotFiles, offset: int) -> Path:
-    path = snapshots.path(offset)
-    assert path is not None
-    return path
 
 
 def _segment(context: LoadContext, base: int) -> LoadedSegment:

@@ -39,6 +39,9 @@ from kseg.log.validate.rules import AppendRules
 
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
+#: The extensions of a segment's files.
+_LOG: Final = FileKind.LOG.value
+_INDEXES: Final = (FileKind.INDEX.value, FileKind.TIMEINDEX.value, FileKind.TXNINDEX.value)
 
 
 class LogState:
@@ -508,10 +511,9 @@ class LogState:
 
     def files_of(self, base_offset: int) -> SegmentFiles:
         """The names that the files of a segment have, whether they are there or not."""
-        log, index, times, txns = (
-            f"{self.path}{os.sep}{segment_name(base_offset, kind)}"
-            for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
-        )
+        log = f"{self.path}{os.sep}{segment_name(base_offset)}"
+        stem = log[: -len(_LOG)]
+        index, times, txns = [stem + kind for kind in _INDEXES]
         return SegmentFiles(base_offset, log, index, times, txns)
 
     def created_ms(self, base_offset: int) -> int:
