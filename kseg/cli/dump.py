@@ -18,7 +18,6 @@ from kseg.cli import output
 from kseg.cli.batch_lines import each_stretch
 from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
 from kseg.cli.decoded import DECODED_FIELDS, Decoding, decoded_rows, decoding
-from kseg.cli.entries import dump_entries
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.kafka_dump.options import refuse_kafka_options
@@ -306,6 +305,8 @@ class Dump:
         return not asked.batches and asked.offsets == asked.times == ALL and asked.key is None
 
     def _entries(self, source: InputFile, put: Put) -> None:
+        from kseg.cli.entries import dump_entries  # the readers of every other file; logs need none
+
         try:
             dump_entries(source, self._style_of(source), RowWriter(put), put)
         except (CorruptIndexError, UnreadableError) as error:

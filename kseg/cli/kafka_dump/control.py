@@ -7,12 +7,12 @@ Source: Kafka 4.2 `DumpLogSegments.printControlRecord`, `ControlRecordType`,
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kseg.cli.kafka_dump.json_text import message_json
-from kseg.cli.kafka_dump.lines import Texts
+from kseg.cli.kafka_dump.lines import Marks, Texts
 from kseg.constants import ControlType
 from kseg.errors import InvalidRecordError, KsegError
 from kseg.internal.cursor import Cursor
@@ -31,18 +31,6 @@ _MESSAGES = {
     ControlType.KRAFT_VERSION: (" KRaftVersion ", "KRaftVersionRecord"),
     ControlType.KRAFT_VOTERS: (" KRaftVoters ", "VotersRecord"),
 }
-
-
-class Marks(NamedTuple):
-    """What is printed of the control records of a piece.
-
-    Attributes:
-        texts: null for other records; None where there is none.
-        failed: the first record that cannot be read, and why; else None.
-    """
-
-    texts: Texts | None = None
-    failed: tuple[int, KsegError] | None = None
 
 
 def control_marks(columns: RecordColumns) -> Marks:

@@ -14,7 +14,6 @@ from typing import IO
 
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.kafka_dump.entries import print_snapshot, print_txn_index
 from kseg.cli.kafka_dump.indexes import (
     Faults,
     IndexOptions,
@@ -129,9 +128,13 @@ class KafkaDump:
         put(partial(self._time_faults.append, (str(path), faults)))
 
     def _txn_index(self, path: Path, put: Put) -> None:
+        from kseg.cli.kafka_dump.entries import print_txn_index  # logs do without
+
         print_txn_index(path, self._lines(put))
 
     def _snapshot(self, path: Path, put: Put) -> None:
+        from kseg.cli.kafka_dump.entries import print_snapshot  # likewise
+
         error = print_snapshot(path, self._lines(put))
         if error is not None:
             self.found = True

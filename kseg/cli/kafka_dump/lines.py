@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.cli.rows import Piece, Template
+    from kseg.errors import KsegError
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, RecordColumns
 
@@ -89,6 +90,18 @@ class Texts(NamedTuple):
             bits = np.unpackbits(self.validity, count=len(keep), bitorder="little")
             keep = keep & bits.view(np.bool_)
         return self._replace(validity=np.packbits(keep, bitorder="little"))
+
+
+class Marks(NamedTuple):
+    """What is printed of the control records of a piece.
+
+    Attributes:
+        texts: null for other records; None where there is none.
+        failed: the first record that cannot be read, and why; else None.
+    """
+
+    texts: Texts | None = None
+    failed: tuple[int, KsegError] | None = None
 
 
 def look_of(*, terminal: bool, metadata: bool = True) -> Look:

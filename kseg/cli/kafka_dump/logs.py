@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kseg.cli.batch_lines import BatchColumns, each_stretch, runs
-from kseg.cli.kafka_dump.control import Marks, control_marks
 from kseg.cli.kafka_dump.lines import (
     Look,
+    Marks,
     Texts,
     batch_head,
     batch_lines,
@@ -328,7 +328,7 @@ class _TileLines:
         """Print the records of a piece, up to one at which Kafka's tool ends."""
         options, look = self._options, self._options.look
         control = columns.control if columns.magic[0] >= 2 and columns.control.any() else None
-        marks = Marks() if control is None or not look.metadata else control_marks(columns)
+        marks = _marks(columns) if control is not None and look.metadata else Marks()
         checks = None
         if columns.magic[0] < 2:
             checks = self._messages.of(tile.data, tile.base, table, rows)
@@ -434,6 +434,13 @@ def _families(table: BatchTable) -> Iterator[BatchTable]:
     """Runs of batches, and of messages of magic 0 and 1."""
     for start, end in runs(table.magic < 2):
         yield table.take(slice(start, end))
+
+
+def _marks(columns: RecordColumns) -> Marks:
+    """What control records say."""
+    from kseg.cli.kafka_dump.control import control_marks  # and the schemas: few logs have any
+
+    return control_marks(columns)
 
 
 def _stored_lines(table: BatchTable, look: Look, *, contents: bool) -> Template:

@@ -8,7 +8,6 @@ from typing import IO, Any, Final
 
 import click
 
-from kseg.cli.kafka_dump.decoders import InternalParser
 from kseg.cli.kafka_dump.dispatch import SUFFIXES, KafkaDump
 from kseg.cli.kafka_dump.indexes import IndexOptions
 from kseg.cli.kafka_dump.lines import look_of
@@ -98,6 +97,8 @@ def _indexes(given: dict[str, Any]) -> IndexOptions:
 def _parser(given: dict[str, Any]) -> Parser | None:
     for name, topic in TOPIC_DECODERS.items():
         if given[name.replace("-", "_")]:
+            from kseg.cli.kafka_dump.decoders import InternalParser  # loads all schemas
+
             return InternalParser(InternalTopic(topic))
     classes = given["key_decoder_class"], given["value_decoder_class"]
     if not given["print_data_log"] and classes == (None, None):
