@@ -30,7 +30,7 @@ from kseg.cli.kafka_dump.indexes import IndexOptions
 from kseg.cli.kafka_dump.lines import look_of
 from kseg.cli.kafka_dump.logs import LogOptions
 from kseg.cli.kafka_dump.parsers import DecoderParser
-from kseg.cli.options import Selection
+from kseg.cli.parsing import Selection
 from kseg.cli.rows import Style
 from kseg.errors import KsegError
 from tests import places
