@@ -330,6 +330,8 @@ cdef char* put_base64(
 ) noexcept nogil:
     cdef Py_ssize_t i = <Py_ssize_t> kseg_base64(out, data, <size_t> count, <size_t> readable)
     cdef uint32_t group
+    if i == count:
+        return out + (count + 2) // 3 * 4
     out += i // 3 * 4
     while count - i >= 3:
         group = (<uint32_t> data[i] << 16) | (<uint32_t> data[i + 1] << 8) | data[i + 2]

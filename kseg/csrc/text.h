@@ -312,7 +312,7 @@ KSEG_FOR_SSE42 static size_t kseg_json_sse42(char **put, const uint8_t *data, si
 
 #endif
 
-/* ---- base64: whole groups of three bytes, as many as are quick; the caller writes the rest ---- */
+/* ---- base64: all of it, or whole groups of three bytes, as many as are quick; the caller writes the rest ---- */
 
 static size_t kseg_base64_portable(char *out, const uint8_t *data, size_t size, size_t readable) {
     (void)out;
@@ -368,7 +368,7 @@ KSEG_FOR_AVX2 static size_t kseg_base64_avx2(char *out, const uint8_t *data, siz
     return i + kseg_base64_sse42(out, data + i, size - i, readable - i);
 }
 
-/* 48 bytes a turn, and what is left under a mask: sextets are picked by shifts, and each looks up its digit. */
+/* All of it, 48 bytes a turn under masks: sextets are picked by shifts, each looks up its digit, and `=` fills up. */
 KSEG_FOR_VBMI static size_t kseg_base64_vbmi(char *out, const uint8_t *data, size_t size, size_t readable) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const __m512i digit = _mm512_loadu_si512(digits);
@@ -378,16 +378,16 @@ KSEG_FOR_VBMI static size_t kseg_base64_vbmi(char *out, const uint8_t *data, siz
     const __m512i shifts = _mm512_set1_epi64(0x3036242A1016040ALL);
     size_t i = 0;
     (void)readable;
-    for (; size - i >= 3; out += 64, i += 48) {
-        size_t taken = size - i < 48 ? (size - i) / 3 * 3 : 48;
-        __mmask64 within = (((__mmask64)1 << taken) - 1), written = ~(__mmask64)0 >> (64 - taken / 3 * 4);
+    for (; i < size; out += 64, i += 48) {
+        size_t taken = size - i < 48 ? size - i : 48, whole = (taken + 2) / 3 * 4;
+        __mmask64 within = ((__mmask64)1 << taken) - 1, written = ~(__mmask64)0 >> (64 - whole);
+        __mmask64 said = ~(__mmask64)0 >> (64 - (taken * 4 + 2) / 3);
         __m512i in = _mm512_permutexvar_epi8(spread, _mm512_maskz_loadu_epi8(within, data + i));
         __m512i text = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(shifts, in), digit);
+        text = _mm512_mask_mov_epi8(_mm512_set1_epi8('='), said, text);
         _mm512_mask_storeu_epi8(out, written, text);
-        if (taken < 48)
-            return i + taken;
     }
-    return i;
+    return size;
 }
 
 #endif
