@@ -9,7 +9,7 @@ what they mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -185,15 +185,45 @@ class LogFile(Closing):
         Raises:
             CorruptRecordError, UnreadableError: as for `walk`.
         """
-        how = replace(
+        how = self._how_headers(end, policy, entries)
+        for tile in self._walk(start, limit, how, on_unreadable):
+            yield tile.table
+
+    def headers_of(self, spans: Iterable[tuple[int, int]]) -> Iterator[tuple[int, BatchTable]]:
+        """Walk the batches of several spans for their headers alone, one after the other.
+
+        Of short spans next to each other many are read at once.
+
+        Args:
+            spans: positions `[start, limit)`, each the start of a batch.
+
+        Yields:
+            The number of a span with a table of it, at least one for each.
+
+        Raises:
+            CorruptRecordError, UnreadableError: as for `walk`.
+        """
+        how = self._how_headers(None, "strict", b"")
+        window, base = memoryview(b""), 0
+        for number, (start, limit) in enumerate(spans):
+            if not self.mapped and limit - start <= _SMALL_BYTES:
+                if start < base or limit > base + len(window):
+                    window, base = _window(self._file, start, _SMALL_BYTES)[0], start
+                table = how.scan(window, base, start, limit)
+                if table.end_position == limit:
+                    yield number, table
+                    continue
+            for table in self.headers(start=start, limit=limit):
+                yield number, table
+
+    def _how_headers(self, end: int | None, policy: str, entries: Buffer) -> _How:
+        return replace(
             self._how(end, "ignore", policy),
             tile_bytes=INT64_MAX,
             first_batches=HEADERS_FIRST,
             batches_max=HEADERS_MAX,
             entries=entries,
         )
-        for tile in self._walk(start, limit, how, on_unreadable):
-            yield tile.table
 
     def _how(
         self,

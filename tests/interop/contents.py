@@ -40,10 +40,8 @@ def _said(path: Path) -> object:
 
 def _entries(data: bytes, slot: struct.Struct) -> list[tuple[int, ...]]:
     """Entries without the empty slots behind them, and without a last part of a slot."""
-    found = list(slot.iter_unpack(data[: len(data) // slot.size * slot.size]))
-    while found and not any(found[-1]):
-        found.pop()
-    return found
+    said = data[: len(data) // slot.size * slot.size].rstrip(b"\0")
+    return list(slot.iter_unpack(said + bytes(-len(said) % slot.size)))
 
 
 def different(

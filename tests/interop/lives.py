@@ -261,7 +261,7 @@ def _explained(story: Story, name: str, their: object, our: object, *, anew: boo
     if kind == "timeindex" and isinstance(our, list) and our[:-1] == (their or []):
         return True
     if kind == "snapshot" and isinstance(their, tuple):
-        known = [one for one in their[1] if _is_known(one, story.now_ms)]
+        known = [one for one in their[1] if is_known(one, story.now_ms)]
         return crash and our in (None, (their[0], known))
     if name == _EPOCHS:
         return crash and _knows_more(_listed(their), _listed(our))
@@ -276,7 +276,8 @@ def _listed(entries: object) -> list[object]:
     return entries if isinstance(entries, list) else []
 
 
-def _is_known(producer: ProducerSnapshotEntry, now_ms: int) -> bool:
+def is_known(producer: ProducerSnapshotEntry, now_ms: int) -> bool:
+    """Whether a producer has not expired."""
     silent = now_ms - producer.last_timestamp >= _DAY_MS
     return producer.current_txn_first_offset >= 0 or not silent
 

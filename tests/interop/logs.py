@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.interop import compacted, damaged, interrupted, lives
+from tests.interop import compacted, damaged, interrupted, lives, salvaged
 from tests.interop.damaged import Outcome
 from tests.interop.kafka import Kafka
 from tests.interop.stories import story
@@ -87,6 +87,16 @@ def _interrupted(
     return given, Outcome([], False, interrupted.compared(kafka, given, home, killed=killed))
 
 
+def _salvaged(kafka: Kafka, seed: str, number: int, home: Path) -> tuple[object, Outcome]:
+    return salvaged.of_kafka(kafka, damaged.case(seed, number), home)
+
+
+def _salvaged_of_chance(
+    kafka: Kafka, _seed: str, number: int, home: Path
+) -> tuple[object, Outcome]:
+    return salvaged.of_chance(kafka, number, home)
+
+
 #: Logs that both write from the first step on, or that one goes on with; cleanings that one of both
 #: does not end; and damaged logs of both.
 KINDS: dict[str, Callable[[Kafka, str, int, Path], tuple[object, Outcome]]] = {
@@ -100,6 +110,8 @@ KINDS: dict[str, Callable[[Kafka, str, int, Path], tuple[object, Outcome]]] = {
     "kseg-interrupted": partial(_interrupted, "kseg"),
     "damaged": partial(_damaged, "kafka"),
     "kseg-damaged": partial(_damaged, "kseg"),
+    "salvaged": _salvaged,
+    "salvaged-of-chance": _salvaged_of_chance,
 }
 
 

@@ -223,6 +223,10 @@ class _Anchors:
         if first == end:
             return False
         positions, offsets = self._positions[first:end], self._offsets[first:end]
+        if positions[0] == run.position and run.order <= offsets[0]:
+            return True
+        if run.batches == 1:
+            return False
         for table in self._log.headers(start=run.position, limit=int(positions[-1]) + 1):
             rows = np.searchsorted(table.position, positions)
             hits = np.flatnonzero(rows < len(table))

@@ -10,10 +10,11 @@ grows with the damage, not with the log.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -205,11 +206,8 @@ class _Gaps:
         self._log, self._path, self._is_last = log, path, is_last
         self._first, self._last = bounds
         self._kept = chains.kept
-        inside = [(run.position, run.end, run) for run in chains.others]
-        self._known: list[tuple[int, int, SoundRun | None]] = sorted(
-            [*((start, end, None) for start, end in chains.damaged), *inside],
-            key=lambda one: (one[0], -one[1]),
-        )
+        self._damaged = _Spans([(start, end, None) for start, end in chains.damaged])
+        self._others = _Spans([(run.position, run.end, run) for run in chains.others])
 
     def told(self) -> Iterator[Unprovable]:
         """Them, by position."""
@@ -230,10 +228,11 @@ class _Gaps:
 
     def _parts(self, start: int, end: int) -> Iterator[Unprovable]:
         """A gap cut where damaged batches and sound runs in it begin and end."""
-        for first, last, run in self._known:
-            if last <= start or first >= end:
-                continue
+        known = (*self._damaged.within(start, end), *self._others.within(start, end))
+        for first, last, run in sorted(known, key=lambda one: (one[0], -one[1])):
             first, last = max(first, start), min(last, end)
+            if last <= start:
+                continue
             if first > start:
                 yield self._damage(start, first)
             yield self._damage(first, last) if run is None else self._unanchored(run)
@@ -269,6 +268,20 @@ class _Gaps:
             return "batch-crc"
         within = self._first <= header.base_offset <= header.last_offset <= self._last
         return "batch-fields" if within else "offset-order"
+
+
+class _Spans:
+    """Parts of a file that do not overlap, each with the sound run that it is, if any."""
+
+    def __init__(self, spans: list[tuple[int, int, SoundRun | None]]) -> None:
+        self._spans = spans
+        self._ends = [end for _, end, _ in spans]
+
+    def within(self, start: int, end: int) -> Iterator[tuple[int, int, SoundRun | None]]:
+        """Those that have a byte of `[start, end)`."""
+        numbers = range(bisect_right(self._ends, start), len(self._spans))
+        behind = map(self._spans.__getitem__, numbers)
+        return takewhile(lambda one: one[0] < end, behind)
 
 
 def _without(one: Unprovable, bad: list[tuple[int, int]]) -> Iterator[Unprovable]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
@@ -27,19 +28,19 @@ def provable_tables(
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
-    log: LogFile | None = None
-    try:
-        for run in runs:
-            if log is None or str(log.path) != run.path:
-                if log is not None:
-                    log.close()
-                log = LogFile.open(run.path, mapping)
-            for table in log.headers(start=run.position, limit=run.end):
+    for path, of_file in groupby(runs, key=lambda run: run.path):
+        taken: list[ProvableRun] = []
+        with LogFile.open(path, mapping) as log:
+            for number, table in log.headers_of(_spans(of_file, taken)):
                 if len(table):
-                    yield run, table
-    finally:
-        if log is not None:
-            log.close()
+                    yield taken[number], table
+
+
+def _spans(runs: Iterable[ProvableRun], taken: list[ProvableRun]) -> Iterator[tuple[int, int]]:
+    """Where runs lie; each is noted when it is asked for."""
+    for run in runs:
+        taken.append(run)
+        yield run.position, run.end
 
 
 def last_batch(run: ProvableRun) -> BatchHeader:

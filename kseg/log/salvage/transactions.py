@@ -49,8 +49,8 @@ class Transactions:
 
     Attributes:
         hurt: by their first offsets.
-        leader_epoch: of the last batch that has one; -1 without any.
-        max_timestamp: the largest one; 0 without any.
+        leader_epoch: of the last batch that has one; -1 without any, or if nothing is lost.
+        max_timestamp: the largest one; 0 likewise.
     """
 
     hurt: tuple[HurtTransaction, ...]
@@ -69,11 +69,12 @@ def hurt_transactions(runs: Sequence[ProvableRun], lost: Sequence[LostOffsets]) 
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
     walk = _Walk([each.first_offset for each in lost])
-    for _, table in provable_tables(runs):
+    for _, table in provable_tables(runs) if lost else ():
         walk.leader_epoch = max(walk.leader_epoch, int(table.leader_epoch.max()))
         walk.max_timestamp = max(walk.max_timestamp, int(table.max_timestamp.max()))
-        if lost:
-            for header in table[table.is_transactional & (table.producer_id >= 0)]:
+        is_taken = table.is_transactional & (table.producer_id >= 0)
+        if is_taken.any():
+            for header in table[is_taken]:
                 walk.take(header)
     hurt = sorted([*walk.hurt, *walk.still_open()], key=lambda one: one.first_offset)
     return Transactions(tuple(hurt), walk.leader_epoch, walk.max_timestamp)
