@@ -420,6 +420,28 @@ class LogFile(Closing):
                 return bytes(whole[position : position + size])
         return bytes(self._read_filled(position, size))
 
+    def end_by_checksum(self, position: int, ends: Iterable[int]) -> int | None:
+        """Where the batch at a position ends if its length is wrong: no checksum covers that.
+
+        Args:
+            position: of a batch; 61 bytes of it are there.
+            ends: where it may end, ascending; the bytes up to the last of them are read.
+
+        Returns:
+            The first one up to which its checksum is right; None if it is wrong for all.
+        """
+        head = self.head_at(position)
+        rule = checksum_rule(head)
+        checksum, at = 0, position + rule.covered_at
+        for end in ends:
+            for piece in range(at, end, WINDOW_BYTES):
+                size = min(WINDOW_BYTES, end - piece)
+                checksum = rule.function(self._read_filled(piece, size), checksum)
+            at = max(at, end)
+            if checksum == rule.stored(head):
+                return end
+        return None
+
     def batch_at(self, position: int) -> BatchTable:
         """The one batch at `position`, its checksum noted; an empty table's `stop` says why not."""
         for tile in self.walk(start=position, limit=position + 1):

@@ -8,7 +8,12 @@ batch reaches. Sound batches behind it count if their chain goes on
 
 - to the end of the file, or to a batch there that is cut off (but not if the damaged batch in front
   may be cut off there itself),
-- or over a batch that an entry of the offset index names.
+- or over a batch that an entry of the offset index names,
+- or over two that it names at places which lie both as many bytes off: bytes in front of them were
+  cut out or put in.
+
+If a damaged batch has the right checksum up to where a sound one begins, or to the end of the file,
+only its length is wrong, and it ends there.
 
 A sound batch inside of an extent counts if such an entry names it. It also counts if its chain ends
 where the extent does and its offsets lie behind those that the damaged batch itself says: then the
@@ -19,8 +24,9 @@ The time is linear in the bytes: a chain is followed over 64 damaged batches at 
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -28,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kseg.constants import LOG_OVERHEAD
-from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader, BatchTable
+from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader, BatchTable
 from kseg.format.search import SoundRun
 from kseg.log.recovery.lost import claimed
 
@@ -42,7 +48,13 @@ if TYPE_CHECKING:
 
 #: A chain is followed over so many damaged batches.
 _DAMAGED_MAX: Final = 64
-#: Bytes that are walked again to see whether a batch begins where a chain leads, in file sizes.
+#: So many damaged batches of a chain are asked whether only their length is wrong, and for so many
+#: ends each.
+_RESIZED_MAX: Final = 2
+_ENDS_MAX: Final = 4
+#: So many entries of the index agree with batches that are moved.
+_MOVED_MIN: Final = 2
+#: Bytes that are read again to see whether a batch begins or ends somewhere, in file sizes.
 _WALKED_SHARE: Final = 4
 _INT32_MAX: Final = 2**31 - 1
 
@@ -98,6 +110,8 @@ class _Follower:
     def __init__(self, log: LogFile, runs: list[SoundRun], anchors: _Anchors) -> None:
         self._log, self._runs, self._anchors = log, runs, anchors
         self._starts = [run.position for run in runs]
+        self._orders = sorted(run.order for run in runs)
+        self._lasts = sorted(run.last_offset for run in runs)
         self._budget = _WALKED_SHARE * log.size
         self.found = Chains()
 
@@ -114,7 +128,7 @@ class _Follower:
                 if number == len(self._runs) and torn and not counts:
                     # What the end of the file cuts off may be the damaged batch in front.
                     counts = not is_torn
-                self._close(group, counts=counts)
+                self._close(group, counts=counts or any(map(self._is_moved, group)))
                 group, counts, is_torn = [], False, is_torn or torn
             else:
                 self._pass_over(number, landing)
@@ -131,6 +145,16 @@ class _Follower:
     def _close(self, group: list[SoundRun], *, counts: bool) -> None:
         (self.found.kept if counts else self.found.others).extend(group)
 
+    def _is_moved(self, run: SoundRun) -> bool:
+        """Whether the index names batches of a run that lie so many bytes off, all of them.
+
+        Bytes that were cut out or put in move all that follows. No other sound batch may have the
+        offsets of these.
+        """
+        reached = bisect_right(self._orders, run.last_offset)
+        alone = reached - bisect_left(self._lasts, run.order) == 1
+        return alone and self._anchors.name_moved(run)
+
     # ---- over damaged batches --------------------------------------------------------------------
 
     def _land(self, start: int, number: int, last: int) -> _Landing | None:
@@ -144,12 +168,39 @@ class _Follower:
             found = len(self._runs) if at == self._log.size else self._run_at(at, number)
             if found is not None:
                 is_back = found < len(self._runs) and self._runs[found].order <= last
-                return None if is_back and at > start else _Landing(found, tuple(stops))
+                if is_back and at > start:
+                    break
+                return _Landing(found, tuple(stops))
             size = _stored_size(self._log.head_at(at))
             if not ENTRY_BYTES_MIN <= size <= self._log.size - at:
-                return None
+                break
             stops.append(at + size)
+        return self._land_by_checksum(stops[:_RESIZED_MAX], number, last)
+
+    def _land_by_checksum(self, stops: list[int], number: int, last: int) -> _Landing | None:
+        """The same where only the length of one of these damaged batches is wrong."""
+        for count, at in enumerate(stops, 1):
+            header = claimed(self._log.head_at(at), at)
+            if header is None or not last < header.last_offset:
+                continue
+            ends = self._ends_behind(at, header.last_offset, number)
+            end = self._log.end_by_checksum(at, ends)
+            if end is not None:
+                found = bisect_left(self._starts, end, lo=number)
+                return _Landing(found, (*stops[:count], end))
         return None
+
+    def _ends_behind(self, position: int, last: int, number: int) -> Iterator[int]:
+        """Where a batch may end that begins at a position and says its last offset."""
+        at, reached = bisect_left(self._starts, position + ENTRY_BYTES_MIN, lo=number), position
+        behind = self._runs[at : at + _ENDS_MAX]
+        ends = [run.position for run in behind if run.order > last]
+        for end in ends if len(behind) == _ENDS_MAX else [*ends, self._log.size]:
+            self._budget -= end - reached
+            if self._budget < 0:
+                return
+            yield end
+            reached = end
 
     def _run_at(self, position: int, number: int) -> int | None:
         """The run, from a number on, one of whose batches begins at a position; cut there."""
@@ -195,12 +246,19 @@ class _Follower:
         return follows is None or run.last_offset < follows
 
     def _is_cut_off(self, end: int, last: int) -> bool:
-        """Whether a batch that the end of the file cuts off begins at a position."""
+        """Whether a batch that the end of the file cuts off begins at a position.
+
+        Of a header that is cut off itself, offset and length are enough.
+        """
         head = self._log.head_at(end)
-        header = claimed(head, end)
-        if header is None or _stored_size(head) <= self._log.size - end:
+        if len(head) < LOG_OVERHEAD or _stored_size(head) <= self._log.size - end:
             return False
-        order = header.last_offset if header.base_offset < 0 else header.base_offset
+        header = claimed(head, end)
+        if header is None and (len(head) == HEAD_BYTES or head[16:17] > b"\2"):
+            return False
+        order = int.from_bytes(head[:8], "big", signed=True)
+        if header is not None and header.base_offset < 0:
+            order = header.last_offset
         return last < order <= last + _INT32_MAX
 
 
@@ -213,6 +271,7 @@ class _Anchors:
         if entries is not None:
             order = np.argsort(entries.positions, kind="stable")
             self._positions, self._offsets = entries.positions[order], entries.offsets[order]
+        self._by_offset = np.argsort(self._offsets, kind="stable")
 
     def name(self, run: SoundRun) -> bool:
         """Whether an entry leads to a batch of a run, and its offset can be meant.
@@ -234,6 +293,28 @@ class _Anchors:
             if (offset_orders(table)[rows[hits]] <= offsets[hits]).any():
                 return True
         return False
+
+    def name_moved(self, run: SoundRun) -> bool:
+        """Whether two entries lead to two batches of a run, by as many bytes beside each of them.
+
+        Each says an offset of its batch, and how far the two lie apart.
+        """
+        order = self._by_offset
+        offsets = self._offsets[order]
+        first = int(np.searchsorted(offsets, run.order))
+        end = int(np.searchsorted(offsets, run.last_offset, "right"))
+        if end - first < _MOVED_MIN:
+            return False
+        offsets, positions = offsets[first:end], self._positions[order[first:end]]
+        found: set[tuple[int, int]] = set()
+        for table in self._log.headers(start=run.position, limit=run.end):
+            rows = np.searchsorted(table.last_offset, offsets)
+            hits = np.flatnonzero(rows < len(table))
+            hits = hits[offset_orders(table)[rows[hits]] <= offsets[hits]]
+            places = table.position[rows[hits]]
+            found.update(zip((places - positions[hits]).tolist(), places.tolist(), strict=True))
+        counts = Counter(moved for moved, _ in found)
+        return max(counts.values(), default=0) >= _MOVED_MIN
 
 
 def offset_orders(table: BatchTable) -> Int64Array:
@@ -262,7 +343,7 @@ def part_of_run(log: LogFile, start: int, end: int) -> SoundRun | None:
 
 def _stored_size(head: bytes) -> int:
     """The size that a batch has by its length; 0 if too few bytes are there."""
-    if len(head) < ENTRY_BYTES_MIN:
+    if len(head) < LOG_OVERHEAD:
         return 0
     return int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
 

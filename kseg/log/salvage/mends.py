@@ -1,8 +1,9 @@
-"""Sound batches whose base offset or leader epoch is wrong, where only one value is possible.
+"""Batches whose base offset, leader epoch or length is wrong, where only one value is possible.
 
-No checksum covers these two fields. Leader epochs never fall, so a batch between two of the same
-epoch has it, too. Where a batch lies between two others whose offsets leave out just as many as it
-has, these are its own.
+No checksum covers these fields. Leader epochs never fall, so a batch between two of the same epoch
+has it, too. Where a batch lies between two others whose offsets leave out just as many as it has,
+these are its own. If the checksum is right up to where the next sound batch begins, or to the end
+of the file, the length is wrong.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from kseg.constants import LOG_OVERHEAD
+from kseg.files.log_file import LogFile
+from kseg.log.recovery.lost import claimed
 from kseg.log.salvage.output import Extent
 from kseg.log.salvage.tables import last_batch, provable_tables
 from kseg.log.salvage.values import ProvableRun
@@ -22,9 +26,14 @@ if TYPE_CHECKING:
     from kseg.log.salvage.values import SegmentSeen, Unprovable
 
 
+#: Of a damaged batch whose length may be all that is wrong.
+_WRONG_LENGTHS: Final = ("batch-length", "batch-crc", "torn-tail")
+_INT32_MAX: Final = 2**31 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """A batch that is kept with another base offset, or another leader epoch, than it says.
+    """A batch that is kept with another base offset, leader epoch or length than it says.
 
     Attributes:
         path: the log file.
@@ -34,6 +43,7 @@ class Mended:
         leader_epoch: likewise.
         said_offset: the base offset that the batch says.
         said_epoch: the leader epoch that it says.
+        said_size: the size that it has by its length.
     """
 
     path: str
@@ -44,11 +54,13 @@ class Mended:
     leader_epoch: int
     said_offset: int
     said_epoch: int
+    said_size: int
 
     @property
     def extent(self) -> Extent:
         """How it is copied."""
-        return Extent(self.path, self.position, self.size, self.first_offset, self.leader_epoch)
+        place = self.path, self.position, self.size
+        return Extent(*place, self.first_offset, self.leader_epoch, self.said_size != self.size)
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
@@ -71,14 +83,17 @@ def mended_batches(
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
     touching = _touching(runs, segments)
+    ends = {(run.path, run.end) for run in runs}
     for one in unprovable:
+        found = None
         if one.reason == "epoch-order":
-            around = _around(runs, one)
+            found = _between(one, _around(runs, one))
         elif one.reason == "offset-order":
-            around = touching(one)
-        else:
-            continue
-        found = None if around is None else _between(one, *around)
+            found = _between(one, touching(one))
+        elif one.reason in _WRONG_LENGTHS and (
+            not one.position or (one.path, one.position) in ends
+        ):
+            found = _resized(one, runs, segments)
         if found is not None:
             yield *found, one
 
@@ -117,12 +132,13 @@ def _around(runs: Sequence[ProvableRun], one: Unprovable) -> tuple[ProvableRun, 
 
 
 def _between(
-    one: Unprovable, before: ProvableRun, after: ProvableRun
+    one: Unprovable, around: tuple[ProvableRun, ProvableRun] | None
 ) -> tuple[Mended, ProvableRun] | None:
     """The batch as it fits between two runs; None where more than one value is possible."""
-    header = _first(ProvableRun(one.path, one.position, one.size, -1, -1, 1))
-    if header is None or header.magic < 2 or header.size != one.size:
+    header = _first(_as_run(one)) if around is not None and one.batches <= 1 else None
+    if around is None or header is None or header.magic < 2:
         return None
+    before, after = around
     count = header.last_offset - header.base_offset + 1
     first, epoch = header.base_offset, header.leader_epoch
     if one.reason == "offset-order":
@@ -136,11 +152,53 @@ def _between(
         if least != most.leader_epoch:
             return None
         epoch = least
-    last = first + count - 1
-    place = one.path, one.position, one.size
-    mended = Mended(*place, first, last, epoch, header.base_offset, header.leader_epoch)
+    return _mended(one, header, first, epoch, one.size)
+
+
+def _mended(
+    one: Unprovable, header: BatchHeader, first: int, epoch: int, said_size: int
+) -> tuple[Mended, ProvableRun]:
+    last = first + header.last_offset - header.base_offset
+    place, said = (one.path, one.position, one.size), (header.base_offset, header.leader_epoch)
     run = ProvableRun(*place, first, last, 1, max(header.record_count, 0))
-    return mended, run
+    return Mended(*place, first, last, epoch, *said, said_size), run
+
+
+def _resized(
+    one: Unprovable, runs: Sequence[ProvableRun], segments: Sequence[SegmentSeen]
+) -> tuple[Mended, ProvableRun] | None:
+    """A batch behind sound ones whose checksum is right for the size that it takes up, if it fits.
+
+    Its offsets are those of no other batch, and epochs do not fall with it.
+    """
+    with LogFile.open(one.path, mapping="never") as log:
+        head = log.head_at(one.position)
+        if claimed(head, one.position) is None or head[16] < 2:
+            return None
+        said = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
+        if said == one.size or log.end_by_checksum(one.position, [one.end]) is None:
+            return None
+    header = _first(_as_run(one))
+    assert header is not None
+    at = bisect_left(runs, header.base_offset, key=lambda run: run.first_offset)
+    before, after = runs[at - 1] if at else None, runs[at] if at < len(runs) else None
+    least, most = header.leader_epoch, header.leader_epoch
+    end, limit = segments[0].base_offset, segments[-1].base_offset + _INT32_MAX
+    if before is not None:
+        end, least = before.last_offset + 1, last_batch(before).leader_epoch
+    first_behind = None if after is None else _first(after)
+    if after is not None and first_behind is not None:
+        limit, most = after.first_offset - 1, first_behind.leader_epoch
+    if not (end <= header.base_offset <= header.last_offset <= limit):
+        return None
+    if not least <= header.leader_epoch <= most:
+        return None
+    return _mended(one, header, header.base_offset, header.leader_epoch, said)
+
+
+def _as_run(one: Unprovable) -> ProvableRun:
+    """Bytes that are one batch, as a run."""
+    return ProvableRun(one.path, one.position, one.size, -1, -1, 1)
 
 
 def _first(run: ProvableRun) -> BatchHeader | None:

@@ -12,7 +12,7 @@ batches fall, all of them stay.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -33,6 +33,9 @@ _LOOKS_MAX: Final = 256
 #: How often those that have no place are looked at.
 _PASSES: Final = 3
 _INT64_MAX: Final = 2**63 - 1
+
+#: Whether an index names an offset of a batch, which is then none that came to be by damage.
+Named = Callable[[ProvableRun], bool]
 
 
 # ---- single batches that do not follow the one before, in a chain that is whole ------------------
@@ -167,6 +170,7 @@ def strays_that_fit(
     placed: Sequence[ProvableRun],
     duplicates: Collection[tuple[str, int]],
     start: int,
+    named: Named,
 ) -> tuple[list[ProvableRun], list[Unprovable]]:
     """Those that belong elsewhere, and those whose offsets are taken for wrong.
 
@@ -175,6 +179,7 @@ def strays_that_fit(
         placed: the other runs, by offset.
         duplicates: path and position of strays that are there already.
         start: the base offset of the first segment.
+        named: whether an index names an offset of a batch.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
@@ -186,7 +191,8 @@ def strays_that_fit(
         # One that has its place may be what another one follows.
         for one in tuple(left):
             others = (each for each in strays if each is not one)
-            if _belongs_elsewhere(one, _gap_around(one.run, order, start), others):
+            gap = _gap_around(one.run, order, start)
+            if _belongs_elsewhere(one, gap, others) or (gap is not None and named(one.run)):
                 left.remove(one)
                 kept.append(one.run)
                 insort(order, one.run, key=lambda run: run.first_offset)
@@ -358,4 +364,4 @@ def _with_next(
         yield *held, -1
 
 
-__all__ = ["Stray", "strays_that_fit", "with_fitting_epochs", "without_strays"]
+__all__ = ["Named", "Stray", "strays_that_fit", "with_fitting_epochs", "without_strays"]

@@ -45,6 +45,7 @@ REPORT: Final = "report.json"
 #: What an interrupted run may have left.
 _OURS: Final = frozenset((_MAKING, QUARANTINE, UNPROVEN, REPORT, REPORT + ".tmp"))
 _COPIED_BYTES: Final = 2**20
+_LENGTH_AT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ class Extent:
         position: byte in it where they begin.
         size: their bytes.
         base_offset: written into the header of one batch of magic 2; None leaves it as it is.
-        leader_epoch: likewise. No checksum covers either.
+        leader_epoch: likewise.
+        sets_length: write the length that one batch has by its size. No checksum covers these
+            fields.
     """
 
     path: str
@@ -64,11 +67,13 @@ class Extent:
     size: int
     base_offset: int | None = None
     leader_epoch: int | None = None
+    sets_length: bool = False
 
     @property
     def is_copy(self) -> bool:
         """Whether the bytes are those of the file."""
-        return self.base_offset is None and self.leader_epoch is None
+        changed = self.base_offset is not None or self.leader_epoch is not None
+        return not (changed or self.sets_length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +274,9 @@ def _patch(file: io.WriteFile, position: int, extent: Extent) -> None:
     if extent.leader_epoch is not None:
         at = position + LOG_OVERHEAD
         file.write_at(at, extent.leader_epoch.to_bytes(4, "big", signed=True))
+    if extent.sets_length:
+        length = extent.size - LOG_OVERHEAD
+        file.write_at(position + _LENGTH_AT, length.to_bytes(4, "big", signed=True))
 
 
 def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:

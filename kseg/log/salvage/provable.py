@@ -18,6 +18,8 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from kseg.constants import LOG_OVERHEAD
 from kseg.errors import CorruptIndexError, NotALogError, UnreadableError, UnsupportedFormatError
 from kseg.files import metadata
@@ -30,7 +32,7 @@ from kseg.log import data_directory
 from kseg.log.recovery.lost import claimed
 from kseg.log.salvage.chains import Chains, follow_chains
 from kseg.log.salvage.losses import lost_offsets
-from kseg.log.salvage.misfits import strays_that_fit, with_fitting_epochs, without_strays
+from kseg.log.salvage.misfits import Named, strays_that_fit, with_fitting_epochs, without_strays
 from kseg.log.salvage.places import Placed, place_runs
 from kseg.log.salvage.tables import provable_tables
 from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, Unprovable, refused
@@ -83,7 +85,7 @@ def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> Prov
         done += reader.seen[-1].size
         if progress is not None:
             progress(done, total)
-    placed = _placed(reader.runs, reader.seen)
+    placed = _placed(reader.runs, reader.seen, _Named(listing.segments).name)
     numbers = {each.path: number for number, each in enumerate(reader.seen)}
     unprovable = sorted(
         [*reader.unprovable, *placed.refused], key=lambda one: (numbers[one.path], one.position)
@@ -101,14 +103,14 @@ def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> Prov
     )
 
 
-def _placed(runs: Sequence[ProvableRun], segments: Sequence[SegmentSeen]) -> Placed:
+def _placed(runs: Sequence[ProvableRun], segments: Sequence[SegmentSeen], named: Named) -> Placed:
     """Runs by offset, without batches that do not fit where they lie."""
     others, strays = without_strays(runs, segments)
     start = segments[0].base_offset if segments else 0
     first = place_runs([*others, *(one.run for one in strays)], provable_tables)
     duplicates = {(one.path, one.position) for one in first.refused if one.reason == "duplicate"}
     kept, refused = strays_that_fit(
-        strays, place_runs(others, provable_tables).runs, duplicates, start
+        strays, place_runs(others, provable_tables).runs, duplicates, start, named
     )
     # Where two have the same offsets, a batch that lies in the segment of its offsets goes first,
     # and one that lies in order before a stray one.
@@ -195,6 +197,28 @@ def _entries(files: SegmentFiles) -> OffsetEntries | None:
         ):
             return index.entries()
     return None
+
+
+class _Named:
+    """Offsets that the offset indexes name, of the segment that was asked for last."""
+
+    def __init__(self, segments: Sequence[SegmentFiles]) -> None:
+        self._segments = segments
+        self._bases = [each.base_offset for each in segments]
+        self._at = -1
+        self._entries: OffsetEntries | None = None
+
+    def name(self, run: ProvableRun) -> bool:
+        """Whether an entry has the first or the last offset of a batch."""
+        at = bisect_right(self._bases, run.first_offset) - 1
+        if at < 0:
+            return False
+        if at != self._at:
+            self._at, self._entries = at, _entries(self._segments[at])
+        offsets = None if self._entries is None else self._entries.offsets
+        return offsets is not None and bool(
+            np.isin((run.first_offset, run.last_offset), offsets).any()
+        )
 
 
 class _Gaps:

@@ -7,7 +7,8 @@ from itertools import groupby
 
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
-from kseg.format.header import BatchHeader, BatchTable
+from kseg.format.header import BatchHeader, BatchTable, refused_batch
+from kseg.log.recovery.lost import claimed
 from kseg.log.salvage.chains import offset_orders
 from kseg.log.salvage.values import ProvableRun
 
@@ -23,7 +24,8 @@ def provable_tables(
 
     Yields:
         Each run with tables of its batches: positions in its file, sizes, offsets, leader epochs,
-        checksums and the other fields of `kseg.format.header.FIELDS`.
+        checksums and the other fields of `kseg.format.header.FIELDS`. A single batch has the size
+        of its run, whatever its length says.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
@@ -32,8 +34,19 @@ def provable_tables(
         taken: list[ProvableRun] = []
         with LogFile.open(path, mapping) as log:
             for number, table in log.headers_of(_spans(of_file, taken)):
+                run = taken[number]
+                if run.batches == 1 and table.end_position != run.end:
+                    table = _with_size(log, run) or table
                 if len(table):
-                    yield taken[number], table
+                    yield run, table
+
+
+def _with_size(log: LogFile, run: ProvableRun) -> BatchTable | None:
+    """A table of one batch whose stored length is wrong; None if no header begins there."""
+    head = log.head_at(run.position)
+    if claimed(head, run.position) is None:
+        return None
+    return refused_batch(head, position=run.position, size=run.size)
 
 
 def _spans(runs: Iterable[ProvableRun], taken: list[ProvableRun]) -> Iterator[tuple[int, int]]:
