@@ -60,10 +60,21 @@ def _page(plan: MergePlan, report: Path | None) -> Iterator[str]:
             f"{output.counted(plan.undecided, 'conflict')}: nothing was written; --prefer DIR says "
             "which copy is right"
         )
+        yield from _compacted(plan)
     else:
         yield (
             f"{plan.out}: {output.counted(len(plan.partitions), 'partition')}, "
             f"{output.human_bytes(plan.bytes)}; what came from where is in {report}"
+        )
+
+
+def _compacted(plan: MergePlan) -> Iterator[str]:
+    """What to do if the copies may be compacted apart."""
+    if any(one.is_compacted for each in plan.partitions for one in each.conflicts):
+        yield (
+            "some of them have fewer records of the same append: the copies may be compacted "
+            "apart. 'kseg diff --records' says whether that is all; if one of them is sound, keep "
+            "it whole rather than merge: a record whose tombstone is gone there would come back"
         )
 
 
@@ -87,6 +98,7 @@ def _details(merge: PartitionMerge) -> Iterator[str]:
         yield f"left out of {left.path}: {left.why}: {batches} in {offsets}"
     for conflict in merge.conflicts[:ITEMS_MAX]:
         decided = "the first is preferred" if conflict.decided else "undecided"
+        decided += ", compacted apart?" if conflict.is_compacted else ""
         yield f"conflict at offset {conflict.offset}, {decided}:"
         yield from (f"  {batch_line(seen)}" for seen in conflict.batches)
     yield from more_line(len(merge.conflicts), "conflicts")

@@ -113,13 +113,28 @@ class Conflict:
         """The first one that both have."""
         return max(seen.first_offset for seen in self.batches)
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether compaction may be all that differs: one has fewer records of the same append."""
+        one, other = (seen.header for seen in self.batches)
+        fewer, more = (one, other) if one.record_count < other.record_count else (other, one)
+        return _append_of(one) == _append_of(other) and 0 <= fewer.record_count < more.record_count
+
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
         return {
             "offset": self.offset,
             "decided": self.decided,
+            "compacted": self.is_compacted,
             "batches": [seen.to_dict() for seen in self.batches],
         }
+
+
+def _append_of(header: BatchHeader) -> tuple[object, ...]:
+    """What compaction leaves as it is in a batch."""
+    producer = header.producer_id, header.producer_epoch, header.base_sequence
+    kinds = header.magic, header.is_transactional, header.is_control, header.leader_epoch
+    return header.base_offset, header.last_offset, *producer, *kinds
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,18 @@ def test_a_conflict_shows_both_sides_and_prefer_decides(kseg: Kseg, tmp_path: Pa
     ).read_bytes()
 
 
+def test_copies_that_were_compacted_apart_say_what_to_do(kseg: Kseg, tmp_path: Path) -> None:
+    a = write_copy(tmp_path / "a" / "t-0", BASE)
+    b = write_copy(tmp_path / "b" / "t-0", [*BASE[:8], replace(BASE[8], without=(16,))])
+    ran = kseg("merge", a, b, "-o", tmp_path / "out")
+    lines = ran.text.splitlines()
+    assert "  conflict at offset 16, undecided, compacted apart?:" in lines
+    assert "'kseg diff --records' says whether that is all" in lines[-1]
+    decided = kseg("merge", a, b, "-o", tmp_path / "out", "--prefer", a, "--json")
+    (conflict,) = decided.document["partitions"][0]["conflicts"]
+    assert (conflict["compacted"], conflict["decided"]) == (True, True)
+
+
 def test_json_names_what_was_done(kseg: Kseg, damaged: tuple[Path, Path], tmp_path: Path) -> None:
     a, b = damaged
     document = kseg("merge", a, b, "-o", tmp_path / "out", "--json", "--topic", "t").document
