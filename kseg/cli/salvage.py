@@ -15,7 +15,7 @@ from kseg.log.salvage import HARMLESS, REASONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kseg.log.salvage import LostOffsets, SalvagedPartition
+    from kseg.log.salvage import LostOffsets, Mended, SalvagedPartition, Unprovable
 
 #: So many lines of one kind are printed for a partition; --json and the report have all.
 _LINES_MAX = 5
@@ -85,19 +85,11 @@ def _details(one: SalvagedPartition) -> Iterator[str]:
     yield from _some(one, "lost", [_range(each) for each in one.lost])
     reasons = dict.fromkeys(each.reason for each in one.unprovable if each.reason not in HARMLESS)
     for reason in reasons:
-        found = [each for each in one.unprovable if each.reason == reason]
-        size = output.human_bytes(sum(each.size for each in found))
-        places = [f"{each.path} @ {each.position}, {each.size} bytes" for each in found]
-        yield f"{one.name}: {reason}: {size}: {REASONS[reason]}"
-        yield from _some(one, reason, places)
+        yield from _places(one, reason)
     yield from _some(
         one,
         "mended",
-        [
-            f"{each.path} @ {each.position}: offset {each.first_offset}, it said "
-            f"{each.said_offset}; leader epoch {each.leader_epoch}, it said {each.said_epoch}"
-            for each in one.mended
-        ],
+        [_mended(each) for each in one.mended],
     )
     yield from _some(
         one,
@@ -109,6 +101,37 @@ def _details(one: SalvagedPartition) -> Iterator[str]:
             for each in one.transactions
         ],
     )
+
+
+def _places(one: SalvagedPartition, reason: str) -> Iterator[str]:
+    """The bytes that are not kept for a reason, which is said in words once."""
+    found = [each for each in one.unprovable if each.reason == reason]
+    if len(found) == 1:
+        yield f"{one.name}: {reason}: {_place(found[0])}: {REASONS[reason]}"
+        return
+    size = output.human_bytes(sum(each.size for each in found))
+    yield f"{one.name}: {reason}: {len(found)} places, {size}: {REASONS[reason]}"
+    yield from _some(one, reason, [_place(each) for each in found])
+
+
+def _place(one: Unprovable) -> str:
+    """Bytes that are not kept; the offsets of sound batches among them."""
+    place = f"{one.path} @ {one.position}, {output.counted(one.size, 'byte')}"
+    if not one.batches:
+        return place
+    batches = output.counted(one.batches, "sound batch", "sound batches")
+    return f"{place}, {batches}, offsets {one.first_offset} to {one.last_offset}"
+
+
+def _mended(one: Mended) -> str:
+    """A batch of which only fields without a checksum were wrong, and which they are."""
+    fields = (
+        ("base offset", one.first_offset, one.said_offset),
+        ("leader epoch", one.leader_epoch, one.said_epoch),
+        ("size", one.size, one.said_size),
+    )
+    changed = [f"{what} {now}, it said {said}" for what, now, said in fields if now != said]
+    return f"{one.path} @ {one.position}: {'; '.join(changed)}"
 
 
 def _range(lost: LostOffsets) -> str:

@@ -120,7 +120,7 @@ class _Follower:
         # A file begins with a batch.
         group: list[SoundRun] = []
         end, last, counts, number = 0, -1, True, 0
-        is_torn = False
+        is_torn, inner = False, -1
         while True:
             landing = self._land(end, number, last)
             if landing is None:
@@ -130,10 +130,13 @@ class _Follower:
                     counts = not is_torn
                 self._close(group, counts=counts or any(map(self._is_moved, group)))
                 group, counts, is_torn = [], False, is_torn or torn
+                inner = max(inner, self._last_within(end) if torn else -1)
             else:
                 self._pass_over(number, landing)
                 number = landing.number
-                counts = counts or number == len(self._runs)
+                # The messages of a compressed one that the end of the file cuts off are not the
+                # log's, though they lie there in the clear.
+                counts = counts or (number == len(self._runs) and last > inner)
             if number == len(self._runs):
                 break
             run = self._runs[number]
@@ -154,6 +157,11 @@ class _Follower:
         reached = bisect_right(self._orders, run.last_offset)
         alone = reached - bisect_left(self._lasts, run.order) == 1
         return alone and self._anchors.name_moved(run)
+
+    def _last_within(self, position: int) -> int:
+        """The last offset that a message says which holds others; -1 for another batch."""
+        header = claimed(self._log.head_at(position), position)
+        return header.last_offset if header is not None and header.base_offset < 0 else -1
 
     # ---- over damaged batches --------------------------------------------------------------------
 

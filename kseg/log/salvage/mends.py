@@ -60,7 +60,9 @@ class Mended:
     def extent(self) -> Extent:
         """How it is copied."""
         place = self.path, self.position, self.size
-        return Extent(*place, self.first_offset, self.leader_epoch, self.said_size != self.size)
+        # Messages of magic 0 and 1 have no leader epoch.
+        epoch = self.leader_epoch if self.leader_epoch >= 0 else None
+        return Extent(*place, self.first_offset, epoch, self.said_size != self.size)
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
@@ -136,7 +138,7 @@ def _between(
 ) -> tuple[Mended, ProvableRun] | None:
     """The batch as it fits between two runs; None where more than one value is possible."""
     header = _first(_as_run(one)) if around is not None and one.batches <= 1 else None
-    if around is None or header is None or header.magic < 2:
+    if around is None or header is None or header.base_offset < 0:
         return None
     before, after = around
     count = header.last_offset - header.base_offset + 1
@@ -145,14 +147,22 @@ def _between(
         first = before.last_offset + 1
         if after.first_offset - first != count:
             return None
-    least, most = last_batch(before).leader_epoch, _first(after)
-    if most is None or not 0 <= least <= most.leader_epoch:
-        return None
-    if not least <= epoch <= most.leader_epoch:
-        if least != most.leader_epoch:
+    if header.magic >= 2:
+        fitting = _epoch_between(before, after, epoch)
+        if fitting is None:
             return None
-        epoch = least
+        epoch = fitting
     return _mended(one, header, first, epoch, one.size)
+
+
+def _epoch_between(before: ProvableRun, after: ProvableRun, epoch: int) -> int | None:
+    """The leader epoch that a batch between two runs has; None where several are possible."""
+    least, behind = last_batch(before).leader_epoch, _first(after)
+    if behind is None or not 0 <= least <= behind.leader_epoch:
+        return None
+    if least <= epoch <= behind.leader_epoch:
+        return epoch
+    return least if least == behind.leader_epoch else None
 
 
 def _mended(

@@ -213,8 +213,10 @@ def _belongs_elsewhere(
     if gap is None:
         return not stray.fills_hole
     run, (before, behind) = stray.run, gap
-    # Wrong offsets are seldom such as no other batch has, but in front of the end.
-    if behind is not None or before + 1 == run.first_offset:
+    # Wrong offsets are seldom such as no other batch has, but in front of the end, or where zeros
+    # lie over them.
+    seldom = behind == run.last_offset + 1 if run.first_offset == 0 else behind is not None
+    if seldom or 0 < before + 1 == run.first_offset:
         return True
     # Two lie in each other's place.
     return any(_overlap(each.run, stray.hole) and _overlap(run, each.hole) for each in others)

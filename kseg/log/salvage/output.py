@@ -56,8 +56,8 @@ class Extent:
         path: the file.
         position: byte in it where they begin.
         size: their bytes.
-        base_offset: written into the header of one batch of magic 2; None leaves it as it is.
-        leader_epoch: likewise.
+        base_offset: written into the header of one batch; None leaves it as it is.
+        leader_epoch: likewise; of magic 2 alone.
         sets_length: write the length that one batch has by its size. No checksum covers these
             fields.
     """

@@ -36,8 +36,7 @@ def test_a_row_for_each_partition_and_what_is_lost(kseg: Kseg, data: Path, tmp_p
         "t-0        8 batches       16  2              0  0 to 17",
         "u-0        9 batches       18  0              0  0 to 17",
         f"t-0: lost: offsets 8 to 9 (2 records), {place}",
-        f"t-0: batch-crc: {size} B: a batch does not match its checksum",
-        f"t-0: batch-crc: {place}, {size} bytes",
+        f"t-0: batch-crc: {place}, {size} bytes: a batch does not match its checksum",
         *ran.text.splitlines()[-3:],
     ]
     assert ran.text.splitlines()[-3].endswith(f"kept in {out}; something is lost")
@@ -71,6 +70,20 @@ def test_many_ranges_are_cut_short(kseg: Kseg, tmp_path: Path) -> None:
     ran = kseg("salvage", directory, "-o", tmp_path / "out")
     assert ran.text.count("t-0: lost: offsets") == 5
     assert "t-0: lost: 5 more; the report has all of them" in ran.text
+    size = sum(len(one.data) for one in base[1::2])
+    assert f"t-0: batch-crc: 10 places, {size} B: a batch does not match" in ran.text
+    assert ran.text.count("t-0: batch-crc: ") == 7
+
+
+def test_sound_batches_that_nothing_proves_are_told(kseg: Kseg, tmp_path: Path) -> None:
+    directory = write_copy(tmp_path / "in" / "t-0", BASE, per_segment=9)
+    path, size = directory / f"{0:020d}.log", len(BASE[0].data)
+    content = bytearray(path.read_bytes())
+    for at in (size, 4 * size):  # a header, noise: how far these reach is not known
+        content[at : at + 61] = b"\xee" * 61
+    path.write_bytes(content)
+    ran = kseg("salvage", directory, "-o", tmp_path / "out")
+    assert "2 sound batches, offsets 4 to 7: sound batches that may lie in the value" in ran.text
 
 
 @pytest.mark.parametrize(
