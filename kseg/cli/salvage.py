@@ -152,7 +152,7 @@ def _some(one: SalvagedPartition, label: str, lines: Sequence[str]) -> Iterator[
 
 def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
     partitions = output.counted(len(plan.partitions), "partition")
-    said = "nothing is lost" if report.ok else "something is lost"
+    said = "nothing is lost" if report.ok else _all_lost(plan)
     yield (
         f"{partitions}, {output.human_bytes(plan.kept_bytes)} of "
         f"{output.human_bytes(plan.bytes)} kept in {plan.out}; {said}"
@@ -166,6 +166,20 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
         records = output.counted(report.unproven_records, "record")
         yield f"{records} that may be right lie in {plan.beside / 'unproven'}"
     yield f"the report is {report.path}"
+    if not report.ok:
+        yield "a replica or a backup may have what is lost: 'kseg merge' takes it from there"
+
+
+def _all_lost(plan: SalvagePlan) -> str:
+    """How many records are lost in all, in words; other losses are those of bytes."""
+    counts = [one.lost_records for one in plan.partitions if one.lost]
+    known = sum(count or 0 for count in counts)
+    most = "at most " if any(one.at_most for one in plan.partitions) else ""
+    if None in counts:
+        return "how many records are lost is not known"
+    if not known:
+        return "no record is known to be lost, but some bytes are not kept"
+    return f"{most}{output.counted(known, 'record')} lost"
 
 
 __all__ = ["salvage"]
