@@ -74,7 +74,9 @@ def _taken(kafka: Kafka, partition: SalvagedPartition, directory: Path) -> Itera
             yield f"{name}, log_end_offset", end, partition.log_end_offset
         after = _unexpired(contents(directory), now_ms)
         for file, theirs, ours in different(after, _unexpired(before, now_ms)):
-            yield f"{name}, {file}", theirs, ours
+            # In front of a last segment without batches Kafka makes one more in recovering.
+            if not (name == "crash" and ours is None and file.endswith(".snapshot")):
+                yield f"{name}, {file}", theirs, ours
     clean, crash = told.values()
     for field in clean.keys() - {*_OF_THE_LOAD}:
         if clean[field] != crash[field]:

@@ -6,8 +6,8 @@ if it leads, over other damaged batches too, to just where a sound batch begins.
 batch has an extent, and what lies in it is data of a record. Else it is not known how far a damaged
 batch reaches. Sound batches behind it count if their chain goes on
 
-- to the end of the file, or to a batch there that is cut off (but not if the damaged batch in front
-  may be cut off there itself),
+- to the end of the file (one that leads to a batch that is cut off there may be data of a record,
+  too: of a larger batch that is),
 - or over a batch that an entry of the offset index names,
 - or over two that it names at places which lie both as many bytes off: bytes in front of them were
   cut out or put in.
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kseg.constants import LOG_OVERHEAD
-from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader, BatchTable
+from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader, BatchTable
 from kseg.format.search import SoundRun
 from kseg.log.recovery.lost import claimed
 
@@ -120,17 +120,13 @@ class _Follower:
         # A file begins with a batch.
         group: list[SoundRun] = []
         end, last, counts, number = 0, -1, True, 0
-        is_torn, inner = False, -1
+        inner = -1
         while True:
             landing = self._land(end, number, last)
             if landing is None:
-                torn = self._is_cut_off(end, last)
-                if number == len(self._runs) and torn and not counts:
-                    # What the end of the file cuts off may be the damaged batch in front.
-                    counts = not is_torn
                 self._close(group, counts=counts or any(map(self._is_moved, group)))
-                group, counts, is_torn = [], False, is_torn or torn
-                inner = max(inner, self._last_within(end) if torn else -1)
+                group, counts = [], False
+                inner = max(inner, self._last_within(end))
             else:
                 self._pass_over(number, landing)
                 number = landing.number
@@ -159,9 +155,12 @@ class _Follower:
         return alone and self._anchors.name_moved(run)
 
     def _last_within(self, position: int) -> int:
-        """The last offset that a message says which holds others; -1 for another batch."""
-        header = claimed(self._log.head_at(position), position)
-        return header.last_offset if header is not None and header.base_offset < 0 else -1
+        """The last offset of a message that holds others and is cut off; -1 for another batch."""
+        head = self._log.head_at(position)
+        header = claimed(head, position)
+        if header is None or header.base_offset >= 0:
+            return -1
+        return header.last_offset if _stored_size(head) > self._log.size - position else -1
 
     # ---- over damaged batches --------------------------------------------------------------------
 
@@ -252,22 +251,6 @@ class _Follower:
         if header is None or header.magic < 2 or header.last_offset >= run.order:
             return False
         return follows is None or run.last_offset < follows
-
-    def _is_cut_off(self, end: int, last: int) -> bool:
-        """Whether a batch that the end of the file cuts off begins at a position.
-
-        Of a header that is cut off itself, offset and length are enough.
-        """
-        head = self._log.head_at(end)
-        if len(head) < LOG_OVERHEAD or _stored_size(head) <= self._log.size - end:
-            return False
-        header = claimed(head, end)
-        if header is None and (len(head) == HEAD_BYTES or head[16:17] > b"\2"):
-            return False
-        order = int.from_bytes(head[:8], "big", signed=True)
-        if header is not None and header.base_offset < 0:
-            order = header.last_offset
-        return last < order <= last + _INT32_MAX
 
 
 class _Anchors:
