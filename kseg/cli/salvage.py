@@ -15,7 +15,7 @@ from kseg.log.salvage import HARMLESS, REASONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kseg.log.salvage import LostOffsets, Mended, SalvagedPartition, Unprovable
+    from kseg.log.salvage import HurtTransaction, LostOffsets, Mended, SalvagedPartition, Unprovable
 
 #: So many lines of one kind are printed for a partition; --json and the report have all.
 _LINES_MAX = 5
@@ -97,7 +97,7 @@ def _details(one: SalvagedPartition) -> Iterator[str]:
         [
             f"producer {each.producer_id}, offsets {each.first_offset} to {each.last_offset}: "
             + ("its marker is lost" if each.is_open else "records of it may be lost")
-            + ("; aborted" if each.is_open and one.markers else "")
+            + _end_of(each, one)
             for each in one.transactions
         ],
     )
@@ -121,6 +121,12 @@ def _place(one: Unprovable) -> str:
         return place
     batches = output.counted(one.batches, "sound batch", "sound batches")
     return f"{place}, {batches}, offsets {one.first_offset} to {one.last_offset}"
+
+
+def _end_of(transaction: HurtTransaction, one: SalvagedPartition) -> str:
+    if not transaction.is_open:
+        return ""
+    return "; aborted" if one.markers else "; --abort-open ends it"
 
 
 def _mended(one: Mended) -> str:

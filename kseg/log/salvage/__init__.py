@@ -29,6 +29,7 @@ _HOMES = {
     "kseg.log.salvage.plan": ("SalvagePlan", "SalvageReport", "SalvagedPartition"),
     "kseg.log.salvage.provable": ("read_provable",),
     "kseg.log.salvage.tables": ("provable_tables",),
+    "kseg.log.salvage.transactions": ("HurtTransaction",),
     "kseg.log.salvage.values": (
         "HARMLESS",
         "REASONS",

@@ -4,6 +4,7 @@ from kseg.log.salvage.plan import SalvagePlan as SalvagePlan
 from kseg.log.salvage.plan import SalvageReport as SalvageReport
 from kseg.log.salvage.provable import read_provable as read_provable
 from kseg.log.salvage.tables import provable_tables as provable_tables
+from kseg.log.salvage.transactions import HurtTransaction as HurtTransaction
 from kseg.log.salvage.values import HARMLESS as HARMLESS
 from kseg.log.salvage.values import REASONS as REASONS
 from kseg.log.salvage.values import LostOffsets as LostOffsets

@@ -60,9 +60,11 @@ class Mended:
     def extent(self) -> Extent:
         """How it is copied."""
         place = self.path, self.position, self.size
-        # Messages of magic 0 and 1 have no leader epoch.
-        epoch = self.leader_epoch if self.leader_epoch >= 0 else None
-        return Extent(*place, self.first_offset, epoch, self.said_size != self.size)
+        # Messages of magic 0 and 1 have no leader epoch, and those that hold others their last
+        # offset.
+        first = self.first_offset if self.first_offset != self.said_offset else None
+        epoch = self.leader_epoch if self.leader_epoch != self.said_epoch else None
+        return Extent(*place, first, epoch, self.said_size != self.size)
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
@@ -170,10 +172,12 @@ def _epoch_between(before: ProvableRun, after: ProvableRun, epoch: int) -> int |
 def _mended(
     one: Unprovable, header: BatchHeader, first: int, epoch: int, said_size: int
 ) -> tuple[Mended, ProvableRun]:
-    last = first + header.last_offset - header.base_offset
-    place, said = (one.path, one.position, one.size), (header.base_offset, header.leader_epoch)
-    run = ProvableRun(*place, first, last, 1, max(header.record_count, 0))
-    return Mended(*place, first, last, epoch, *said, said_size), run
+    said = header.base_offset if header.base_offset >= 0 else header.last_offset
+    last = first + header.last_offset - said
+    place = one.path, one.position, one.size
+    records = header.record_count if header.base_offset >= 0 <= header.record_count else None
+    run = ProvableRun(*place, first, last, 1, records)
+    return Mended(*place, first, last, epoch, said, header.leader_epoch, said_size), run
 
 
 def _resized(
@@ -185,14 +189,15 @@ def _resized(
     """
     with LogFile.open(one.path, mapping="never") as log:
         head = log.head_at(one.position)
-        if claimed(head, one.position) is None or head[16] < 2:
+        if claimed(head, one.position) is None:
             return None
         said = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
         if said == one.size or log.end_by_checksum(one.position, [one.end]) is None:
             return None
     header = _first(_as_run(one))
     assert header is not None
-    at = bisect_left(runs, header.base_offset, key=lambda run: run.first_offset)
+    first = header.base_offset if header.base_offset >= 0 else header.last_offset
+    at = bisect_left(runs, first, key=lambda run: run.first_offset)
     before, after = runs[at - 1] if at else None, runs[at] if at < len(runs) else None
     least, most = header.leader_epoch, header.leader_epoch
     end, limit = segments[0].base_offset, segments[-1].base_offset + _INT32_MAX
@@ -201,11 +206,11 @@ def _resized(
     first_behind = None if after is None else _first(after)
     if after is not None and first_behind is not None:
         limit, most = after.first_offset - 1, first_behind.leader_epoch
-    if not (end <= header.base_offset <= header.last_offset <= limit):
+    if not (end <= first <= header.last_offset <= limit):
         return None
-    if not least <= header.leader_epoch <= most:
+    if header.magic >= 2 and not least <= header.leader_epoch <= most:
         return None
-    return _mended(one, header, header.base_offset, header.leader_epoch, said)
+    return _mended(one, header, first, header.leader_epoch, said)
 
 
 def _as_run(one: Unprovable) -> ProvableRun:

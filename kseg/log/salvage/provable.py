@@ -26,7 +26,7 @@ from kseg.files import metadata
 from kseg.files.log_file import LogFile
 from kseg.files.names import PathKind, SegmentFiles, classify_path
 from kseg.files.offset_index import OffsetEntries, OffsetIndex
-from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader
+from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader
 from kseg.format.search import SoundRun
 from kseg.log import data_directory
 from kseg.log.recovery.lost import claimed
@@ -279,13 +279,15 @@ class _Gaps:
     def _reason(self, start: int, end: int, head: bytes, header: BatchHeader | None) -> str:
         if not any(head) and len(head) >= ENTRY_BYTES_MIN:
             return "zeros" if self._log.is_zero(start, end) else "batch-length"
+        is_end = self._is_last and end == self._log.size
+        if header is None and len(head) < HEAD_BYTES and head[16:17] <= b"\2":
+            return "torn-tail" if is_end else "batch-length"
         if header is None:
-            return "batch-magic" if len(head) >= ENTRY_BYTES_MIN else "torn-tail"
+            return "batch-magic"
         size = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
         if size < ENTRY_BYTES_MIN:
             return "batch-length"
         if size > self._log.size - start:
-            is_end = self._is_last and end == self._log.size
             return "torn-tail" if is_end else "batch-length"
         table = self._log.batch_at(start) if size == end - start else None
         if table is None or not len(table) or table.crc_ok[0] != 1:

@@ -10,7 +10,7 @@ import pytest
 from kseg import apply_salvage, plan_salvage
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.values import ProvablePartition
-from tests.builders import GZIP, batch, message, messages, record, write_segment
+from tests.builders import GZIP, batch, message, messages, record, wrapper, write_segment
 from tests.unit.analysis.copied import Told, told, write_copy
 
 BASE = told(6)
@@ -136,6 +136,25 @@ def test_of_a_length_alone_nothing_is_lost(tmp_path: Path, number: int, wrong: i
     parts = [one.data for one in BASE]
     whole = b"".join(parts)
     parts[number] = parts[number][:8] + wrong.to_bytes(4, "big") + parts[number][12:]
+    write_segment(tmp_path / "t-0", 0, *parts)
+    plan = plan_salvage(tmp_path / "t-0", out=tmp_path / "out")
+    assert plan.ok
+    apply_salvage(plan)
+    assert (tmp_path / "out" / "t-0" / f"{0:020d}.log").read_bytes() == whole
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_of_the_length_of_a_message_alone_nothing_is_lost(
+    tmp_path: Path, magic: int, number: int
+) -> None:
+    parts = [
+        messages([record(b"v0", offset=0)], magic=magic),
+        wrapper([record(b"v%d" % at, offset=at) for at in range(1, 4)], magic=magic, codec=GZIP),
+        messages([record(b"v4", offset=4)], magic=magic),
+    ]
+    whole = b"".join(parts)
+    parts[number] = parts[number][:8] + b"\x7f" + parts[number][9:]
     write_segment(tmp_path / "t-0", 0, *parts)
     plan = plan_salvage(tmp_path / "t-0", out=tmp_path / "out")
     assert plan.ok

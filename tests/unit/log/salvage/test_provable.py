@@ -124,3 +124,10 @@ def test_what_is_lost_says_how_many_records_and_where(tmp_path: Path) -> None:
     (one,) = read_provable(path).lost
     log = str(path / f"{6:020d}.log")
     assert one == LostOffsets(8, 9, 2, False, log, len(BASE[3].data), size)
+
+
+@pytest.mark.parametrize("left", [1, 12, 17, 26, 46, 60, 61, 70])
+def test_a_batch_that_the_end_of_the_log_cuts_off_is_a_torn_tail(tmp_path: Path, left: int) -> None:
+    write_segment(tmp_path / "t-0", 0, *(one.data for one in BASE[:3]), BASE[3].data[:left])
+    found = read_provable(tmp_path / "t-0")
+    assert [(one.reason, one.size) for one in found.unprovable] == [("torn-tail", left)]
