@@ -12,6 +12,7 @@ import json
 import shutil
 import struct
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -264,14 +265,14 @@ class Came:
 
     Attributes:
         kept: batches in OUT.
-        doubted: intact batches that nothing proved to be the log's.
+        doubted: intact batches that nothing proved to be the log's, by the reason that was told.
         mended: batches that were kept with another header field.
         displaced: batches of a wrong base offset that nothing tells: the last one, or in a log with
             holes.
     """
 
     kept: int
-    doubted: int
+    doubted: dict[str, int]
     mended: int
     displaced: int
 
@@ -330,11 +331,15 @@ def _check_bytes(partition: SalvagedPartition, logs: dict[str, bytes], plan: Sal
 
 def _check_intact(
     case: Case, partition: SalvagedPartition, logs: dict[str, bytes], kept: set[bytes]
-) -> int:
-    """Each intact batch is in OUT, or there again; or nothing tells it from data of a record."""
+) -> dict[str, int]:
+    """Each intact batch is in OUT, or there again; or nothing tells it from data of a record.
+
+    Returns:
+        How many of the latter, by the reason that was told.
+    """
     originals = {one.data for one in case.batches}
     end = max((one.last for one in case.batches if one.data in kept), default=-1)
-    doubted = 0
+    doubted: Counter[str] = Counter()
     for path, data in logs.items():
         for one in sound_batches(data):
             if bytes(one.data) in originals and bytes(one.data) not in kept:
@@ -342,8 +347,8 @@ def _check_intact(
                 # One that would be the last of all may as well have a wrong base offset.
                 is_last = why == "offset-order" and one.base_offset >= end
                 assert is_last or why in _DOUBT, (path, one.position, one.base_offset, why)
-                doubted += 1
-    return doubted
+                doubted[why] += 1
+    return dict(doubted)
 
 
 def _why(partition: SalvagedPartition, path: str, position: int) -> str:

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.property.doubted import DOUBTED
 from tests.property.salvaging import a_case, check
 from tests.shares import share
 
+#: Seeds whose case leaves sound batches out.
+LEAVING = sorted({seed for seeds in DOUBTED.values() for seed in seeds})
+CASES = sorted({*share(range(2_000), 100, "salvage"), *share(LEAVING, 20, "doubted")})
 
-@pytest.mark.parametrize("seed", share(range(2_000), 100, "salvage"))
+
+@pytest.mark.parametrize("seed", CASES)
 def test_what_is_sound_is_kept_and_what_is_lost_is_told(tmp_path: Path, seed: int) -> None:
-    check(a_case(seed), tmp_path)
+    came = check(a_case(seed), tmp_path)
+    known = {reason: seeds[seed] for reason, seeds in DOUBTED.items() if seed in seeds}
+    assert came.doubted == known
