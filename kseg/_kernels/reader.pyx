@@ -434,7 +434,7 @@ cdef class BatchReader:
         if last is not None:
             self.state[KSEG_LAST] = last
 
-    def read(self, data, int64_t base, int64_t limit, int64_t file_end):
+    def read(self, data, int64_t base, int64_t limit, int64_t file_end, int64_t wanted_end):
         """Read batches behind what is in the piece, until one does not fit, or is unusual.
 
         Args:
@@ -442,6 +442,7 @@ cdef class BatchReader:
             base: position of `data[0]` in the file.
             limit: no batch that starts here or later is read.
             file_end: the file's size.
+            wanted_end: where later calls for the same piece may end; it only sizes the piece.
 
         Returns:
             Why it ended: END, FULL, NO_ROOM, MORE, ODD, OTHER or PAST, as `csrc/reader.h` has them.
@@ -459,7 +460,7 @@ cdef class BatchReader:
                 raise ValueError("the place, base and file_end do not fit the data")
             self._source(&source, <const uint8_t *>lent.buf, lent.len, base)
             source.limit, source.file_end = limit, file_end
-            return self._fill(&source, min(limit, file_end) - at if limit > at else 0)
+            return self._fill(&source, min(wanted_end, file_end) - at if wanted_end > at else 0)
         finally:
             PyBuffer_Release(&lent)
 

@@ -44,7 +44,7 @@ TILE_BATCHES: Final = 8_192
 HEADERS_FIRST: Final = 64
 HEADERS_GROWTH: Final = 8
 #: Batches of a table of `headers` at the most: half a megabyte, which stays in the cache.
-HEADERS_MAX: Final = 4_096
+HEADERS_MAX: Final = 1_024
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
 WINDOW_BYTES: Final = 512 << 10
 #: The least that is read at once.

@@ -100,7 +100,15 @@ class PieceReader:
         """Go on elsewhere, behind batches that another has read, the last of them at `last`."""
         self._kernel.move(at, last)
 
-    def read(self, data: memoryview, *, base: int, limit: int, file_end: int) -> End:
+    def read(
+        self,
+        data: memoryview,
+        *,
+        base: int,
+        limit: int,
+        file_end: int,
+        wanted_end: int | None = None,
+    ) -> End:
         """Read on into the piece, from `at` on.
 
         Args:
@@ -108,11 +116,14 @@ class PieceReader:
             base: file position of `data[0]`.
             limit: no batch that starts here or later is read.
             file_end: the file's size.
+            wanted_end: where further calls for the same piece may end, to tell how large it gets;
+                the limit if None.
         """
+        ends = limit if wanted_end is None else wanted_end
         if not self._plan.shares:
-            return _ENDS[self._kernel.read(data, base, limit, file_end)]
+            return _ENDS[self._kernel.read(data, base, limit, file_end, ends)]
         start = self.at
-        end = _ENDS[self._kernel.read(data, base, limit, file_end)]
+        end = _ENDS[self._kernel.read(data, base, limit, file_end, ends)]
         if self.at > start:
             self._tables.append(
                 scan(data, base=base, start=start, limit=self.at, on_bad_crc="ignore")

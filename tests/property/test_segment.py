@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kseg.errors import KsegError
 from kseg.files import log_file
 from kseg.format import columns
+from kseg.log.segment import reader as segment_reader
 from kseg.log.segment.reader import Segment
 from tests import builders
 from tests.builders import record
@@ -28,12 +29,14 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def read(path: Path, mapping: str) -> tuple[list[dict[str, Any]], tuple[str, str] | None]:
+def read(
+    path: Path, mapping: str, **how: Any
+) -> tuple[list[dict[str, Any]], tuple[str, str] | None]:
     """Rows up to the first error, and that error without its wording's numbers."""
     rows: list[dict[str, Any]] = []
     with Segment.open(path, mapping=mapping, is_last=False) as segment:  # type: ignore[arg-type]
         try:
-            for piece in segment.read(fields=columns.FIELDS, control=True):
+            for piece in segment.read(fields=columns.FIELDS, control=True, **how):
                 rows.extend(flat(iter([piece])))
         except KsegError as error:
             return rows, (type(error).__name__, error.reason)
@@ -74,3 +77,30 @@ def test_reading_from_a_batch_s_position_gives_the_rest(
         )
         rest = flat(pieces)
     assert rest == [row for row in rows_of(data) if row["position"] >= start]
+
+
+@given(data=logs, tail=tails, window_bytes=st.integers(17, 600), salt=st.integers(0, 2**20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_keep_leaves_out_is_missing_and_nothing_else(
+    tmp_path: Path,
+    small_windows: pytest.MonkeyPatch,
+    data: bytes,
+    tail: bytes,
+    window_bytes: int,
+    salt: int,
+) -> None:
+    def stays(position: Any) -> Any:
+        return (position ^ salt) % 5 % 2 == 0
+
+    small_windows.setattr(log_file, "WINDOW_BYTES", window_bytes)
+    small_windows.setattr(log_file, "BATCH_BYTES_TRUSTED", window_bytes * 2)
+    small_windows.setattr(segment_reader, "_BATCHES_AHEAD", 1 + salt % 4)
+    small_windows.setattr(segment_reader, "_BYTES_AHEAD", window_bytes)
+    path = builders.write_segment(tmp_path, 0, data, tail)
+    everything, error = read(path, "always")
+    expected = [row for row in everything if stays(row["position"])]
+    for mapping in ("always", "never"):
+        assert read(path, mapping, keep=lambda table: table.take(stays(table.position))) == (
+            expected,
+            error,
+        )

@@ -11,7 +11,9 @@ where it is needed.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
@@ -25,7 +27,7 @@ from kseg.files.closing import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition
-from kseg.format.header import BatchHeader, BatchTable, join_tables, stop_error
+from kseg.format.header import BatchHeader, BatchTable, join_tables, scan, stop_error
 from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
     BYTES_MAX,
@@ -82,6 +84,9 @@ _BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 _ENTRIES_TRIED_MAX = 4
 #: A walk over the headers of fewer bytes of log is done before an index would be open.
 _INDEXED_BYTES_MIN = 4 << 20
+#: Batches that `keep` is asked about at a time, and bytes of log in which they begin.
+_BATCHES_AHEAD = 8_192
+_BYTES_AHEAD = 8 << 20
 
 
 class Segment(Closing):
@@ -526,7 +531,7 @@ class Segment(Closing):
         report = None if on_error is None else _naming(self.path, on_error)
         limit = self.size if limit is None else limit
         reading = _Reading(self, request, limit, keep, report, on_offset, workspace)
-        if keep is None and not self.kafka07 and start >= 0:
+        if not self.kafka07 and start >= 0:
             yield from reading.fast(self._log, start)
         else:
             yield from reading.by_tables(start)
@@ -561,6 +566,7 @@ class _Reading:
     """One reading of a segment's records: fast while batches are usual, else by tables of them."""
 
     __slots__ = (
+        "_ahead",
         "_keep",
         "_limit",
         "_on_offset",
@@ -589,6 +595,7 @@ class _Reading:
         self._report = report
         self._source = str(segment.path)
         self._workspace = workspace or Workspace()
+        self._ahead = _Ahead()
 
     def fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
         """Pieces out of as much as is lent at a time; what is unusual goes through tables."""
@@ -606,7 +613,7 @@ class _Reading:
                         yield from reader.pieces()
                         yield from self.by_tables(reader.at, last=reader.last)
                         return
-                end = reader.read(data, base=base, limit=limit, file_end=size)
+                end = self._read_on(reader, data, base)
                 if end is End.MORE and reader.needed <= BATCH_BYTES_TRUSTED:
                     continue
                 if self._on_offset is not None:
@@ -621,11 +628,60 @@ class _Reading:
                 if end is End.MORE and self._is_unreadable(log, reader.at, reader.needed):
                     yield from self.by_tables(reader.at, last=reader.last)
                     return
-                until = limit if end is End.OTHER else min(reader.at + 1, limit)
-                table = yield from self._tables(reader.at, until, reader.last, back=True)
+                chosen = self._keep is None or reader.at < self._ahead.end
+                until = min(reader.at + 1, limit)
+                if end is End.OTHER and chosen:
+                    until = limit if self._keep is None else self._run_end(reader.at)
+                table = yield from self._tables(
+                    reader.at, until, reader.last, back=True, chosen=chosen
+                )
                 if table is None:
                     return
                 reader.move(table.end_position, int(table.position[-1]))
+
+    def _run_end(self, position: int) -> int:
+        """Where the run of batches that stay ends."""
+        run = self._ahead.run_at(position)
+        return self._limit if run is None else run[1]
+
+    def _read_on(self, reader: PieceReader, data: memoryview, base: int) -> End:
+        """Read on into the piece, past batches that `keep` leaves out."""
+        size, limit = self._segment.size, self._limit
+        if self._keep is None:
+            return reader.read(data, base=base, limit=limit, file_end=size)
+        while True:
+            if reader.at >= self._ahead.end:
+                if self._ahead.is_past:
+                    return End.PAST
+                self._look_ahead(reader.at, data, base)
+            until = min(reader.at + 1, limit)  # no whole batch begins there: the reader tells why
+            if reader.at < self._ahead.end:
+                run = self._ahead.run_at(reader.at)
+                if run is None:
+                    reader.move(self._ahead.end)
+                    continue
+                reader.move(max(run[0], reader.at))
+                until = run[1]
+            end = reader.read(data, base=base, limit=until, file_end=size, wanted_end=limit)
+            if end is not End.END or reader.at >= limit:
+                return end
+
+    def _look_ahead(self, start: int, data: memoryview, base: int) -> None:
+        """Ask `keep` about the next batches that lie whole in `data`."""
+        assert self._keep is not None
+        table = scan(
+            data,
+            base=base,
+            start=start,
+            limit=min(self._limit, start + _BYTES_AHEAD),
+            file_end=self._segment.size,
+            on_bad_crc="ignore",
+            batches_max=_BATCHES_AHEAD,
+        )
+        if len(table):
+            if self._on_offset is not None:
+                self._on_offset(int(table.last_offset.max()))
+            self._ahead = _Ahead.of(table, self._keep(table), self._request.offset_end)
 
     def _is_unreadable(self, log: LogFile, position: int, size: int) -> bool:
         """Whether the disk does not give a batch, which a walk that passes over it must meet.
@@ -641,7 +697,7 @@ class _Reading:
         yield from self._tables(start, self._limit, last, back=False)
 
     def _tables(
-        self, start: int, until: int, last: int | None, *, back: bool
+        self, start: int, until: int, last: int | None, *, back: bool, chosen: bool = False
     ) -> Generator[RecordColumns, None, BatchTable | None]:
         """Pieces of the batches in `[start, until)`, tile by tile.
 
@@ -651,6 +707,7 @@ class _Reading:
             start, until: file positions.
             last: position of the batch in front of `start`.
             back: end behind the first tile.
+            chosen: `keep` was asked about these batches, and leaves all of them.
 
         Returns:
             The last table, or None where the reading has come to its end.
@@ -665,7 +722,7 @@ class _Reading:
         table: BatchTable | None = None
         for tile in tiles:
             table = tile.table
-            yield from self._decode(tile, start)
+            yield from self._decode(tile, start, chosen=chosen or self._keep is None)
             past = len(table) and int(table.base_offset[-1]) >= self._request.offset_end
             if past and (until - start > 1 or table.stop is not StopReason.LIMIT):
                 return None  # a single batch may be damaged and lie
@@ -683,7 +740,7 @@ class _Reading:
             report(fault)
         return None
 
-    def _decode(self, tile: Tile, start: int) -> Iterator[RecordColumns]:
+    def _decode(self, tile: Tile, start: int, *, chosen: bool) -> Iterator[RecordColumns]:
         from kseg.format.columns import decode
 
         table = tile.table
@@ -691,7 +748,7 @@ class _Reading:
             table = table[int(np.searchsorted(table.position, start)) :]
         if self._on_offset is not None and len(table):
             self._on_offset(int(table.last_offset.max()))
-        kept = table if self._keep is None else self._keep(table)
+        kept = table if chosen or self._keep is None else self._keep(table)
         try:
             yield from decode(
                 tile.data,
@@ -704,6 +761,39 @@ class _Reading:
             )
         except KsegError as error:
             raise at_path(error, self._segment.path) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """What `keep` leaves of the batches in front of a reader.
+
+    Attributes:
+        end: file position behind the batches that it was asked about.
+        runs: start and end of each run of batches that stay.
+        is_past: whether the last one asked about lies behind all offsets that are wanted.
+    """
+
+    end: int = -1
+    runs: tuple[tuple[int, int], ...] = ()
+    is_past: bool = False
+
+    @classmethod
+    def of(cls, table: BatchTable, kept: BatchTable, offset_end: int) -> _Ahead:
+        is_past = int(table.base_offset[-1]) >= offset_end
+        if kept is table:
+            run = (int(table.position[0]), table.end_position)
+            return cls(table.end_position, (run,), is_past)
+        starts, ends = kept.position, kept.position + kept.size
+        breaks = np.flatnonzero(starts[1:] != ends[:-1])
+        firsts = starts[np.append(0, breaks + 1)] if len(kept) else starts
+        lasts = ends[np.append(breaks, -1)] if len(kept) else ends
+        runs = tuple(zip(firsts.tolist(), lasts.tolist(), strict=True))
+        return cls(table.end_position, runs, is_past)
+
+    def run_at(self, position: int) -> tuple[int, int] | None:
+        """The first run that ends behind a position; None for none."""
+        at = bisect_right(self.runs, position, key=lambda run: run[1])
+        return self.runs[at] if at < len(self.runs) else None
 
 
 def _naming(path: Path, on_error: OnError) -> OnError:
