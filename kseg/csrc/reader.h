@@ -488,7 +488,7 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
             known = next;
             continue;
         }
-        const uint8_t *stop = headed ? NULL : kseg_plain_record(p, end, &r);
+        const uint8_t *stop = headed ? kseg_small_record(p, end, &r, 1) : kseg_plain_record(p, end, &r);
         if (!KSEG_LIKELY(stop != NULL)) {
             stop = kseg_any_record(p, end, &r);
             if (stop == NULL) {

@@ -92,8 +92,9 @@ static inline __attribute__((always_inline)) int kseg_parse_record(const uint8_t
     return KSEG_RECORD_OK;
 }
 
-/* A whole record of the common shape, its length included: small numbers, no negative ones but null (-1), no headers.
- * The end of the record, or NULL where anything is unusual or wrong; the careful form above then says what.
+/* A whole record of the common shape, its length included: small numbers, no negative ones but null (-1), and no
+ * headers unless it may be `headed`; those are left to the caller. The end of the record, or NULL where anything is
+ * unusual or wrong; the careful form above then says what.
  *
  * The first five numbers take 11 bytes at the most, so sixteen readable ones need no further check; the rest is held
  * against the record's own end. */
@@ -106,8 +107,8 @@ static inline __attribute__((always_inline)) int kseg_parse_record(const uint8_t
         raw = (raw & 0x7f) | (next_ << 7);                                                                     \
     }
 
-static inline __attribute__((always_inline)) const uint8_t *kseg_plain_record(const uint8_t *p, const uint8_t *end,
-                                                                              kseg_record *r) {
+static inline __attribute__((always_inline)) const uint8_t *kseg_small_record(const uint8_t *p, const uint8_t *end,
+                                                                              kseg_record *r, int headed) {
     uint32_t raw;
     if (!KSEG_LIKELY(end - p >= 16))
         return NULL;
@@ -155,7 +156,23 @@ static inline __attribute__((always_inline)) const uint8_t *kseg_plain_record(co
     }
     r->headers = stop;
     r->header_count = 0;
-    return KSEG_LIKELY(p + (raw >> 1) + 1 == stop && stop[-1] == 0) ? stop : NULL;
+    if (!headed)
+        return KSEG_LIKELY(p + (raw >> 1) + 1 == stop && stop[-1] == 0) ? stop : NULL;
+    if (!KSEG_LIKELY(stop - p > (int64_t)(raw >> 1)))
+        return NULL;
+    p += raw >> 1;
+    raw = *p++;
+    r->headers = p;
+    r->header_count = (int32_t)(raw >> 1);
+    if (!KSEG_LIKELY(!(raw & 0x81) && r->header_count <= stop - p))
+        return NULL;
+    return KSEG_LIKELY(raw != 0 || p == stop) ? stop : NULL;
+}
+
+/* The same for a record without headers. */
+static inline __attribute__((always_inline)) const uint8_t *kseg_plain_record(const uint8_t *p, const uint8_t *end,
+                                                                              kseg_record *r) {
+    return kseg_small_record(p, end, r, 0);
 }
 
 #undef KSEG_SMALL
