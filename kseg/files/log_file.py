@@ -43,7 +43,8 @@ TILE_BATCHES: Final = 8_192
 #: for few, and a long walk has few tables.
 HEADERS_FIRST: Final = 64
 HEADERS_GROWTH: Final = 8
-#: Batches of a table of `headers` at the most: half a megabyte, which stays in the cache.
+#: Batches of a table of `headers` at the most. Two are alive at a time: both stay in the cache, and
+#: come from the heap without new pages.
 HEADERS_MAX: Final = 1_024
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
 WINDOW_BYTES: Final = 512 << 10
