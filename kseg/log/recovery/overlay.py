@@ -700,12 +700,13 @@ def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
     seen = []
     with os.scandir(directory) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):
-                if entry.is_file():
-                    status = entry.stat()
-                    seen.append(
-                        FileSeen(entry.name, status.st_size, status.st_mtime_ns, status.st_ino)
-                    )
+            try:  # a block of `suppress` takes as long as the looks
+                if not entry.is_file():
+                    continue
+                status = entry.stat()
+            except FileNotFoundError:
+                continue
+            seen.append(FileSeen(entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
     return tuple(sorted(seen))
 
 
