@@ -40,7 +40,7 @@ enum {
     KSEG_NEWER       /* or it is not */
 };
 
-/* What of a piece outlives a call; the order is that of kseg.format.reader.STATE. */
+/* What of a piece outlives a call. */
 enum {
     KSEG_AT,            /* file position, or row of the table, of the next batch */
     KSEG_ROWS_MAX,      /* the room of the piece: rows, bytes of bodies, headers */
@@ -67,7 +67,7 @@ enum {
     KSEG_STATE_FIELDS
 };
 
-/* What a request is to this pass; the order is that of kseg.format.reader.ASK. */
+/* What a request is to this pass; kseg.format.workspace fills it in this order. */
 enum {
     KSEG_ASK_FIELDS,
     KSEG_ASK_CONTROL,
@@ -311,20 +311,6 @@ static void kseg_keep_piece(const kseg_piece *piece, int64_t *state) {
     state[KSEG_NAME_BYTES] = piece->name.used;
     state[KSEG_HEADER_BYTES] = piece->header.used;
     state[KSEG_HEADER_NULLS] = piece->header.nulls;
-}
-
-/* Whether what a state says to be in a piece fits into its room. */
-static int kseg_filled(const int64_t *state) {
-    static const int bounded[][2] = {
-        {KSEG_ROWS, KSEG_ROWS_MAX},         {KSEG_BYTES, KSEG_BYTES_MAX},
-        {KSEG_KEY_BYTES, KSEG_BYTES},       {KSEG_VALUE_BYTES, KSEG_BYTES},
-        {KSEG_NAME_BYTES, KSEG_BYTES},      {KSEG_HEADER_BYTES, KSEG_BYTES},
-        {KSEG_HEADER_COUNT, KSEG_HEADERS_MAX},
-    };
-    for (size_t i = 0; i < sizeof bounded / sizeof bounded[0]; i++)
-        if (state[bounded[i][0]] < 0 || state[bounded[i][0]] > state[bounded[i][1]])
-            return 0;
-    return state[KSEG_BATCHES] >= 0;
 }
 
 /* ---- The records of one batch. ---- */
