@@ -45,7 +45,7 @@ class Reading:
     def read(self) -> End:
         """Read on, to the end of the bytes."""
         size = len(self.data)
-        return End(self.kernel.read(self.data, 0, size, size))
+        return End(self.kernel.read(self.data, 0, size, size, size))
 
     def table(self, rows: Any) -> End:
         """Read on in a table."""
@@ -282,9 +282,9 @@ def test_a_large_batch_is_summed_while_it_is_read() -> None:
 def test_a_batch_of_a_window_that_ends_goes_on_behind_it() -> None:
     reading, size = Reading(GOOD * 2), 2 * len(GOOD)
     kernel = reading.kernel
-    assert kernel.read((GOOD * 2)[: len(GOOD) + 90], 0, size, size) == End.MORE
+    assert kernel.read((GOOD * 2)[: len(GOOD) + 90], 0, size, size, size) == End.MORE
     assert (kernel.at, kernel.needed) == (len(GOOD), len(GOOD))
-    assert kernel.read((GOOD * 2)[len(GOOD) :], len(GOOD), size, size) == End.END
+    assert kernel.read((GOOD * 2)[len(GOOD) :], len(GOOD), size, size, size) == End.END
     assert reading.taken() == (6, [3, 3], [5, 5])
 
 
@@ -345,7 +345,7 @@ def test_places_outside_the_bytes_are_refused(at: int, base: int, file_end: int)
     reading = Reading(GOOD)
     reading.kernel.move(at)
     with pytest.raises(ValueError, match="do not fit"):
-        reading.kernel.read(GOOD, base, 2**63 - 1, file_end)
+        reading.kernel.read(GOOD, base, 2**63 - 1, file_end, file_end)
 
 
 def test_a_table_of_another_width_is_refused() -> None:

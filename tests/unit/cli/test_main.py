@@ -31,7 +31,7 @@ from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 
 DEMO = Path(main.__file__).parents[1] / "demo_data"
-KSEG = [sys.executable, "-W", "error", "-c", "from kseg.cli.main import main; main()"]
+KSEG = [sys.executable, "-W", "error", "-m", "kseg"]
 
 CODES: list[tuple[BaseException, Exit]] = [
     (CorruptRecordError("x"), Exit.FOUND),
