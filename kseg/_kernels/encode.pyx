@@ -17,14 +17,16 @@ from cpython.number cimport PyNumber_Index
 from libc.string cimport memcpy, memset
 
 from kseg._core cimport (
-    ATTRIBUTE_LOG_APPEND, CRC_COVERS_FROM, HEADER_BYTES, INT64_MAX, crc32c_of, sub64,
+    ATTRIBUTE_LOG_APPEND, CRC_COVERS_FROM, HEADER_BYTES, INT64_MAX, LOG_OVERHEAD, crc32c_of, sub64,
 )
 
 cdef extern from "Python.h" nogil:
     PyObject **_items_of "PySequence_Fast_ITEMS"(object o) noexcept
 
 cdef enum:
+    LENGTH_AT = 8
     CRC_AT = 17
+    ATTRIBUTES_AT = 21
     ATTRIBUTE_HORIZON = 0x40
     # What a buffer has beyond what is asked for, so that the last record need not be sized first.
     ROOM_SPARE = 64
@@ -494,4 +496,29 @@ def seal_batch(const uint8_t[::1] body, int64_t base_offset, int64_t last_offset
         if size > HEADER_BYTES:
             memcpy(p + HEADER_BYTES, &body[0], size - HEADER_BYTES)
         _seal(p, &header, size)
+    return data
+
+
+def seal_like(const uint8_t[::1] plain, const uint8_t[::1] body, int codec):
+    """The batch `plain` once more, with its records as a codec has made them: `body`.
+
+    Raises:
+        ValueError: there is no such batch or codec, or it would pass 2^31 - 1 bytes.
+
+    Source: Kafka DefaultRecordBatch.writeHeader.
+    """
+    cdef int64_t size = HEADER_BYTES + body.shape[0]
+    cdef uint8_t *p
+    if plain.shape[0] < HEADER_BYTES or not 0 < codec < 8:
+        raise ValueError(f"{plain.shape[0]} bytes with codec {codec} make no compressed batch")
+    if size > INT32_MAX:
+        raise ValueError(f"a batch of {size} bytes is larger than {INT32_MAX}")
+    data = PyBytes_FromStringAndSize(NULL, size)
+    p = <uint8_t *>PyBytes_AS_STRING(data)
+    memcpy(p, &plain[0], HEADER_BYTES)
+    if size > HEADER_BYTES:
+        memcpy(p + HEADER_BYTES, &body[0], size - HEADER_BYTES)
+    put_u32(p + LENGTH_AT, <uint32_t>(size - LOG_OVERHEAD))
+    p[ATTRIBUTES_AT + 1] |= <uint8_t>codec
+    put_u32(p + CRC_AT, crc32c_of(p + CRC_COVERS_FROM, size - CRC_COVERS_FROM))
     return data

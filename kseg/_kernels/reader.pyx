@@ -172,6 +172,8 @@ cdef enum:
     ROOM_MAX = 0x7fffffff
     ROWS_SPARE = 64
     EXPANSION_MAX = 8
+    # Bytes of bodies up to which a piece grows with them where only the bytes at hand bound it.
+    INFLATED_USUAL = 1 << 20
 
 cdef uint8_t[1] NO_BYTES
 
@@ -552,9 +554,10 @@ cdef class BatchReader:
         """A block for a new piece: sized by the piece before, and no larger than what is left."""
         cdef int64_t size, rows, headers = 0
         left = max(0, min(left, _stretch(source, self.state[KSEG_AT])))
-        if not self.as_large_as_possible:
-            left = <int64_t>(min(<double>left, <double>ROOM_MAX) * self._expansion())
-        size = min(self.bytes_max, left)
+        size = <int64_t>(min(<double>left, <double>ROOM_MAX) * self._expansion())
+        if self.as_large_as_possible:
+            size = max(left, min(size, INFLATED_USUAL))
+        size = min(self.bytes_max, size)
         rows = size // KSEG_RECORD_MIN
         if self.as_large_as_possible:
             rows = _rows_in(source, self.state[KSEG_AT], rows)

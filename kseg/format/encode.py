@@ -20,7 +20,15 @@ import numpy as np
 
 from kseg._kernels import encode as _encode
 from kseg._kernels import legacy as _legacy
-from kseg.constants import BATCH_BYTES, LOG_OVERHEAD, NO_TIMESTAMP, Codec, Compression, codec_of
+from kseg.constants import (
+    BATCH_BYTES,
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    Codec,
+    Compression,
+    codec_of,
+)
 from kseg.errors import InvalidRecordError
 from kseg.format.compress import compress
 from kseg.format.encoded import EncodedBatch
@@ -107,21 +115,41 @@ RUN_FIELDS = (
 )
 
 
-def encode_runs(rows: Rows, runs: Int64s) -> tuple[bytes, Int64s] | None:
-    """Many plain batches of magic 2, each of its run of rows, as `encode_batch` writes them.
+def encode_runs(
+    rows: Rows, runs: Int64s, codecs: Int64s | None = None
+) -> tuple[list[bytes], Int64s] | None:
+    """Many batches of magic 2, each of its run of rows, as `encode_batch` writes them.
 
     Args:
         rows: the records, with offsets and timestamps.
         runs: int64[m, 10], columns as in `RUN_FIELDS`, `attributes` without codec and log append
             time. Producer fields are not checked.
+        codecs: int64[m]; None for none.
 
     Returns:
-        The batches one behind the other, and int64[m], their largest timestamps; None where one is
-        refused, which `encode_batch` then says of it.
+        The batches one behind the other, in parts, and int64[m], their largest timestamps; None
+        where one is refused, which `encode_batch` then says of it.
     """
     times = np.empty(len(runs), np.int64)
     data = _encode.encode_runs(rows, runs, times)
-    return None if data is None else (data, times)
+    if data is None:
+        return None
+    if codecs is None or not codecs.any():
+        return [data], times
+    return list(_compressed(memoryview(data), codecs.tolist())), times
+
+
+def _compressed(data: memoryview, codecs: list[int]) -> Iterator[bytes]:
+    """Plain batches that lie one behind the other, each by its codec."""
+    at = 0
+    for codec in codecs:
+        end = at + LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD])
+        if codec:
+            body = compress(codec, data[at + BATCH_HEADER_BYTES : end])
+            yield _encode.seal_like(data[at:end], body, codec)
+        else:
+            yield bytes(data[at:end])
+        at = end
 
 
 def encode_batches(

@@ -30,7 +30,7 @@ from kseg.format.bodies import at_batch, body_of
 from kseg.format.columns import Workspace
 from kseg.format.down_convert import options_for, runs
 from kseg.format.encode import RUN_FIELDS, empty_batch, encode_batch, encode_runs
-from kseg.format.header import COLUMN, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
+from kseg.format.header import CODEC_MASK, COLUMN, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.source import Rows, rows_of
@@ -516,7 +516,7 @@ class _Rewrite:
                 return
 
     def _usual(self, piece: _Judged, numbers: slice) -> Bools:
-        """bool[k]: plain batches of data of magic 2, of which nothing can be wrong but records.
+        """bool[k]: batches of data of magic 2, of which nothing can be wrong but records.
 
         None where there is a bound for the output, which is looked at behind each batch.
         """
@@ -529,7 +529,7 @@ class _Rewrite:
         )
         nameless = (producer == NO_PRODUCER_ID) & ((attributes & TRANSACTIONAL) == 0)
         usual: Bools = (piece.ways[numbers] == _REBUILD) & (rows[:, COLUMN["magic"]] == 2)
-        usual &= (attributes & ~(TRANSACTIONAL | DELETE_HORIZON)) == 0
+        usual &= (attributes & ~(CODEC_MASK | TRANSACTIONAL | DELETE_HORIZON)) == 0
         usual &= nameless | ((producer >= 0) & named)
         return usual & (piece.lasts[numbers] <= rows[:, COLUMN["last_offset"]])
 
@@ -538,13 +538,15 @@ class _Rewrite:
         numbers = slice(first, end)
         batches = piece.whole.batches[numbers]
         rows = self.table.rows[batches]
-        made = encode_runs(piece.new_rows, self._runs(piece, numbers, rows))
+        codecs = rows[:, COLUMN["attributes"]] & CODEC_MASK
+        made = encode_runs(piece.new_rows, self._runs(piece, numbers, rows), codecs)
         if made is None:
             return False
-        data, times = made
+        parts, times = made
         last_offsets, latest = rows[:, COLUMN["last_offset"]], int(np.argmax(times))
         self.result.messages_read += int(piece.whole.counts[numbers].sum())
-        self.result._add(data)
+        for part in parts:
+            self.result._add(part)
         self.result._count(
             int(piece.ends[end] - piece.ends[first]), int(piece.lasts[numbers].max())
         )

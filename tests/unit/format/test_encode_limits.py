@@ -169,6 +169,15 @@ def test_a_body_of_two_to_the_31_bytes_is_refused_before_it_is_copied() -> None:
         _encode.seal_batch(body, 0, 0, -1, 0, -1, -1, -1, -1, -1, 1)
 
 
+def test_a_batch_is_sealed_again_with_a_codec_alone() -> None:
+    plain = encode_batch({"value": [b"v"]}).data
+    for header, codec in ((plain[:60], 1), (plain, 0), (plain, 8)):
+        with pytest.raises(ValueError, match="make no compressed batch"):
+            _encode.seal_like(header, b"", codec)
+    with pytest.raises(ValueError, match="is larger than 2147483647"):
+        _encode.seal_like(plain, np.zeros(INT32_MAX - 60, np.uint8), 1)
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_message_of_07_of_two_to_the_31_bytes_is_refused(magic: int) -> None:
     with pytest.raises(InvalidRecordError, match="it is larger"):

@@ -55,6 +55,19 @@ def test_both_questions_are_asked_for_many_at_a_time() -> None:
     assert [one.offset for one in records_in(result.data)] == list(range(1, 1000, 2))
 
 
+def test_batches_written_together_are_those_written_one_by_one() -> None:
+    log = b"".join(
+        batch([record(b"v%03d" % n) for n in range(at, at + 10)], base_offset=at, codec=codec)
+        for at, codec in zip(range(0, 160, 10), (0, 1, 2, 3, 4, 4, 0, 3) * 2, strict=True)
+    )
+    together = filter_batches(log, delete_empty, odd, **NOW)
+    one_by_one = filter_batches(log, delete_empty, odd, output_bytes=1 << 30, **NOW)
+    assert together.data == one_by_one.data
+    assert [one.offset for one in records_in(together.data)] == list(range(1, 160, 2))
+    for name in ("messages_retained", "max_offset", "max_timestamp", "bytes_retained"):
+        assert getattr(together, name) == getattr(one_by_one, name)
+
+
 @pytest.mark.parametrize("room", [None, 0, 1, 1 << 20])
 def test_the_front_of_a_damaged_batch_never_passes_for_the_whole(room: int | None) -> None:
     body = b"".join(encode_record(record(), offset_delta=n, timestamp_delta=0) for n in range(2))
