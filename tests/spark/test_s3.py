@@ -210,7 +210,7 @@ def test_the_command_line_chooses_partitions_of_a_store(s3: Any, large: Path) ->
     url = put(s3, large, f"{BUCKET}/chosen")
     assert chosen_paths((url,), Selection(), stores=True) == [url]
     assert chosen_paths((url,), Selection(("orders",)), stores=True) == [f"{url}/orders-0"]
-    with pytest.raises(NotALogError, match="no partition here is chosen"):
+    with pytest.raises(NotALogError, match="no topic here is others; did you mean orders"):
         chosen_paths((url,), Selection(("others",)), stores=True)
     with pytest.raises(UsageError, match=r"^s3://archive/chosen: a local path is needed here"):
         chosen_paths((url,), Selection())

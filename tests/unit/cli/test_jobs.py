@@ -18,7 +18,7 @@ import pytest
 from kseg import workers
 from kseg.cli import dump, main
 from kseg.cli.failures import Exit
-from kseg.cli.kafka_dump import logs as kafka_logs
+from kseg.cli.row_writer import RowWriter
 from kseg.files import log_file
 from kseg.format.convert import Converter
 from kseg.log.reader import pieces
@@ -162,7 +162,7 @@ def test_an_export_that_fails_leaves_no_half_written_file(
 #: What a worker calls for every piece of a verb; most walk over batches.
 INNER = {
     "dump": (dump, "decode"),
-    "dump --kafka": (kafka_logs, "decode"),
+    "dump --kafka": (RowWriter, "records"),
     "convert": (Converter, "convert"),
 }
 LINES = {
