@@ -20,6 +20,7 @@ from kseg._core cimport *
 
 cdef extern from "bytes.h" nogil:
     void prefetch "kseg_prefetch_header"(const uint8_t *p) noexcept
+    void prefetch_short "kseg_prefetch_short"(const uint8_t *p, int64_t size) noexcept
 
 cdef enum:
     VERIFY_NONE = 0
@@ -308,6 +309,8 @@ cdef void _walk(Ahead *ahead, int64_t position, int64_t limit, int64_t visible_e
             break
         if verify == VERIFY_NONE:
             _look_ahead(ahead, position, size, count)
+        else:
+            prefetch_short(p, size)
         row[POSITION] = position
         row[SIZE] = size
         row[MAGIC] = <int8_t>p[16]

@@ -107,9 +107,7 @@ enum {
     KSEG_MESSAGE_COVERED = 16,
     KSEG_SLACK = 64,
     KSEG_SUM_STEP = 32 << 10, /* so much is summed ahead of the records, and still near when they are read */
-    KSEG_AHEAD = 2048,
     KSEG_RECORDS_AHEAD = 8,
-    KSEG_FETCHED_MIN = 512, /* shorter batches are asked for whole */
     KSEG_PAST_BYTES = 2 << 20 /* a damaged offset alone does not end a reading */
 };
 
@@ -662,13 +660,6 @@ static __attribute__((noinline)) int kseg_inflate(const kseg_source *source, kse
     return KSEG_END;
 }
 
-/* Short batches come faster than the processor guesses; the checksum of long ones asks for what follows itself. An
- * address past the data is a hint only, and reads nothing. */
-KSEG_INLINE void kseg_fetch(const kseg_batch *batch) {
-    for (int64_t line = 0; batch->size < KSEG_FETCHED_MIN && line < batch->size; line += 64)
-        __builtin_prefetch((const void *)((uintptr_t)batch->start + KSEG_AHEAD + (uintptr_t)line));
-}
-
 /* Records of a batch that do not get into the piece leave no trace in it; why the call ends then. */
 KSEG_INLINE int kseg_refused(const kseg_batch *batch, kseg_piece *out, const kseg_mark *mark, int64_t *state,
                              int why) {
@@ -737,7 +728,7 @@ KSEG_INLINE int kseg_read_batches(const kseg_source *source, kseg_piece *out, in
             why = kseg_fits(source, &batch, out, state);
             if (!KSEG_LIKELY(why == KSEG_END))
                 return why;
-            kseg_fetch(&batch);
+            kseg_prefetch_short(batch.start, batch.size);
             why = kseg_read_records(source, &batch, out, fields, filtered);
             if (packed && why != KSEG_NO_ROOM)
                 source->inflated->position = -1;
@@ -882,7 +873,7 @@ KSEG_INLINE void kseg_read_plain(const kseg_source *source, const kseg_batch *be
         if (filtered && !kseg_in_range(source, offset, batch.max_timestamp))
             break;
         batch.start = p;
-        kseg_fetch(&batch);
+        kseg_prefetch_short(batch.start, batch.size);
         if (!KSEG_LIKELY(kseg_read_message(source, &batch, p, p + batch.size, out, fields, 0) == 0))
             break;
         last_offset = offset > last_offset ? offset : last_offset;
@@ -930,7 +921,7 @@ KSEG_INLINE int kseg_read_messages(const kseg_source *source, kseg_piece *out, i
                 why = kseg_read_set(source, &batch, out, fields, filtered);
                 source->inflated->position = -1;
             } else {
-                kseg_fetch(&batch);
+                kseg_prefetch_short(batch.start, batch.size);
                 why = kseg_read_message(source, &batch, batch.entry, batch.end, out, fields, filtered);
             }
             if (!KSEG_LIKELY(why == 0))
