@@ -36,8 +36,14 @@ def capped(code: str, *paths: Path, cap: int = ALWAYS, imports: str = "") -> str
     """Run `code`, which finds `path`, `paths`, `kseg`, `np` and `run`; answers what it prints."""
     start = _START.format(more=f"import {imports}" if imports else "")
     command = [sys.executable, "-W", "error", "-c", start + code, str(cap), *map(str, paths)]
-    # One memory pool that gives back at once, so that what counts is what kseg holds.
-    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
+    # One memory pool that gives back at once, and one arena for the threads of all commands, where
+    # each would keep what is free in it: so that what counts is what kseg holds.
+    environment = {
+        **os.environ,
+        "ARROW_DEFAULT_MEMORY_POOL": "system",
+        "MALLOC_ARENA_MAX": "1",
+        "OMP_NUM_THREADS": "1",
+    }
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert ran.returncode == 0, f"{code}\n{ran.stderr[-3000:]}"
     return ran.stdout.strip()
