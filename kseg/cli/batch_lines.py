@@ -7,18 +7,16 @@ become columns first; their lines are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kseg.format import text as _text
 from kseg.format.header import CODEC_MASK, CONTROL
+from kseg.format.runs import runs
 from kseg.format.shared import BATCH_FIELDS, Shared
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kseg.format.header import BatchTable
 
 
@@ -99,11 +97,4 @@ def _stretches(table: BatchTable) -> Iterator[tuple[int, int, bool]]:
     """Runs of batches that `write_records` takes by their headers, and of others."""
     usual = (table.magic == 2) & (table.attributes & (CODEC_MASK | CONTROL) == 0)
     for start, end in runs(usual):
-        if start < end:
-            yield start, end, bool(usual[start])
-
-
-def runs(flags: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Where runs of equal flags begin and end."""
-    changes = np.flatnonzero(flags[1:] != flags[:-1]) + 1
-    return pairwise([0, *changes.tolist(), len(flags)])
+        yield start, end, bool(usual[start])

@@ -45,7 +45,6 @@ from kseg.format.down_convert import (
     down_convert,
     no_append_time,
     options_for,
-    runs,
 )
 from kseg.format.encode import encode_batch
 from kseg.format.gather import batch_cuts
@@ -53,6 +52,7 @@ from kseg.format.header import CODEC_MASK, crc_error
 from kseg.format.losses import Losses, of_batches, of_records, of_wrappers
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
+from kseg.format.runs import runs
 from kseg.format.source import Rows, rows_of
 from kseg.format.whole import WholeBatches, check_walk, decode_whole, scan_all
 

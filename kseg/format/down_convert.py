@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from kseg.errors import FormatError, InvalidRecordError, UnsupportedFormatError
 from kseg.format.bodies import at_batch
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions, overhead_bytes
+from kseg.format.runs import runs
 from kseg.format.source import rows_of
 from kseg.format.take import take_rows
 from kseg.format.whole import WholeBatches, check_walk, decode_whole, refused_in, scan_all
@@ -146,18 +147,6 @@ def convert_table(
     return Converted(b"".join(parts), stats)
 
 
-def runs(*masks: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """The stretches `[first, end)` over which all of the columns stay the same."""
-    count = len(masks[0])
-    if not count:
-        return
-    change = np.zeros(count, np.bool_)
-    for mask in masks:
-        change[1:] |= mask[1:] != mask[:-1]
-    ends = [0, *np.flatnonzero(change).tolist(), count]
-    yield from pairwise(ends)
-
-
 def _fields(to_magic: int) -> tuple[str, ...]:
     return _OLD_FIELDS if to_magic < 2 else (*_OLD_FIELDS, "headers")
 
@@ -248,5 +237,4 @@ __all__ = [
     "down_convert",
     "no_append_time",
     "options_for",
-    "runs",
 ]

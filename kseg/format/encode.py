@@ -115,16 +115,14 @@ RUN_FIELDS = (
 )
 
 
-def encode_runs(
-    rows: Rows, runs: Int64s, codecs: Int64s | None = None
-) -> tuple[list[bytes], Int64s] | None:
+def encode_runs(rows: Rows, runs: Int64s, codecs: Int64s) -> tuple[list[bytes], Int64s] | None:
     """Many batches of magic 2, each of its run of rows, as `encode_batch` writes them.
 
     Args:
         rows: the records, with offsets and timestamps.
         runs: int64[m, 10], columns as in `RUN_FIELDS`, `attributes` without codec and log append
             time. Producer fields are not checked.
-        codecs: int64[m]; None for none.
+        codecs: int64[m], 0 for none.
 
     Returns:
         The batches one behind the other, in parts, and int64[m], their largest timestamps; None
@@ -134,7 +132,7 @@ def encode_runs(
     data = _encode.encode_runs(rows, runs, times)
     if data is None:
         return None
-    if codecs is None or not codecs.any():
+    if not codecs.any():
         return [data], times
     return list(_compressed(memoryview(data), codecs.tolist())), times
 

@@ -120,11 +120,9 @@ class PieceReader:
                 the limit if None.
         """
         ends = limit if wanted_end is None else wanted_end
-        if not self._plan.shares:
-            return _ENDS[self._kernel.read(data, base, limit, file_end, ends)]
         start = self.at
         end = _ENDS[self._kernel.read(data, base, limit, file_end, ends)]
-        if self.at > start:
+        if self._plan.shares and self.at > start:
             self._tables.append(
                 scan(data, base=base, start=start, limit=self.at, on_bad_crc="ignore")
             )

@@ -28,11 +28,12 @@ from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, Kseg
 from kseg.format.arena import NO_CEILING, Arena
 from kseg.format.bodies import at_batch, body_of
 from kseg.format.columns import Workspace
-from kseg.format.down_convert import options_for, runs
+from kseg.format.down_convert import options_for
 from kseg.format.encode import RUN_FIELDS, empty_batch, encode_batch, encode_runs
 from kseg.format.header import CODEC_MASK, COLUMN, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
+from kseg.format.runs import runs
 from kseg.format.source import Rows, rows_of
 from kseg.format.take import take_rows
 from kseg.format.whole import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg.cli.batch_lines import BatchColumns, each_stretch, runs
+from kseg.cli.batch_lines import BatchColumns, each_stretch
 from kseg.cli.kafka_dump.lines import (
     Look,
     Marks,
@@ -40,6 +40,7 @@ from kseg.format.columns import Workspace, decode
 from kseg.format.header import refused_batch
 from kseg.format.message import MESSAGE_BYTES_MIN
 from kseg.format.request import Request
+from kseg.format.runs import runs
 from kseg.workers import Kept, Lent, putting, run_in_order
 
 if TYPE_CHECKING:

@@ -269,8 +269,7 @@ def _fetch(source: ReadableLog, wanted: _Wanted, seen: Version) -> Fetched:
     if start >= limit.offset:
         place = _place_of(seen, limit if start == limit.offset else OffsetMetadata(start))
         return Fetched(start, place.segment_base_offset, place.position, aborted=aborted)
-    for slot in range(_slot_of(seen, start), len(seen.sealed) + 1):
-        info = seen.sealed[slot] if slot < len(seen.sealed) else seen.active_info
+    for info in _segments_from(seen, start):
         fetched = _fetch_from(source, info, seen, limit, wanted)
         if fetched is not None:
             return fetched
@@ -280,16 +279,11 @@ def _fetch(source: ReadableLog, wanted: _Wanted, seen: Version) -> Fetched:
 
 def _segments_from(seen: Version, offset: int) -> Iterator[SegmentInfo]:
     """The segment that can hold `offset`, and those after it, one by one."""
-    for slot in range(_slot_of(seen, offset), len(seen.sealed)):
-        yield seen.sealed[slot]
+    if offset < seen.active.base_offset:
+        at = bisect_right(seen.sealed, offset, key=_base_offset) - 1
+        for slot in range(max(at, 0), len(seen.sealed)):
+            yield seen.sealed[slot]
     yield seen.active_info
-
-
-def _slot_of(seen: Version, offset: int) -> int:
-    """Which segment can hold `offset`; behind the sealed ones lies the active one."""
-    if offset >= seen.active.base_offset:
-        return len(seen.sealed)
-    return max(bisect_right(seen.sealed, offset, key=_base_offset) - 1, 0)
 
 
 def _fetch_from(

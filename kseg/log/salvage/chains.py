@@ -160,7 +160,7 @@ class _Follower:
         header = claimed(head, position)
         if header is None or header.base_offset >= 0:
             return -1
-        return header.last_offset if _stored_size(head) > self._log.size - position else -1
+        return header.last_offset if stored_size(head) > self._log.size - position else -1
 
     # ---- over damaged batches --------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class _Follower:
                 if is_back and at > start:
                     break
                 return _Landing(found, tuple(stops))
-            size = _stored_size(self._log.head_at(at))
+            size = stored_size(self._log.head_at(at))
             if not ENTRY_BYTES_MIN <= size <= self._log.size - at:
                 break
             stops.append(at + size)
@@ -332,7 +332,7 @@ def part_of_run(log: LogFile, start: int, end: int) -> SoundRun | None:
     return SoundRun(start, end, base, order, last, batches, records if counted else None)
 
 
-def _stored_size(head: bytes) -> int:
+def stored_size(head: bytes) -> int:
     """The size that a batch has by its length; 0 if too few bytes are there."""
     if len(head) < LOG_OVERHEAD:
         return 0

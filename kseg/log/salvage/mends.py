@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg.constants import LOG_OVERHEAD
 from kseg.files.log_file import LogFile
 from kseg.log.recovery.lost import claimed
+from kseg.log.salvage.chains import stored_size
 from kseg.log.salvage.output import Extent
 from kseg.log.salvage.tables import last_batch, provable_tables
 from kseg.log.salvage.values import ProvableRun
@@ -191,7 +191,7 @@ def _resized(
         head = log.head_at(one.position)
         if claimed(head, one.position) is None:
             return None
-        said = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
+        said = stored_size(head)
         if said == one.size or log.end_by_checksum(one.position, [one.end]) is None:
             return None
     header = _first(_as_run(one))

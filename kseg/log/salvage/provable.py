@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kseg.constants import LOG_OVERHEAD
 from kseg.errors import CorruptIndexError, NotALogError, UnreadableError, UnsupportedFormatError
 from kseg.files import metadata
 from kseg.files.log_file import LogFile
@@ -30,7 +29,7 @@ from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader
 from kseg.format.search import SoundRun
 from kseg.log import data_directory
 from kseg.log.recovery.lost import claimed
-from kseg.log.salvage.chains import Chains, follow_chains
+from kseg.log.salvage.chains import Chains, follow_chains, stored_size
 from kseg.log.salvage.losses import lost_offsets
 from kseg.log.salvage.misfits import Named, strays_that_fit, with_fitting_epochs, without_strays
 from kseg.log.salvage.places import Placed, place_runs
@@ -284,7 +283,7 @@ class _Gaps:
             return "torn-tail" if is_end else "batch-length"
         if header is None:
             return "batch-magic"
-        size = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
+        size = stored_size(head)
         if size < ENTRY_BYTES_MIN:
             return "batch-length"
         if size > self._log.size - start:

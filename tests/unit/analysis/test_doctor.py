@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from kseg.analysis import units_run
 from kseg.analysis.doctor import CODES, Doctored, Noticed, Outcome, answer, doctor, ensemble, homes
 from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.cli.main import run
@@ -460,12 +459,8 @@ def test_of_other_releases_only_what_is_known_is_said(data: Data) -> None:
         doctor(data.root, release="latest")
 
 
-@pytest.mark.parametrize("forks", [False, True])
-def test_two_jobs_give_the_same_answer(
-    data: Data, monkeypatch: pytest.MonkeyPatch, forks: bool
-) -> None:
-    monkeypatch.setattr(units_run, "SEGMENTS_MIN", 1)
-    monkeypatch.setattr(units_run, "can_fork", lambda: forks)
+@pytest.mark.usefixtures("either_workers")
+def test_two_jobs_give_the_same_answer(data: Data) -> None:
     for number in range(3):
         (data.root / f"payments-{number}").mkdir()
     flipped(data)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kseg import explain, plan_retention, settings
-from kseg.analysis import units_run
 from kseg.analysis.explain import CAUSES, Explained, Kept
 from kseg.cli.main import run
 from kseg.log.config import INT64_MAX, LogConfig
@@ -459,12 +458,8 @@ def everything(root: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in root.rglob("*")}
 
 
-@pytest.mark.parametrize("forks", [False, True])
-def test_nothing_is_written_and_more_jobs_say_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forks: bool
-) -> None:
-    monkeypatch.setattr(units_run, "SEGMENTS_MIN", 1)
-    monkeypatch.setattr(units_run, "can_fork", lambda: forks)
+@pytest.mark.usefixtures("either_workers")
+def test_nothing_is_written_and_more_jobs_say_the_same(tmp_path: Path) -> None:
     made(tmp_path / "data", CASES["backup"])
     write_log(tmp_path / "data", name="clicks")
     before = everything(tmp_path)
