@@ -198,16 +198,22 @@ class _Follower:
         return None
 
     def _ends_behind(self, position: int, last: int, number: int) -> Iterator[int]:
-        """Where a batch may end that begins at a position and says its last offset."""
+        """Where a batch may end that begins at a position and says its last offset.
+
+        No batch reaches over one that the index names.
+        """
         at, reached = bisect_left(self._starts, position + ENTRY_BYTES_MIN, lo=number), position
         behind = self._runs[at : at + _ENDS_MAX]
-        ends = [run.position for run in behind if run.order > last]
-        for end in ends if len(behind) == _ENDS_MAX else [*ends, self._log.size]:
-            self._budget -= end - reached
-            if self._budget < 0:
+        for run in (*behind, None) if len(behind) < _ENDS_MAX else behind:
+            end = self._log.size if run is None else run.position
+            if run is None or run.order > last:
+                self._budget -= end - reached
+                if self._budget < 0:
+                    return
+                yield end
+                reached = end
+            if run is not None and self._anchors.name(run):
                 return
-            yield end
-            reached = end
 
     def _run_at(self, position: int, number: int) -> int | None:
         """The run, from a number on, one of whose batches begins at a position; cut there."""
