@@ -170,6 +170,12 @@ def _proposal(found: Proposal) -> Iterator[str]:
     for step in found.steps:
         yield f"  {output.human_bytes(step.bytes):>10}  {step.kind}: {step.why}"
         yield f"              {step.command}"
+    if not (found.steps or found.unproposed):
+        yield "  no setting is known here that would free more; what keeps each byte is said above"
+    for one in found.unproposed:
+        topics = f"{one.topics[0]} and {len(one.topics) - 1} more topics"
+        where = one.topics[0] if len(one.topics) == 1 else topics
+        yield f"  not proposed: {output.human_bytes(one.bytes)} of {where}: {one.advice}"
 
 
 __all__ = ["explain", "write_report"]

@@ -30,6 +30,7 @@ _HOMES = {
         "Step",
         "Supposed",
         "Total",
+        "Unproposed",
     ),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -13,3 +13,4 @@ from kseg.analysis.explain.values import Space as Space
 from kseg.analysis.explain.values import Step as Step
 from kseg.analysis.explain.values import Supposed as Supposed
 from kseg.analysis.explain.values import Total as Total
+from kseg.analysis.explain.values import Unproposed as Unproposed

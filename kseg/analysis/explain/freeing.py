@@ -10,11 +10,18 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kseg.analysis.explain.causes import COMPACTION_DUE, DUE
-from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Proposal, Step
+from kseg.analysis.explain.values import (
+    Explained,
+    Kept,
+    PartitionKeeps,
+    Proposal,
+    Step,
+    Unproposed,
+)
 from kseg.log.settings import SettingSources
 
 #: What `kseg recover` removes at once; it keeps other leftovers, or puts them in place.
@@ -24,6 +31,18 @@ _FOR_GOOD: Final = ("--no-backup", "--apply")
 _DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
 #: What goes when retention gets shorter.
 _SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
+
+#: By cause, what the user could name for a topic, so that there is something to propose.
+_MISSING: Final = {
+    "no-limit": (
+        "no limit lets a record go; --what-if {0}:retention.ms=MS, or {0}:retention.bytes=BYTES, "
+        "says what one would free"
+    ),
+    "policy-unknown": (
+        "settings are not known here; --broker-config, --metadata-dir or "
+        "--config {0}:retention.ms=MS names them"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +86,24 @@ def propose(found: Explained, wanted: int, given: Given) -> Proposal:
         missing -= step.bytes
     if missing > 0:
         steps.extend(_shorter(touched, found.now_ms, missing, given))
-    return Proposal(wanted, tuple(steps))
+    proposal = Proposal(wanted, tuple(steps))
+    return proposal if proposal.reached else replace(proposal, unproposed=_unproposed(touched))
+
+
+def _unproposed(partitions: Sequence[PartitionKeeps]) -> tuple[Unproposed, ...]:
+    """What settings that are missing keep: a limit is no guess of kseg's."""
+    found: list[Unproposed] = []
+    for cause, advice in _MISSING.items():
+        freed: dict[str, int] = {}
+        for one in partitions:
+            size = _freed(row for row in one.rows if row.cause == cause)
+            if size and one.topic is not None:
+                freed[one.topic] = freed.get(one.topic, 0) + size
+        if freed:
+            largest = max(freed, key=lambda topic: (freed[topic], topic))
+            topics = tuple(sorted(freed))
+            found.append(Unproposed(cause, sum(freed.values()), topics, advice.format(largest)))
+    return tuple(found)
 
 
 def _freed(rows: Iterable[Kept]) -> int:

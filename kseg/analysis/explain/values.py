@@ -141,11 +141,39 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Unproposed:
+    """Bytes that no step frees, since a setting is missing that you alone can name.
+
+    Attributes:
+        cause: what keeps them: no-limit or policy-unknown.
+        bytes: of segments and their indexes.
+        topics: theirs, sorted.
+        advice: what could be set.
+    """
+
+    cause: str
+    bytes: int
+    topics: tuple[str, ...]
+    advice: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {**asdict(self), "topics": list(self.topics)}
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
-    """How so many bytes could become free: the steps in order, until it is enough."""
+    """How so many bytes could become free: the steps in order, until it is enough.
+
+    Attributes:
+        wanted: bytes that are to become free.
+        steps: in the order of what they cost.
+        unproposed: where that is not enough, what settings of yours could free.
+    """
 
     wanted: int
     steps: tuple[Step, ...]
+    unproposed: tuple[Unproposed, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -165,6 +193,7 @@ class Proposal:
             "reached": self.reached,
             "bytes": self.bytes,
             "steps": steps,
+            "unproposed": [one.to_dict() for one in self.unproposed],
         }
 
 
@@ -290,4 +319,5 @@ __all__ = [
     "Step",
     "Supposed",
     "Total",
+    "Unproposed",
 ]

@@ -60,6 +60,35 @@ def test_what_is_out_of_reach_exits_1(kseg: Kseg, tmp_path: Path) -> None:
     assert "nothing was done" in ran.text
 
 
+@pytest.mark.parametrize(
+    ("given", "cause", "advice"),
+    [
+        (
+            ("retention.ms=-1", "cleanup.policy=delete"),
+            "no-limit",
+            "no limit lets a record go; --what-if orders:retention.ms=MS",
+        ),
+        ((), "policy-unknown", "--config orders:retention.ms=MS names them"),
+    ],
+)
+def test_what_only_a_setting_of_the_user_could_free_is_told(
+    kseg: Kseg, tmp_path: Path, given: tuple[str, ...], cause: str, advice: str
+) -> None:
+    root = tmp_path / "data"
+    write_log(root)
+    (root / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
+    words = [word for one in given for word in ("--config", one)]
+    ran = kseg("explain", root, "--now", NOW_MS, *words, "--free", "1G")
+    assert ran.code == 1
+    (line,) = [line for line in ran.text.splitlines() if "not proposed: " in line]
+    assert " of orders: " in line
+    assert advice in line
+    free = kseg("explain", root, "--now", NOW_MS, *words, "--free", "1G", "--json").document["free"]
+    (one,) = free["unproposed"]
+    assert (one["cause"], one["topics"]) == (cause, ["orders"])
+    assert one["bytes"] > 0
+
+
 def test_what_no_setting_is_known_of_is_named_and_left_out(kseg: Kseg, tmp_path: Path) -> None:
     write_log(tmp_path / "data", name="clicks")
     write_log(tmp_path / "data")
