@@ -218,7 +218,9 @@ def _damaged(log: Damaged, position: int, end: int, first: int | None, last: int
     said = claimed(log.head_at(position), position)
     if said is not None and (said.base_offset, said.last_offset) == (first, last):
         count = said.record_count
-        if 0 <= count <= said.last_offset - said.base_offset + 1:
+        # Without records a batch is its header alone: more bytes, and the count is damaged.
+        least = 0 if size <= HEAD_BYTES else 1
+        if least <= count <= said.last_offset - said.base_offset + 1:
             return Lost(path, position, first, last, count, 1, size, 0)
     return Lost(path, position, first, last, None, None, size, 0)
 

@@ -40,3 +40,15 @@ def test_recover_says_what_goes_and_how_much_of_it_is_sound(kseg: Kseg, director
     (lost,) = kseg("recover", "--unclean", "--json", directory).document["lost"]
     numbers = ("first_offset", "last_offset", "records", "batches", "sound_behind")
     assert [lost[name] for name in numbers] == [12, 59, 48, 16, 15]
+
+
+def test_a_count_of_no_records_is_not_believed_of_a_batch_with_bytes_of_records(
+    kseg: Kseg, tmp_path: Path
+) -> None:
+    parts = [bytearray(batch([record(b"x")] * 3, base_offset=3 * at)) for at in range(3)]
+    parts[1][57:61] = bytes(4)  # the count; the checksum is that of before
+    path = write_segment(tmp_path / "data" / "t-0", 0, *map(bytes, parts))
+    ran = kseg("verify", path.parent)
+    assert f"offsets 3 to 5 (at most 3 records, {len(parts[1])} bytes) cannot be read" in ran.text
+    (lost,) = kseg("verify", "--json", path.parent).document["lost"]
+    assert lost["records"] is None
