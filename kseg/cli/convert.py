@@ -27,7 +27,7 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files.names import FileKind, PathKind, parse_name
-from kseg.files.whole_file import whole_file
+from kseg.files.whole_file import check_replaceable, whole_file
 from kseg.format.convert import Converter, Tally, Target
 from kseg.format.header import stop_error
 from kseg.format.losses import Losses
@@ -247,6 +247,7 @@ def _target_path(path: str, out: str, *, force: bool) -> Path | None:
 
     Raises:
         FileExistsError: something is there, and `--force` was not given.
+        OSError: it is a device, a pipe or a socket.
     """
     if out == "-":
         return None
@@ -257,6 +258,7 @@ def _target_path(path: str, out: str, *, force: bool) -> Path | None:
         target /= Path(path).with_suffix(".log").name
     if not target.exists():
         return target
+    check_replaceable(target)
     if path != _STDIN and Path(path).exists() and target.samefile(path):
         raise click.UsageError("OUT is PATH itself.")
     if not force:

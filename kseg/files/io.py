@@ -786,6 +786,10 @@ def make_directories(path: StrPath, *, like: os.stat_result | None = None) -> No
     Args:
         path: the directory.
         like: as `make_directory` takes it, for each that is made.
+
+    Raises:
+        NotADirectoryError: something else has the name, or one above it.
+        OSError: the disk refuses.
     """
     if os.path.isdir(path):
         return
@@ -793,9 +797,9 @@ def make_directories(path: StrPath, *, like: os.stat_result | None = None) -> No
     make_directories(above, like=like)
     try:
         make_directory(path, like=like)
-    except FileExistsError:
+    except FileExistsError as error:
         if not os.path.isdir(path):
-            raise
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", fspath(path)) from error
     flush_directory(above)
 
 

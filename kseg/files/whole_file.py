@@ -8,9 +8,11 @@ next writer of the same file removes those without a lock.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -125,10 +127,12 @@ def whole_file(target: Path) -> Iterator[FileSink]:
 
     Raises:
         PermissionError: this process cannot make files like those that are there.
-        OSError: the disk refuses; an earlier file stays. The error names the target.
+        OSError: the disk refuses, or the target is a device, a pipe or a socket; what is there
+            stays. The error names the target.
     """
     io.check_new_files(target.parent)
     io.make_directories(target.parent)
+    check_replaceable(target)
     _remove_leftovers(target)
     path, sink = _begin(target)
     try:
@@ -143,6 +147,21 @@ def whole_file(target: Path) -> Iterator[FileSink]:
             sink.discard()
         raise
     io.flush_directory(target.parent)
+
+
+def check_replaceable(target: Path) -> None:
+    """Refuse a device, a pipe or a socket: a file in its place would be no output of it.
+
+    Args:
+        target: the path; a link stands for what it leads to.
+
+    Raises:
+        OSError: it is one of these, or cannot be looked at.
+    """
+    with suppress(FileNotFoundError):
+        mode = os.stat(target).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "not a regular file; nothing replaces it", str(target))
 
 
 def _begin(target: Path) -> tuple[Path, FileSink]:
@@ -174,4 +193,4 @@ def _stem(target: Path) -> str:
     return target.name if len(name) <= _NAME_BYTES_MAX else sha256(name).hexdigest()
 
 
-__all__ = ["FileSink", "whole_file"]
+__all__ = ["FileSink", "check_replaceable", "whole_file"]
