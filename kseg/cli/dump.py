@@ -34,7 +34,7 @@ from kseg.cli.rows import (
     record_rows,
     stored_rows,
 )
-from kseg.cli.selected import RowSink, equal_to
+from kseg.cli.selected import RowSink, RowSinks, equal_to
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
@@ -111,7 +111,7 @@ def dump(
     how = decoding(decode_as, raw)
     run = Dump(asked, style, output.binary_stdout(), how, jobs)
     run.paths(paths, Selection(topics, partitions))
-    tell_replaced(run.replaced)
+    tell_replaced(run.sinks.replaced)
     return Exit.FOUND if run.findings else Exit.OK
 
 
@@ -184,21 +184,19 @@ class Dump:
         self.out = out
         self.decoding = decoding or Decoding()
         self.findings = 0
-        self.replaced = 0
+        self.sinks = RowSinks(out.write, limit=asked.limit, last=asked.last)
         self._memory = Kept(dump_workspace)
         self._headed = False
-        # Rows are counted one after another, and where they end soon, there is little to share.
-        self._chosen = None
-        if asked.limit is not None or asked.last is not None:
-            self._chosen, jobs = RowSink(out.write, limit=asked.limit, last=asked.last), 1
-        self._jobs = jobs
+        self._met_log = False
+        self._jobs = 1 if self.sinks.counted else jobs
 
     def paths(self, paths: Iterable[str], selection: Selection) -> None:
         """Dump everything under the paths."""
         take = output.taker(self.out.write)
         run_in_order(self._pieces(paths, selection), take, threads=self._jobs)
-        if self._chosen is not None:
-            self.replaced += self._chosen.replaced
+        if self._met_log:
+            noun = "batch" if self.asked.batches else "record"
+            self.sinks.tell_nothing(noun, self.asked.offsets, self.asked.times)
 
     def _pieces(self, paths: Iterable[str], selection: Selection) -> Iterator[Work]:
         several = False
@@ -206,14 +204,14 @@ class Dump:
             if path == "-":
                 tiles = stream_tiles(sys.stdin.buffer)
                 yield from each_at(path, self._log(found[0], tiles, True))
-                self._finish()
+                self.sinks.finish()
                 continue
             several = several or len(found) > 1
             for _directory, group in groupby(found, key=lambda source: source.path.parent):
                 yield from self._partition(
                     list(group), titles=several and self.style.form == "text"
                 )
-                if self._full:
+                if self.sinks.full:
                     return
             several = True
 
@@ -243,16 +241,6 @@ class Dump:
         path = source.path if itself else None
         return self.decoding.topic(source.topic, path, source.name.kind)
 
-    @property
-    def _full(self) -> bool:
-        """Whether no further row is wanted."""
-        return self._chosen is not None and self._chosen.full
-
-    def _finish(self) -> None:
-        """Write what was held back; the next rows belong to another partition."""
-        if self._chosen is not None:
-            self._chosen.finish()
-
     def _partition(self, found: list[InputFile], *, titles: bool) -> Iterator[Work]:
         """Dump files of one directory; the last one may end in zeros without harm."""
         last = self.asked.last is not None
@@ -264,13 +252,13 @@ class Dump:
                 yield At(source.path, partial(self._entries, source))
         logs, start = self._narrowed([one for one in found if one.name.kind.holds_batches])
         for number, source in enumerate(logs):
-            if self._full:
+            if self.sinks.full:
                 return
             if titles and not last:
                 yield putting(_title(source.path))
             pieces = self._file(source, start if number == 0 else 0, number == len(logs) - 1)
             yield from each_at(source.path, pieces)
-        self._finish()
+        self.sinks.finish()
 
     def _file(self, source: InputFile, start: int, last: bool) -> Iterator[Work]:
         """Dump one log from a position on."""
@@ -320,6 +308,7 @@ class Dump:
 
     def _log(self, source: InputFile, tiles: Iterator[Tile], last: bool) -> Iterator[Work]:
         """Dump one file of batches, up to bytes that are no batch."""
+        self._met_log = True
         style, topic = self._style_of(source), self._topic(source)
         if style.form == "csv" and not self._headed:
             records = RECORD_FIELDS if topic is None else DECODED_FIELDS
@@ -327,19 +316,18 @@ class Dump:
             self._headed = True
         for tile in tiles:
             yield partial(self._tile, tile, _Log(source, style, topic, last))
-            if self._full:
+            if self.sinks.full:
                 return
 
     def _tile(self, tile: Tile, log: _Log, put: Put) -> None:
-        sink = RowSink(put) if self._chosen is None else self._chosen
+        sink = self.sinks.sink(put)
         self._bad_checksums(tile.table, log.source, put)
         if self.asked.batches:
             self._batches(tile, log, sink, put)
         else:
             self._records(tile, log, sink, put)
-        if self._chosen is None:
-            put(partial(self._count_replaced, sink.replaced))
-        if not self._full:
+        self.sinks.done(sink, put)
+        if not self.sinks.full:
             self._end(tile.table, log, put)
 
     def _records(self, tile: Tile, log: _Log, sink: RowSink, put: Put) -> None:
@@ -362,7 +350,7 @@ class Dump:
         """Whether all records of a table are written as they are stored."""
         asked = self.asked
         every = asked.offsets == asked.times == ALL and asked.key is None
-        return every and self._chosen is None and log.topic is None and not table.kafka07
+        return every and not self.sinks.counted and log.topic is None and not table.kafka07
 
     def _columns(self, tile: Tile, log: _Log, sink: RowSink, put: Put) -> None:
         request = self.asked.request(tile.table.kafka07)
@@ -431,9 +419,6 @@ class Dump:
         self.findings += 1
         self.out.flush()
         complain(f"kseg: {one_line(error)}")
-
-    def _count_replaced(self, count: int) -> None:
-        self.replaced += count
 
 
 def _title(path: Path) -> bytes:

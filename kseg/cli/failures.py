@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
@@ -82,6 +82,19 @@ def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
             raise
         place = f"{option}: " if option else ""
         raise click.UsageError(f"{place}{text.removeprefix(marked)}.") from None
+
+
+def refuse_verb(context: click.Context, word: str, verbs: Iterable[str]) -> NoReturn:
+    """Say that a word is no verb, and which one is near it.
+
+    Raises:
+        UsageError: always.
+    """
+    from difflib import get_close_matches  # rarely wanted, and slow to load
+
+    near = get_close_matches(word, list(verbs), 1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    context.fail(f"No such verb {word!r}.{hint}")
 
 
 def one_line(error: BaseException) -> str:

@@ -23,7 +23,7 @@ from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import known_path, known_paths, one_partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
-from kseg.cli.selected import RowSink, equal_to
+from kseg.cli.selected import RowSink, RowSinks, equal_to
 from kseg.cli.standard_streams import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import KsegError, NotALogError, at_path
@@ -76,7 +76,7 @@ def read(
         run.follow(one_partition(paths, selection).path)
     else:
         run.paths(paths, selection)
-    tell_replaced(run.replaced)
+    tell_replaced(run.sinks.replaced)
     return Exit.FOUND if run.findings else Exit.OK
 
 
@@ -163,7 +163,7 @@ class Reader:
     ) -> None:
         """Start with nothing written and nothing found."""
         self.findings = 0
-        self.replaced = 0
+        self.sinks = RowSinks(out.write, limit=asked.limit, last=asked.last)
         self._decoding = decoding or Decoding()
         self._kinds = kinds or {}
         self._fields = typed_fields(self._kinds)
@@ -173,11 +173,9 @@ class Reader:
         self._take = output.taker(out.write)
         self._headed = False
         self._memory = Kept(Workspace)
-        # Rows are counted one after another, and where they end soon, there is little to share.
-        self._chosen: RowSink | None = None
-        if asked.limit is not None or asked.last is not None:
-            self._chosen, jobs = RowSink(out.write, limit=asked.limit, last=asked.last), 1
-        self._jobs = jobs
+        self._jobs = 1 if self.sinks.counted else jobs
+        #: Whether something was read that is not known to lie outside of the offsets.
+        self._inside = False
 
     def paths(self, paths: tuple[str, ...], selection: Selection) -> None:
         """Write the records of everything under the paths."""
@@ -186,19 +184,21 @@ class Reader:
             every = _topics(paths, selection, self._decoding)
             self._decoding = replace(self._decoding, by_name=all(every))
         run_in_order(self._pieces(paths, selection), self._take, threads=self._jobs)
-        self._count_chosen()
+        if self._inside:
+            self.sinks.tell_nothing("record", self._asked.offsets, self._asked.times)
 
     def _pieces(self, paths: tuple[str, ...], selection: Selection) -> Iterator[Work]:
         for path, known in known_paths(paths):
             if known.kind is PathKind.FILE:
+                self._inside = True
                 yield from self._file(known.path)
-                self._finish()
+                self.sinks.finish()
                 continue
             for partition in partitions_of((path,), selection):
-                if self._full:
+                if self.sinks.full:
                     return
                 yield from self._partition(LogView.open(partition.path))
-                self._finish()
+                self.sinks.finish()
 
     def _file(self, path: Path) -> Iterator[Work]:
         if self._asked.isolation != "read_uncommitted":
@@ -221,6 +221,8 @@ class Reader:
     def _partition(self, log: LogView) -> Iterator[Work]:
         if self._asked.lies_outside(log):
             complain(f"kseg: {printable(str(log.path))}: nothing is there: {log.extent}")
+        else:
+            self._inside = True
         if self._jobs == 1:
             yield self._whole(log)
             return
@@ -252,7 +254,7 @@ class Reader:
             if end is not None and self._end_of(log) >= end:
                 self._now(log)
                 return
-            sink = self._chosen or RowSink(self._out.write)
+            sink = self.sinks.sink(self._out.write)
             if asked.last is not None:
                 # The tail is shown once; from there on nothing is held back any more.
                 self._now(log)
@@ -266,13 +268,12 @@ class Reader:
                 self._out.flush()
                 if sink.full or (end is not None and int(columns["offset"][-1]) >= end - 1):
                     break
-            self._count_replaced(sink.replaced)
+            self.sinks.done(sink, self._take)
 
     def _now(self, log: Log) -> None:
         """Write the records that there are, in this thread."""
         run_in_order([self._whole(log.view)], self._take, threads=1)
-        self._finish()
-        self._count_chosen()
+        self.sinks.finish()
 
     def _end_of(self, log: Log) -> int:
         committed = self._asked.isolation == "read_committed"
@@ -280,31 +281,20 @@ class Reader:
 
     # ---- doing -----------------------------------------------------------------------------------
 
-    @property
-    def _full(self) -> bool:
-        """Whether no further row is wanted."""
-        return self._chosen is not None and self._chosen.full
-
-    def _finish(self) -> None:
-        """Write what was held back; the next rows belong to another source."""
-        if self._chosen is not None:
-            self._chosen.finish()
-
     def _all(self, pieces: Iterator[RecordColumns], source: _Source, put: Put) -> None:
         """Put the rows of a whole source, until no further row is wanted."""
-        sink = self._chosen or RowSink(put)
+        sink = self.sinks.sink(put)
         for columns in pieces:
             self._rows(columns, source, sink, put)
             if sink.full:
                 return
-        if self._chosen is None:
-            put(partial(self._count_replaced, sink.replaced))
+        self.sinks.done(sink, put)
 
     def _piece(self, work: Work, source: _Source, put: Put) -> None:
         """Put the rows of a piece of work that puts columns."""
-        sink = RowSink(put)
+        sink = self.sinks.sink(put)
         work(lambda columns: self._rows(columns, source, sink, put))
-        put(partial(self._count_replaced, sink.replaced))
+        self.sinks.done(sink, put)
 
     def _rows(
         self,
@@ -343,13 +333,6 @@ class Reader:
         if not self._headed:
             self._out.write(csv_head(self._fields if topic is None else DECODED_FIELDS, style))
             self._headed = True
-
-    def _count_chosen(self) -> None:
-        if self._chosen is not None:
-            self._count_replaced(self._chosen.replaced)
-
-    def _count_replaced(self, count: int) -> None:
-        self.replaced += count
 
     def _found(self, error: KsegError, source: str | None) -> None:
         """Report a record that is not what its schema says; its row has the bytes."""

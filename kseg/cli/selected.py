@@ -1,14 +1,18 @@
-"""Choose rows to write: by key, the first N, the last N."""
+"""Choose rows to write: by key, the first N, the last N; say if there are none."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kseg.cli.failures import complain
+from kseg.cli.parsing import ALL, Range
 from kseg.cli.row_writer import RowWriter
+from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from kseg.cli.row_writer import Batches
     from kseg.cli.rows import Template
     from kseg.format.values import BinaryColumn
+    from kseg.workers import Put
 
     Mask = npt.NDArray[np.bool_]
 
@@ -63,6 +68,7 @@ class RowSink:
         self._held: deque[tuple[bytes, int]] = deque()
         self._held_count = 0
         self._fresh = bytearray()
+        self.is_empty = True  #: whether no row was taken
         self._writer = RowWriter(write if last is None else self._fresh.extend)
 
     @property
@@ -85,6 +91,7 @@ class RowSink:
         wanted = count if mask is None else int(np.count_nonzero(mask))
         if not wanted:
             return
+        self.is_empty = False
         if self._left is not None and wanted > self._left:
             count, wanted = _end_of(count, mask, self._left), self._left
         self._writer.rows(template, count, mask=mask)
@@ -95,6 +102,7 @@ class RowSink:
 
     def take_stored(self, template: Template, batches: Batches, start: int, stop: int) -> int:
         """Write the records of usual batches, all of them; see `RowWriter.records`."""
+        self.is_empty = False
         return self._writer.records(template, batches, start, stop)
 
     def finish(self) -> None:
@@ -114,6 +122,87 @@ class RowSink:
         self._held_count += count
         while self._held and self._held_count - self._held[0][1] >= last:
             self._held_count -= self._held.popleft()[1]
+
+
+class RowSinks:
+    """The sinks of one run: one for all rows where they are counted, else one a piece of work.
+
+    All rows go through one sink with a limit, or where the last are wanted. The pieces of work then
+    come one after another, since there is little to share where rows end soon.
+    """
+
+    def __init__(
+        self, write: Callable[[memoryview], object], *, limit: int | None, last: int | None
+    ) -> None:
+        """Start with nothing taken; the arguments are those of `RowSink`."""
+        counted = limit is not None or last is not None
+        self._one = RowSink(write, limit=limit, last=last) if counted else None
+        self._replaced = 0
+        self._is_empty = True
+
+    @property
+    def counted(self) -> bool:
+        """Whether rows are counted, so that one thread writes them."""
+        return self._one is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether no further row is wanted."""
+        return self._one is not None and self._one.full
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sink took a row."""
+        return self._is_empty and (self._one is None or self._one.is_empty)
+
+    @property
+    def replaced(self) -> int:
+        """How many values of CSV differ from the log's bytes, in all sinks."""
+        return self._replaced + (0 if self._one is None else self._one.replaced)
+
+    def sink(self, put: Put) -> RowSink:
+        """The sink of a piece of work, which puts its text."""
+        return RowSink(put) if self._one is None else self._one
+
+    def done(self, sink: RowSink, put: Put) -> None:
+        """Put what adds a sink of `sink` to the sums, behind all its text."""
+        if sink is not self._one:
+            put(partial(self.add, sink))
+
+    def add(self, sink: RowSink) -> None:
+        """Add another sink to the sums."""
+        self._replaced += sink.replaced
+        self._is_empty = self._is_empty and sink.is_empty
+
+    def finish(self) -> None:
+        """Write what was held back; the next rows belong to another partition."""
+        if self._one is not None:
+            self._one.finish()
+
+    def tell_nothing(self, noun: str, offsets: Range, times: Range) -> None:
+        """Report that ranges of the command line have nothing, if they do.
+
+        Args:
+            noun: what rows are: record or batch.
+            offsets: as the user gave them.
+            times: likewise, in milliseconds.
+        """
+        if not self.is_empty or self.full or offsets == times == ALL:
+            return
+        ranges = [
+            f"{option} {text(bounds[0])}..{text(bounds[1])}"
+            for option, bounds, text in (("--offset", offsets, _plain), ("--time", times, _iso))
+            if bounds != ALL
+        ]
+        complain(f"kseg: nothing is there: no {noun} asked for lies in {' '.join(ranges)}")
+
+
+def _plain(bound: int | None) -> str:
+    return "" if bound is None else str(bound)
+
+
+def _iso(bound: int | None) -> str:
+    return iso_text(bound) or _plain(bound)
 
 
 def _end_of(count: int, mask: Mask | None, wanted: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from kseg.cli import change_options
+from kseg.cli.failures import refuse_verb
 from kseg.cli.options import (
     PATH,
     Parsed,
@@ -76,6 +77,14 @@ def job_options(function: _F) -> _F:
 
 class Jobs(click.Group):
     """A group that lists its verbs with the whole first line of each."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The job; an error for an unknown one says verb, as `kseg` itself does."""
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            refuse_verb(ctx, args[0], self.commands)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the jobs."""

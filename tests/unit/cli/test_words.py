@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -182,3 +183,87 @@ def test_stats_says_what_it_estimates_and_with_which_error(kseg: Kseg, data: Pat
     assert row["record_bytes"]["quantile_error"] == 0.0625
     assert row["distinct_keys_error"] == 0.016
     assert "estimate" not in kseg("stats", data, "--headers").text
+
+
+TIMES = "--time 2030-01-01T00:00:00.000Z.."
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("read", "--time", "2030-01-01.."), f"record asked for lies in {TIMES}"),
+        (("read", "--time", "..5"), "record asked for lies in --time ..1970-01-01T00:00:00.005Z"),
+        (("read", "--time", "2030-01-01..", "--last", "2"), f"record asked for lies in {TIMES}"),
+        (("dump", "--time", "2030-01-01.."), f"record asked for lies in {TIMES}"),
+        (("dump", "--batches", "--offset", "5.."), "batch asked for lies in --offset 5.."),
+        (
+            ("dump", "--offset", "5..9", "--time", "2030-01-01.."),
+            f"record asked for lies in --offset 5..9 {TIMES}",
+        ),
+    ],
+)
+def test_ranges_that_have_nothing_are_told(
+    kseg: Kseg, data: Path, words: tuple[str, ...], told: str, jobs: str
+) -> None:
+    ran = kseg(words[0], data, *words[1:], "--jobs", jobs, "--format", "jsonl")
+    assert (ran.code, ran.text) == (0, "")
+    assert ran.err == f"kseg: nothing is there: no {told}\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("read", "--time", "2020-01-01.."),
+        ("read", "--time", "2030-01-01..", "--limit", "0"),
+        ("read", "--key", "no such key"),
+        ("dump", "--offset", "0.."),
+    ],
+)
+def test_where_something_lies_in_the_ranges_nothing_is_told(
+    kseg: Kseg, data: Path, words: tuple[str, ...]
+) -> None:
+    ran = kseg(words[0], data, *words[1:])
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_file_without_records_in_a_range_is_told_too(kseg: Kseg, data: Path) -> None:
+    ran = kseg("read", data / "orders-0" / f"{0:020d}.log", "--offset", "5..")
+    assert ran.err == "kseg: nothing is there: no record asked for lies in --offset 5..\n"
+
+
+def test_a_word_that_is_no_verb_of_spark_is_called_so(kseg: Kseg) -> None:
+    for words, told in (
+        (("spark", "verfy", "x"), "No such verb 'verfy'. Did you mean 'verify'?"),
+        (("spark", "xyz"), "No such verb 'xyz'."),
+        (("xyz",), "No such verb 'xyz'."),
+    ):
+        ran = kseg(*words)
+        program = " ".join(("kseg", *words[:-1])) if words[0] != "spark" else "kseg spark"
+        assert ran.err.startswith(f"kseg: {told} Try '{program}")
+        assert ran.code == 2
+
+
+@pytest.mark.parametrize("verb", ["export", "convert"])
+@pytest.mark.parametrize("name", ["pipe.csv", "link.csv", "/dev/full"])
+def test_what_is_no_regular_file_is_not_replaced(
+    kseg: Kseg, data: Path, tmp_path: Path, verb: str, name: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "link.csv").symlink_to("pipe.csv")
+    target = tmp_path / name
+    source = data / "orders-0" / f"{0:020d}.log"
+    more = ("--force",) if verb == "convert" else ()
+    ran = kseg(verb, source, "-o", target, *more)
+    is_directory = verb == "export" and target.suffix != ".csv"
+    told = "not a directory" if is_directory else "not a regular file; nothing replaces it"
+    assert (ran.code, ran.err) == (3, f"kseg: {target}: {told}\n")
+    assert not target.is_file()
+    assert target.exists()
+
+
+def test_a_file_where_a_directory_is_to_be_is_called_so(kseg: Kseg, data: Path) -> None:
+    (data.parent / "taken").write_bytes(b"")
+    for out in ("taken", "taken/out.csv"):
+        ran = kseg("export", data / "orders-0", "-o", data.parent / out)
+        assert (ran.code, ran.err) == (3, f"kseg: {data.parent / 'taken'}: not a directory\n")
