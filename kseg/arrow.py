@@ -76,9 +76,21 @@ KIND_TYPES: dict[Kind, pa.DataType] = {
 
 
 def schema(fields: Iterable[str], kinds: Mapping[str, Kind] | None = None) -> pa.Schema:
-    """The Arrow schema of these fields, in this order; `kinds` are those of decoded ones."""
+    """The Arrow schema of some fields.
+
+    Args:
+        fields: their names, in this order.
+        kinds: of those that are decoded, by name.
+
+    Raises:
+        ValueError: no such field.
+    """
     types = {**TYPES, **{name: KIND_TYPES[kind] for name, kind in (kinds or {}).items()}}
-    return pa.schema([pa.field(name, types[name]) for name in fields])
+    named = tuple(fields)
+    unknown = [name for name in named if name not in types]
+    if unknown:
+        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(types)}")
+    return pa.schema([pa.field(name, types[name]) for name in named])
 
 
 def to_record_batch(
@@ -89,6 +101,10 @@ def to_record_batch(
     Args:
         columns: the piece.
         fields: which fields, in which order; all of the piece's if None.
+
+    Raises:
+        ValueError: no such field.
+        MissingFieldError: the piece has no column of a field.
     """
     names = columns.fields if fields is None else fields
     typed = {
@@ -109,7 +125,16 @@ def to_reader(
     fields: tuple[str, ...],
     kinds: Mapping[str, Kind] | None = None,
 ) -> pa.RecordBatchReader:
-    """Pieces of records as a reader of record batches; nothing is read before it is asked for."""
+    """Pieces of records as a reader of record batches; nothing is read before it is asked for.
+
+    Args:
+        pieces: each with all of the fields; each becomes one record batch.
+        fields: names of columns, in order.
+        kinds: of those that are decoded, by name.
+
+    Raises:
+        ValueError: no such field.
+    """
     kind = schema(fields, kinds)
     return pa.RecordBatchReader.from_batches(kind, (_batch(piece, kind) for piece in pieces))
 
@@ -120,7 +145,18 @@ def stream(
     requested_schema: object = None,
     kinds: Mapping[str, Kind] | None = None,
 ) -> object:
-    """An `arrow_array_stream` capsule over pieces of records."""
+    """An `arrow_array_stream` capsule over pieces of records.
+
+    Args:
+        pieces: as for `to_reader`.
+        fields: likewise.
+        requested_schema: an `arrow_schema` capsule that the consumer would like; None for what
+            `schema` says.
+        kinds: as for `to_reader`.
+
+    Raises:
+        ValueError: no such field.
+    """
     reader = to_reader(pieces, fields, kinds)
     return reader.__arrow_c_stream__(requested_schema)
 
@@ -129,7 +165,16 @@ def stream(
 
 
 def binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Array:
-    """A binary column as an Arrow array over the same memory."""
+    """A binary column as an Arrow array over the same memory.
+
+    Args:
+        column: n values, some of them null.
+        kind: a type of 32-bit offsets, such as `pa.string()` for what is known to be UTF-8;
+            `pa.binary()` if None.
+
+    Returns:
+        An array of n values, which keeps the column's memory.
+    """
     buffers = [
         None if column.validity is None else pa.py_buffer(column.validity),
         pa.py_buffer(column.offsets),
@@ -139,7 +184,15 @@ def binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Ar
 
 
 def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Array:
-    """Decoded values as an Arrow array; text over the same memory."""
+    """Decoded values as an Arrow array; text over the same memory.
+
+    Args:
+        column: n values, some of them null.
+        kind: the type to give them; that of their kind if None.
+
+    Returns:
+        An array of n values.
+    """
     kind = kind or KIND_TYPES[column.kind]
     if isinstance(column.values, BinaryColumn):
         return binary_array(column.values, kind)
@@ -147,7 +200,15 @@ def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Arra
 
 
 def headers_array(column: HeadersColumn, kind: pa.DataType = HEADERS) -> pa.Array:
-    """A headers column as a list of (key, value); what is not UTF-8 in a name becomes U+FFFD."""
+    """A headers column as a list of (key, value); what is not UTF-8 in a name becomes U+FFFD.
+
+    Args:
+        column: n lists.
+        kind: a list of structs with a text and a binary field, in this order.
+
+    Returns:
+        An array of n lists; the values lie in the column's memory.
+    """
     pairs = pa.StructArray.from_arrays(
         [_names(column.keys), binary_array(column.values)],
         fields=[kind.value_type.field(0), kind.value_type.field(1)],
@@ -279,8 +340,12 @@ def from_record_batch(batch: Any) -> RecordColumns:
 def from_arrow(source: Any) -> Iterator[RecordColumns]:
     """The records of a table, reader, frame or stream, a piece for each of its chunks.
 
-    Takes what `from_record_batch` takes, chunk by chunk, so memory stays flat; a chunk with more
-    bytes than a piece can hold is cut.
+    Args:
+        source: what `from_record_batch` takes, chunk by chunk, so memory stays flat; a chunk with
+            more bytes than a piece can hold is cut.
+
+    Yields:
+        Pieces of records, in order.
 
     Raises:
         ValueError, InvalidRecordError: as for `from_record_batch`.

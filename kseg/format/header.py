@@ -7,7 +7,7 @@ magic 0, 1 and 2; Kafka 0.7 has a walk of its own. Layouts: `docs/format.md`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -223,7 +223,14 @@ class BatchTable:
             yield BatchHeader(*row)
 
     def take(self, index: slice | npt.NDArray[Any]) -> BatchTable:
-        """The chosen rows; the fields about the walk stay."""
+        """The chosen rows; the fields about the walk stay.
+
+        Args:
+            index: a slice, a mask bool[n] or row numbers int64[m], as NumPy takes them.
+
+        Raises:
+            IndexError: a row that the table does not have.
+        """
         rows = self.rows[index]
         rows.flags.writeable = False
         return BatchTable(
@@ -238,7 +245,11 @@ class BatchTable:
         )
 
     def ended(self, stop: StopReason) -> BatchTable:
-        """The same rows, of a walk that ended for another reason."""
+        """The same rows, of a walk that ended for another reason.
+
+        Args:
+            stop: that reason.
+        """
         return replace(self, stop=stop)
 
     def __getstate__(self) -> list[object]:
@@ -357,6 +368,10 @@ def scan(
     Returns:
         A table of at most `batches_max` rows. Bad bytes do not raise; they are its `stop`.
 
+    Raises:
+        ValueError: a word that is none of `on_bad_crc` or `policy`, or positions outside of the
+            bytes.
+
     Source: Kafka ByteBufferLogInputStream, FileLogInputStream.nextBatch,
         DefaultRecordBatch.ensureValid; for 0.7
     kafka.message.ByteBufferMessageSet.
@@ -379,13 +394,21 @@ def scan(
         "walk": walk,
     }
     if kafka07:
-        verify = _VERIFY["note" if on_bad_crc == "defer" else on_bad_crc]
+        verify = _code("on_bad_crc", _VERIFY, "note" if on_bad_crc == "defer" else on_bad_crc)
         _legacy.scan_messages_07(data, **where, verify=verify, log_start=log_start)
     else:
-        verify = _VERIFY[on_bad_crc]
-        where |= {"policy": _POLICY[policy], "entries": entries}
+        verify = _code("on_bad_crc", _VERIFY, on_bad_crc)
+        where |= {"policy": _code("policy", _POLICY, policy), "entries": entries}
         _walk.scan_batches(data, **where, verify=verify)
     return _table_from(rows, walk.tolist(), kafka07)
+
+
+def _code(name: str, codes: Mapping[str, int], word: str) -> int:
+    """What a kernel takes for the word of an argument."""
+    code = codes.get(word)
+    if code is None:
+        raise ValueError(f"{name} is one of {', '.join(codes)}, not {word!r}")
+    return code
 
 
 #: How many more rows than the batches so far lead to expect, in parts of them.

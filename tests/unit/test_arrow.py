@@ -279,3 +279,8 @@ def duckdb_with(**tables: object) -> duckdb.DuckDBPyConnection:
 def test_the_package_alone_does_not_load_arrow() -> None:
     assert "pyarrow" in sys.modules  # here; tests/tidy asks a fresh process
     assert arrow.TYPES["headers"] == arrow.HEADERS
+
+
+def test_a_field_that_there_is_not_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="no field no-such; there are: "):
+        arrow.schema(("offset", "no-such"))

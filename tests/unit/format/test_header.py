@@ -195,3 +195,16 @@ def test_the_last_sequence_of_a_column_is_that_of_its_header(base: int) -> None:
 def test_no_cut_of_a_header_is_read_past(length: int) -> None:
     exact = bytes(bytearray(FIRST[:length]))
     assert len(scan(exact)) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"on_bad_crc": "skip"}, "on_bad_crc is one of ignore, defer, stop, note, not 'skip'"),
+        ({"on_bad_crc": "no", "kafka07": True}, "on_bad_crc is one of .*, not 'no'"),
+        ({"policy": "lax"}, "policy is one of strict, file, not 'lax'"),
+    ],
+)
+def test_a_word_that_a_walk_does_not_know_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        scan(b"", **given)
