@@ -83,7 +83,13 @@ class ParquetFile:
     """One file of record columns, written row group by row group."""
 
     def __init__(self, sink: Any, fields: tuple[str, ...], kinds: Kinds | None = None) -> None:
-        """Begin it; nothing is written yet. `kinds` are those of decoded fields."""
+        """Begin it; nothing is written yet.
+
+        Args:
+            sink: a file open for writing bytes, as pyarrow takes it.
+            fields: names of columns, in order; each piece has all of them.
+            kinds: of those that are decoded, by name.
+        """
         self._sink = sink
         self._fields = fields
         self._kinds = kinds
@@ -108,7 +114,15 @@ class ParquetFile:
             self._writer.close()
 
     def write(self, columns: RecordColumns) -> None:
-        """Add a piece."""
+        """Add a piece; a row group is written once it is large enough.
+
+        Args:
+            columns: records with all fields of the file.
+
+        Raises:
+            MissingFieldError: a field is not in the piece.
+            OSError: the sink refuses.
+        """
         batch = to_record_batch(columns, fields=self._fields)
         self._waiting.append(batch)
         self._rows += batch.num_rows

@@ -147,6 +147,9 @@ def _of_path(path: Path) -> Iterator[PartitionInfo]:
 def info_of_file(path: Path) -> PartitionInfo:
     """One file of batches.
 
+    Args:
+        path: the file.
+
     Raises:
         NotALogError: it holds none.
         OSError: it is missing or cannot be read.
@@ -166,6 +169,9 @@ def info_of_file(path: Path) -> PartitionInfo:
 
 def info_of_partition(path: Path) -> PartitionInfo:
     """One partition directory.
+
+    Args:
+        path: the directory.
 
     Raises:
         NotALogError: no segment is in it.

@@ -303,6 +303,9 @@ class KnownPath:
 def file_name(path: str | PathLike[str]) -> FileName:
     """What a file holds, by its name; lenient: `copy.log` is a log without a base offset.
 
+    Args:
+        path: of the file, which need not be there; only its last part counts.
+
     Raises:
         NotALogError: neither a name nor an extension of Kafka's.
     """
@@ -327,6 +330,9 @@ def list_partition(path: str | PathLike[str]) -> PartitionFiles:
     Of two files that say the same base offset, the one named in 20 digits counts, and a `.log`
     before a `.kafka`; the other is foreign.
 
+    Args:
+        path: the directory; its name need not be one of a partition.
+
     Raises:
         OSError: the directory cannot be listed.
     """
@@ -337,7 +343,13 @@ def list_partition(path: str | PathLike[str]) -> PartitionFiles:
 def sort_partition(
     directory: Path, known: Iterable[NamedFile], foreign: Iterable[Path]
 ) -> PartitionFiles:
-    """Sort out what a listing of a partition directory showed, as `list_partition` does."""
+    """Sort out what a listing of a partition directory showed, as `list_partition` does.
+
+    Args:
+        directory: the partition directory, of whose name topic and partition are told.
+        known: files with names of Kafka's, in any order.
+        foreign: the others.
+    """
     known = list(known)
     temporary = [entry for entry in known if entry.name.suffix is not None]
     current = [entry for entry in known if entry.name.suffix is None]
@@ -389,12 +401,22 @@ def path_order(path: str | PathLike[str]) -> list[str | int]:
 
 
 def log_bytes(path: str | PathLike[str]) -> int:
-    """The sum of `log_sizes`; raises what that does."""
+    """The sum of `log_sizes`.
+
+    Args:
+        path: a directory.
+
+    Raises:
+        OSError: as for `log_sizes`.
+    """
     return sum(log_sizes(path))
 
 
 def log_sizes(path: str | PathLike[str]) -> list[int]:
     """Bytes of each `.log` file in a directory, told by their names alone, in any order.
+
+    Args:
+        path: the directory.
 
     Raises:
         OSError: the directory cannot be listed, or a file is gone meanwhile.

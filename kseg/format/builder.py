@@ -163,9 +163,15 @@ class BatchBuilder(_builder.BatchBuffer):
     ) -> int:
         """Add the end of a transaction; answers its offset.
 
+        Args:
+            kind: ABORT or COMMIT.
+            coordinator_epoch: epoch of the coordinator that ends it, 32 bits.
+            timestamp: of the marker, ms or as `Time` has it.
+
         Raises:
-            ValueError: the type is neither ABORT nor COMMIT.
+            ValueError: the type is neither ABORT nor COMMIT, or a number does not fit its field.
             InvalidRecordError: no producer id, no transactional flag, or no control batch.
+            BuilderStateError: the builder takes no records any more.
 
         Source: Kafka MemoryRecordsBuilder.appendEndTxnMarker.
         """
@@ -177,14 +183,28 @@ class BatchBuilder(_builder.BatchBuffer):
         return self._append_control(control_key(kind), marker.to_bytes(), time_ms(timestamp))
 
     def append_leader_change(self, change: LeaderChange, *, timestamp: Time) -> int:
-        """Add a change of leader; answers its offset. The batch needs a leader epoch."""
+        """Add a change of leader; answers its offset.
+
+        Args:
+            change: who leads and who voted.
+            timestamp: of the marker, ms or as `Time` has it.
+
+        Raises:
+            InvalidRecordError: no control batch, or the batch has no leader epoch.
+            BuilderStateError: the builder takes no records any more.
+        """
         return self.append_control(change, timestamp=timestamp)
 
     def append_control(self, value: KRaftValue, *, timestamp: Time) -> int:
         """Add a marker of KRaft; answers its offset.
 
+        Args:
+            value: what it says; its type makes the key.
+            timestamp: of the marker, ms or as `Time` has it.
+
         Raises:
             InvalidRecordError: no control batch, or a change of leader without leader epoch.
+            BuilderStateError: the builder takes no records any more.
 
         Source: Kafka MemoryRecordsBuilder.appendLeaderChangeMessage and its siblings.
         """
@@ -252,7 +272,17 @@ class BatchBuilder(_builder.BatchBuffer):
         *,
         transactional: bool = False,
     ) -> None:
-        """Say who produced the batch; BuilderStateError once it is built.
+        """Say who produced the batch. `build` checks that the numbers fit each other.
+
+        Args:
+            producer_id: 0 or more; -1 for no producer.
+            producer_epoch: 0 or more; -1 for no producer.
+            base_sequence: of the first record, 0 or more; -1 for none.
+            transactional: whether the batch belongs to a transaction.
+
+        Raises:
+            BuilderStateError: the batch is built, or the builder was aborted.
+            ValueError: a number does not fit its field.
 
         Source: Kafka MemoryRecordsBuilder.setProducerState.
         """
@@ -261,6 +291,9 @@ class BatchBuilder(_builder.BatchBuffer):
 
     def override_last_offset(self, last_offset: int) -> None:
         """Let the batch end at a later offset than its last record's, as compacted ones do.
+
+        Args:
+            last_offset: the offset that the header says, that of the last record or later.
 
         Raises:
             BuilderStateError: the batch is built.
@@ -284,6 +317,13 @@ class BatchBuilder(_builder.BatchBuffer):
         transactional: bool = False,
     ) -> None:
         """Change the producer of a batch that may be built already; `build` then makes it anew.
+
+        Args:
+            producer_id, producer_epoch, base_sequence, transactional: as for `set_producer_state`.
+
+        Raises:
+            BuilderStateError: the builder was aborted.
+            ValueError: a number does not fit its field.
 
         Source: Kafka MemoryRecordsBuilder.reopenAndRewriteProducerState.
         """

@@ -109,6 +109,10 @@ class EndMarker:
     def from_bytes(cls, kind: ControlType, value: Bytes | None) -> EndMarker:
         """The marker of a type with this value; versions above 0 are read as 0.
 
+        Args:
+            kind: ABORT or COMMIT, as the key of the record says.
+            value: of the control record, 6 bytes or more; None for a record without one.
+
         Raises:
             ValueError: the type is neither ABORT nor COMMIT.
             InvalidRecordError: fewer than 6 bytes, or a negative version.

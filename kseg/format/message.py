@@ -71,7 +71,13 @@ class Message:
         wrapper_timestamp: int | None = None,
         wrapper_timestamp_type: TimestampType | None = None,
     ) -> None:
-        """Borrow a message; `data` is all of it and nothing else."""
+        """Borrow a message; nothing is checked yet.
+
+        Args:
+            data: all of the message and nothing else, C-contiguous; kept as long as this object.
+            wrapper_timestamp: of the compressed message around it, ms; None if there is none.
+            wrapper_timestamp_type: likewise; a LogAppendTime there is that of all messages in it.
+        """
         self.data = flat(data)
         self.wrapper_timestamp = wrapper_timestamp
         self.wrapper_timestamp_type = wrapper_timestamp_type
@@ -284,7 +290,10 @@ class Message:
         return self.size >= MESSAGE_BYTES_MIN and self.crc == self.computed_crc
 
     def ensure_valid(self) -> None:
-        """Refuse a message that is not valid with CorruptRecordError.
+        """Refuse a message that is not valid.
+
+        Raises:
+            CorruptRecordError: too few bytes for a message, or its checksum is wrong.
 
         Source: Kafka LegacyRecord.ensureValid.
         """
@@ -331,6 +340,10 @@ class Message:
         """The message with another timestamp: this very object where it has that one already.
 
         Attribute bits without a meaning are cleared, the checksum is made anew.
+
+        Args:
+            timestamp_type: CreateTime or LogAppendTime.
+            timestamp: ms; -1 for none.
 
         Raises:
             UnsupportedFormatError: magic 0 has no timestamp.

@@ -73,6 +73,11 @@ class Message07:
     ) -> Message07:
         """Make a message around a payload, which with a codec is the compressed set as it is.
 
+        Args:
+            payload: its bytes, C-contiguous; they are copied.
+            magic: 0 or 1; magic 0 has no codec.
+            compression: none, gzip or snappy: what the attributes say of the payload.
+
         Raises:
             ValueError: a magic or codec that 0.7 does not have; magic 0 has no codec at all.
             InvalidRecordError: a payload longer than a length can tell.
@@ -95,6 +100,10 @@ class Message07:
         cls, messages: Iterable[Message07], compression: Codec = Compression.GZIP
     ) -> Message07:
         """Make one compressed message that holds others, compressed ones if need be.
+
+        Args:
+            messages: one or more, in order.
+            compression: gzip or snappy.
 
         Raises:
             ValueError: no message, or a codec that 0.7 does not have.
@@ -241,7 +250,12 @@ class MessageSet07:
     __slots__ = ("data", "initial_offset")
 
     def __init__(self, data: Buffer = b"", initial_offset: int = 0) -> None:
-        """Look at a set; nothing is read yet."""
+        """Look at a set; nothing is read yet.
+
+        Args:
+            data: messages, each behind its length, C-contiguous; kept as long as this object.
+            initial_offset: of the first byte; in 0.7 an offset is a position in the log.
+        """
         self.data = flat(data)
         self.initial_offset = initial_offset
 
@@ -250,6 +264,10 @@ class MessageSet07:
         cls, messages: Iterable[Message07], *, compression: Codec = Compression.NONE
     ) -> MessageSet07:
         """Make a set, with a codec as one compressed message; no messages give no bytes.
+
+        Args:
+            messages: any number, in order.
+            compression: none, gzip or snappy.
 
         Raises:
             ValueError: a codec that 0.7 does not have.
@@ -314,6 +332,12 @@ class MessageSet07:
     def checked_for_append(self, *, payload_bytes_max: int) -> memoryview:
         """The bytes that a log takes: whole messages, each matching its checksum.
 
+        Args:
+            payload_bytes_max: bytes of an outermost payload at the most.
+
+        Returns:
+            The bytes from the start of the set to the end of its last whole message, borrowed.
+
         Raises:
             RecordTooLargeError: an outermost payload is longer than allowed.
             FormatError: as `shallow` does.
@@ -330,7 +354,17 @@ class MessageSet07:
         return self.data[:valid]
 
     def write_to(self, target: Writable | Sendable) -> int:
-        """Write the bytes as they stand; see `message_set.write_all`."""
+        """Write the bytes as they stand to a file or a socket.
+
+        Args:
+            target: has `send` or `write`, which may take the bytes in parts.
+
+        Returns:
+            The number of bytes, which is all of them.
+
+        Raises:
+            BlockingIOError, OSError: as `kseg.format.message_set.write_all` says.
+        """
         return write_all(self.data, target)
 
     def __eq__(self, other: object) -> bool:

@@ -91,7 +91,12 @@ class MessageSet:
     __slots__ = ("data",)
 
     def __init__(self, data: Buffer = b"") -> None:
-        """Look at a set; nothing is read yet."""
+        """Look at a set; nothing is read yet.
+
+        Args:
+            data: messages of magic 0 or 1, each behind its offset and length, C-contiguous; kept
+                as long as this object.
+        """
         self.data = flat(data)
 
     @classmethod
@@ -233,7 +238,17 @@ class MessageSet:
         )
 
     def write_to(self, target: Writable | Sendable) -> int:
-        """Write the bytes as they stand; see `write_all`."""
+        """Write the bytes as they stand to a file or a socket.
+
+        Args:
+            target: has `send` or `write`, which may take the bytes in parts.
+
+        Returns:
+            The number of bytes, which is all of them.
+
+        Raises:
+            BlockingIOError, OSError: as `write_all` says.
+        """
         return write_all(self.data, target)
 
     def __eq__(self, other: object) -> bool:

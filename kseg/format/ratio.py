@@ -31,14 +31,29 @@ class RatioEstimator:
         self._ratios: dict[tuple[str, Compression], np.float32] = {}
 
     def estimate(self, topic: str, compression: Compression) -> float:
-        """The ratio to expect."""
+        """The ratio to expect.
+
+        Args:
+            topic: its name.
+            compression: of the batch to come.
+
+        Returns:
+            Compressed by uncompressed size; 1.0 where nothing was observed.
+        """
         return float(self._ratios.get((topic, compression), np.float32(1)))
 
     def observe(self, topic: str, compression: Compression, ratio: float) -> float:
-        """Learn from a batch's `compression_ratio`; answers the new estimate.
+        """Learn from a batch; the estimate moves towards its ratio.
 
-        It moves towards what was observed: up by 0.05 or as far as that is, down by 0.005 and never
-        below.
+        It goes up by 0.05 or as far as the ratio is, down by 0.005 and never below the ratio.
+
+        Args:
+            topic: its name.
+            compression: of the batch.
+            ratio: `compression_ratio` of the batch.
+
+        Returns:
+            The new estimate.
         """
         seen = np.float32(ratio)
         now = self._ratios.get((topic, compression), np.float32(1))
@@ -50,5 +65,9 @@ class RatioEstimator:
         return float(now)
 
     def forget(self, topic: str) -> None:
-        """Expect 1.0 of a topic again, whatever the codec."""
+        """Expect 1.0 of a topic again, whatever the codec.
+
+        Args:
+            topic: its name; one that is not known is no error.
+        """
         self._ratios = {place: r for place, r in self._ratios.items() if place[0] != topic}

@@ -321,7 +321,12 @@ class RecordColumns:
             raise self._missing([name]) from None
 
     def placed(self, topic: str | None, partition: int | None) -> RecordColumns:
-        """The same records, with where they belong."""
+        """The same records, with where they belong; no bytes are copied.
+
+        Args:
+            topic: None where it is not known.
+            partition: likewise.
+        """
         return RecordColumns(
             self.length, self.arrays, self.source, topic, partition, self.timestamp_types
         )

@@ -105,6 +105,14 @@ def record_batches(
 ) -> dict[str, pa.RecordBatch]:
     """The same for one piece of records, so that memory stays flat over a long log.
 
+    Args:
+        columns: records with `offset`, `timestamp`, `key` and `value`.
+        topic: the internal topic; that of the columns if None.
+        on_error: as for `rows`.
+
+    Returns:
+        A record batch for each type of record in the piece, by its name.
+
     Raises:
         ValueError, InvalidRecordError, MissingFieldError: as for `rows`.
     """

@@ -273,7 +273,12 @@ class LogConfig:
     def append_rules(
         self, origin: AppendOrigin = AppendOrigin.CLIENT, leader_epoch: int = 0
     ) -> AppendRules:
-        """The rules of an append to such a log."""
+        """The rules of an append to such a log.
+
+        Args:
+            origin: who appends; a follower's batches are checked less.
+            leader_epoch: of the leader, which its batches get.
+        """
         levels = {
             Compression.GZIP: self.compression_gzip_level,
             Compression.LZ4: self.compression_lz4_level,
@@ -295,7 +300,15 @@ class LogConfig:
         )
 
     def with_changes(self, **changes: Any) -> LogConfig:
-        """The same settings with some changed, checked anew; these count as named."""
+        """The same settings with some changed, checked anew; these count as named.
+
+        Args:
+            changes: attributes of this class, by name.
+
+        Raises:
+            TypeError: there is no such setting.
+            ValueError: a value that is out of range, or does not go with another.
+        """
         named = self.named | (changes.keys() & _DEFAULTS.keys())
         return replace(self, named=named, **changes)
 

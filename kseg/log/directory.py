@@ -222,6 +222,9 @@ class LogDirectory(Closing):
         Readers that have its files open can go on. The delay is the log's `file_delete_delay_ms`;
         then `delete_due`, `retain` or a later `delete` removes it.
 
+        Args:
+            topic, partition: of a log of this directory.
+
         Returns:
             The new name of the directory.
 
@@ -256,7 +259,13 @@ class LogDirectory(Closing):
             return renamed
 
     def delete_due(self, now_ms: Time | None = None) -> tuple[Path, ...]:
-        """Remove the directories of deleted logs that are due; returns their paths.
+        """Remove the directories of deleted logs that are due.
+
+        Args:
+            now_ms: the time that counts; that of the directory's clock if None.
+
+        Returns:
+            The directories that are gone.
 
         Raises:
             KsegError: the directory is not open for appending.

@@ -268,7 +268,14 @@ class Log(LogReading):
         return self.state.config
 
     def followed(self, isolation: str) -> Followed:
-        """The log as a follower needs it."""
+        """The log as a follower needs it.
+
+        Args:
+            isolation: "read_uncommitted" or "read_committed".
+
+        Raises:
+            KsegError: the log was open for appending, and is closed.
+        """
         from kseg.log.reader import follow
 
         if self._state is not None:
@@ -281,7 +288,14 @@ class Log(LogReading):
         return state
 
     def source(self, isolation: str) -> ReadableLog:
-        """The log as fetches need it: its version, or the files as they were."""
+        """The log as fetches need it: its version, or the files as they were.
+
+        Args:
+            isolation: "read_uncommitted" or "read_committed".
+
+        Raises:
+            KsegError: the log was open for appending, and is closed.
+        """
         if self._state is not None:
             return self._open_state(self._state)
         from kseg.log.reader import tail
@@ -413,6 +427,12 @@ class Log(LogReading):
     def update_config(self, config: LogConfig) -> None:
         """Use other settings from now on; what is stored already stays as it is.
 
+        Args:
+            config: all settings; see `LogConfig.with_changes` for some.
+
+        Raises:
+            KsegError: the log is not open for appending.
+
         Source: Kafka `UnifiedLog.updateConfig`.
         """
         self.state.update_config(config)
@@ -475,8 +495,14 @@ class Log(LogReading):
         `LogDirectory.retain` does it for all its logs. Nothing else does while the log is open;
         Kafka does it every ten minutes.
 
+        Args:
+            now_ms: the time that counts; that of the log's clock if None.
+
         Returns:
             Their ids.
+
+        Raises:
+            KsegError: the log is not open for appending.
 
         Source: Kafka `ProducerStateManager.removeExpiredProducers`.
         """

@@ -146,9 +146,21 @@ class Fetched(NamedTuple):
         """The records of the whole batches, as columns.
 
         None before `start_offset`, and none of transactions in `aborted`. A batch that is cut off
-        at the end is left out. The arguments are those of `Segment.read`.
+        at the end is left out.
+
+        Args:
+            fields: names out of `kseg.format.columns.FIELDS`.
+            max_rows: records of a piece at the most.
+            max_bytes: of keys, values and headers in a piece at the most, unless one record has
+                more.
+            control: control records, too.
+            verify_crc: check each batch; `fetch` does not.
+
+        Yields:
+            Pieces of records, by rising offset.
 
         Raises:
+            ValueError: no such field.
             FormatError, LimitExceededError: damage, with path, position and reason, after the
                 records before it.
         """

@@ -181,7 +181,11 @@ class RecoveryPlan:
         return "\n".join((f"{self.path}:", *(f"  {row}" for row in self.rows())))
 
     def to_json(self, *, applied: bool = False) -> dict[str, Any]:
-        """As in `kseg recover --json`, but for its schema."""
+        """As in `kseg recover --json`, but for its schema.
+
+        Args:
+            applied: what the document says of itself: whether the plan was carried out.
+        """
         segments = [
             {
                 "base_offset": segment.base_offset,

@@ -217,7 +217,25 @@ class Segment(Closing):
         on_unreadable: OnUnreadable | None = None,
         window_bytes: int | None = None,
     ) -> Iterator[Tile]:
-        """Tiles of the log with the batches in them; see `kseg.files.log_file.LogFile.walk`."""
+        """Walk the batches that start in `[start, limit)`, a tile at a time.
+
+        Args:
+            start: position of a batch.
+            limit: no batch that starts here or later is read; the end of the segment if None.
+            on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
+            policy: "strict" or "file", see there.
+            on_unreadable: called with each range that the disk cannot read; the walk goes on at the
+                next sound batch behind it. None to raise.
+            window_bytes: of a file that is not mapped, bytes of a window; None for what suits.
+
+        Yields:
+            At least one tile: bytes, lent until the next, and the table of the batches in them. The
+            last one's `table.stop` says why the walk ended.
+
+        Raises:
+            CorruptRecordError: the file shrank while it was read through windows.
+            UnreadableError: the disk cannot read some of its bytes.
+        """
         try:
             yield from self._tiles(
                 start,
@@ -242,7 +260,19 @@ class Segment(Closing):
         policy: str = "strict",
         on_unreadable: OnUnreadable | None = None,
     ) -> Iterator[BatchTable]:
-        """The headers of batches alone; see `kseg.files.log_file.LogFile.headers`."""
+        """Walk the batches that start in `[start, limit)` for their headers alone.
+
+        Checksums are left alone, and no bytes are lent, so tables are larger than tiles.
+
+        Args:
+            start, limit, policy, on_unreadable: as for `walk`.
+
+        Yields:
+            At least one table; the last one's `stop` says why the walk ended.
+
+        Raises:
+            CorruptRecordError, UnreadableError: as for `walk`.
+        """
         try:
             yield from self._headers(start, limit, policy=policy, on_unreadable=on_unreadable)
         except KsegError as error:
@@ -269,7 +299,20 @@ class Segment(Closing):
     def sound_runs(
         self, start: int, *, first_offset: int = 0, last_offset: int | None = None
     ) -> Iterator[SoundRun]:
-        """Sound batches behind damage; see `kseg.files.log_file.LogFile.sound_runs`."""
+        """Sound batches behind damage; see `kseg.format.search.find_sound_batches`.
+
+        Args:
+            start: position where the damage begins.
+            first_offset: the least offset of a batch that counts.
+            last_offset: the largest offset that counts; None for the largest that the segment can
+                hold.
+
+        Yields:
+            Runs in the order of the file.
+
+        Raises:
+            CorruptRecordError: the file shrank while it was read through windows.
+        """
         return self._log.sound_runs(
             start, stop=self.size, first_offset=first_offset, last_offset=last_offset
         )
@@ -293,7 +336,14 @@ class Segment(Closing):
         return join_tables(self.headers(), self.size)
 
     def stop_fault(self, table: BatchTable) -> KsegError | None:
-        """The error for the end of a walk, if any; a torn tail of the last segment is none."""
+        """The error for the end of a walk; a torn tail of the last segment is none.
+
+        Args:
+            table: the last one of a walk.
+
+        Returns:
+            The error with path, position and reason, not raised; None for an end in order.
+        """
         if table.stop in _BENIGN or (table.stop in _BENIGN_AT_END and self.is_last):
             return None
         error = stop_error(table)
@@ -537,7 +587,18 @@ class Segment(Closing):
             yield from reading.by_tables(start)
 
     def records(self, **where: Unpack[SegmentOptions]) -> Iterator[Record]:
-        """Each record as an object; takes what `read` takes, but for `fields`."""
+        """Each record as an object.
+
+        Args:
+            where: what `read` takes, but for `fields`.
+
+        Yields:
+            Records that own their bytes, in the order of `read`.
+
+        Raises:
+            TypeError: there is no such option.
+            FormatError, LimitExceededError: damage, as `read` says.
+        """
         for columns in self.read(fields=RECORD_FIELDS, **where):
             yield from columns.records()
 

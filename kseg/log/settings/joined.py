@@ -216,7 +216,16 @@ class Settings:
         return self._given_for_topics.get(topic or "", {}), self._given
 
     def broker_values(self, cluster: Cluster | None, node_id: int | None) -> Values:
-        """What a broker's own configuration says of the settings of topics."""
+        """What a broker's own configuration says of the settings of topics.
+
+        Args:
+            cluster: what its metadata log says; None where there is none.
+            node_id: of the broker; None where it is not known.
+
+        Returns:
+            Each setting by its name for topics, with its source; the broker's own goes before the
+            default of its cluster, and both before its file.
+        """
         joined = {name: SettingValue(text, FROM_FILE) for name, text in self._properties.items()}
         if cluster is not None and cluster.trusted:
             for resource, source in (("", FROM_CLUSTER), (str(node_id), FROM_BROKER)):
