@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kseg.cli import failures, standard_streams
+from kseg.cli import failures, standard_streams, starting
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 
@@ -168,6 +168,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the `kseg` script."""
+    starting.begin()
     if not standard_streams.ready():
         failures.complain("kseg: standard output is closed")
         sys.exit(Exit.FILES)
@@ -176,6 +177,7 @@ def main() -> None:
         sys.stdout.flush()
     except OSError:
         standard_streams.let_go_of_stdout()
+    starting.end()
     sys.exit(code)
 
 

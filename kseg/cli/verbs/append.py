@@ -15,9 +15,10 @@ from kseg.cli.options import (
     settings_options,
 )
 from kseg.cli.parsing import CODECS
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.option(
     "--codec",

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from kseg.cli.options import json_option, paths_argument, selection_options
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @paths_argument
 @selection_options
 @click.option(

@@ -8,9 +8,10 @@ import click
 
 from kseg.cli import change_options
 from kseg.cli.options import PATH, json_option, selection_options, settings_options
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("directory", metavar="DIR", type=PATH)
 @selection_options
 @change_options.output_option

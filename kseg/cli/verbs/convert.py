@@ -17,9 +17,10 @@ from kseg.cli.options import (
     out_option,
 )
 from kseg.cli.parsing import CODECS
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("path", metavar="PATH", type=PATH)
 @out_option("A file or directory.")
 @click.option(

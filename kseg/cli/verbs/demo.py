@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from kseg.cli.starting import Verb
 
-@click.command()
+
+@click.command(cls=Verb)
 @click.option(
     "--no-spark", is_flag=True, help="Leave out the Spark job, which needs Java and pyspark."
 )

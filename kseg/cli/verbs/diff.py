@@ -14,9 +14,10 @@ from kseg.cli.options import (
     records_option,
     selection_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @copies_argument
 @records_option
 @jobs_option

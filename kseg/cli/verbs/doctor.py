@@ -13,9 +13,10 @@ from kseg.cli.options import (
     release_option,
     settings_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @directories_argument(required=False)
 @release_option
 @click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")

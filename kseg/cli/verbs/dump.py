@@ -17,9 +17,10 @@ from kseg.cli.options import (
     range_options,
     selection_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("paths", nargs=-1, metavar="PATH...", type=PATH)
 @format_option
 @click.option(

@@ -13,9 +13,10 @@ from kseg.cli.options import (
     json_option,
     settings_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @directories_argument(required=True)
 @explain_options
 @jobs_option

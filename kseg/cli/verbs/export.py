@@ -21,6 +21,7 @@ from kseg.cli.options import (
     typed_options,
 )
 from kseg.cli.parsing import EXTENSIONS, PARTITION_KEYS, parse_names
+from kseg.cli.starting import Verb
 
 
 def _parse_fields(text: str) -> tuple[str, ...]:
@@ -33,7 +34,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     return parse_names(text, "column", PARTITION_KEYS)
 
 
-@click.command()
+@click.command(cls=Verb)
 @paths_argument
 @out_option("A file or a directory.")
 @click.option(

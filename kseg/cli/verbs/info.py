@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from kseg.cli.options import jobs_option, json_option, paths_argument, selection_options
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @paths_argument
 @selection_options
 @click.option("--segments", "per_segment", is_flag=True, help="A line for each segment.")

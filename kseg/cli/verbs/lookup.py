@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from kseg.cli.options import OFFSET, PATH, TIME, json_option, now_option, selection_options
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("directory", metavar="DIR", type=PATH)
 @click.option("--offset", type=OFFSET, metavar="N", help="The offset to look for.")
 @click.option(

@@ -14,9 +14,10 @@ from kseg.cli.options import (
     out_option,
     selection_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @copies_argument
 @out_option("The data directory to make, new or empty; OUT.kseg-salvage beside it has the report.")
 @click.option(

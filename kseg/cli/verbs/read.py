@@ -17,9 +17,10 @@ from kseg.cli.options import (
     selection_options,
     typed_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @paths_argument
 @format_option
 @bytes_option

@@ -15,9 +15,10 @@ from kseg.cli.options import (
     selection_options,
     settings_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @directories_argument(required=True)
 @click.option(
     "--as-broker", is_flag=True, help="Do just what Kafka 4.2.0 would do, and report no more."

@@ -15,9 +15,10 @@ from kseg.cli.options import (
     selection_options,
     settings_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("directory", metavar="DIR", type=PATH)
 @reindex_options
 @selection_options

@@ -13,9 +13,10 @@ from kseg.cli.options import (
     out_option,
     selection_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @directories_argument(required=True)
 @out_option("The new data directory; OUT.kseg-salvage beside it has the report.")
 @click.option(

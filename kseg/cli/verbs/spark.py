@@ -31,6 +31,7 @@ from kseg.cli.options import (
     settings_options,
     stats_options,
 )
+from kseg.cli.starting import Verb
 
 if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
@@ -77,6 +78,8 @@ def job_options(function: _F) -> _F:
 
 class Jobs(click.Group):
     """A group that lists its verbs with the whole first line of each."""
+
+    command_class = Verb
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

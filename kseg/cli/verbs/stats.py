@@ -14,9 +14,10 @@ from kseg.cli.options import (
     settings_options,
     stats_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @paths_argument
 @stats_options
 @click.option(

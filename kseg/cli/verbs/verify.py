@@ -15,9 +15,10 @@ from kseg.cli.options import (
     now_option,
     selection_options,
 )
+from kseg.cli.starting import Verb
 
 
-@click.command()
+@click.command(cls=Verb)
 @click.argument("paths", nargs=-1, metavar="PATH...", type=PATH)
 @deep_option
 @click.option("--codes", is_flag=True, help="List every code of a finding with its meaning.")
