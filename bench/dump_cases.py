@@ -85,9 +85,9 @@ def dumped(form: str, path: Path, records: int) -> int:
     """Dump a log in this process, in one thread; answers records."""
     from kseg.cli.dump import Asked, Dump
     from kseg.cli.kafka_dump.dispatch import KafkaDump
-    from kseg.cli.kafka_dump.indexes import IndexOptions
     from kseg.cli.kafka_dump.lines import look_of
     from kseg.cli.kafka_dump.logs import LogOptions
+    from kseg.cli.kafka_dump.options import IndexOptions
     from kseg.cli.kafka_dump.parsers import DecoderParser
     from kseg.cli.parsing import Selection
     from kseg.cli.rows import Style

@@ -21,6 +21,8 @@ ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 INT64_MAX: Final = 2**63 - 1
 #: Bytes of offset and size in front of every batch or message since Kafka 0.8.
 LOG_OVERHEAD = 12
+#: The least any message has: magic 0 with neither key nor value.
+MESSAGE_BYTES_MIN = 14
 #: Bytes of a magic 2 batch header, the 12 of offset and size among them.
 BATCH_HEADER_BYTES = 61
 #: Kafka keeps positions in a signed 32-bit integer, so no segment is longer.

@@ -12,7 +12,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from click.core import ParameterSource
 
 from kseg.cli import output
 from kseg.cli.batch_lines import each_stretch
@@ -53,22 +52,6 @@ if TYPE_CHECKING:
     from kseg.workers import Put, Work
 
 _STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
-#: Parameters that do not go with `--kafka`.
-_OWN = (
-    "form",
-    "batches",
-    "encoding",
-    "topics",
-    "partitions",
-    "offsets",
-    "times",
-    "key",
-    "limit",
-    "last",
-    "mapping",
-    "decode_as",
-    "raw",
-)
 
 
 def dump(
@@ -89,15 +72,9 @@ def dump(
     decode_as: str | None,
     raw: bool,
     jobs: int,
-    kafka: bool,
     **kafkas: Any,
 ) -> int:
     """Do what the verb says; returns the exit code."""
-    if kafka:
-        from kseg.cli.kafka_dump.run import run_kafka  # most calls of the verb do without it
-
-        _refuse_own_options(context)
-        return run_kafka(paths, kafkas, jobs)
     refuse_kafka_options(kafkas)
     if not paths:
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
@@ -113,14 +90,6 @@ def dump(
     run.paths(paths, Selection(topics, partitions))
     tell_replaced(run.sinks.replaced)
     return Exit.FOUND if run.findings else Exit.OK
-
-
-def _refuse_own_options(context: click.Context) -> None:
-    """Refuse what `--kafka` has no use for, rather than pass it over."""
-    for name in _OWN:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            option = next(one for one in context.command.params if one.name == name)
-            raise click.UsageError(f"{option.opts[0]} does not go with --kafka.")
 
 
 @dataclass(frozen=True, slots=True)

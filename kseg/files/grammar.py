@@ -21,9 +21,11 @@ Source: Kafka `LogFileUtils`, `LocalLog.parseTopicPartitionName`, `LogLoader`, `
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from enum import Enum
+from os import PathLike
 from typing import Final
 
 from kseg.errors import NotALogError
@@ -200,6 +202,30 @@ def parse_name(name: str) -> FileName | None:
     if extension == FileKind.CHECKPOINT_KRAFT.value:
         return _kraft_name(stem, suffix)
     return None
+
+
+def file_name(path: str | PathLike[str]) -> FileName:
+    """What a file holds, by its name; lenient: `copy.log` is a log without a base offset.
+
+    Args:
+        path: of the file, which need not be there; only its last part counts.
+
+    Raises:
+        NotALogError: neither a name nor an extension of Kafka's.
+    """
+    plain_name = os.path.basename(path)
+    try:
+        name = parse_name(plain_name)
+    except NotALogError:  # right extension, no offset
+        plain, suffix = split_suffix(plain_name)
+        return FileName(SEGMENT_KINDS[plain.rpartition(".")[2]], None, suffix)
+    if name is None:
+        raise NotALogError(
+            "not a name of Kafka's: files are told by .log, .index, .timeindex, .txnindex, "
+            ".snapshot, .checkpoint, .kafka or their fixed names",
+            path=path,
+        )
+    return name
 
 
 def parse_partition_dir(name: str) -> PartitionName:

@@ -24,8 +24,8 @@ import numpy as np
 from kseg._kernels.index import lookup_entries
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files.closing import Closing
+from kseg.files.grammar import OFFSET_MAX
 from kseg.files.mapping import MappedFile, Mapping
-from kseg.files.names import OFFSET_MAX
 
 if TYPE_CHECKING:
     import numpy.typing as npt

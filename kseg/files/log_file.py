@@ -23,8 +23,8 @@ from kseg import workers
 from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files.closing import Closing
+from kseg.files.grammar import FileKind, parse_name
 from kseg.files.mapping import MappedFile, Mapping
-from kseg.files.names import FileKind, parse_name
 from kseg.format.header import FIELDS, HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
 
 if TYPE_CHECKING:

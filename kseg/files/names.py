@@ -23,15 +23,14 @@ from kseg.files.grammar import (
     OF_DATA_DIRECTORIES,
     OF_SEGMENTS,
     OFFSET_MAX,
-    SEGMENT_KINDS,
     FileKind,
     FileName,
     PartitionName,
+    file_name,
     offset_from_file_name,
     parse_name,
     parse_partition_dir,
     segment_name,
-    split_suffix,
 )
 
 __all__ = [
@@ -298,30 +297,6 @@ class KnownPath:
     def data_directory(self) -> DataDirectory | None:
         """What lies in a data directory; None for anything else."""
         return self.listing if isinstance(self.listing, DataDirectory) else None
-
-
-def file_name(path: str | PathLike[str]) -> FileName:
-    """What a file holds, by its name; lenient: `copy.log` is a log without a base offset.
-
-    Args:
-        path: of the file, which need not be there; only its last part counts.
-
-    Raises:
-        NotALogError: neither a name nor an extension of Kafka's.
-    """
-    plain_name = Path(path).name
-    try:
-        name = parse_name(plain_name)
-    except NotALogError:  # right extension, no offset
-        plain, suffix = split_suffix(plain_name)
-        return FileName(SEGMENT_KINDS[plain.rpartition(".")[2]], None, suffix)
-    if name is None:
-        raise NotALogError(
-            "not a name of Kafka's: files are told by .log, .index, .timeindex, .txnindex, "
-            ".snapshot, .checkpoint, .kafka or their fixed names",
-            path=path,
-        )
-    return name
 
 
 def list_partition(path: str | PathLike[str]) -> PartitionFiles:

@@ -23,8 +23,8 @@ import numpy as np
 
 from kseg._kernels.index import bisect_entries
 from kseg.constants import NO_TIMESTAMP
+from kseg.files.grammar import OFFSET_MAX
 from kseg.files.index_file import EntryFile, values_of
-from kseg.files.names import OFFSET_MAX
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -22,7 +22,15 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg._core import crc32
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Codec, Compression, TimestampType, codec_of
+from kseg.constants import (
+    LOG_OVERHEAD,
+    MESSAGE_BYTES_MIN,
+    NO_TIMESTAMP,
+    Codec,
+    Compression,
+    TimestampType,
+    codec_of,
+)
 from kseg.errors import CorruptRecordError, InvalidRecordError, UnsupportedFormatError
 from kseg.format.compress import compress
 from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
@@ -30,8 +38,6 @@ from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
 if TYPE_CHECKING:
     from kseg.format.header import Buffer
 
-#: The least any message has: magic 0 with neither key nor value.
-MESSAGE_BYTES_MIN = 14
 #: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
 MESSAGE_BYTES_MAX = 2**31 - 1 - LOG_OVERHEAD
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1

@@ -14,17 +14,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from kseg.constants import LOG_OVERHEAD, Codec, Compression, TimestampType, codec_of
+from kseg.constants import (
+    LOG_OVERHEAD,
+    MESSAGE_BYTES_MIN,
+    Codec,
+    Compression,
+    TimestampType,
+    codec_of,
+)
 from kseg.errors import CorruptRecordError, DecompressionError, InvalidRecordError, KsegError
 from kseg.format.codec import decompress
 from kseg.format.header import wrap_int64
-from kseg.format.message import (
-    MESSAGE_BYTES_MIN,
-    Message,
-    check_wrappable,
-    entry,
-    flat,
-)
+from kseg.format.message import Message, check_wrappable, entry, flat
 from kseg.format.request import INFLATED_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from kseg.cli import dump, row_writer
 from kseg.cli.dump import Asked, Dump
 from kseg.cli.kafka_dump import logs as kafka_logs
 from kseg.cli.kafka_dump.dispatch import KafkaDump
-from kseg.cli.kafka_dump.indexes import IndexOptions
 from kseg.cli.kafka_dump.lines import look_of
 from kseg.cli.kafka_dump.logs import LogOptions
+from kseg.cli.kafka_dump.options import IndexOptions
 from kseg.cli.kafka_dump.parsers import DecoderParser
 from kseg.cli.parsing import Selection
 from kseg.cli.rows import Style

@@ -10,16 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.kafka_dump.indexes import (
-    Faults,
-    IndexOptions,
-    print_offset_index,
-    print_time_index,
-)
 from kseg.cli.kafka_dump.logs import Gaps, LogDump, LogOptions
 from kseg.cli.output import taker
 from kseg.cli.row_writer import dump_workspace
@@ -27,6 +21,10 @@ from kseg.errors import KsegError, NotALogError
 from kseg.files.log_file import TILE_BYTES
 from kseg.format.columns import Workspace
 from kseg.workers import Kept, Put, Work, each_at, putting, run_in_order
+
+if TYPE_CHECKING:
+    from kseg.cli.kafka_dump.indexes import Faults
+    from kseg.cli.kafka_dump.options import IndexOptions
 
 #: Of files that the tool prints.
 SUFFIXES = ("log", "checkpoint", "index", "timeindex", "snapshot", "txnindex")
@@ -120,15 +118,19 @@ class KafkaDump:
         self.found = self.found or dump.found
 
     def _offset_index(self, path: Path, put: Put) -> None:
+        from kseg.cli.kafka_dump.indexes import print_offset_index  # logs do without
+
         faults = print_offset_index(path, self.indexes, put, self._lines(put))
         put(partial(self._faults.append, (str(path), faults)))
 
     def _time_index(self, path: Path, put: Put) -> None:
+        from kseg.cli.kafka_dump.indexes import print_time_index  # likewise
+
         faults = print_time_index(path, self.indexes, put, self._lines(put))
         put(partial(self._time_faults.append, (str(path), faults)))
 
     def _txn_index(self, path: Path, put: Put) -> None:
-        from kseg.cli.kafka_dump.entries import print_txn_index  # logs do without
+        from kseg.cli.kafka_dump.entries import print_txn_index  # likewise
 
         print_txn_index(path, self._lines(put))
 

@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from kseg.cli.row_writer import RowWriter
+from kseg.constants import MESSAGE_BYTES_MIN
 from kseg.errors import CorruptIndexError, CorruptRecordError, UnreadableError
+from kseg.files.grammar import file_name
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import MappedFile
-from kseg.files.names import file_name
 from kseg.files.offset_index import LAYOUT as OFFSET_LAYOUT
 from kseg.files.time_index import LAYOUT as TIME_LAYOUT
 from kseg.format import text
 from kseg.format.columns import decode
-from kseg.format.message import MESSAGE_BYTES_MIN
 from kseg.format.request import Request
 from kseg.log.recovery import stored_position
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg.cli.kafka_dump.options import IndexOptions
     from kseg.format.header import BatchTable
 
     Int64Array = npt.NDArray[np.int64]
@@ -43,21 +44,6 @@ _PLACED_TIMES = Request(fields=("position", "timestamp"), control=True, verify_c
 #: No offset and no time of a log.
 _UNKNOWN = -(2**63)
 _NOT_FOUND = -1
-
-
-@dataclass(frozen=True, slots=True)
-class IndexOptions:
-    """What to print and compare.
-
-    Attributes:
-        verify_only: print no entries.
-        sanity_only: do the check of an opening and no more.
-        max_message_size: bytes of the log that are read at an entry of an offset index.
-    """
-
-    verify_only: bool = False
-    sanity_only: bool = False
-    max_message_size: int = 5 * 1024 * 1024
 
 
 class Faults(Protocol):

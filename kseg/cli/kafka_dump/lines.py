@@ -5,7 +5,6 @@ Source: Kafka 4.2 `DumpLogSegments.printBatchLevel` and `dumpLog`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +17,14 @@ from kseg.format.header import DELETE_HORIZON
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg.cli.kafka_dump.messages import Messages
     from kseg.cli.rows import Piece, Template
     from kseg.errors import KsegError
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, RecordColumns
 
-    Sizes = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    Column = npt.NDArray[Any]
+    Sizes = tuple[Column, Column]
 
 _INT64_MIN = -(2**63)
 CODECS = tuple(codec.label.encode() for codec in Compression)
@@ -43,8 +44,7 @@ BATCH_INTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """How much of a record a line has.
 
     Attributes:
@@ -102,6 +102,36 @@ class Marks(NamedTuple):
 
     texts: Texts | None = None
     failed: tuple[int, KsegError] | None = None
+
+
+class RecordPiece(NamedTuple):
+    """The records of a piece, and what is known of their batches.
+
+    Attributes:
+        columns: the records.
+        table: the batches.
+        rows: int64[n], the batch of each record.
+        checks: what messages of magic 0 and 1 say of themselves; None for magic 2.
+        control: texts of control records; None where there is none.
+    """
+
+    columns: RecordColumns
+    table: BatchTable
+    rows: npt.NDArray[np.int64]
+    checks: Messages | None
+    control: Texts | None
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of keys and of values, as they are stored; negative for none."""
+        if self.checks is None:
+            return self.columns.key.sizes(), self.columns.value.sizes()
+        return self.checks.key_size, self.checks.value_size
+
+    def of_batch(self, name: str) -> Column:
+        """A field of the batches, a value a record."""
+        column: Column = getattr(self.table, name)[self.rows]
+        return column
 
 
 def look_of(*, terminal: bool, metadata: bool = True) -> Look:

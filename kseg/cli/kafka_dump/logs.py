@@ -5,11 +5,11 @@ Source: Kafka 4.2 `DumpLogSegments.dumpLog`, `FileLogInputStream.nextBatch`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from kseg.cli.batch_lines import BatchColumns, each_stretch
 from kseg.cli.kafka_dump.lines import (
     Look,
     Marks,
+    RecordPiece,
     Texts,
     batch_head,
     batch_lines,
@@ -26,19 +27,16 @@ from kseg.cli.kafka_dump.lines import (
     record_head,
     record_tail,
 )
-from kseg.cli.kafka_dump.messages import MessageReader, without_lies
-from kseg.cli.kafka_dump.old_lines import OldLines, Piece
 from kseg.cli.kafka_dump.parsers import Contents, Parser
 from kseg.cli.output import taker
 from kseg.cli.row_writer import RowWriter, dump_workspace
-from kseg.constants import BATCH_HEADER_BYTES, Compression
+from kseg.constants import BATCH_HEADER_BYTES, MESSAGE_BYTES_MIN, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
+from kseg.files.grammar import FileKind, FileName, file_name
 from kseg.files.log_file import LogFile, Tile
-from kseg.files.names import FileKind, FileName, file_name
 from kseg.format import text
 from kseg.format.columns import Workspace, decode
 from kseg.format.header import refused_batch
-from kseg.format.message import MESSAGE_BYTES_MIN
 from kseg.format.request import Request
 from kseg.format.runs import runs
 from kseg.workers import Kept, Lent, putting, run_in_order
@@ -48,6 +46,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from kseg.cli.kafka_dump.messages import MessageReader
+    from kseg.cli.kafka_dump.old_lines import OldLines
     from kseg.cli.rows import Template
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
@@ -79,7 +79,6 @@ _REQUEST = Request(
 )
 
 
-@dataclass(slots=True)
 class Gaps:
     """Offsets that do not follow the one before by one, as pairs.
 
@@ -89,9 +88,13 @@ class Gaps:
         pairs: int64[n, 2] each: the one before, and the one that does not follow.
     """
 
-    first: int | None = None
-    previous: int = -1
-    pairs: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    __slots__ = ("first", "pairs", "previous")
+
+    def __init__(self) -> None:
+        """Start in front of the first offset."""
+        self.first: int | None = None
+        self.previous = -1
+        self.pairs: list[npt.NDArray[np.int64]] = []
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
         """Take the next offsets. After -1 any may follow, as in Kafka."""
@@ -126,8 +129,7 @@ class Gaps:
                 yield f"  {before} is followed by {after}"
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
+class LogOptions(NamedTuple):
     """What to print of logs.
 
     Attributes:
@@ -229,7 +231,12 @@ class _TileLines:
         self._write = put
         self._rows = RowWriter(put)
         self._workspace = workspace
-        self._messages = MessageReader()
+
+    @cached_property
+    def _messages(self) -> MessageReader:
+        from kseg.cli.kafka_dump.messages import MessageReader  # few logs have any
+
+        return MessageReader()
 
     def print(self, tile: Tile, size: int) -> None:
         """Print a tile of a file of so many bytes, up to a batch whose header Kafka cannot show."""
@@ -315,8 +322,7 @@ class _TileLines:
         """The messages behind one whose length lies, which Kafka's tool prints; none of a batch."""
         header = table[int(np.searchsorted(table.position, error.position or 0))]
         if header.magic < 2:
-            done = self._messages.taken(header)
-            yield from without_lies(tile.data, tile.base, header, _REQUEST, skip=done)
+            yield from self._messages.behind_a_lie(tile.data, tile.base, header, _REQUEST)
 
     def _records(
         self,
@@ -341,7 +347,7 @@ class _TileLines:
         failed = min(failures, key=itemgetter(0), default=None)
         head: Template = (lines_before(before),)
         if look.metadata:
-            head += self._head(Piece(columns, table, rows, checks, marks.texts))
+            head += self._head(RecordPiece(columns, table, rows, checks, marks.texts))
         count = len(columns) if failed is None else failed[0]
         null = None if options.old is None else options.old.null_payload
         key = contents.key
@@ -357,7 +363,7 @@ class _TileLines:
             error.offset = int(columns.offset[count])
             raise error
 
-    def _head(self, piece: Piece) -> Template:
+    def _head(self, piece: RecordPiece) -> Template:
         """The lines of a piece up to keys and payloads."""
         look = self._options.look
         if self._options.old is not None:

@@ -100,9 +100,12 @@ class MessageReader:
                 column[first : first + len(values)] = values
         return found
 
-    def taken(self, header: BatchHeader) -> int:
-        """How many of the messages inside a compressed one have been asked for."""
-        return self._taken if header.position == self._position else 0
+    def behind_a_lie(
+        self, data: memoryview, base: int, header: BatchHeader, request: Request
+    ) -> Iterator[RecordColumns]:
+        """The messages of one entry that have not been asked for; see `without_lies`."""
+        done = self._taken if header.position == self._position else 0
+        yield from without_lies(data, base, header, request, skip=done)
 
     def _take(self, entry: memoryview, header: BatchHeader, count: int) -> Messages:
         if header.position != self._position or self._inner is None:

@@ -12,7 +12,7 @@ Source: Kafka 0.8.2, 0.10.2, 1.1 and 2.8 `kafka.tools.DumpLogSegments`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from kseg.cli.kafka_dump.lines import (
     FALSE_TRUE,
     TIMES,
     Look,
-    Texts,
+    RecordPiece,
     batch_lines,
     enum_piece,
     int_piece,
@@ -35,46 +35,10 @@ from kseg.format import text
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.kafka_dump.lines import Sizes
-    from kseg.cli.kafka_dump.messages import Messages
     from kseg.cli.rows import Template
     from kseg.format.header import BatchTable
-    from kseg.format.values import RecordColumns
-
-    Column = npt.NDArray[Any]
 
 _CODECS = tuple(codec.name.encode() for codec in Compression)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The records of a piece, and what is known of their batches.
-
-    Attributes:
-        columns: the records.
-        table: the batches.
-        rows: int64[n], the batch of each record.
-        checks: what messages of magic 0 and 1 say of themselves; None for magic 2.
-        control: texts of control records; None where there is none.
-    """
-
-    columns: RecordColumns
-    table: BatchTable
-    rows: npt.NDArray[np.int64]
-    checks: Messages | None
-    control: Texts | None
-
-    @property
-    def sizes(self) -> Sizes:
-        """Of keys and of values, as they are stored; negative for none."""
-        if self.checks is None:
-            return self.columns.key.sizes(), self.columns.value.sizes()
-        return self.checks.key_size, self.checks.value_size
-
-    def of_batch(self, name: str) -> Column:
-        """A field of the batches, a value a record."""
-        column: Column = getattr(self.table, name)[self.rows]
-        return column
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +67,7 @@ class OldLines:
         """A line for each batch of one family."""
         raise NotImplementedError
 
-    def records(self, piece: Piece, look: Look) -> Template:
+    def records(self, piece: RecordPiece, look: Look) -> Template:
         """A record's line up to its contents."""
         raise NotImplementedError
 
@@ -122,7 +86,7 @@ class MessageLines(OldLines):
         """Not to be had: messages are printed by deep iteration only."""
         raise InvalidRecordError("lines of this release are for messages, not batches")
 
-    def records(self, piece: Piece, look: Look) -> Template:
+    def records(self, piece: RecordPiece, look: Look) -> Template:
         """A message's line; that of the message that holds it is never printed."""
         if piece.checks is None:
             raise InvalidRecordError("this release of Kafka did not know magic 2")
@@ -165,7 +129,7 @@ class EraOfBatches(OldLines):
             (text.TEXT, b"\n"),
         )
 
-    def records(self, piece: Piece, look: Look) -> Template:
+    def records(self, piece: RecordPiece, look: Look) -> Template:
         """A record's line."""
         columns, checks = piece.columns, piece.checks
         valid = np.ones(len(columns), np.bool_) if checks is None else checks.valid
@@ -183,7 +147,7 @@ class EraOfBatches(OldLines):
         )
 
 
-def _producer(piece: Piece, look: Look) -> Template:
+def _producer(piece: RecordPiece, look: Look) -> Template:
     return (
         int_piece(" producerId: ", piece.of_batch("producer_id")),
         int_piece(" producerEpoch: ", piece.of_batch("producer_epoch")),
@@ -201,7 +165,7 @@ class TwoLevels(OldLines):
         """A batch's line."""
         return batch_lines(table, self.head(table), _CODECS)
 
-    def records(self, piece: Piece, look: Look) -> Template:
+    def records(self, piece: RecordPiece, look: Look) -> Template:
         """A record's line."""
         columns, checks = piece.columns, piece.checks
         if checks is None:
@@ -235,7 +199,7 @@ class TwoLevels(OldLines):
         )
 
 
-def _first_offsets(piece: Piece) -> npt.NDArray[np.int64]:
+def _first_offsets(piece: RecordPiece) -> npt.NDArray[np.int64]:
     offsets: npt.NDArray[np.int64] = piece.columns.base_offset
     return offsets
 

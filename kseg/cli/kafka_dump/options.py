@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
+from click.core import ParameterSource
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -21,6 +22,22 @@ TOPIC_DECODERS: Final = {
     "remote-log-metadata-decoder": "__remote_log_metadata",
     "share-group-state-decoder": "__share_group_state",
 }
+#: Parameters of the verb that do not go with `--kafka`.
+_OWN: Final = (
+    "form",
+    "batches",
+    "encoding",
+    "topics",
+    "partitions",
+    "offsets",
+    "times",
+    "key",
+    "limit",
+    "last",
+    "mapping",
+    "decode_as",
+    "raw",
+)
 _FLAGS: Final = {
     "kafka": "Print the lines of Kafka's dump tool (kafka-dump-log, 4.2), byte for byte.",
     "deep-iteration": "With --kafka: print records, not only batches.",
@@ -33,6 +50,20 @@ _FLAGS: Final = {
         for name, topic in TOPIC_DECODERS.items()
     },
 }
+
+
+class IndexOptions(NamedTuple):
+    """What to print of indexes, and to compare.
+
+    Attributes:
+        verify_only: print no entries.
+        sanity_only: do the check of an opening and no more.
+        max_message_size: bytes of the log that are read at an entry of an offset index.
+    """
+
+    verify_only: bool = False
+    sanity_only: bool = False
+    max_message_size: int = 5 * 1024 * 1024
 
 
 def kafka_options(function: _F) -> _F:
@@ -77,3 +108,15 @@ def refuse_kafka_options(given: dict[str, Any]) -> None:
     for name, value in given.items():
         if value not in (None, False):
             raise click.UsageError(f"--{name.replace('_', '-')} goes with --kafka.")
+
+
+def refuse_own_options(context: click.Context) -> None:
+    """Refuse what `--kafka` has no use for, rather than pass it over.
+
+    Raises:
+        UsageError: names the first one.
+    """
+    for name in _OWN:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            option = next(one for one in context.command.params if one.name == name)
+            raise click.UsageError(f"{option.opts[0]} does not go with --kafka.")

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
 from kseg.cli.kafka_dump.dispatch import SUFFIXES, KafkaDump
-from kseg.cli.kafka_dump.indexes import IndexOptions
 from kseg.cli.kafka_dump.lines import look_of
 from kseg.cli.kafka_dump.logs import LogOptions
-from kseg.cli.kafka_dump.old_lines import VERSIONS, MessageLines, OldLines
-from kseg.cli.kafka_dump.options import DECODER_NAMES, TOPIC_DECODERS
+from kseg.cli.kafka_dump.options import (
+    DECODER_NAMES,
+    TOPIC_DECODERS,
+    IndexOptions,
+    refuse_own_options,
+)
 from kseg.cli.kafka_dump.parsers import DecoderParser, Parser, number_decoder
 from kseg.cli.output import binary_stdout
 from kseg.errors import NotALogError
-from kseg.internal import InternalTopic
+
+if TYPE_CHECKING:
+    from kseg.cli.kafka_dump.old_lines import OldLines
 
 #: Decoders by the end of their class name, in small letters, without `Decoder`.
 _DECODERS: Final[dict[str, Any]] = {
@@ -27,12 +32,13 @@ _DECODERS: Final[dict[str, Any]] = {
 }
 
 
-def run_kafka(paths: tuple[str, ...], given: dict[str, Any], jobs: int) -> int:
+def run_kafka(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: Any) -> int:
     """Run the tool with what the command line has; returns the exit code.
 
     Raises:
-        UsageError: there is no path, or no such decoder.
+        UsageError: there is no path, no such decoder, or an option that the tool does not have.
     """
+    refuse_own_options(context)
     out = binary_stdout()
     files = [*paths, *(given["files"] or "").split(",")]
     files = [str(file) for each in files if each for file in _files(Path(each))]
@@ -59,30 +65,36 @@ def _files(path: Path) -> list[Path]:
 
 def _logs(given: dict[str, Any], out: IO[bytes]) -> LogOptions:
     parser = _parser(given)
-    old = VERSIONS[given["kafka_version"] or "4.2"]
     deep = given["deep_iteration"] or parser is not None
-    if old is not None:
-        _check_old(given, old)
     return LogOptions(
         look_of(terminal=out.isatty(), metadata=not given["skip_record_metadata"]),
         deep=deep,
         parser=parser,
         max_bytes=given["max_bytes"],
-        old=old,
+        old=_old_lines(given),
     )
 
 
-def _check_old(given: dict[str, Any], old: OldLines) -> None:
-    """Refuse what is not known of an older release's lines.
+def _old_lines(given: dict[str, Any]) -> OldLines | None:
+    """The lines of the older release that is asked for; None for those of 4.2.
 
     Raises:
-        UsageError: a decoder, lines of contents alone, or messages without deep iteration.
+        UsageError: what is not known of its lines is asked for: a decoder, lines of contents
+            alone, or messages without deep iteration.
     """
+    if given["kafka_version"] is None:
+        return None
+    from kseg.cli.kafka_dump.old_lines import VERSIONS, MessageLines  # few scripts ask for them
+
+    old = VERSIONS[given["kafka_version"]]
+    if old is None:
+        return None
     for name in (*TOPIC_DECODERS, "skip-record-metadata"):
         if given[name.replace("-", "_")]:
             raise click.UsageError(f"--{name} prints the lines of 4.2 only.")
     if isinstance(old, MessageLines) and not given["deep_iteration"]:
         raise click.UsageError("Up to --kafka-version 0.10 there are lines for --deep-iteration.")
+    return old
 
 
 def _indexes(given: dict[str, Any]) -> IndexOptions:
@@ -98,6 +110,7 @@ def _parser(given: dict[str, Any]) -> Parser | None:
     for name, topic in TOPIC_DECODERS.items():
         if given[name.replace("-", "_")]:
             from kseg.cli.kafka_dump.decoders import InternalParser  # loads all schemas
+            from kseg.internal import InternalTopic
 
             return InternalParser(InternalTopic(topic))
     classes = given["key_decoder_class"], given["value_decoder_class"]

@@ -43,6 +43,10 @@ def dump(context: click.Context, /, **given: Any) -> int:
     Kafka's internal topics are decoded: key and value are objects. With --kafka it prints what
     Kafka's own tool prints, and takes that tool's options.
     """
+    if given["kafka"]:
+        from kseg.cli.kafka_dump.run import run_kafka
+
+        return run_kafka(context, **given)
     from kseg.cli.dump import dump as run
 
     return run(context, **given)

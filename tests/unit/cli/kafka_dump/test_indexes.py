@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from kseg.cli.kafka_dump import indexes
-from kseg.cli.kafka_dump.indexes import IndexOptions, print_offset_index, print_time_index
+from kseg.cli.kafka_dump.indexes import print_offset_index, print_time_index
+from kseg.cli.kafka_dump.options import IndexOptions
 from kseg.errors import KsegError
 from tests.builders import GZIP, batch, message, record, wrapper, write_segment
 
