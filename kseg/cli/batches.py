@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kseg import Segment
+import kseg
 from kseg.cli.parsing import Range
 from kseg.cli.rows import UNKNOWN
 from kseg.format.bodies import message_error
@@ -21,6 +21,7 @@ from kseg.format.request import Request
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg import Segment
     from kseg.errors import CorruptRecordError, KsegError
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
@@ -111,7 +112,7 @@ def tail_of(
     """
     needed = count
     for number in range(len(paths) - 1, -1, -1):
-        with Segment.open(paths[number], mapping=mapping) as segment:
+        with kseg.Segment.open(paths[number], mapping=mapping) as segment:
             tables = _last_tables(segment, needed, control=control)
         for position, records in reversed(tables):
             from_end = np.cumsum(records[::-1])

@@ -1,4 +1,4 @@
-"""Records of internal topics as rows: which topic a file belongs to, and its keys and values.
+"""Records of internal topics as rows: their keys and values decoded.
 
 A row has the fields of any record, in between them `type`, `type_id`, `version`, `tombstone` and
 `reason`; `key` and `value` are objects of JSON. A record of a type or version that is not known,
@@ -14,37 +14,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-import click
 import numpy as np
 
-from kseg.cli.paths import partition_at
 from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
 from kseg.errors import InvalidRecordError
-from kseg.files.names import FileKind
 from kseg.format.take import take_rows
 from kseg.format.values import binary_column
 from kseg.internal.ids import id_text
 from kseg.internal.log_rows import decode_or_keep
-from kseg.internal.records import InternalRecord, InternalTopic
+from kseg.internal.records import InternalRecord
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy.typing as npt
 
     from kseg.cli.rows import Template
     from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
+    from kseg.internal.topics import InternalTopic
 
-#: What `--decode` takes.
-NAMES: Final = {
-    "offsets": InternalTopic.OFFSETS,
-    "transactions": InternalTopic.TRANSACTIONS,
-    "metadata": InternalTopic.METADATA,
-    "share": InternalTopic.SHARE,
-    "remote": InternalTopic.REMOTE,
-}
-_SNAPSHOTS: Final = (FileKind.CHECKPOINT_KRAFT, FileKind.BOOTSTRAP)
 #: Records decoded at a time: what is made of them lies in memory until it is written.
 _ROWS_MAX: Final = 1024
 _BYTES_MAX: Final = 1 << 20
@@ -67,52 +54,6 @@ def _fields() -> Iterator[Field]:
 
 #: The fields of a decoded record's line, in order.
 DECODED_FIELDS: Final = tuple(_fields())
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """Which records are decoded.
-
-    Attributes:
-        given: those of every file, by this topic's schemas.
-        by_name: those of files that belong to an internal topic.
-    """
-
-    given: InternalTopic | None = None
-    by_name: bool = False
-
-    def topic(self, topic: str | None, path: Path | None, kind: FileKind | None) -> _Topic:
-        """The internal topic by whose schemas to decode; None for none.
-
-        Args:
-            topic: of the partition directory, where that was asked for.
-            path: of a file that was asked for itself.
-            kind: of the file.
-        """
-        if self.given is not None or not self.by_name:
-            return self.given
-        if kind in _SNAPSHOTS:
-            return InternalTopic.METADATA
-        if topic is None and path is not None:
-            topic = partition_at(path.absolute().parent).topic
-        return InternalTopic(topic) if topic in set(InternalTopic) else None
-
-
-_Topic = InternalTopic | None
-
-
-def decoding(decode_as: str | None, raw: bool) -> Decoding:
-    """What `--decode` and `--raw` ask for.
-
-    Raises:
-        UsageError: both are given.
-    """
-    if decode_as is not None and raw:
-        raise click.UsageError("--raw and --decode exclude each other.")
-    return Decoding(None if decode_as is None else NAMES[decode_as], by_name=not raw)
-
-
-# ---- rows ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

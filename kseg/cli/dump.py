@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from kseg.cli import output
 from kseg.cli.batch_lines import each_stretch
 from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
-from kseg.cli.decoded import DECODED_FIELDS, Decoding, decoded_rows, decoding
+from kseg.cli.decoding import Decoding, decoding
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.kafka_dump.options import refuse_kafka_options
@@ -45,9 +44,11 @@ from kseg.format.request import INT64_MIN, NO_END, Request
 from kseg.workers import At, Kept, Lent, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.cli.decoded import Decoded
+    from kseg.cli.rows import Field
+    from kseg.cli.selected import Mask
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
+    from kseg.format.values import RecordColumns
     from kseg.internal import InternalTopic
     from kseg.workers import Put, Work
 
@@ -92,8 +93,7 @@ def dump(
     return Exit.FOUND if run.findings else Exit.OK
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """The records or batches that the user asks for."""
 
     batches: bool
@@ -123,8 +123,7 @@ def _or(bound: int | None, default: int) -> int:
     return default if bound is None else bound
 
 
-@dataclass(frozen=True, slots=True)
-class _Log:
+class _Log(NamedTuple):
     """One log: where it is, how its rows look, what its records are, whether it is the last."""
 
     source: InputFile
@@ -201,7 +200,7 @@ class Dump:
         every = list(found)
         logs = (one for _, files in every for one in files if one.name.kind.holds_batches)
         if any(self._topic(source) is None for source in logs):
-            self.decoding = replace(self.decoding, by_name=False)
+            self.decoding = self.decoding._replace(by_name=False)
         return every
 
     def _topic(self, source: InputFile) -> InternalTopic | None:
@@ -280,13 +279,22 @@ class Dump:
         self._met_log = True
         style, topic = self._style_of(source), self._topic(source)
         if style.form == "csv" and not self._headed:
-            records = RECORD_FIELDS if topic is None else DECODED_FIELDS
-            yield putting(csv_head(BATCH_FIELDS if self.asked.batches else records, style))
+            yield putting(csv_head(self._fields(topic), style))
             self._headed = True
         for tile in tiles:
             yield partial(self._tile, tile, _Log(source, style, topic, last))
             if self.sinks.full:
                 return
+
+    def _fields(self, topic: InternalTopic | None) -> tuple[Field, ...]:
+        """What a line has."""
+        if self.asked.batches:
+            return BATCH_FIELDS
+        if topic is None:
+            return RECORD_FIELDS
+        from kseg.cli.decoded import DECODED_FIELDS  # few files belong to an internal topic
+
+        return DECODED_FIELDS
 
     def _tile(self, tile: Tile, log: _Log, put: Put) -> None:
         sink = self.sinks.sink(put)
@@ -306,7 +314,7 @@ class Dump:
         def columns(start: int, end: int) -> None:
             if not sink.full:
                 self._columns(
-                    replace(tile, table=tile.table.take(slice(start, end))), log, sink, put
+                    tile._replace(table=tile.table.take(slice(start, end))), log, sink, put
                 )
 
         if not self._whole(tile.table, log):
@@ -340,18 +348,20 @@ class Dump:
                 if log.topic is None:
                     sink.take(record_rows(columns, log.style), len(columns), mask)
                 else:
-                    parts = decoded_rows(columns, log.topic, log.style, mask, sink.left)
-                    self._decoded(parts, log.source, sink, put)
+                    self._decoded(columns, mask, log, sink, put)
                 if sink.full:
                     return
 
     def _decoded(
-        self, parts: Iterator[Decoded], source: InputFile, sink: RowSink, put: Put
+        self, columns: RecordColumns, mask: Mask | None, log: _Log, sink: RowSink, put: Put
     ) -> None:
-        for part in parts:
+        from kseg.cli.decoded import decoded_rows  # likewise
+
+        assert log.topic is not None
+        for part in decoded_rows(columns, log.topic, log.style, mask, sink.left):
             sink.take(part.template, part.count)
             for error in part.faults:
-                self._find(error, source, put)
+                self._find(error, log.source, put)
 
     def _batches(self, tile: Tile, log: _Log, sink: RowSink, put: Put) -> None:
         table = complete_wrappers(

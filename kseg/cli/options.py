@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -404,8 +403,7 @@ def settings_options(function: _F) -> _F:
 
     @wraps(function)
     def gathered(**words: Any) -> Any:
-        names = [each.name for each in fields(GivenSettings)]
-        given = GivenSettings(**{name: words.pop(name) for name in names})
+        given = GivenSettings(**{name: words.pop(name) for name in GivenSettings._fields})
         return function(given=given, **words)
 
     return _config_options(_broker_options(cast("_F", gathered)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from time import time_ns
@@ -40,8 +39,7 @@ Range = tuple[int | None, int | None]
 ALL: Range = (None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """The chosen partitions: globs over topics, ranges over partitions; empty for all."""
 
     topics: tuple[str, ...] = ()
@@ -225,8 +223,7 @@ def clock_of(now_ms: int | None) -> Clock:
     return lambda: now_ms
 
 
-@dataclass(frozen=True, slots=True)
-class GivenSettings:
+class GivenSettings(NamedTuple):
     """What a command line says of settings, and of the time.
 
     Attributes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -27,8 +27,7 @@ from kseg.files.names import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class InputFile:
+class InputFile(NamedTuple):
     """One file to go through.
 
     Attributes:
@@ -46,8 +45,7 @@ class InputFile:
     partition: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(NamedTuple):
     """A partition directory and what its name says."""
 
     path: Path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.batches import tail_of
-from kseg.cli.decoded import DECODED_FIELDS, Decoding, decoded_rows, decoding
+from kseg.cli.decoding import Decoding, decoding
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.options import check_ranges
@@ -34,7 +34,7 @@ from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
 from kseg.workers import At, Kept, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.cli.rows import Template
+    from kseg.cli.rows import Field, Template
     from kseg.cli.selected import Mask
     from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
@@ -182,7 +182,7 @@ class Reader:
         if self._style.form == "csv" and self._decoding.by_name:
             # One head serves all lines: decoded by name is all or nothing.
             every = _topics(paths, selection, self._decoding)
-            self._decoding = replace(self._decoding, by_name=all(every))
+            self._decoding = self._decoding._replace(by_name=all(every))
         run_in_order(self._pieces(paths, selection), self._take, threads=self._jobs)
         if self._inside:
             self.sinks.tell_nothing("record", self._asked.offsets, self._asked.times)
@@ -318,6 +318,8 @@ class Reader:
         if source.topic is None:
             sink.take(self._records(columns, style), len(columns), mask)
             return
+        from kseg.cli.decoded import decoded_rows  # few logs are of an internal topic
+
         for part in decoded_rows(columns, source.topic, style, mask, sink.left):
             sink.take(part.template, part.count)
             for error in part.faults:
@@ -331,8 +333,15 @@ class Reader:
     def _head(self, topic: InternalTopic | None, style: Style) -> None:
         """Write the first line of CSV, unless it is there."""
         if not self._headed:
-            self._out.write(csv_head(self._fields if topic is None else DECODED_FIELDS, style))
+            self._out.write(csv_head(self._fields_of(topic), style))
             self._headed = True
+
+    def _fields_of(self, topic: InternalTopic | None) -> tuple[Field, ...]:
+        if topic is None:
+            return self._fields
+        from kseg.cli.decoded import DECODED_FIELDS  # likewise
+
+        return DECODED_FIELDS
 
     def _found(self, error: KsegError, source: str | None) -> None:
         """Report a record that is not what its schema says; its row has the bytes."""

@@ -5,8 +5,7 @@ A row is a template of pieces, which the text kernel fills in for thousands of r
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +37,7 @@ _BOOLEANS = ("false", "true")
 _BARE = frozenset(("crc_ok",))
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """The form of rows.
 
     Attributes:
@@ -65,11 +63,10 @@ class Style:
 
     def of(self, directory: str | None, file: str | None) -> Style:
         """The same look for rows of another file."""
-        return replace(self, directory=directory, file=file)
+        return self._replace(directory=directory, file=file)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a row: its name, the kind of its column, and for enumerations the names.
 
     Columns of kind `json` hold JSON in ASCII, those of kind `text` words; both are binary columns.
@@ -271,7 +268,7 @@ def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
         null = None if quiet is not None or silent else b"-"
         if field.kind in ("bytes", "json") or field.name in ("key", "value"):
             null = b"null"
-        shown = replace(field, none=quiet) if quiet is not None else field
+        shown = field._replace(none=quiet) if quiet is not None else field
         name_lead = lead + field.name.encode() + b"="
         pieces.append(_piece(shown, column, name_lead, null, style, quote=b"", times=True))
         lead = b" "

@@ -23,10 +23,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from enum import Enum
 from os import PathLike
-from typing import Final
+from typing import Final, NamedTuple
 
 from kseg.errors import NotALogError
 
@@ -111,8 +110,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
 _SUFFIXED_DIRECTORY: Final = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
 
 
-@dataclass(frozen=True, slots=True)
-class FileName:
+class FileName(NamedTuple):
     """What a file's name says.
 
     Attributes:
@@ -129,8 +127,7 @@ class FileName:
     epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionName:
+class PartitionName(NamedTuple):
     """What a partition directory's name says.
 
     Attributes:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -66,8 +66,7 @@ OnUnreadable = Callable[[UnreadableError], None]
 Lend = Callable[[int, int], tuple[memoryview, int]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tile:
+class Tile(NamedTuple):
     """A stretch of a log: its bytes, where they lie in the file, and the batches that start in it.
 
     `data` is lent until the next tile is asked for. The last tile of a walk says in `table.stop`
@@ -218,8 +217,7 @@ class LogFile(Closing):
                 yield number, table
 
     def _how_headers(self, end: int | None, policy: str, entries: Buffer) -> _How:
-        return replace(
-            self._how(end, "ignore", policy),
+        return self._how(end, "ignore", policy)._replace(
             tile_bytes=INT64_MAX,
             first_batches=HEADERS_FIRST,
             batches_max=HEADERS_MAX,
@@ -342,7 +340,7 @@ class LogFile(Closing):
         following = _following(table, self._least_offset)
         position = tile.table.end_position
         for _run in self.sound_runs(position, stop=size, first_offset=following):
-            return replace(tile, table=tile.table.ended(StopReason.BAD_LENGTH))
+            return tile._replace(table=tile.table.ended(StopReason.BAD_LENGTH))
         return tile
 
     @property
@@ -454,8 +452,7 @@ class LogFile(Closing):
         self._file.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
+class _How(NamedTuple):
     """The arguments that stay the same from tile to tile."""
 
     size: int

@@ -21,9 +21,8 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Final
+from typing import Final, NamedTuple
 
 from kseg.errors import NotALogError
 from kseg.files.grammar import FileKind, parse_partition_dir
@@ -42,8 +41,7 @@ _LOG: Final = re.compile(rf"[0-9]{{20}}\.({FileKind.LOG.value}|{FileKind.KAFKA07
 _KNOWN_MAX: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """The owner, group and permissions of a new file or directory.
 
     Attributes:

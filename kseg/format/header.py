@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -453,8 +453,7 @@ def _kept(rows: Int64Array, count: int) -> Int64Array:
     return kept
 
 
-@dataclass(frozen=True, slots=True)
-class ChecksumRule:
+class ChecksumRule(NamedTuple):
     """Which checksum a batch carries, where it is stored and from where to the end it covers."""
 
     function: Callable[[Buffer, int], int]

@@ -2,6 +2,7 @@
 
     cursor          bytes read one after the other, never past their end
     ids             ids as Kafka prints them
+    topics          their names
     schemas         `schemas.json` compiled into readers: one for each message and version
     records         the frame around a message: `decode`, for one record
     log_rows        `rows`: the records of a scan, of a log or of record columns, one by one
@@ -24,7 +25,8 @@ from kseg._door import door
 
 #: What programs may use of this room. Only rows and tables need numpy, only tables Arrow.
 _HOMES = {
-    "kseg.internal.records": ("InternalRecord", "InternalTopic", "decode"),
+    "kseg.internal.topics": ("InternalTopic",),
+    "kseg.internal.records": ("InternalRecord", "decode"),
     "kseg.internal.log_rows": ("InternalRow", "rows"),
     "kseg.internal.arrow_tables": ("record_batches", "table_schema", "tables"),
 }

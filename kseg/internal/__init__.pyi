@@ -4,5 +4,5 @@ from kseg.internal.arrow_tables import tables as tables
 from kseg.internal.log_rows import InternalRow as InternalRow
 from kseg.internal.log_rows import rows as rows
 from kseg.internal.records import InternalRecord as InternalRecord
-from kseg.internal.records import InternalTopic as InternalTopic
 from kseg.internal.records import decode as decode
+from kseg.internal.topics import InternalTopic as InternalTopic

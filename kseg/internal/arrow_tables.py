@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kseg.format.values import RecordColumns
-    from kseg.internal.records import InternalTopic
     from kseg.internal.schemas import RecordType, Schema
+    from kseg.internal.topics import InternalTopic
 else:
     pa = require("pyarrow", extra="arrow")
 

@@ -9,7 +9,8 @@ from uuid import UUID
 from kseg.errors import InvalidRecordError
 from kseg.format.values import RecordColumns
 from kseg.internal.ids import id_text
-from kseg.internal.records import InternalRecord, InternalTopic, decode
+from kseg.internal.records import InternalRecord, decode
+from kseg.internal.topics import InternalTopic
 
 ON_ERROR = ("raise", "raw")
 

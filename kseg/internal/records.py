@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from kseg.errors import InvalidRecordError
 from kseg.internal.cursor import Cursor
 from kseg.internal.schemas import RecordType, load, message_reader, topic_schema
+from kseg.internal.topics import InternalTopic
 
 _INT16: Final = struct.Struct(">h")
 _INT16_MAX: Final = 2**15 - 1
@@ -24,16 +24,6 @@ _FRAME_VERSION: Final = 1
 
 #: What a message is as a value: its fields by name, with Kafka's names.
 Fields = dict[str, Any]
-
-
-class InternalTopic(StrEnum):
-    """The topics whose records are known."""
-
-    OFFSETS = "__consumer_offsets"
-    TRANSACTIONS = "__transaction_state"
-    SHARE = "__share_group_state"
-    METADATA = "__cluster_metadata"
-    REMOTE = "__remote_log_metadata"
 
 
 @dataclass(frozen=True, slots=True)

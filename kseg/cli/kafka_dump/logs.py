@@ -198,7 +198,7 @@ class LogDump:
             yield lent.to(partial(self._end, file, position, min(end, file.size)))
 
     def _tile(self, tile: Tile, file: LogFile, put: Put) -> None:
-        tile = replace(tile, table=_whole_headers(file, tile.table))
+        tile = tile._replace(table=_whole_headers(file, tile.table))
         with self._memory.one() as workspace:
             lines = _TileLines(self._options, put, workspace)
             lines.print(tile, file.size)
@@ -292,7 +292,7 @@ class _TileLines:
                 show(columns)
 
         try:
-            each_stretch(table, self._direct(replace(tile, table=table), lines), decoded)
+            each_stretch(table, self._direct(tile._replace(table=table), lines), decoded)
         except KsegError as error:
             last = len(table) if error.position is None else error.position
             self._put(lines.rest(int(np.searchsorted(table.position, last, "right"))))
