@@ -81,6 +81,44 @@ def test_the_first_scan_loads_what_it_uses_and_no_more(where: str, unused: tuple
     assert {module for module in loaded if module.startswith(unused)} == set()
 
 
+#: What a dump of a log leaves out: indexes, old messages, schemas, partitions and writers.
+NOT_FOR_A_DUMP = (
+    "html",
+    "numpy.typing",
+    "rich",
+    "kseg.cli.decoded",
+    "kseg.cli.kafka_dump.decoders",
+    "kseg.cli.kafka_dump.indexes",
+    "kseg.cli.kafka_dump.messages",
+    "kseg.cli.kafka_dump.old_lines",
+    "kseg.files.offset_index",
+    "kseg.files.time_index",
+    "kseg.format.compress",
+    "kseg.format.message",
+    "kseg.internal.records",
+    "kseg.log",
+)
+DUMPS = {
+    "jsonl": (["--format", "jsonl"], ("kseg.cli.kafka_dump.logs",)),
+    "kafka": (
+        ["--kafka", "--deep-iteration", "--print-data-log"],
+        ("kseg.cli.dump", "kseg.cli.rows", "kseg.files.names", "kseg.internal"),
+    ),
+}
+
+
+@pytest.mark.parametrize("form", DUMPS)
+def test_a_dump_of_a_log_loads_what_it_uses_and_no_more(form: str) -> None:
+    words, unused = DUMPS[form]
+    arguments = ["kseg", "dump", *words, str(next(DEMO_DATA.glob("orders-0/*.log")))]
+    loaded = modules_loaded_by(
+        f"import sys\nsys.argv = {arguments!r}\nfrom kseg.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code"
+    )
+    assert packages(loaded) & (HEAVY - {"click", "numpy"}) == set()
+    assert {module for module in loaded if module.startswith((*NOT_FOR_A_DUMP, *unused))} == set()
+
+
 VERB_HELPS = [[verb, "--help"] for verb in VERBS]
 JOB_HELPS = [["spark", job, "--help"] for job in spark.commands]
 
