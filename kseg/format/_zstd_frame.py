@@ -13,14 +13,11 @@ block by block, and allocates nothing. Integers are little-endian. Source: RFC 8
 
 from __future__ import annotations
 
-import os
-import threading
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 from kseg._kernels.frames import zstd_extent
 from kseg.errors import DecompressionError
+from kseg.format._zstandard import kept, library
 from kseg.format.arena import Arena
 
 _CUT = "zstd: the frame is cut short"
@@ -31,8 +28,6 @@ _FIRST_READ = 1 << 16
 _AT_ONCE_MAX = 1 << 18
 #: Ordinary data shrinks less than this; what shrinks more pays with a few copies while growing.
 _USUAL_EXPANSION = 8
-
-_kept = threading.local()
 
 
 def inflate(data: memoryview, arena: Arena, magic: int = 2) -> None:
@@ -53,7 +48,7 @@ def inflate(data: memoryview, arena: Arena, magic: int = 2) -> None:
             arena.append(decompressor.decompress(data, output_max))
         else:
             _stream(decompressor, data, arena, output_max)
-    except _library().ZstdError as error:
+    except library().ZstdError as error:
         raise DecompressionError(f"zstd: {error}") from error
 
 
@@ -70,32 +65,12 @@ def _stream(decompressor: Any, data: memoryview, arena: Arena, output_max: int) 
 
 
 def _decompressor(window: int) -> Any:
-    """This thread's decompressor: one shared by two threads crashes the process.
-
-    A kept one is 1.5 times as fast for small batches. A child after a fork makes its own, since it
-    must not go on in memory that its parent may have been changing.
-    """
-    new = _library().ZstdDecompressor
+    """This thread's decompressor; a kept one is 1.5 times as fast for small batches."""
+    new = library().ZstdDecompressor
     if window > _WINDOW_KEPT_MAX:
         return new()
     try:
-        return _kept.decompressor
+        return kept.decompressor
     except AttributeError:
-        _kept.decompressor = new()
-        return _kept.decompressor
-
-
-def _forget() -> None:
-    _kept.__dict__.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    # A child has one thread only, the one that forked.
-    os.register_at_fork(after_in_child=_forget)
-
-
-@cache
-def _library() -> ModuleType:
-    import zstandard
-
-    return zstandard
+        kept.decompressor = new()
+        return kept.decompressor

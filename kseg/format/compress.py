@@ -15,18 +15,16 @@ Lz4BlockOutputStream (KafkaLZ4BlockOutputStream once), ZstdCompression.
 
 from __future__ import annotations
 
-import os
-import threading
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from struct import Struct
-from types import ModuleType
 from typing import Any
 
 from kseg._core import crc32
 from kseg.constants import Compression
 from kseg.errors import UnsupportedFormatError
+from kseg.format._zstandard import kept, library
 
 Data = bytes | bytearray | memoryview
 
@@ -236,8 +234,6 @@ def _lz4_block() -> Callable[..., bytes]:
 
 # zstd: RFC 8878.
 
-_kept = threading.local()
-
 
 def _zstd(data: Data, level: int | None, magic: int) -> bytes:
     if not len(data):
@@ -247,39 +243,20 @@ def _zstd(data: Data, level: int | None, magic: int) -> bytes:
     compressor = _compressor(level)
     made: bytes = compressor.compress(data)
     if len(data) > _ZSTD_MODEST_INPUT and compressor.memory_size() > _ZSTD_KEPT_BYTES_MAX:
-        del _kept.compressors[level]
+        del kept.compressors[level]
     return made
 
 
 def _compressor(level: int) -> Any:
-    """This thread's compressor of a level: one shared by two threads crashes the process.
-
-    Making one costs as much as compressing a small batch. A child after a fork makes its own.
-    """
+    """This thread's compressor of a level: to make one takes as long as a small batch."""
     try:
-        return _kept.compressors[level]
+        return kept.compressors[level]
     except (AttributeError, KeyError):
-        kept = _kept.__dict__.setdefault("compressors", {})
-    if len(kept) >= _ZSTD_KEPT_LEVELS_MAX:
-        kept.clear()
-    kept[level] = _zstandard().ZstdCompressor(level=level, write_content_size=False)
-    return kept[level]
-
-
-def _forget() -> None:
-    _kept.__dict__.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    # A child has one thread only, the one that forked.
-    os.register_at_fork(after_in_child=_forget)
-
-
-@cache
-def _zstandard() -> ModuleType:
-    import zstandard
-
-    return zstandard
+        levels = kept.__dict__.setdefault("compressors", {})
+    if len(levels) >= _ZSTD_KEPT_LEVELS_MAX:
+        levels.clear()
+    levels[level] = library().ZstdCompressor(level=level, write_content_size=False)
+    return levels[level]
 
 
 _NAMES = {kind.label: kind for kind in Compression}

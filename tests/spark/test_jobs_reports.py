@@ -19,7 +19,7 @@ from kseg import diff, doctor, explain, plan_compaction, time_ms
 from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
 from kseg.analysis.units import Unit, UnitKind
-from kseg.analysis.verify import VerifyOptions
+from kseg.analysis.verify import VerifyOptions, examine, merge_all
 from kseg.analysis.verify import verify as verify_here
 from kseg.errors import CorruptRecordError, KsegError, LogLockedError, NotALogError
 from kseg.log import data_directory
@@ -267,7 +267,7 @@ def test_a_worker_s_error_is_raised_here_when_all_else_is_finished(
     job = open_job(tmp_path / "job", "test", None)
     there, missing = data / "t-0" / f"{0:020}.log", tmp_path / f"{0:020}.log"
     items = [Item(Unit(UnitKind.BATCHES, str(path)), 1, str(path)) for path in (missing, there)]
-    work = partial(module("verify")._examine, options=VerifyOptions())
+    work = partial(running._examined, look=examine, merge_all=merge_all, options=VerifyOptions())
     with pytest.raises(FileNotFoundError, match=str(missing)):
         running.run(spark, items, work, job=job)
     shutil.copy(there, missing)

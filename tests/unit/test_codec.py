@@ -331,6 +331,6 @@ def test_codec_none_answers_the_bytes_themselves() -> None:
 @by_packages
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    monkeypatch.setattr("kseg.format._zstd_frame._library", lambda: __import__("zstandard"))
+    monkeypatch.setattr("kseg.format._zstd_frame.library", lambda: __import__("zstandard"))
     with pytest.raises(UnsupportedFormatError, match="zstd"):
         inflate(ZSTD, zstd_of(TEXT))

@@ -25,7 +25,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     Work = Callable[[Sequence[Any]], Any]
     RowWork = Callable[[Sequence[Any]], Iterator[pa.RecordBatch]]
+
+Answer = TypeVar("Answer")
+Options = TypeVar("Options")
 
 TASKS_PER_CORE: Final = 4
 TASK_BYTES_MIN: Final = 64 << 20
@@ -336,32 +339,50 @@ def _finished_tasks(tracker: Any, group: str) -> int:
 def examine(
     spark: SparkSession,
     units: Iterable[Unit],
-    work: Work,
+    look: Callable[[Unit, Options], Answer],
+    merge_all: Callable[[Iterable[Answer]], Answer],
+    options: Options,
     *,
     name: str,
-    options: object,
     job: str | PathLike[str] | None,
     pace: int,
     progress: Progress | None,
-) -> Ran:
-    """Have the units of an analysis examined.
+) -> tuple[Answer, Ran]:
+    """Have the units of an analysis examined, and their answers merged.
 
     Args:
         spark: the session.
         units: from `kseg.analysis.units.plan`.
-        work: takes units, in a worker, and answers what they came to together; pickles.
+        look: examines one unit, in a worker; pickles.
+        merge_all: answers as one, in a worker and here; pickles.
+        options: for `look`.
         name: of the job, and with `options` what its answers depend on.
-        options: see there.
         job: a directory to note in what is finished, and to go on from; None remembers nothing.
         pace: see `pack`.
         progress: called now and then with tasks done and tasks in all.
+
+    Returns:
+        All answers as one, and what became of the units.
 
     Raises:
         KsegError, OSError: as `open_job` and `run` raise them.
     """
     directory = None if job is None else open_job(job, name, options)
     items = items_of(units, marked=directory is not None)
-    return run(spark, items, work, job=directory, pace=pace, progress=progress)
+    work = partial(_examined, look=look, merge_all=merge_all, options=options)
+    ran = run(spark, items, work, job=directory, pace=pace, progress=progress)
+    return merge_all(ran.answers), ran
+
+
+def _examined(
+    units: Sequence[Unit],
+    *,
+    look: Callable[[Unit, Options], Answer],
+    merge_all: Callable[[Iterable[Answer]], Answer],
+    options: Options,
+) -> Answer:
+    """The answer of one task."""
+    return merge_all(look(unit, options) for unit in units)
 
 
 def items_of(units: Iterable[Unit], *, marked: bool) -> list[Item]:

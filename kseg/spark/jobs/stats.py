@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kseg.analysis.stats import (
-    Stats,
     StatsOptions,
     StatsReport,
     countable,
@@ -17,7 +15,7 @@ from kseg.analysis.stats import (
     merge_all,
 )
 from kseg.analysis.stats import report as report_of
-from kseg.analysis.units import Unit, plan
+from kseg.analysis.units import plan
 from kseg.spark.jobs import running
 from kseg.spark.listing import local_paths
 
@@ -86,22 +84,18 @@ def stats(
         KsegError: `job` is of another job.
     """
     chosen = options or StatsOptions()
-    ran = running.examine(
+    found, ran = running.examine(
         spark,
         countable(plan(local_paths(paths))),
-        partial(_examine, options=chosen),
+        examine,
+        merge_all,
+        chosen,
         name="stats",
-        options=chosen,
         job=job,
         pace=1 if chosen.records else running.PACE_OF_HEADERS,
         progress=progress,
     )
-    report = report_of(merge_all(ran.answers), chosen)
-    return StatsResult(report, ran.tasks, ran.skipped)
-
-
-def _examine(units: Sequence[Unit], *, options: StatsOptions) -> Stats:
-    return merge_all(examine(unit, options) for unit in units)
+    return StatsResult(report_of(found, chosen), ran.tasks, ran.skipped)
 
 
 __all__ = ["StatsResult", "stats"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Final
 
-from kseg.analysis.units import Unit, plan
-from kseg.analysis.values import Examined, Report
+from kseg.analysis.units import plan
+from kseg.analysis.values import Report
 from kseg.analysis.verify import VerifyOptions, examine, merge_all
 from kseg.analysis.verify import report as report_of
 from kseg.spark.jobs import running
@@ -70,21 +69,18 @@ def verify(
         KsegError: `job` is of another job.
     """
     chosen = options or VerifyOptions()
-    ran = running.examine(
+    found, ran = running.examine(
         spark,
         plan(local_paths(paths)),
-        partial(_examine, options=chosen),
+        examine,
+        merge_all,
+        chosen,
         name="verify",
-        options=chosen,
         job=job,
         pace=running.PACE_OF_PARSING if chosen.deep else running.PACE_OF_HEADERS,
         progress=progress,
     )
-    return VerifyResult(report_of(merge_all(ran.answers)), ran.tasks, ran.skipped)
-
-
-def _examine(units: Sequence[Unit], *, options: VerifyOptions) -> Examined:
-    return merge_all(examine(unit, options) for unit in units)
+    return VerifyResult(report_of(found), ran.tasks, ran.skipped)
 
 
 __all__ = ["VerifyResult", "verify"]

@@ -19,6 +19,7 @@ from isal import igzip
 
 from kseg.constants import Compression
 from kseg.errors import UnsupportedFormatError
+from kseg.format import _zstandard as zstandard_objects
 from kseg.format import compress as module
 from kseg.format.compress import (
     LEVELS,
@@ -192,7 +193,7 @@ def test_codec_none_gives_a_copy_of_what_may_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "library"), [(SNAPPY, "_snappy_block"), (LZ4, "_lz4_block"), (ZSTD, "_zstandard")]
+    ("codec", "library"), [(SNAPPY, "_snappy_block"), (LZ4, "_lz4_block"), (ZSTD, "library")]
 )
 def test_a_missing_library_is_named(
     codec: Compression, library: str, monkeypatch: pytest.MonkeyPatch
@@ -201,7 +202,7 @@ def test_a_missing_library_is_named(
         raise ImportError("No module named 'it'")
 
     monkeypatch.setattr(module, library, missing)
-    monkeypatch.setattr(module._kept, "compressors", {}, raising=False)
+    monkeypatch.setattr(zstandard_objects.kept, "compressors", {}, raising=False)
     with pytest.raises(UnsupportedFormatError, match=f"{codec.label} needs a missing library"):
         compress(codec, b"x")
 
@@ -211,33 +212,33 @@ def test_a_missing_library_is_named(
 
 @pytest.fixture
 def nothing_kept() -> None:
-    module._forget()
+    zstandard_objects.kept.__dict__.clear()
 
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_thread_keeps_a_compressor_of_each_level_it_uses() -> None:
     compress(ZSTD, TEXT)
     compress(ZSTD, TEXT, level=1)
-    first = dict(module._kept.compressors)
+    first = dict(zstandard_objects.kept.compressors)
     compress(ZSTD, TEXT)
     assert list(first) == [3, 1]
-    assert module._kept.compressors == first
+    assert zstandard_objects.kept.compressors == first
 
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_many_levels_do_not_keep_many_compressors() -> None:
     for level in range(-20, 20):
         compress(ZSTD, b"x", level=level)
-        assert len(module._kept.compressors) <= module._ZSTD_KEPT_LEVELS_MAX
+        assert len(zstandard_objects.kept.compressors) <= module._ZSTD_KEPT_LEVELS_MAX
 
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_compressor_that_grew_large_is_given_up() -> None:
     data = bytes(1 << 21)
     compress(ZSTD, data, level=19)
-    assert module._kept.compressors == {}
+    assert zstandard_objects.kept.compressors == {}
     compress(ZSTD, data, level=3)
-    assert list(module._kept.compressors) == [3]
+    assert list(zstandard_objects.kept.compressors) == [3]
 
 
 def test_threads_compress_side_by_side() -> None:
