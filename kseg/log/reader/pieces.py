@@ -7,13 +7,11 @@ segment is open once for all its pieces, which read it at positions of their own
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
+from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.log.reader.overlaps import first_offsets
 from kseg.workers import At, Kept, Lent, in_order
@@ -27,8 +25,9 @@ if TYPE_CHECKING:
 
 #: Bytes of log in a piece, at least: some milliseconds of work.
 PIECE_BYTES: Final = 4 << 20
-#: Columns of a piece that wait for those in front: each may have 16 MiB.
-_ROOM: Final = 4
+#: Columns of a piece that wait for those in front: all of a usual one's, so that its thread does
+#: not wait for their taker. Each may have 16 MiB.
+_ROOM: Final = 8
 
 
 def log_pieces(
@@ -71,29 +70,39 @@ def segment_pieces(segment: Segment, memory: Kept[Workspace], **where: Any) -> I
         where: what `Segment.read` takes, but for positions.
     """
     with Lent(segment.close) as lent:
-        for start, end in pairwise([*_cuts(segment, where), None]):
+        for start, end in pairwise(chain(_cuts(segment, where), [None])):
             positions = {"start_position": start, "end_position": end}
             yield At(segment.path, lent.to(partial(_put_piece, segment, memory, where | positions)))
 
 
-def _cuts(segment: Segment, where: dict[str, Any]) -> list[int | None]:
-    """Positions at which pieces begin; the first is None: `Segment.read` finds it itself."""
-    cuts: list[int | None] = [None]
-    late = where.get("start_timestamp") is not None
-    if segment.kafka07 or late or segment.size <= PIECE_BYTES:
-        return cuts
-    end = where.get("end_offset")
-    start = segment.start_for_offset(where.get("start_offset") or 0).position
-    cut = start + PIECE_BYTES
-    with suppress(KsegError):  # the last piece meets it too, behind the records in front of it
-        for table in segment.headers(start=start):
-            if end is not None and len(table) and int(table.base_offset[0]) >= end:
-                break
-            while len(table) and cut <= table.position[-1]:
-                at = int(table.position[np.searchsorted(table.position, cut)])
-                cuts.append(at)
-                cut = at + PIECE_BYTES
-    return cuts
+def _cuts(segment: Segment, where: dict[str, Any]) -> Iterator[int | None]:
+    """Positions at which pieces begin; the first is None: `Segment.read` finds it itself.
+
+    Each is looked for when it is asked for: the walk over headers is what first touches the pages
+    of a map, and would keep all threads waiting if it went in front of them.
+    """
+    yield None
+    if segment.kafka07 or where.get("start_timestamp") is not None:
+        return
+    cut: int | None = segment.start_for_offset(where.get("start_offset") or 0).position
+    while cut is not None and segment.size - cut > PIECE_BYTES:
+        cut = _next_cut(segment, cut, where.get("end_offset"))
+        if cut is not None:
+            yield cut
+
+
+def _next_cut(segment: Segment, start: int, end_offset: int | None) -> int | None:
+    """Where the piece behind the one at `start` begins; None if there is no such, or none is found.
+
+    What the walk cannot read, the piece meets too, behind the records in front of it.
+    """
+    try:
+        for table in segment.headers(start=start, limit=start + PIECE_BYTES):
+            if end_offset is not None and len(table) and table.base_offset[-1] >= end_offset:
+                return None
+    except KsegError:
+        return None
+    return table.end_position if table.stop is StopReason.LIMIT else None
 
 
 def _put_piece(segment: Segment, memory: Kept[Workspace], where: dict[str, Any], put: Put) -> None:
