@@ -27,7 +27,7 @@ from weakref import ref
 
 from kseg.errors import KsegError, LimitExceededError, at_path
 
-#: Takes one result.
+#: Takes one result. Of a view of a `Buffer` it may keep the memory; then it answers another.
 Put = Callable[[Any], object]
 #: Does one piece of work, and puts its results.
 Work = Callable[[Put], object]
@@ -40,6 +40,10 @@ ROOM: Final = 64
 
 #: Seconds after which a thread that waits looks whether those that it waits for are still there.
 _BEAT: Final = 0.2
+
+
+class Buffer(bytearray):
+    """Memory for results that are bytes, which `put` keeps with what was written, uncopied."""
 
 
 def usable_cores() -> int:
@@ -110,8 +114,9 @@ def in_order(
 ) -> Generator[Any, None, None]:
     """The results of pieces of work, in order; see `run_in_order`.
 
-    Bytes that are lent to `put` arrive as a copy. Closing the iterator, an error and an interrupt
-    end all threads: each at its next result, or at its next `check`.
+    Bytes that are lent to `put` arrive as a copy, those of a `Buffer` as they are. Closing the
+    iterator, an error and an interrupt end all threads: each at its next result, or at its next
+    `check`.
 
     Args:
         pieces: the work.
@@ -135,7 +140,7 @@ class _Run:
         self.stopped = False
         self.bell = Condition(Lock())
         self.todo: SimpleQueue[_Piece | None] = SimpleQueue()
-        self._buffers: list[bytearray] = []
+        self._buffers: list[Buffer] = []
         self._under_way: deque[_Piece] = deque()
         self._failed: KsegError | OSError | None = None
         self._left: Iterator[Work] | None = iter(pieces)
@@ -162,24 +167,21 @@ class _Run:
         if self._failed is not None:
             raise self._failed
 
-    def copy_of(self, lent: memoryview) -> memoryview:
-        """A copy of some bytes, in memory that was given back where there is any.
+    def buffer(self, size: int) -> Buffer:
+        """Memory for so many bytes, some that was given back where there is any.
 
-        New memory for each is a page fault for every 4 KiB, which takes longer than the copy.
+        New memory for each is a page fault for every 4 KiB, which takes longer than what is
+        written.
         """
         try:
             buffer = self._buffers.pop()
         except IndexError:
-            buffer = bytearray(len(lent))
-        if len(buffer) < len(lent):
-            buffer = bytearray(len(lent))
-        copy = memoryview(buffer)[: len(lent)]
-        copy[:] = lent
-        return copy
+            buffer = Buffer(size)
+        return buffer if len(buffer) >= size else Buffer(size)
 
     def give_back(self, result: Any) -> None:
-        """Take back the memory of a copy."""
-        if isinstance(result, memoryview) and isinstance(result.obj, bytearray):
+        """Take back the memory of a result."""
+        if isinstance(result, memoryview) and isinstance(result.obj, Buffer):
             self._buffers.append(result.obj)
 
     def _fill(self) -> bool:
@@ -480,17 +482,27 @@ class _Piece:
         self._room = sys.maxsize
         self.run()
 
-    def _put(self, result: Any) -> None:
+    def _put(self, result: Any) -> Buffer | None:
+        other = None
         if isinstance(result, memoryview):
-            result = self._run.copy_of(result)
+            if isinstance(result.obj, Buffer):
+                other = self._run.buffer(len(result.obj))
+            else:
+                copy = memoryview(self._run.buffer(len(result)))[: len(result)]
+                copy[:] = result
+                result = copy
         with self._run.bell:
             while not self.stopped and len(self.waiting) >= self._room:
                 self._run.bell.wait(_BEAT)
             if self.stopped:
                 raise _StoppedError
             self.waiting.append(result)
-            if self.awaited:  # else the taker is busy with a piece in front
+            # The taker is woken when there is much to take, or all: a thread that wakes another
+            # and goes to sleep in its turn costs more than most results. What comes slowly is
+            # taken once in a `_BEAT`. It may also be busy with a piece in front.
+            if self.awaited and len(self.waiting) >= self._room:
                 self._run.bell.notify_all()
+        return other
 
     def taken(self) -> list[Any]:
         """Take what waits."""
@@ -510,6 +522,7 @@ def putting(result: Any) -> Work:
 __all__ = [
     "ROOM",
     "At",
+    "Buffer",
     "Kept",
     "Lent",
     "Put",

@@ -14,6 +14,7 @@ import numpy as np
 from kseg.format import text as _text
 from kseg.format.reader import End
 from kseg.format.workspace import Workspace
+from kseg.workers import Buffer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -67,9 +68,12 @@ class RowWriter:
     def __init__(
         self, write: Callable[[memoryview], object], buffer_bytes: int | None = None
     ) -> None:
-        """Write through `write`, which must not keep the bytes after it returns."""
+        """Write through `write`, which is done with the bytes when it returns, or keeps them.
+
+        Then it answers another buffer, see `kseg.workers.Put`.
+        """
         self._write = write
-        self._buffer = memoryview(bytearray(buffer_bytes or BUFFER_BYTES))
+        self._buffer = memoryview(Buffer(buffer_bytes or BUFFER_BYTES))
         self.replaced = 0
 
     def rows(
@@ -80,7 +84,7 @@ class RowWriter:
         while row < count:
             end = _text.write_rows(template, row, count, self._buffer, mask)
             if end.written:
-                self._write(self._buffer[: end.written])
+                self._send(end.written)
                 self._count_replaced(replacing, row, end.next_row, mask)
             elif end.next_row < count:
                 self._large_row(template, end.next_row)
@@ -130,13 +134,19 @@ class RowWriter:
                 gaps=pairs,
             )
             if end.written:
-                self._write(self._buffer[: end.written])
+                self._send(end.written)
             if gaps is not None and pairs is not None and state[_text.RECORDS]:
                 first, last, found = state[[_text.FIRST_OFFSET, _text.LAST_OFFSET, _text.GAPS]]
                 gaps.note(int(first), int(last), pairs[:found].copy())
                 state[_text.GAPS] = 0
             if end.why != End.FULL:
                 return int(state[_text.AT_BATCH])
+
+    def _send(self, size: int) -> None:
+        """Write the first bytes of the buffer."""
+        other = self._write(self._buffer[:size])
+        if isinstance(other, Buffer):
+            self._buffer = memoryview(other)
 
     def _count_replaced(self, template: Template, start: int, stop: int, mask: Mask | None) -> None:
         """Count the values of inexact pieces that are not UTF-8."""
@@ -151,7 +161,7 @@ class RowWriter:
         for piece in template:
             end = _text.write_rows((piece,), row, row + 1, self._buffer)
             if end.next_row > row:
-                self._write(self._buffer[: end.written])
+                self._send(end.written)
                 self._count_replaced(inexact((piece,)), row, row + 1, None)
             elif piece[0] == _text.BYTES:
                 self._large_value(piece, row)
@@ -174,7 +184,7 @@ class RowWriter:
         self._write(memoryview(lead + quote))
         while left:
             end = _text.encode_bytes(left, style, True, self._buffer)
-            self._write(self._buffer[: end.written])
+            self._send(end.written)
             left = left[end.used :]
         self._write(memoryview(quote + close))
 

@@ -29,7 +29,7 @@ from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
 from kseg.format.times import Time, bound_ms
 from kseg.format.typed import ERRORS, Kinds, decode_columns, decoded_fields, kinds_of, read_fields
 from kseg.format.values import RecordColumns, html_table
-from kseg.format.workspace import Use, Workspace
+from kseg.format.workspace import STREAMED_BYTES, Use, Workspace
 from kseg.log.segment.reader import Segment
 from kseg.workers import Kept
 
@@ -109,7 +109,7 @@ class Scan:
         """The same as pieces of work for threads."""
         from kseg.log.reader.pieces import log_pieces, segment_pieces
 
-        memory = Kept(Workspace)
+        memory = Kept(partial(Workspace, piece_bytes=STREAMED_BYTES))
         for source in self.sources:
             if source.is_file:
                 segment = Segment.open(source.path, mapping=self.mapping)

@@ -18,6 +18,7 @@ from kseg.errors import CorruptRecordError, KsegError, LimitExceededError
 from kseg.workers import (
     ROOM,
     At,
+    Buffer,
     Kept,
     Lent,
     Put,
@@ -263,6 +264,24 @@ def test_bytes_that_were_lent_arrive_as_they_were() -> None:
     run_in_order([piece] * 20, take, threads=2)
     assert results == [b"one", b"two"] * 20
     assert len({id(view.obj) for view in lent}) < len(lent), "memory is used again"
+
+
+def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
+    written: list[int] = []
+
+    def piece(put: Put) -> None:
+        buffer: object = Buffer(3)
+        for text in (b"one", b"two"):
+            assert isinstance(buffer, Buffer)
+            buffer[:] = text
+            written.append(id(buffer))
+            buffer = put(memoryview(buffer)[:2])
+
+    results: list[tuple[bytes, int]] = []
+    run_in_order([piece] * 20, lambda view: results.append((bytes(view), id(view.obj))), threads=2)
+    assert [text for text, _ in results] == [b"on", b"tw"] * 20
+    assert {at for _, at in results} <= set(written)
+    assert len({at for _, at in results}) < len(results), "memory is used again"
 
 
 @THREADS
