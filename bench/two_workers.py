@@ -3,7 +3,8 @@
 Each way to read, with one worker and with two, takes turns with one thread and two that run a bare
 kernel and nothing else: for `scan`, `dump` and `export` the decode of the same bytes, for `verify`
 the checksums of these bytes, for `doctor` and `explain`, over thousands of small segments,
-checksums in the cache. On the wall, so that other programs count: run it where there are none.
+checksums in the cache. Verbs run in a child process that has their modules already. On the wall, so
+that other programs count: run it where there are none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import argparse
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -24,8 +24,12 @@ from random import Random
 from typing import NamedTuple
 
 import kseg
+import kseg.cli.dump
+import kseg.cli.export
+import kseg.parquet
 from bench import datagen
 from kseg._core import crc32c
+from kseg.cli.main import main as kseg_main
 from kseg.format.header import scan
 from kseg.format.reader import End, PieceReader
 from kseg.format.request import Request
@@ -43,12 +47,12 @@ _BLOCK = bytes(512 << 10)
 _BLOCKS = 20_000
 
 
-#: The logs that are read, and how much of each.
+#: The logs that are read, and how much of each: so much that the start of threads does not tell.
 _CORPORA = {"columns": "v2-plain-100-16k", "lz4": "v2-lz4-100-16k"}
-_MIB = 128
+_MIB = 512
+#: And how much of each partition, where files are what is shared.
+_PARTITION_MIB = {"export": 12, "verify": 102}
 _FIELDS = ("offset", "timestamp", "key", "value")
-#: Verbs as whole commands, so that what threads leave behind counts too.
-_COMMAND = [sys.executable, "-c", "from kseg.cli.main import main; main()"]
 
 
 class Way(NamedTuple):
@@ -83,8 +87,8 @@ def _ways(home: Path, segments: int) -> dict[str, Callable[[], Way]]:
     """What is measured, each made when its turn comes."""
     return {
         **{name: partial(_scan, corpus) for name, corpus in _CORPORA.items()},
-        "dump": partial(_verb, "dump", "--format", "jsonl"),
-        "export": partial(_verb, "export", "-o", str(home / "out")),
+        "dump": partial(_verb, home, "dump", "--format", "jsonl"),
+        "export": partial(_verb, home, "export", "-o", str(home / "out")),
         "verify": partial(_verify, home),
         "doctor": partial(_small, home, segments, "doctor"),
         "explain": partial(_small, home, segments, "explain"),
@@ -101,32 +105,60 @@ def _scan(corpus: str) -> Way:
     return Way(scanned, _decode(log))
 
 
-def _verb(*words: str) -> Way:
+def _verb(home: Path, verb: str, *options: str) -> Way:
+    if verb in _PARTITION_MIB:
+        log, path = _partitions(home / f"many-{verb}", _PARTITION_MIB[verb])
+        decoded = _decode(log)
+        return Way(partial(_run, verb, *options, str(path)), partial(_repeat, decoded, _PARTITIONS))
     log = datagen.corpus(_CORPORA["columns"], mib=_MIB).log
+    return Way(partial(_run, verb, *options, str(log)), _decode(log))
 
-    def ran(jobs: int) -> None:
-        command = [*_COMMAND, *words, "--jobs", str(jobs), str(log)]
-        quiet = subprocess.DEVNULL
-        subprocess.run(command, check=True, stdout=quiet, stderr=quiet)
 
-    return Way(ran, _decode(log))
+def _run(*words: str | int) -> None:
+    """Run a verb in a child, with so many jobs as the last word says."""
+    *verb, jobs = words
+    child = os.fork()
+    if not child:
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+        sys.argv = ["kseg", *map(str, verb), "--jobs", str(jobs)]
+        code = 1
+        try:
+            kseg_main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise RuntimeError(f"kseg {' '.join(map(str, verb))}: wait status {status}")
+
+
+def _partitions(home: Path, mib: int) -> tuple[Path, Path]:
+    """Partitions that are links to one log, and the log."""
+    log = datagen.corpus(_CORPORA["columns"], mib=mib).log
+    for number in range(_PARTITIONS):
+        (home / f"t-{number}").mkdir(parents=True)
+        os.link(log, home / f"t-{number}" / log.name)
+    return log, home
+
+
+def _repeat(do: Callable[[], object], count: int) -> None:
+    for _ in range(count):
+        do()
 
 
 def _verify(home: Path) -> Way:
-    """Partitions, since files are what verifications share."""
-    log = datagen.corpus(_CORPORA["columns"], mib=_MIB // _PARTITIONS).log
-    for number in range(_PARTITIONS):
-        (home / f"many/t-{number}").mkdir(parents=True)
-        os.link(log, home / f"many/t-{number}" / log.name)
+    log, path = _partitions(home / "many-verify", _PARTITION_MIB["verify"])
     data = log.read_bytes()
 
     def checked() -> None:
-        for _ in range(_PARTITIONS):
-            at = 0
-            while at < len(data):
-                at = scan(data, start=at, on_bad_crc="note").end_position
+        at = 0
+        while at < len(data):
+            at = scan(data, start=at, on_bad_crc="note").end_position
 
-    return Way(lambda jobs: kseg.verify(home / "many", jobs=jobs), checked)
+    return Way(lambda jobs: kseg.verify(path, jobs=jobs), partial(_repeat, checked, _PARTITIONS))
 
 
 def _decode(log: Path) -> Callable[[], None]:
