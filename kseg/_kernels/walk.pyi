@@ -19,3 +19,6 @@ def scan_batches(
     rows: _Int64,
     walk: _Int64,
 ) -> None: ...
+def scan_cached(
+    fd: int, *, start: int, limit: int, file_end: int, rows: _Int64, walk: _Int64
+) -> None: ...

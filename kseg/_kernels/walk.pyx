@@ -12,6 +12,10 @@ So such a walk has headers fetched before it comes there:
 **None of this decides anything.** The walk goes over each batch itself, in order, and finds the
 same whatever the index says. A wrong index only costs time: for a stretch of batches, cursors make
 a bounded number of steps.
+
+`scan_cached` reads nothing of a file but headers, where batches are large: pages that are not in a
+map yet, and bytes that are copied, take longer than a small read for each batch. It takes usual
+batches that the system has in memory, and leaves the rest to the walk over bytes.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -21,6 +25,10 @@ from kseg._core cimport *
 cdef extern from "bytes.h" nogil:
     void prefetch "kseg_prefetch_header"(const uint8_t *p) noexcept
     void prefetch_short "kseg_prefetch_short"(const uint8_t *p, int64_t size) noexcept
+
+cdef extern from "cached.h" nogil:
+    int64_t read_cached "kseg_read_cached"(int fd, uint8_t *to, size_t size,
+                                           int64_t position) noexcept
 
 cdef enum:
     VERIFY_NONE = 0
@@ -36,6 +44,13 @@ cdef enum:
     ENTRIES_A_STEP = 8
     CURSORS = 16  # that go in turn
     CURSORS_MIN = 4  # fewer are not worth it
+
+    # What is read of a batch: its header, and all of a control batch as brokers write it.
+    CACHED_BYTES = 128
+    # Of smaller batches the bytes take no longer than a read for each.
+    CACHED_BATCH_MIN = 8192
+    # So many small ones, behind as many large ones, are read each by itself.
+    CACHED_SMALL_MAX = 16
 
 
 # ---- one row -------------------------------------------------------------------------------------
@@ -330,3 +345,70 @@ cdef void _walk(Ahead *ahead, int64_t position, int64_t limit, int64_t visible_e
         size = 0
         row += ROW_FIELDS
     write_walk(walk, count, position, stop, size, attributes, magics, bad)
+
+
+# ---- headers alone -------------------------------------------------------------------------------
+
+cdef int64_t _framed(const uint8_t *p, int64_t left) noexcept nogil:
+    """The size of a usual batch, of which 128 bytes or all `left` are there; 0 for any other."""
+    cdef int64_t size
+    if left < HEADER_BYTES:
+        return 0
+    size = <int64_t>load_i32(p + 8) + LOG_OVERHEAD
+    if p[16] > 2 or size > left:
+        return 0
+    if size < (HEADER_BYTES if p[16] == 2 else MESSAGE_SIZE_MIN + LOG_OVERHEAD):
+        return 0
+    if p[16] == 2 and load_i16(p + 21) & ATTRIBUTE_CONTROL and size > CACHED_BYTES:
+        return 0  # what it says may lie behind the bytes that are there
+    return size
+
+
+def scan_cached(int fd, *, int64_t start, int64_t limit, int64_t file_end, int64_t[:, ::1] rows,
+                int64_t[::1] walk):
+    """Walk the batches that start in `[start, limit)` by small reads of their headers.
+
+    It ends with LIMIT in front of a batch that is unusual, or whose header is not in memory; where
+    batches get small; and at the limit. `scan_batches` goes on there, and finds the same rows.
+
+    Args:
+        fd: the file, open for reading.
+        start: position of a batch.
+        limit: no batch that starts here or later is read.
+        file_end: the file's size.
+        rows, walk: as for `scan_batches`.
+    """
+    check_walk(0, start, start, file_end, rows, walk)
+    cdef int64_t capacity = rows.shape[0]
+    with nogil:
+        _walk_cached(fd, start, min(limit, file_end), file_end, capacity,
+                     &rows[0, 0] if capacity else NULL, &walk[0])
+
+
+cdef void _walk_cached(int fd, int64_t position, int64_t limit, int64_t file_end, int64_t capacity,
+                       int64_t *row, int64_t *walk) noexcept nogil:
+    cdef uint8_t head[CACHED_BYTES]
+    cdef int64_t count = 0, attributes = 0, magics = 0, size, wanted
+    cdef int64_t credit = CACHED_SMALL_MAX * CACHED_BATCH_MIN
+    while position < limit and count < capacity and credit > 0:
+        wanted = min(CACHED_BYTES, file_end - position)
+        if read_cached(fd, head, <size_t>wanted, position) != wanted:
+            break
+        size = _framed(head, file_end - position)
+        if size == 0:
+            break
+        credit = min(credit + size - CACHED_BATCH_MIN, CACHED_SMALL_MAX * CACHED_BATCH_MIN)
+        row[POSITION] = position
+        row[SIZE] = size
+        row[MAGIC] = head[16]
+        if row[MAGIC] < 2:
+            _fill_message(head, size, False, row)
+        else:
+            _fill_batch(head, size, False, row)
+        attributes |= row[ATTRIBUTES]
+        magics |= 1 << row[MAGIC]
+        count += 1
+        position += size
+        row += ROW_FIELDS
+    cdef int stop = STOP_END if position == file_end else STOP_LIMIT
+    write_walk(walk, count, position, stop, 0, attributes, magics, 0)

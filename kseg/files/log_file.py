@@ -3,8 +3,8 @@
 `walk` is the one walk over batches that scan, read, verify and dump share; they treat its end
 differently. Who asks for nothing but header fields takes `headers`, which lends no bytes. Mapped
 files are walked in place. Others come through windows of owned bytes, so that a file which another
-process shortens gives an error instead of a crash. This module owns the bytes; `kseg.format` knows
-what they mean.
+process shortens gives an error instead of a crash; of their large batches, headers are read alone
+if only those are asked for. This module owns the bytes; `kseg.format` knows what they mean.
 """
 
 from __future__ import annotations
@@ -20,12 +20,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from kseg import workers
+from kseg._kernels import walk as _kernel
 from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files.closing import Closing
 from kseg.files.grammar import FileKind, parse_name
 from kseg.files.mapping import MappedFile, Mapping
-from kseg.format.header import FIELDS, HEAD_BYTES, BatchTable, checksum_rule, refused_batch, scan
+from kseg.format.header import (
+    FIELDS,
+    HEAD_BYTES,
+    BatchTable,
+    checksum_rule,
+    empty_table,
+    refused_batch,
+    scan,
+    table_from,
+)
 
 if TYPE_CHECKING:
     from kseg.format.header import Buffer
@@ -45,7 +55,14 @@ HEADERS_FIRST: Final = 64
 HEADERS_GROWTH: Final = 8
 #: Batches of a table of `headers` at the most. Two are alive at a time: both stay in the cache, and
 #: come from the heap without new pages.
-HEADERS_MAX: Final = 1_024
+HEADERS_MAX: Final = 2_048
+#: A walk over the headers of fewer bytes reads the bytes.
+CACHED_BYTES_MIN: Final = 1 << 20
+#: Where headers cannot be read alone, the bytes are read up to here, and each next time for longer.
+CACHED_RETRY_BYTES: Final = 2 << 20
+_CACHED_RETRY_GROWTH: Final = 4
+#: Headers read alone that are worth another try soon.
+_CACHED_WORTH: Final = 64
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
 WINDOW_BYTES: Final = 512 << 10
 #: The least that is read at once.
@@ -222,6 +239,7 @@ class LogFile(Closing):
             first_batches=HEADERS_FIRST,
             batches_max=HEADERS_MAX,
             entries=entries,
+            cached=not self.mapped and not self.kafka07,
         )
 
     def _how(
@@ -283,16 +301,57 @@ class LogFile(Closing):
     def _tiles(
         self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable | None
     ) -> Iterator[Tile]:
+        if how.cached and limit - start >= CACHED_BYTES_MIN:
+            yield from self._walk_cached(start, limit, how, on_unreadable)
+        else:
+            yield from self._walk_bytes(start, limit, how, on_unreadable)
+
+    def _walk_cached(
+        self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable | None
+    ) -> Iterator[Tile]:
+        """Walk by headers that are read alone, as long as batches are usual, large and in memory.
+
+        What is not goes by its bytes, for longer each time that the other way does not get far.
+        """
+        position, stretch, batches = start, CACHED_RETRY_BYTES, how.first_batches
+        last: int | None = None
+        while position < limit:
+            table = how.scan_cached(self._file.descriptor, position, limit, batches)
+            if len(table):
+                yield Tile(memoryview(b""), position, table)
+                position, last = table.end_position, int(table.position[-1])
+            if len(table) == batches or position >= limit:
+                batches = min(batches * HEADERS_GROWTH, how.batches_max)
+                continue
+            worth = len(table) >= _CACHED_WORTH
+            stretch = CACHED_RETRY_BYTES if worth else stretch * _CACHED_RETRY_GROWTH
+            until = min(position + stretch, limit)
+            for tile in self._walk_bytes(position, until, how, on_unreadable, last):
+                yield tile
+                position = tile.table.end_position
+                last = int(tile.table.position[-1]) if len(tile.table) else last
+            if tile.table.stop is not StopReason.LIMIT:
+                return
+
+    def _walk_bytes(
+        self,
+        start: int,
+        limit: int,
+        how: _How,
+        on_unreadable: OnUnreadable | None,
+        last: int | None = None,
+    ) -> Iterator[Tile]:
+        """Walk in the map, or through windows; `last` is the position of a batch before `start`."""
         if self.mapped:
             with self._file.view() as whole:
                 yield from _walk_mapped(whole, start, limit, how)
         elif on_unreadable is None:
             yield from _walk_windows(self._file, start, limit, how)
         else:
-            yield from self._walk_readable(start, limit, how, on_unreadable)
+            yield from self._walk_readable(start, limit, how, on_unreadable, last)
 
     def _walk_readable(
-        self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable
+        self, start: int, limit: int, how: _How, on_unreadable: OnUnreadable, last: int | None
     ) -> Iterator[Tile]:
         """Walk through windows, past ranges that the disk cannot read.
 
@@ -300,7 +359,7 @@ class LogFile(Closing):
         ranges there are.
         """
         runs: Iterator[SoundRun] | None = None
-        position, last = start, None
+        position = start
         while True:
             try:
                 for tile in _walk_windows(self._file, position, limit, how):
@@ -465,6 +524,7 @@ class _How(NamedTuple):
     first_batches: int = TILE_BATCHES
     batches_max: int = TILE_BATCHES
     entries: Buffer = b""
+    cached: bool = False
 
     @property
     def judges_ends(self) -> bool:
@@ -492,6 +552,18 @@ class _How(NamedTuple):
             batches_max=batches_max or self.batches_max,
             entries=self.entries,
         )
+
+    def scan_cached(
+        self, descriptor: int | None, start: int, limit: int, batches_max: int
+    ) -> BatchTable:
+        """Usual batches whose headers are in memory; the other ways go on behind them."""
+        if descriptor is None:
+            return _nothing_at(start)
+        rows, walk = empty_table(batches_max)
+        _kernel.scan_cached(
+            descriptor, start=start, limit=limit, file_end=self.size, rows=rows, walk=walk
+        )
+        return table_from(rows, walk)
 
 
 def _walk_mapped(whole: memoryview, start: int, limit: int, how: _How) -> Iterator[Tile]:
@@ -523,7 +595,12 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
                 position, wanted = refused.end_position, window_bytes
                 continue
         data, unreadable = _window(file, position, min(wanted, how.size - position))
-        table = how.scan(data, position, position, limit)
+        base = position
+        table = how.scan(data, base, position, limit)
+        while len(table) == how.batches_max and table.end_position < limit:
+            yield Tile(data, base, table)  # a table may hold fewer batches than a window
+            position = table.end_position
+            table = how.scan(data, base, position, limit)
         if table.stop is StopReason.ZERO_TAIL:
             table, unreadable = _check_zeros(file, table, how)
         if unreadable is not None and table.stop is StopReason.LIMIT and not len(table):
@@ -531,7 +608,7 @@ def _walk_windows(file: MappedFile, start: int, limit: int, how: _How) -> Iterat
         if table.stop is StopReason.LIMIT and not len(table) and table.needed > len(data):
             wanted = table.needed
             continue
-        yield Tile(data, position, table)
+        yield Tile(data, base, table)
         if table.stop is not StopReason.LIMIT or table.end_position >= limit:
             return
         position, wanted = table.end_position, window_bytes

@@ -127,6 +127,11 @@ class MappedFile(Closing):
         """Whether `close` has been called."""
         return self._fd < 0
 
+    @property
+    def descriptor(self) -> int | None:
+        """For a kernel that reads by itself; None where there is none, or reads go another way."""
+        return self._fd if self._fd >= 0 and io.reads_directly() else None
+
     @contextmanager
     def view(self) -> Iterator[memoryview]:
         """Lend the whole file as read-only bytes, uint8[size].

@@ -324,9 +324,14 @@ def _increment_sequences(base: Int64Array, delta: Int64Array) -> Int64Array:
     return np.where(wraps, after - (_INT32_MAX + 1), after).astype(np.int32).astype(np.int64)
 
 
-def _table_from(rows: Int64Array, walk: list[int], kafka07: bool) -> BatchTable:
+def empty_table(batches_max: int) -> tuple[Int64Array, Int64Array]:
+    """Memory for what a walking kernel writes: rows, and what it says of the walk."""
+    return np.empty((batches_max, _ROW_FIELDS), np.int64), np.empty(_WALK_FIELDS, np.int64)
+
+
+def table_from(rows: Int64Array, walk: Int64Array, *, kafka07: bool = False) -> BatchTable:
     """A table from what a walking kernel wrote; rows beyond the count are left behind."""
-    count, end, stop, needed, attributes, magics, bad = walk
+    count, end, stop, needed, attributes, magics, bad = walk.tolist()
     kept = _kept(rows, count)
     return BatchTable(kept, end, _STOPS[stop], needed, attributes, magics, bad, kafka07)
 
@@ -383,8 +388,7 @@ def scan(
     # row a 9th of them.)
     smallest = 9 if kafka07 else ENTRY_BYTES_MIN
     capacity = max(0, min(batches_max, (stop - first) // smallest + 1))
-    rows = np.empty((capacity, _ROW_FIELDS), np.int64)
-    walk = np.empty(_WALK_FIELDS, np.int64)
+    rows, walk = empty_table(capacity)
     where: dict[str, Any] = {
         "base": base,
         "start": first,
@@ -400,7 +404,7 @@ def scan(
         verify = _code("on_bad_crc", _VERIFY, on_bad_crc)
         where |= {"policy": _code("policy", _POLICY, policy), "entries": entries}
         _walk.scan_batches(data, **where, verify=verify)
-    return _table_from(rows, walk.tolist(), kafka07)
+    return table_from(rows, walk, kafka07=kafka07)
 
 
 def _code(name: str, codes: Mapping[str, int], word: str) -> int:

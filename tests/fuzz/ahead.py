@@ -1,18 +1,23 @@
 """Walks over headers with an index that may say anything: they find what a plain walk finds.
 
-A walk that notes checksums looks at nothing ahead, so it is the plain one here.
+A walk that notes checksums looks at nothing ahead, so it is the plain one here. Headers that are
+read alone from a file are those of the plain walk, too, as far as that way goes.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from kseg.format.header import COLUMN, BatchTable, scan
+from kseg._kernels import walk
+from kseg.format.header import COLUMN, BatchTable, empty_table, scan, table_from
 
 #: Enough for several stretches of a walk, of a size that it looks ahead for.
 _BATCHES = (300, 700, 1500)
@@ -105,5 +110,29 @@ def check(source: Random, exact: Callable[[bytes], Any] = memoryview) -> None:
         "batches_max": source.choice((0, 1, 64, 500, 65_536)),
     }
     cut = source.choice((0, 0, 3))
+    _check_cached(bytes(data), source)
     found = scan(view, on_bad_crc="ignore", entries=entries[: len(entries) - cut], **where)
     same(found, scan(view, on_bad_crc="note", **where))
+
+
+def cached(path: Path, *, start: int = 0, limit: int, rows_max: int = 65_536) -> BatchTable:
+    """The usual batches of a file from a position on, by their headers alone."""
+    rows, told = empty_table(rows_max)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        walk.scan_cached(fd, start=start, limit=limit, file_end=size, rows=rows, walk=told)
+    finally:
+        os.close(fd)
+    return table_from(rows, told)
+
+
+def _check_cached(data: bytes, source: Random) -> None:
+    """Headers read alone are the first that a plain walk finds, up to where a limit ends that."""
+    limit, rows_max = source.randrange(len(data) + 1), source.choice((0, 1, 64, 65_536))
+    with TemporaryDirectory() as directory:
+        path = Path(directory, "log")
+        path.write_bytes(data)
+        found = cached(path, limit=limit, rows_max=rows_max)
+    plain = {"on_bad_crc": "note", "limit": limit, "batches_max": len(found), "policy": "file"}
+    same(found, scan(data, **plain))

@@ -12,6 +12,7 @@ from kseg import CorruptRecordError, NotALogError, Segment
 from kseg.constants import StopReason
 from kseg.files import log_file
 from kseg.files.log_file import LogFile, Tile
+from kseg.files.mapping import MappedFile
 from kseg.format.header import join_tables
 from tests.builders import (
     GZIP,
@@ -23,6 +24,7 @@ from tests.builders import (
     wrapper,
     write_segment,
 )
+from tests.fuzz import ahead
 from tests.fuzz.ahead import same
 from tests.unit.log.brute import rows
 
@@ -257,12 +259,17 @@ ENDS = {
 }
 
 
+@pytest.mark.disk
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("policy", ["strict", "file"])
-@pytest.mark.parametrize("mapping", ["always", "never"])
+@pytest.mark.parametrize("mapping", ["always", "never", "never, each alone"])
 def test_headers_alone_are_those_of_a_walk(
     tmp_path: Path, end: str, policy: str, mapping: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if mapping == "never, each alone":
+        mapping = "never"
+        monkeypatch.setattr(log_file, "CACHED_BYTES_MIN", 0)
+        monkeypatch.setattr(log_file, "CACHED_RETRY_BYTES", 20)
     monkeypatch.setattr(log_file, "HEADERS_FIRST", 2)
     monkeypatch.setattr(log_file, "HEADERS_MAX", 5)
     parts = [SMALL, HUGE, SMALL, LARGE, SMALL] * 4
@@ -285,3 +292,41 @@ def test_tables_of_headers_grow_to_a_bound(tmp_path: Path, monkeypatch: pytest.M
     with LogFile.open(path, "always") as file:
         lengths = [len(table) for table in file.headers()]
     assert lengths == [64, 512, 1000, 1000, 1000, 1000, 424]
+
+
+def bytes_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many bytes come through windows while headers are walked."""
+    sizes = []
+    read = MappedFile.read
+
+    def counted(self: MappedFile, position: int, size: int) -> memoryview:
+        data = read(self, position, size)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(MappedFile, "read", counted)
+    with LogFile.open(path, "never") as file:
+        assert sum(map(len, file.headers())) > 100
+    return sum(sizes)
+
+
+@pytest.mark.disk
+def test_of_large_batches_headers_alone_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    path = write_segment(tmp_path, 0, sized(20_000) * 110)
+    if not len(ahead.cached(path, limit=1)):
+        pytest.skip("a file system that does not tell what is in memory")
+    assert bytes_read(path, monkeypatch) == 0
+
+
+def test_windows_of_small_batches_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table holds fewer batches than a window: that is no reason to read on behind them."""
+    monkeypatch.setattr(log_file, "HEADERS_MAX", 3)
+    monkeypatch.setattr(log_file, "WINDOW_BYTES", 20 * len(SMALL))
+    monkeypatch.setattr(log_file, "BATCH_BYTES_TRUSTED", 1 << 20)
+    path = write_segment(tmp_path, 0, SMALL * 400)
+    assert bytes_read(path, monkeypatch) < 401 * len(SMALL)
