@@ -18,7 +18,7 @@ reader      batches of magic 0 to 2 in one pass, into columns; an unusual one al
 search      sound batches where no length leads: behind damage
 text        rows of columns as JSON lines, CSV or text
 validate    what a log asks of a batch and of each record of it, in one pass
-walk        the walk over batches of magic 0, 1 and 2, with their headers fetched ahead or read alone
+walk        the walk over batches of magic 0, 1 and 2, by their bytes or by headers read alone
 
 A kernel imports nothing above it; six may be shared among kernels (`cimport`): `kseg._core`,
 which holds checksums, headers and varints, and `blocks`, `encode`, `frames`, `inflate` and
