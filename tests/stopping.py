@@ -49,3 +49,20 @@ def stopping_at(made: int | None, real: io.Calls | None = None) -> Iterator[list
     names = [field.name for field in fields(io.Calls)]
     with io.calls_replaced(io.Calls(**{n: counted(n, getattr(source, n)) for n in names})):
         yield asked
+
+
+def failing_at(number: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Wraps calls, of which that one fails once, counted from 1 over all of them."""
+    made = 0
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*given: Any, **named: Any) -> Any:
+            nonlocal made
+            made += 1
+            if made == number:
+                raise OSError(5, "Input/output error")
+            return call(*given, **named)
+
+        return do
+
+    return counted

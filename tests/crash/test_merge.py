@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -20,6 +21,32 @@ from tests.unit.analysis.copied import told, write_copy
 
 BASE = told(24)
 _STATES = 2_000 if WHOLE else 30
+
+
+class Making(Protocol):
+    """What makes `root / "out"`, and can tell whether it did."""
+
+    def run(self, root: Path, remark: Remarks) -> None: ...
+    def is_made(self, root: Path) -> bool: ...
+
+
+def is_whole(root: Path, records: bytes) -> bool:
+    """Whether there is an output; it is whole then, and has these batches."""
+    out = root / "out"
+    if not out.exists() or not any(out.iterdir()):
+        return False
+    found = b"".join(path.read_bytes() for path in sorted(out.glob("t-0/*.log")))
+    assert found == records
+    assert kseg.verify(out, deep=True).ok
+    assert (root / "out.kseg-salvage" / "report.json").stat().st_size > 0
+    return True
+
+
+def mend(making: Making, root: Path) -> None:
+    """The next run makes it, whatever the one before has left."""
+    if not making.is_made(root):
+        making.run(root, lambda _value: None)
+    assert making.is_made(root)
 
 
 @dataclass(frozen=True)
@@ -46,20 +73,7 @@ class Merging:
 
     def is_made(self, root: Path) -> bool:
         """Whether there is an output; it is whole then."""
-        out = root / "out"
-        if not out.exists() or not any(out.iterdir()):
-            return False
-        found = b"".join(path.read_bytes() for path in sorted(out.glob("t-0/*.log")))
-        assert found == b"".join(one.data for one in BASE)
-        assert kseg.verify(out, deep=True).ok
-        assert (root / "out.kseg-salvage" / "report.json").stat().st_size > 0
-        return True
-
-    def mend(self, root: Path) -> None:
-        """The next run makes it, whatever the one before has left."""
-        if not self.is_made(root):
-            self.run(root, lambda _value: None)
-        assert self.is_made(root)
+        return is_whole(root, b"".join(one.data for one in BASE))
 
 
 @pytest.fixture
@@ -72,7 +86,7 @@ def fresh(root: Path) -> Path:
     return root
 
 
-def test_kills_leave_no_part_of_an_output(merging: Merging) -> None:
+def test_kills_leave_no_part_of_an_output(merging: Making) -> None:
     with scratch() as place:
         names = calls_of(merging.run, fresh(place / "run"))
         killed = 0
@@ -81,11 +95,11 @@ def test_kills_leave_no_part_of_an_output(merging: Merging) -> None:
             outcome = run_killed(merging.run, root, kill)
             killed += outcome.killed
             assert merging.is_made(root) >= bool(outcome.remarks), kill
-            merging.mend(root)
+            mend(merging, root)
     assert killed >= 12
 
 
-def test_power_cuts_leave_no_part_of_an_output(merging: Merging) -> None:
+def test_power_cuts_leave_no_part_of_an_output(merging: Making) -> None:
     with scratch() as place:
         recorder = Recorder(fresh(place / "run"))
         with io.calls_replaced(recorder.calls):
@@ -104,11 +118,11 @@ def test_power_cuts_leave_no_part_of_an_output(merging: Merging) -> None:
             materialise(contents, root)
             made = merging.is_made(root)
             assert made or said[state.point.remarks] != "made"
-            merging.mend(root)
+            mend(merging, root)
         assert len(seen) > 10
 
 
-def test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one(merging: Merging) -> None:
+def test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one(merging: Making) -> None:
     with scratch() as place:
         names = calls_of(merging.run, fresh(place / "run"))
         for number in share(range(len(names)), 8, "faults"):
@@ -132,4 +146,4 @@ def test_a_call_that_fails_leaves_no_output_and_the_next_run_makes_one(merging: 
                     merging.run(root, lambda _value: None)
             except (OSError, KsegError):
                 pass
-            merging.mend(root)
+            mend(merging, root)

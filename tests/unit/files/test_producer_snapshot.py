@@ -5,7 +5,6 @@ import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,6 +22,7 @@ from kseg.files.producer_snapshot import (
     write,
 )
 from tests.crash.faults import Fault, Faulty
+from tests.stopping import stopping_at
 
 ENTRY = struct.Struct(">qhiqiqiq")
 OPEN = ProducerSnapshotEntry(1, 2, 1, 2, 3, -1, 3, 100)
@@ -149,22 +149,10 @@ def test_a_copy_that_shares_the_bytes_keeps_them(tmp_path: Path, sync: bool) -> 
 
 
 def calls_of(action: Callable[[], None]) -> list[str]:
-    seen: list[str] = []
-
-    def noted(name: str) -> Any:
-        call = getattr(io.Calls(), name)
-
-        def run(*arguments: Any, **named: Any) -> Any:
-            result = call(*arguments, **named)
-            seen.append(name)
-            return result
-
-        return run
-
-    names = [field.name for field in dataclasses.fields(io.Calls)]
-    with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
+    """The calls of an action, but for those that clear its way of what is not there."""
+    with stopping_at(None) as asked:
         action()
-    return seen
+    return [name for name in asked if name != "unlink"]
 
 
 def test_only_what_is_to_last_is_flushed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from kseg.errors import LogLockedError, StalePlanError
 from kseg.files import io, metadata
 from kseg.log import data_directory
 from kseg.log.recovery.reindex import apply_reindex
+from tests.stopping import failing_at
 from tests.unit.log.reindexed import (
     SEGMENTS,
     apply,
@@ -113,18 +114,7 @@ def test_stopped_anywhere_and_done_again_it_ends_in_the_same_bytes(tmp_path: Pat
     apply(expected)
     for number in range(1, 400):
         directory = bare(tmp_path / f"stopped-{number}")
-        made = [0]
-
-        def counted(call: Any, number: int = number, made: list[int] = made) -> Any:
-            def run(*arguments: Any, **named: Any) -> Any:
-                made[0] += 1
-                if made[0] == number:
-                    raise OSError(5, "Input/output error")
-                return call(*arguments, **named)
-
-            return run
-
-        usual = io.Calls()
+        counted, usual = failing_at(number), io.Calls()
         names = ("pwritev", "fdatasync", "rename", "fsync")
         found = plan(directory)
         try:

@@ -11,7 +11,7 @@ import pytest
 
 import kseg
 from kseg.errors import KsegError, StalePlanError
-from kseg.files import io, metadata
+from kseg.files import metadata
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.log.salvage.output import (
     Extent,
@@ -21,6 +21,7 @@ from kseg.log.salvage.output import (
     write_output,
 )
 from kseg.log.salvage.provable import read_provable
+from tests.stopping import Stopped, stopping_at
 from tests.unit.analysis.copied import told, write_copy
 
 BASE = told(6)
@@ -117,40 +118,22 @@ def test_a_source_that_has_changed_leaves_no_output_and_the_next_run_begins_anew
     assert logs(out / "t-0") == logs(source)
 
 
-class Killed(BaseException):
-    """The process ends here."""
-
-
 def test_a_run_that_is_killed_at_any_call_leaves_no_part_of_an_output(tmp_path: Path) -> None:
     source = write_copy(tmp_path / "in" / "t-0", BASE)
     plan, killed = target(source), 0
     for number in range(1, 400, 7):
         out = tmp_path / str(number) / "out"
-        left = number
-
-        def counting(call: Callable[..., object]) -> Callable[..., object]:
-            def counted(*arguments: object, **named: object) -> object:
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise Killed
-                return call(*arguments, **named)
-
-            return counted
-
-        calls = io.Calls(
-            **{name: counting(getattr(io.Calls(), name)) for name in io.Calls.__dataclass_fields__}
-        )
         try:
-            with io.calls_replaced(calls):
+            with stopping_at(number):
                 write_output(out, [plan], sources=[source])
-        except Killed:
+        except Stopped:
             killed += 1
             if out.exists() and any(out.iterdir()):
                 assert logs(out / "t-0") == logs(source)
                 continue
             write_output(out, [plan], sources=[source])
-        assert logs(out / "t-0") == logs(source)
-        if left >= 0:
+            assert logs(out / "t-0") == logs(source)
+        else:
+            assert logs(out / "t-0") == logs(source)
             break
     assert killed > 3
