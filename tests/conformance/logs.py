@@ -16,6 +16,7 @@ from kseg.errors import KsegError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
+from kseg.log.producers.entry import ProducerEntry
 from tests.builders import NONE, batch, record
 
 NOW_MS = 1_700_000_000_000
@@ -136,3 +137,27 @@ def named(log: Log, pattern: str) -> list[str]:
 def snapshots(log: Log) -> list[int]:
     """The offsets of the producer snapshots that lie in the directory."""
     return sorted(int(path.name.partition(".")[0]) for path in log.path.glob("*.snapshot"))
+
+
+def as_reported(entry: ProducerEntry) -> dict[str, Any]:
+    """A producer under the names that vectors have."""
+    batches = [
+        {
+            "first_seq": known.first_sequence,
+            "last_seq": known.last_sequence,
+            "first_offset": known.first_offset,
+            "last_offset": known.last_offset,
+            "timestamp": known.timestamp,
+        }
+        for known in entry.batches
+    ]
+    return {
+        "producer_id": entry.producer_id,
+        "producer_epoch": entry.producer_epoch,
+        "last_sequence": entry.last_sequence,
+        "last_offset": entry.last_offset,
+        "last_timestamp": entry.last_timestamp,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_first_offset": entry.current_txn_first_offset,
+        "batches": batches,
+    }

@@ -21,10 +21,9 @@ from kseg.files.metadata import write_clean_shutdown
 from kseg.log.compact import apply_compaction, plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.producers.entry import ProducerEntry
 from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from kseg.log.validate.rules import AppendOrigin
-from tests.conformance.logs import Clock, bases
+from tests.conformance.logs import Clock, as_reported, bases
 
 PARTITION = TopicPartition("t", 0)
 EPOCHS = "leader-epoch-checkpoint"
@@ -225,29 +224,7 @@ def report_of(log: Log) -> dict[str, Any]:
         "last_stable_offset": log.last_stable_offset,
         "leader_epochs": epochs_of(log.leader_epochs),
         "segments": [[info.base_offset, info.size] for info in log.segments],
-        "producers": [described(entry) for _, entry in sorted(log.state.producers.entries.items())],
-    }
-
-
-def described(entry: ProducerEntry) -> dict[str, Any]:
-    return {
-        "producer_id": entry.producer_id,
-        "producer_epoch": entry.producer_epoch,
-        "last_sequence": entry.last_sequence,
-        "last_offset": entry.last_offset,
-        "last_timestamp": entry.last_timestamp,
-        "coordinator_epoch": entry.coordinator_epoch,
-        "current_txn_first_offset": entry.current_txn_first_offset,
-        "batches": [
-            {
-                "first_seq": known.first_sequence,
-                "last_seq": known.last_sequence,
-                "first_offset": known.first_offset,
-                "last_offset": known.last_offset,
-                "timestamp": known.timestamp,
-            }
-            for known in entry.batches
-        ],
+        "producers": [as_reported(one) for _, one in sorted(log.state.producers.entries.items())],
     }
 
 

@@ -16,8 +16,9 @@ from kseg.files.txn_index import TxnIndex
 from kseg.format.header import decrement_sequence
 from kseg.log.producers.entry import in_sequence
 from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles, rebuild
-from kseg.log.producers.state import ProducerEntry, ProducerState
+from kseg.log.producers.state import ProducerState
 from tests.conformance.conftest import load, vector_id
+from tests.conformance.logs import as_reported
 
 Vector = dict[str, Any]
 
@@ -52,29 +53,6 @@ def test_sequences_count_as_kafkas_do(step: Vector) -> None:
         assert decrement_sequence(step["seq"], step["by"]) == step["result"]
     else:
         assert in_sequence(step["last"], step["next"]) is step["result"]
-
-
-def as_reported(entry: ProducerEntry) -> Vector:
-    batches = [
-        {
-            "first_seq": known.first_sequence,
-            "last_seq": known.last_sequence,
-            "first_offset": known.first_offset,
-            "last_offset": known.last_offset,
-            "timestamp": known.timestamp,
-        }
-        for known in entry.batches
-    ]
-    return {
-        "producer_id": entry.producer_id,
-        "producer_epoch": entry.producer_epoch,
-        "last_sequence": entry.last_sequence,
-        "last_offset": entry.last_offset,
-        "last_timestamp": entry.last_timestamp,
-        "coordinator_epoch": entry.coordinator_epoch,
-        "current_txn_first_offset": entry.current_txn_first_offset,
-        "batches": batches,
-    }
 
 
 def lay_out(directory: Path, vector: Vector) -> None:

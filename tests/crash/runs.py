@@ -23,7 +23,7 @@ from tests.crash.checks import MARK, Checker, differing
 from tests.crash.faults import Fault, Faulty, every_fault
 from tests.crash.history import History, ViolationError
 from tests.crash.household import HouseChecker, HouseStory
-from tests.crash.kills import Kill, calls_of, every_kill, run_killed
+from tests.crash.kills import Kill, Outcome, calls_of, every_kill, run_killed
 from tests.crash.oplog import Recorder
 from tests.crash.reading import settled
 from tests.crash.states import Contents, CrashState, Sampler, killed, materialise, snapshot
@@ -137,6 +137,16 @@ def power_cuts(story: Story, root: Path, count: int, seed: str | int, tally: Tal
         judge.judge(sampler.draw(), f"state {number} of seed {seed}")
 
 
+def killed_run(story: Story | HouseStory, root: Path, kill: Kill, tally: Tally) -> Outcome | None:
+    """Run a story to its kill; None, and a violation, where it was not killed."""
+    outcome = run_killed(story.run, fresh(root), kill)
+    tally.kills += 1
+    if outcome.error or not outcome.killed:
+        tally.violations.append(f"{story.name}, {kill}: not killed: {outcome.error}")
+        return None
+    return outcome
+
+
 def kills(story: Story, root: Path, which: Sequence[Kill] | None, tally: Tally) -> None:
     """Kill a story at each of these calls, or at every one."""
     names = calls_of(story.run, fresh(root / "run"))
@@ -145,11 +155,8 @@ def kills(story: Story, root: Path, which: Sequence[Kill] | None, tally: Tally) 
     for kill in every_kill(names) if which is None else which:
         if tally.done:
             return
-        outcome = run_killed(story.run, fresh(checker.root), kill)
-        tally.kills += 1
-        what = f"{story.name}, {kill}"
-        if outcome.error or not outcome.killed:
-            tally.violations.append(f"{what}: not killed: {outcome.error}")
+        what, outcome = f"{story.name}, {kill}", killed_run(story, checker.root, kill, tally)
+        if outcome is None:
             continue
         history = History.of(told[: outcome.remarks], log=checker.partition, killed=True)
         reopen = tally.kills % 3 == 0
@@ -285,11 +292,8 @@ def house_kills(story: HouseStory, root: Path, count: int, seed: str | int, tall
     names = calls_of(story.run, fresh(root / "run"))
     checker = HouseChecker(root / "killed", story.config)
     for kill in random.Random(f"house {seed}").sample(list(every_kill(names)), count):
-        outcome = run_killed(story.run, fresh(checker.root), kill)
-        tally.kills += 1
-        what = f"{story.name}, {kill}"
-        if outcome.error or not outcome.killed:
-            tally.violations.append(f"{what}: not killed: {outcome.error}")
+        what, outcome = f"{story.name}, {kill}", killed_run(story, checker.root, kill, tally)
+        if outcome is None:
             continue
         remarks = told[: outcome.remarks]
         note_violation(tally, what, lambda remarks=remarks: checker.check(remarks, killed=True))

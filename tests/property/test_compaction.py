@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,19 +69,26 @@ def rows_of_batches(draw: st.DrawFn) -> list[tuple[bytes, bool]]:
     return made
 
 
+@contextmanager
+def log_of(made: list[tuple[bytes, bool]], path: Path) -> Iterator[Log]:
+    """A log of these batches, rolled behind the last."""
+    how = {"mode": "append", "create": True, "config": CONFIG, "now_ms": lambda: NOW_MS}
+    with Log.open(path, **how) as log:  # type: ignore[arg-type]
+        for data, roll in made:
+            log.append_as_follower(data, leader_epoch=0)
+            if roll:
+                log.roll()
+        log.roll()
+        yield log
+
+
 @settings(max_examples=200, deadline=None)
 @given(made=rows_of_batches(), map_bytes=st.sampled_from([48, 96, 1 << 12, 1 << 16]))
 def test_what_stays_is_what_the_plain_implementation_says(
     made: list[tuple[bytes, bool]], map_bytes: int
 ) -> None:
     with scratch() as folder:
-        how = {"mode": "append", "create": True, "config": CONFIG, "now_ms": lambda: NOW_MS}
-        with Log.open(folder / "t-0", **how) as log:  # type: ignore[arg-type]
-            for data, roll in made:
-                log.append_as_follower(data, leader_epoch=0)
-                if roll:
-                    log.roll()
-            log.roll()
+        with log_of(made, folder / "t-0") as log:
             data = b"".join(info.path.read_bytes() for info in log.segments)
             plan = kseg.plan_compaction(log, force=True, map_bytes=map_bytes)
             wanted = reference.compacted(
@@ -115,13 +125,7 @@ def compacted_files(
             patched.setattr(offset_map, "_OFFSETS_PER_BYTE", 0)
             patched.setattr(offset_map, "_told_by", nothing_told)
             patched.setattr(retain._Rewrite, "_usual", nothing_usual)
-        how = {"mode": "append", "create": True, "config": CONFIG, "now_ms": lambda: NOW_MS}
-        with Log.open(folder / "t-0", **how) as log:  # type: ignore[arg-type]
-            for data, roll in made:
-                log.append_as_follower(data, leader_epoch=0)
-                if roll:
-                    log.roll()
-            log.roll()
+        with log_of(made, folder / "t-0") as log:
             log.clean(force=True, map_bytes=map_bytes)
         return {path.name: path.read_bytes() for path in (folder / "t-0").iterdir()}
 

@@ -25,18 +25,6 @@ from tests.unit.log.damaged import CONFIG, HARMS, NOW, content
 HOW: dict[str, Any] = {"clean": False, "config": CONFIG, "now_ms": NOW}
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log that was closed in good order; not to be touched."""
-    return damaged.write(tmp_path_factory.mktemp("written") / "data")
-
-
-@pytest.fixture
-def partition(written: Path, tmp_path: Path) -> Path:
-    """A copy of it, in a data directory without a mark."""
-    return Path(shutil.copytree(written, tmp_path / "data" / "t-0"))
-
-
 @contextmanager
 def calls(module: Any, function: str) -> Iterator[Counter[str]]:
     """How often a module calls a function, by the path that it is called with."""

@@ -293,12 +293,18 @@ def test_cln_31_an_index_without_entries_does_not_mislead_grouping(opened: Opene
 # Transactions
 
 
-def test_cln_07_committed_and_aborted_data_beside_each_other(opened: Opened) -> None:
-    log = opened()
+def two_transactions(log: Log) -> tuple[Producer, Producer]:
+    """Two producers whose transactions are open, the data of one around that of the other."""
     one, other = Producer(log, 1), Producer(log, 2)
     one.send(b"1", b"2")
     other.send(b"2", b"3")
     one.send(b"3", b"4")
+    return one, other
+
+
+def test_cln_07_committed_and_aborted_data_beside_each_other(opened: Opened) -> None:
+    log = opened()
+    one, other = two_transactions(log)
     one.abort()
     other.commit()
     one.send(b"2")
@@ -333,10 +339,7 @@ def test_cln_06_a_small_map_takes_aborted_data_markers_and_entries_out_in_order(
 
 def test_cln_08_transactions_that_span_segments(opened: Opened) -> None:
     log = opened()
-    one, other = Producer(log, 1), Producer(log, 2)
-    one.send(b"1", b"2")
-    other.send(b"2", b"3")
-    one.send(b"3", b"4")
+    one, other = two_transactions(log)
     log.roll()
     other.send(b"5")
     fill(log, keyed(b"9"))

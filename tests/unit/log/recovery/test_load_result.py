@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,6 @@ from kseg.log.config import LogConfig
 from kseg.log.recovery.load_result import Loaded, LoadedSegment, load
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, NOW, content, logs
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log that was closed in good order; not to be touched."""
-    return damaged.write(tmp_path_factory.mktemp("written") / "data")
-
-
-@pytest.fixture
-def partition(written: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(written, tmp_path / "data" / "t-0"))
 
 
 def loaded(directory: Path, *, clean: bool = True, **how: Any) -> Loaded:

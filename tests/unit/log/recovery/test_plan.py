@@ -24,18 +24,6 @@ from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs
 Harm = Callable[[Path], None]
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log that was closed in good order; not to be touched."""
-    return damaged.write(tmp_path_factory.mktemp("written") / "data")
-
-
-@pytest.fixture
-def partition(written: Path, tmp_path: Path) -> Path:
-    """A copy of it, beside no mark and no checkpoint."""
-    return Path(shutil.copytree(written, tmp_path / "data" / "t-0"))
-
-
 def plan(directory: Path, *, clean: bool | None = True, **how: Any) -> RecoveryPlan:
     return plan_recovery(directory, clean=clean, **{"config": CONFIG, "now_ms": NOW, **how})
 

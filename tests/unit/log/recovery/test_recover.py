@@ -28,21 +28,9 @@ KILLS = 3
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log that was closed in good order; not to be touched."""
-    return damaged.write(tmp_path_factory.mktemp("written") / "data")
-
-
-@pytest.fixture(scope="module")
 def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log as a crash leaves it; not to be touched."""
     return damaged.write(tmp_path_factory.mktemp("crashed") / "data", close=False)
-
-
-@pytest.fixture
-def partition(written: Path, tmp_path: Path) -> Path:
-    """A copy of the one that was closed in good order."""
-    return Path(shutil.copytree(written, tmp_path / "data" / "t-0"))
 
 
 def plan(directory: Path, *, clean: bool = False, **how: Any) -> RecoveryPlan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,7 @@ from kseg.log.recovery.overlay import Overlay
 from kseg.log.recovery.plan import RecoveryInputs
 from kseg.log.recovery.sanity import end_of, index_fault_of
 from tests.builders import batch, message, record
-from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, NOW, logs
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log that was closed in good order; not to be touched."""
-    return damaged.write(tmp_path_factory.mktemp("written") / "data")
-
-
-@pytest.fixture
-def partition(written: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(written, tmp_path / "t-0"))
 
 
 def context(directory: Path, **how: Any) -> LoadContext:
