@@ -81,14 +81,18 @@ def window_of(threads: int) -> int:
     return 1 if threads == 1 else threads + 1
 
 
-def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
-    """Do pieces of work; `take` gets all results, in order, in this thread.
+def run_in_order(
+    pieces: Iterable[Work], take: Put, *, threads: int, straight: bool = False
+) -> None:
+    """Do pieces of work; `take` gets all results, in order, one at a time, in this thread.
 
     Args:
         pieces: the work; the next is asked for, in this thread, when fewer than
             `window_of(threads)` are under way. What pieces share is `Lent` to them.
         take: what becomes of a result; bytes are lent to it until it returns.
         threads: how many share the work; 1 does all of it here.
+        straight: `take` is never blocked for long, and may be called in any thread: the piece in
+            front hands it results while they are in the cache, and none of them waits.
 
     Raises:
         Exception: the first that a piece, or asking for one, raised, in the order of the pieces,
@@ -99,7 +103,7 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
         for piece in pieces:
             piece(take)
         return
-    run = _Run(pieces, threads, window_of(threads), ROOM)
+    run = _Run(pieces, threads, window_of(threads), ROOM, take if straight else None)
     try:
         with closing(run.results()) as results:
             for result in results:
@@ -136,8 +140,16 @@ class _Run:
     in a `_BEAT`, whether the thread lives. What none has begun is done by the taker of results.
     """
 
-    def __init__(self, pieces: Iterable[Work], threads: int, window: int, room: int) -> None:
+    def __init__(
+        self,
+        pieces: Iterable[Work],
+        threads: int,
+        window: int,
+        room: int,
+        straight: Put | None = None,
+    ) -> None:
         self.stopped = False
+        self.straight = straight
         self.bell = Condition(Lock())
         self.todo: SimpleQueue[_Piece | None] = SimpleQueue()
         self._buffers: list[Buffer] = []
@@ -237,6 +249,7 @@ class _Run:
         with self.bell:
             piece.awaited = True
             while not (piece.waiting or piece.ended):
+                piece.straight = self.straight  # from here on nothing of it waits
                 if piece.worker is None:
                     if not any(worker.lives for worker in self._workers):
                         return True
@@ -441,6 +454,7 @@ class _Piece:
         worker: the thread that has begun it.
         waiting: what it has put.
         awaited: the taker waits for this piece.
+        straight: takes results at once; None as long as they wait for the taker.
         ended: no more comes.
         error: what ended it.
     """
@@ -450,6 +464,7 @@ class _Piece:
         self.worker: _Worker | None = None
         self.waiting: deque[Any] = deque()
         self.awaited = False
+        self.straight: Put | None = None
         self.ended = False
         self.error: BaseException | None = None
         self._run = run
@@ -483,6 +498,18 @@ class _Piece:
         self.run()
 
     def _put(self, result: Any) -> Buffer | None:
+        with self._run.bell:
+            while not (self.stopped or self.straight) and len(self.waiting) >= self._room:
+                self._run.bell.wait(_BEAT)
+            if self.stopped:
+                raise _StoppedError
+            if self.straight is None:
+                return self._keep(result)
+        self.straight(result)
+        return None
+
+    def _keep(self, result: Any) -> Buffer | None:
+        """Let a result wait; what replaces its memory, if that is kept with it."""
         other = None
         if isinstance(result, memoryview):
             if isinstance(result.obj, Buffer):
@@ -491,17 +518,12 @@ class _Piece:
                 copy = memoryview(self._run.buffer(len(result)))[: len(result)]
                 copy[:] = result
                 result = copy
-        with self._run.bell:
-            while not self.stopped and len(self.waiting) >= self._room:
-                self._run.bell.wait(_BEAT)
-            if self.stopped:
-                raise _StoppedError
-            self.waiting.append(result)
-            # The taker is woken when there is much to take, or all: a thread that wakes another
-            # and goes to sleep in its turn costs more than most results. What comes slowly is
-            # taken once in a `_BEAT`. It may also be busy with a piece in front.
-            if self.awaited and len(self.waiting) >= self._room:
-                self._run.bell.notify_all()
+        self.waiting.append(result)
+        # The taker is woken when there is much to take, or all: a thread that wakes another and
+        # goes to sleep in its turn costs more than most results. What comes slowly is taken once in
+        # a `_BEAT`. The taker may also be busy with a piece in front.
+        if self.awaited and len(self.waiting) >= self._room:
+            self._run.bell.notify_all()
         return other
 
     def taken(self) -> list[Any]:

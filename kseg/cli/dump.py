@@ -36,7 +36,7 @@ from kseg.cli.selected import RowSink, RowSinks, equal_to
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
-from kseg.files.log_file import TILE_BYTES, LogFile, Tile
+from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
 from kseg.files.names import FileKind, FileName
 from kseg.format.columns import decode
 from kseg.format.header import crc_error, stop_error
@@ -161,7 +161,9 @@ class Dump:
     def paths(self, paths: Iterable[str], selection: Selection) -> None:
         """Dump everything under the paths."""
         take = output.taker(self.out.write)
-        run_in_order(self._pieces(paths, selection), take, threads=self._jobs)
+        straight = output.takes_at_once(self.out)
+        pieces = self._pieces(paths, selection)
+        run_in_order(pieces, take, threads=self._jobs, straight=straight)
         if self._met_log:
             noun = "batch" if self.asked.batches else "record"
             self.sinks.tell_nothing(noun, self.asked.offsets, self.asked.times)
@@ -237,7 +239,7 @@ class Dump:
                 start=start,
                 on_bad_crc="note",
                 on_unreadable=unreadable.append,
-                tile_bytes=TILE_BYTES if self._jobs > 1 else None,
+                tile_bytes=PIECE_BYTES if self._jobs > 1 else None,
             )
             for work in self._log(source, tiles, last):
                 for error in unreadable:

@@ -47,6 +47,9 @@ TILE_BYTES: Final = 2 << 20
 #: The same where the walk itself compares checksums: such a caller looks at tables more
 #: than at bytes, and each tile costs some microseconds.
 CHECKED_TILE_BYTES: Final = 8 << 20
+#: The same where each is a piece of work for one of several threads: some milliseconds of it, or
+#: what Python does for each, one thread at a time, keeps the others waiting.
+PIECE_BYTES: Final = 4 << 20
 #: Batches of a tile at the most: a table is allocated for so many, and used again from the heap.
 TILE_BATCHES: Final = 8_192
 #: Batches of the first table of `headers`, and by how much those after it grow: who needs few pays

@@ -62,7 +62,7 @@ def _kafka(path: Path, out: Any, source: Random) -> object:
 def _rows(path: Path, out: Any, source: Random) -> object:
     run = Dump(Asked(batches=False), source.choice(STYLES), out)
     run.paths([str(path)], Selection((), ()))
-    return run.findings, run.replaced
+    return run.findings, run.sinks.replaced
 
 
 def _printed(path: Path, seed: str) -> tuple[bytes, str, object]:

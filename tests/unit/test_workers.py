@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,40 @@ def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
     assert [text for text, _ in results] == [b"on", b"tw"] * 20
     assert {at for _, at in results} <= set(written)
     assert len({at for _, at in results}) < len(results), "memory is used again"
+
+
+@THREADS
+def test_results_taken_straight_from_pieces_come_one_at_a_time_and_in_order(threads: int) -> None:
+    busy = threading.Lock()
+    results: list[tuple[int, int]] = []
+    takers: set[int] = set()
+
+    def piece(number: int, put: Put) -> None:
+        for step in range(300):  # more than may wait
+            put((number, step))
+
+    def take(result: tuple[int, int]) -> None:
+        assert busy.acquire(blocking=False)
+        results.append(result)
+        takers.add(threading.get_ident())
+        busy.release()
+
+    pieces = [partial(piece, number) for number in range(12)]
+    run_in_order(pieces, take, threads=threads, straight=True)
+    assert results == [(number, step) for number in range(12) for step in range(300)]
+    assert takers <= {threading.get_ident()} or threads > 1
+    assert not alive()
+
+
+def test_a_taker_that_refuses_straight_results_ends_all_pieces() -> None:
+    def take(result: int) -> None:
+        if result == 70:
+            raise OSError(28, "No space left on device")
+
+    pieces = [partial(lambda number, put: put(number), number) for number in range(100)]
+    with pytest.raises(OSError, match="No space"):
+        run_in_order(pieces, take, threads=3, straight=True)
+    assert not alive()
 
 
 @THREADS

@@ -15,10 +15,10 @@ from typing import IO, TYPE_CHECKING
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.kafka_dump.logs import Gaps, LogDump, LogOptions
-from kseg.cli.output import taker
+from kseg.cli.output import taker, takes_at_once
 from kseg.cli.row_writer import dump_workspace
 from kseg.errors import KsegError, NotALogError
-from kseg.files.log_file import TILE_BYTES
+from kseg.files.log_file import PIECE_BYTES
 from kseg.format.columns import Workspace
 from kseg.workers import Kept, Put, Work, each_at, putting, run_in_order
 
@@ -60,7 +60,9 @@ class KafkaDump:
             OSError: a file cannot be read.
         """
         try:
-            run_in_order(self._pieces(paths), taker(self.out.write), threads=self.jobs)
+            straight = takes_at_once(self.out)
+            pieces = self._pieces(paths)
+            run_in_order(pieces, taker(self.out.write), threads=self.jobs, straight=straight)
         except KsegError:
             self.out.flush()
             raise
@@ -111,7 +113,7 @@ class KafkaDump:
     def _log(self, path: Path) -> Iterator[Work]:
         dump = LogDump(self.logs, self.out.write, self._memory)
         self._gaps.append((str(path), dump.gaps))
-        yield from dump.pieces(path, tile_bytes=TILE_BYTES if self.jobs > 1 else None)
+        yield from dump.pieces(path, tile_bytes=PIECE_BYTES if self.jobs > 1 else None)
         yield putting(partial(self._note, dump))
 
     def _note(self, dump: LogDump) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kseg.constants import StopReason
 from kseg.errors import KsegError
+from kseg.files.log_file import PIECE_BYTES
 from kseg.log.reader.overlaps import first_offsets
 from kseg.workers import At, Kept, Lent, in_order
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from kseg.log.segment.reader import Segment
     from kseg.workers import Put, Work
 
-#: Bytes of log in a piece, at least: some milliseconds of work.
-PIECE_BYTES: Final = 4 << 20
 #: Columns of a piece that wait for those in front: all of a usual one's, so that its thread does
 #: not wait for their taker. Each may have 16 MiB.
 _ROOM: Final = 8
