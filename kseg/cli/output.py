@@ -5,7 +5,6 @@ Data is written to standard output and nothing else is.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -63,6 +62,8 @@ def path_field(paths: Sequence[str]) -> str | list[str]:
 
 def write_json(document: dict[str, Any]) -> None:
     """One JSON document on one line, in ASCII."""
+    import json  # dumps have no document
+
     click.echo(json.dumps(document))
 
 

@@ -6,10 +6,8 @@ here is slow to load, nor knows how options are declared: that is `kseg.cli.opti
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from time import time_ns
 from typing import Any, NamedTuple
@@ -65,6 +63,8 @@ class Selection(NamedTuple):
         numbers = sorted({n for topic, n in named if topics.takes(topic, n)})
         if numbers:
             return f"no partition here is chosen by --partition; there are {some_of(numbers)}"
+        from difflib import get_close_matches  # for what is not there
+
         given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
         near = [each for topic in self.topics for each in get_close_matches(topic, known)]
         told = f"; did you mean {near[0]}?" if near else f"; there are {some_of(known)}"
@@ -146,6 +146,8 @@ def parse_key(text: str) -> bytes:
         if colon and scheme == "hex":
             return bytes.fromhex(digits)
         if colon and scheme == "base64":
+            import base64  # few keys are given so
+
             return base64.b64decode(digits, validate=True)
     except ValueError:
         raise ValueError(f"{digits!r} is not {scheme}") from None

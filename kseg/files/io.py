@@ -238,7 +238,7 @@ else:
 _FREE_TIMES: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Calls:
     """The system calls that change what a disk holds; each takes what its namesake in `os` takes.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -19,7 +18,6 @@ from kseg.cli.output import taker, takes_at_once
 from kseg.cli.row_writer import dump_workspace
 from kseg.errors import KsegError, NotALogError
 from kseg.files.log_file import PIECE_BYTES
-from kseg.format.columns import Workspace
 from kseg.workers import Kept, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 SUFFIXES = ("log", "checkpoint", "index", "timeindex", "snapshot", "txnindex")
 
 
-@dataclass(slots=True)
 class KafkaDump:
     """One run of the tool.
 
@@ -42,15 +39,19 @@ class KafkaDump:
         found: whether something is damaged or differs.
     """
 
-    logs: LogOptions
-    indexes: IndexOptions
-    out: IO[bytes]
-    jobs: int = 1
-    found: bool = False
-    _gaps: list[tuple[str, Gaps]] = field(default_factory=list)
-    _faults: list[tuple[str, Faults]] = field(default_factory=list)
-    _time_faults: list[tuple[str, Faults]] = field(default_factory=list)
-    _memory: Kept[Workspace] = field(default_factory=lambda: Kept(dump_workspace))
+    def __init__(
+        self, logs: LogOptions, indexes: IndexOptions, out: IO[bytes], jobs: int = 1
+    ) -> None:
+        """Start with nothing printed and nothing found."""
+        self.logs = logs
+        self.indexes = indexes
+        self.out = out
+        self.jobs = jobs
+        self.found = False
+        self._gaps: list[tuple[str, Gaps]] = []
+        self._faults: list[tuple[str, Faults]] = []
+        self._time_faults: list[tuple[str, Faults]] = []
+        self._memory = Kept(dump_workspace)
 
     def run(self, paths: Iterable[str]) -> Exit:
         """Print every file; at the first where Kafka's tool ends with an exception, end too.
