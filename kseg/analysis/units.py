@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from os import PathLike
@@ -118,7 +118,7 @@ def _units_of(
 def _of_data_directory(
     listing: DataDirectory, skipped: list[Unreadable] | None, listings: Listings
 ) -> Iterator[Unit]:
-    listings[str(listing.path)] = replace(listing, partitions=())
+    listings[str(listing.path)] = listing._replace(partitions=())
     yield Unit(UnitKind.DATA_DIRECTORY, str(listing.path))
     for partition in readable_partitions((*listing.partitions, *listing.lost), skipped):
         yield from _of_partition(partition.files or list_partition(partition.path), listings)

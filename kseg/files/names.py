@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
@@ -180,8 +180,7 @@ class NamedFile:
         return f"NamedFile({self.name!r}, {self.path!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFiles:
+class PartitionFiles(NamedTuple):
     """A partition directory as one listing showed it; every tuple ascends.
 
     Attributes:
@@ -224,8 +223,7 @@ class PartitionDirectory:
     files: PartitionFiles | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class DataDirectory:
+class DataDirectory(NamedTuple):
     """A data directory as one listing showed it.
 
     Attributes:
@@ -245,8 +243,7 @@ class DataDirectory:
     lost: tuple[PartitionDirectory, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(NamedTuple):
     """A path that was skipped, and the file system's error."""
 
     path: Path
