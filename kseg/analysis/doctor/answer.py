@@ -22,7 +22,8 @@ from kseg.analysis.doctor.values import (
 )
 from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Progress, run_units
-from kseg.files.names import FileKind
+from kseg.errors import NotALogError
+from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -94,6 +95,7 @@ def doctor(
 
     Raises:
         ValueError: an unknown release, `jobs` below 1, no directory, or malformed settings.
+        NotALogError: one of them is a partition, of which a broker as such says nothing.
         OSError: `broker_config` cannot be read.
 
     Example:
@@ -122,6 +124,8 @@ def plan(
         raise ValueError("doctor wants one data directory or more")
     told = read_broker_file(sources.broker_config)
     homes = tuple(look_at_home(Path(each)) for each in data_directories)
+    for home in homes:
+        _refuse_partition(home)
     found = KnownSettings(sources, [home.path for home in homes if home.exists])
     now = now_of(now_ms)
     units = (unit for home in homes for unit in _units(home, found, now))
@@ -154,6 +158,16 @@ def _release_of(release: str) -> str | None:
 def _of_settings(found: KnownSettings) -> Iterator[Noticed]:
     for home, reason in found.errors.items():
         yield Noticed("unreadable", str(home), reason, Outcome.UNKNOWN)
+
+
+def _refuse_partition(home: Home) -> None:
+    """Refuse a partition in the place of a data directory: it would start as one without logs."""
+    kind = None
+    if home.exists and not home.entries:
+        with suppress(NotALogError, OSError):
+            kind = classify_path(home.path).kind
+    if kind is PathKind.PARTITION:
+        raise NotALogError("a partition: doctor takes the directory that it is in", path=home.path)
 
 
 def _units(home: Home, known: KnownSettings, now_ms: int) -> Iterator[PartitionUnit]:

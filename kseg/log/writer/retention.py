@@ -25,7 +25,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -172,6 +172,14 @@ class LogBounds:
 # ---- deciding ------------------------------------------------------------------------------------
 
 
+def with_ends(
+    segments: Sequence[SegmentInfo], log_end_offset: int
+) -> list[tuple[SegmentInfo, int]]:
+    """Each segment, with the offset at which the next one begins or the log ends."""
+    ends = chain((later.base_offset for later in segments[1:]), (log_end_offset,))
+    return [(info, end) for info, end in zip(segments, ends, strict=False)]
+
+
 def choose(
     segments: Sequence[SegmentInfo],
     bounds: LogBounds,
@@ -194,7 +202,6 @@ def choose(
 
     Source: Kafka `UnifiedLog.deletableSegments` and those that call it.
     """
-    ends = [*(later.base_offset for _, later in pairwise(segments)), bounds.log_end_offset]
     excess = sum(info.size for info in segments) - config.retention_bytes
     by_age = config.deletes and config.retention_ms >= 0
     rules = [LOG_START]
@@ -203,7 +210,7 @@ def choose(
     if by_age:
         rules.append(TIME)
     retired: list[RetiredSegment] = []
-    left = list(zip(segments, ends, strict=True))
+    left = with_ends(segments, bounds.log_end_offset)
     for why in rules:
         while left:
             info, end = left[0]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.log.writer.retention import latest_of
+from kseg.log.writer.retention import latest_of, with_ends
 
 if TYPE_CHECKING:
     from kseg.log.config import LogConfig
@@ -67,8 +66,8 @@ def staying(
         OSError: a file cannot be read.
     """
     going = {each.base_offset for each in plan.segments}
-    ends = [*(later.base_offset for _, later in pairwise(segments)), plan.log_end_offset]
-    left = [pair for pair in zip(segments, ends, strict=True) if pair[0].base_offset not in going]
+    pairs = with_ends(segments, plan.log_end_offset)
+    left = [pair for pair in pairs if pair[0].base_offset not in going]
     if not config.deletes:
         return tuple(
             StayingSegment(

@@ -102,3 +102,29 @@ def test_a_path_without_permission_is_no_mistake_in_the_command_line(
         closed.chmod(0o755)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("Permission denied") == len(lines) == len(ran.stderr.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("retain", "--config", "retention.ms=1", "--high-watermark", "end"), 0),
+        (("retain",), 0),
+        (("explain", "--config", "retention.ms=1", "--segments"), 0),
+        (("compact", "--config", "cleanup.policy=compact"), 0),
+        (("stats",), 0),
+        (("verify",), 0),
+        (("reindex",), 0),
+    ],
+)
+def test_a_partition_without_a_file_is_no_bug(
+    kseg: Kseg, tmp_path: Path, words: tuple[str, ...], code: int
+) -> None:
+    (tmp_path / "data" / "t-0").mkdir(parents=True)
+    ran = kseg(words[0], tmp_path / "data" / "t-0", *words[1:])
+    assert (ran.code, "bug" in ran.err) == (code, False), ran.err
+
+
+def test_doctor_takes_no_partition_for_a_data_directory(kseg: Kseg, orders: Path) -> None:
+    ran = kseg("doctor", orders)
+    told = f"kseg: {orders}: a partition: doctor takes the directory that it is in\n"
+    assert (ran.code, ran.text, ran.err) == (3, "", told)
