@@ -43,7 +43,7 @@ enum {
     FOLD_LEVELS = 6,     /* distances 16, 32, 64, 128, 256, 512 bytes */
     STRIDE_LONG = 4096,  /* bytes per stream of the three-way sum; a page each suits prefetchers */
     STRIDE_SHORT = 64,
-    FETCH_AHEAD = 2048, /* how far in front of the fold the next bytes are asked for */
+    FETCH_AHEAD = 4096, /* how far in front of the fold the next bytes are asked for */
     FOLD_BYTES_MIN = 96,  /* below this, the crc32 instruction is done before a fold is reduced */
     WIDE_BYTES_MIN = 512, /* below this, joining eight wide registers costs more than they gain */
 };
