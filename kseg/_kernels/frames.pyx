@@ -184,6 +184,8 @@ cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int64_t *window) noexc
         return -1
     if p[4] & 0x20:  # its window is all of its content
         memcpy(&content, p + size, content_bytes)
+        if content_bytes == 2:
+            content += 256  # smaller ones have a field of one byte
         window[0] = INT64_MAX if content > <uint64_t>INT64_MAX else <int64_t>content
     else:
         window[0] = (<int64_t>1 << (10 + (p[5] >> 3))) // 8 * (8 + (p[5] & 7))

@@ -66,6 +66,15 @@ def test_only_a_lone_zstd_frame_without_a_size_is_single(
     assert output_max >= len(CONTENT) * frames
 
 
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 3000, 65_791, 65_792, 1 << 17])
+def test_a_zstd_frame_becomes_no_more_than_its_bound(size: int) -> None:
+    """Sizes of each width that a frame can state; one of two bytes counts from 256."""
+    frame = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(size))
+    _, _, output_max, window_max, _ = _frames.zstd_extent(frame)
+    assert output_max >= size
+    assert window_max == size
+
+
 def test_a_cut_zstd_frame_is_never_single() -> None:
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(CONTENT)
     for end in range(6, len(frame)):
