@@ -41,15 +41,38 @@ def inflate(data: memoryview, arena: Arena, magic: int = 2) -> None:
     status, position, output_max, window_max, single = zstd_extent(data)
     if status:
         raise DecompressionError(_CUT if status == 1 else f"zstd: no frame at byte {position}")
-    decompressor = _decompressor(window_max)
+    if _is_small(output_max, arena.ceiling - arena.used, single=single):
+        arena.append(_whole(data, output_max, window_max))
+        return
     try:
-        if single and output_max <= _AT_ONCE_MAX and output_max <= arena.ceiling - arena.used:
-            # What one frame of few blocks can become at most bounds what is allocated.
-            arena.append(decompressor.decompress(data, output_max))
-        else:
-            _stream(decompressor, data, arena, output_max)
+        _stream(_decompressor(window_max), data, arena, output_max)
     except library().ZstdError as error:
         raise DecompressionError(f"zstd: {error}") from error
+
+
+def inflate_at_once(data: memoryview, limit: int) -> bytes | None:
+    """What a lone frame of few blocks holds; None for other bytes, and where it may be too much.
+
+    Raises:
+        DecompressionError: the library refuses the contents.
+    """
+    status, _, output_max, window_max, single = zstd_extent(data)
+    if status or not _is_small(output_max, limit, single=single):
+        return None
+    return _whole(data, output_max, window_max)
+
+
+def _is_small(output_max: int, limit: int, *, single: bool) -> bool:
+    """Whether what one frame can become at most bounds what a single call allocates."""
+    return single and output_max <= _AT_ONCE_MAX and output_max <= limit
+
+
+def _whole(data: memoryview, output_max: int, window: int) -> bytes:
+    try:
+        made: bytes = _decompressor(window).decompress(data, output_max)
+    except library().ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
+    return made
 
 
 def _stream(decompressor: Any, data: memoryview, arena: Arena, output_max: int) -> None:

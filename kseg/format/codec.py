@@ -146,8 +146,18 @@ def _inflate_by_kernel(codec: int, data: memoryview, arena: Arena, magic: int) -
         room *= 2
 
 
-def _inflate_by_package(codec: int, data: memoryview, magic: int, limit: int) -> memoryview | None:
+def _inflate_by_package(
+    codec: int, data: memoryview, magic: int, limit: int
+) -> memoryview | bytes | None:
     """What kernels get where no library is open; None where an error has to be put in words."""
+    if codec == Compression.ZSTD and magic >= 2:
+        # The usual frame goes without an arena: a kernel copies what it gets anyway.
+        try:
+            made = _zstd_frame.inflate_at_once(data, limit)
+        except (DecompressionError, ImportError):
+            return None
+        if made is not None and len(made) <= limit:
+            return made
     try:
         arena: Arena = _kept.arena
     except AttributeError:

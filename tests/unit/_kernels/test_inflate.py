@@ -17,6 +17,7 @@ import zstandard
 
 from kseg._kernels import inflate
 from kseg.errors import KsegError
+from kseg.format.arena import Arena
 from kseg.format.codec import decompress
 from tests.unit.codec_streams import (
     CODECS,
@@ -195,6 +196,22 @@ def test_an_error_of_a_lent_package_is_left_to_the_careful_path() -> None:
         assert inflate.inflate_in_scratch(GZIP, 2, gzip_of(TEXT), LIMIT) is None
     finally:
         inflate.lend_package(codec._inflate_by_package)
+        inflate.use_libraries(before)
+
+
+def test_a_usual_zstd_frame_of_a_package_is_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("copied into an arena, and from there to the kernel")
+
+    monkeypatch.setattr(Arena, "append", refuse)
+    before = bool(inflate.USABLE)
+    inflate.use_libraries(False)
+    try:
+        frame = zstd_of(TEXT)
+        assert inflate.inflate_in_scratch(ZSTD, 2, frame, LIMIT) == TEXT
+        for data, limit in ((frame, len(TEXT) - 1), (frame[:-1], LIMIT), (frame + b"x", LIMIT)):
+            assert inflate.inflate_in_scratch(ZSTD, 2, data, limit) is None
+    finally:
         inflate.use_libraries(before)
 
 
