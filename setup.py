@@ -70,6 +70,7 @@ KERNELS = [
     extension("_kernels.keymap"),
     extension("_kernels.legacy"),
     extension("_kernels.lines"),
+    extension("_kernels.located"),
     extension("_kernels.offset_map"),
     extension("_kernels.placement"),
     extension("_kernels.reader"),

@@ -12,6 +12,7 @@ inflate     compressed bodies, by libraries of the system where they are there, 
 keymap      keys by their hashes: a column hashed, different ones counted, sums by key
 legacy      messages of magic 0 and 1 written, those of Kafka 0.7 walked and written
 lines       lines of JSON as columns
+located     records where they lie, and batches written anew of those that stay, for compaction
 offset_map  the last offset of each key, in a bounded number of slots, for compaction
 placement   appends that are judged and placed at once; which batch gets an index entry
 reader      batches of magic 0 to 2 in one pass, into columns; an unusual one alone
@@ -20,7 +21,7 @@ text        rows of columns as JSON lines, CSV or text
 validate    what a log asks of a batch and of each record of it, in one pass
 walk        the walk over batches of magic 0, 1 and 2, by their bytes or by headers read alone
 
-A kernel imports nothing above it; six may be shared among kernels (`cimport`): `kseg._core`,
-which holds checksums, headers and varints, and `blocks`, `encode`, `frames`, `inflate` and
-`validate` of `kseg._kernels`.
+A kernel imports nothing above it; seven may be shared among kernels (`cimport`): `kseg._core`,
+which holds checksums, headers and varints, and `blocks`, `encode`, `frames`, `inflate`, `located`
+and `validate` of `kseg._kernels`.
 """

@@ -2,6 +2,8 @@
 
 from typing import Any, final
 
+from kseg._kernels.located import Keep, Located
+
 @final
 class OffsetMap:
     @property
@@ -13,7 +15,13 @@ class OffsetMap:
     @property
     def span(self) -> int: ...
     def __new__(
-        cls, slots: int, limit: int, secret: Any, first_offset: int = 0, span: int = 0
+        cls,
+        slots: int,
+        limit: int,
+        secret: Any,
+        first_offset: int = 0,
+        span: int = 0,
+        memory: Any = None,
     ) -> OffsetMap: ...
     def put(
         self,
@@ -28,9 +36,22 @@ class OffsetMap:
         base_offsets: Any = None,
         last_offsets: Any = None,
     ) -> int: ...
+    def put_batches(
+        self, located: Located, data: Any, rows: Any, base: int, start_offset: int
+    ) -> tuple[int, bool, int]: ...
     def latest(
         self, data: Any, ends: Any, valid: Any, offsets: Any, known_to: int, out: Any
     ) -> None: ...
     def told(
         self, first_offsets: Any, last_offsets: Any, counts: Any, known_to: int, out: Any
     ) -> None: ...
+
+@final
+class KeepLatest(Keep):
+    @property
+    def unkeyed(self) -> int: ...
+    @property
+    def removed_tombstones(self) -> int: ...
+    def __new__(
+        cls, map: OffsetMap, known_to: int, tombstones: Any, discarded: Any
+    ) -> KeepLatest: ...

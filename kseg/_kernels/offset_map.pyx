@@ -13,9 +13,10 @@ most batches whether all records stay, or none, so that their records are not re
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
-from kseg._core cimport pointer_to
+from kseg._core cimport BASE_OFFSET, LAST_OFFSET, ROW_FIELDS, add64, pointer_to
+from kseg._kernels.located cimport Found, Keep, Located, Record
 
 cdef extern from *:
     """
@@ -47,17 +48,35 @@ cdef struct Slot:
     uint64_t next_offset  # the offset plus one; 0 for an empty slot
 
 
-# Keys that are hashed before the first of them is looked for, while their slots are fetched.
+# Rows whose keys are hashed before the first of them is looked for, while their slots are fetched.
 cdef struct Ahead:
     const uint8_t *keys[AHEAD]
-    int64_t sizes[AHEAD]
+    int64_t sizes[AHEAD]  # 0 where there is no key
     uint64_t hashes[AHEAD][2]
+    int64_t offsets[AHEAD]
+    bint keyed[AHEAD]
+    bint has_value[AHEAD]
     int64_t count
 
 
-cdef inline void _add(Ahead *ahead, const uint8_t *key, int64_t size) noexcept nogil:
-    ahead.keys[ahead.count], ahead.sizes[ahead.count] = key, size
+cdef inline void _add(Ahead *ahead, const uint8_t *key, int64_t size, int64_t offset,
+                      bint has_value) noexcept nogil:
+    """Add a row; a negative size is that of no key."""
+    cdef int64_t at = ahead.count
+    ahead.keyed[at], ahead.has_value[at], ahead.offsets[at] = size >= 0, has_value, offset
+    ahead.keys[at], ahead.sizes[at] = key, max(size, <int64_t>0)
     ahead.count += 1
+
+
+cdef void _add_found(Ahead *ahead, const Found *found, int64_t first) noexcept nogil:
+    """Take up records of a batch from `first` on, as many as there is room for."""
+    cdef int64_t i
+    cdef const Record *record
+    ahead.count = 0
+    for i in range(first, min(first + AHEAD, found.count)):
+        record = &found.records[i]
+        _add(ahead, record.key, record.key_size, add64(found.base_offset, record.offset_delta),
+             record.value_size >= 0)
 
 
 @cython.auto_pickle(False)
@@ -66,6 +85,7 @@ cdef class OffsetMap:
     """The last offset of each key. Not for several threads at once while anything is put in."""
 
     cdef Slot *_slots
+    cdef Slot *_heap  # the same where they are not lent
     cdef uint64_t _secret[2]
     cdef bint _vectors
     cdef uint64_t *_latest
@@ -73,13 +93,14 @@ cdef class OffsetMap:
     cdef int64_t _first
     cdef int64_t _last
     cdef bint _rising
+    cdef uint8_t[::1] _memory
     cdef readonly int64_t slots
     cdef readonly int64_t limit
     cdef readonly int64_t count
     cdef readonly int64_t span
 
     def __cinit__(self, int64_t slots, int64_t limit, const uint8_t[::1] secret not None,
-                  int64_t first_offset=0, int64_t span=0):
+                  int64_t first_offset=0, int64_t span=0, uint8_t[::1] memory=None):
         """Room for keys.
 
         Args:
@@ -87,6 +108,7 @@ cdef class OffsetMap:
             limit: how many keys are taken, less than `slots`, so that every search ends.
             secret: 16 bytes.
             first_offset, span: the range of offsets that has two bits each; at most 2**40.
+            memory: zeros for the slots, this map's alone, aligned to 8 bytes; None for the heap.
         """
         if first_offset < 0 or not 0 <= span <= <int64_t>1 << 40:
             raise ValueError("a range of offsets begins at 0 or above, and has at most 2**40")
@@ -102,7 +124,12 @@ cdef class OffsetMap:
         self._first = first_offset
         self._last = -1
         self._rising = True
-        self._slots = <Slot *>calloc(<size_t>slots, sizeof(Slot))
+        if memory is None:
+            self._heap = self._slots = <Slot *>calloc(<size_t>slots, sizeof(Slot))
+        elif memory.shape[0] < slots * <int64_t>sizeof(Slot) or <size_t>&memory[0] % 8:
+            raise ValueError("the memory for the slots is too small, or not aligned")
+        else:
+            self._memory, self._slots = memory, <Slot *>&memory[0]
         # A word more, so that there is one where the range is empty.
         self._latest = <uint64_t *>calloc(<size_t>span // 64 + 1, 8)
         self._odd = <uint64_t *>calloc(<size_t>span // 64 + 1, 8)
@@ -110,7 +137,7 @@ cdef class OffsetMap:
             raise MemoryError
 
     def __dealloc__(self):
-        free(self._slots)
+        free(self._heap)
         free(self._latest)
         free(self._odd)
 
@@ -221,6 +248,39 @@ cdef class OffsetMap:
         slot.next_offset = <uint64_t>offset + 1
         return True
 
+    cdef int64_t _put(self, Ahead *ahead, int64_t start_offset) noexcept nogil:
+        """Note the offsets of rows; answers how many were taken until there was no room."""
+        cdef int64_t i, offset
+        self._seek(ahead)
+        for i in range(ahead.count):
+            offset = ahead.offsets[i]
+            if offset >= start_offset:
+                # Where nothing is known of its value, it has to be looked at.
+                self._note(offset, not (ahead.keyed[i] and ahead.has_value[i]))
+                if ahead.keyed[i] and not self._place(ahead.hashes[i], offset):
+                    return i
+        return ahead.count
+
+    cdef void _latest_of(self, Ahead *ahead, int64_t known_to, uint8_t *out) noexcept nogil:
+        """Say of rows whether the map has their keys at no later offset, as `latest` does."""
+        cdef int64_t i, bit, asked = 0
+        # Answers from the bits first; where they do not tell, keys are hashed, and marked 2.
+        for i in range(ahead.count):
+            bit = self._bit(ahead.offsets[i])
+            if not ahead.keyed[i]:
+                out[i] = 0
+            elif bit >= 0 and self._rising and ahead.offsets[i] <= known_to:
+                out[i] = self._latest[bit >> 6] >> (bit & 63) & 1
+            else:
+                out[i] = 2
+                asked += 1
+        if asked:
+            self._seek(ahead)
+            for i in range(ahead.count):
+                if out[i] == 2:
+                    out[i] = ahead.offsets[i] >= <int64_t>(
+                        self._find(ahead.hashes[i]).next_offset - 1)
+
     def put(self, const uint8_t[::1] data not None, const int32_t[::1] ends not None,
             const uint8_t[::1] valid not None, const int64_t[::1] offsets not None,
             int64_t start_offset=0, *, const uint8_t[::1] has_value=None,
@@ -247,9 +307,9 @@ cdef class OffsetMap:
         Raises:
             ValueError: the arrays do not fit each other.
         """
-        cdef Py_ssize_t row = 0, first, end, count = valid.shape[0], batch = 0
+        cdef Py_ssize_t row = 0, i, count = valid.shape[0], batch = 0
         cdef Ahead ahead
-        cdef int64_t key, next_batch = count
+        cdef int64_t taken, next_batch = count
         cdef const uint8_t *base = pointer_to(data)
         cdef bint told = first_row is not None, values = has_value is not None
         _check(data, ends, count)
@@ -261,31 +321,77 @@ cdef class OffsetMap:
         with nogil:
             # At least one slot is empty, so that every search ends.
             while row < count:
-                first, end = row, min(row + AHEAD, count)
                 ahead.count = 0
-                for row in range(first, end):
-                    if valid[row]:
-                        _add(&ahead, base + ends[row], ends[row + 1] - ends[row])
-                self._seek(&ahead)
-                key = 0
-                for row in range(first, end):
-                    while row >= next_batch and batch + 2 < first_row.shape[0]:
+                for i in range(row, min(row + AHEAD, count)):
+                    while i >= next_batch and batch + 2 < first_row.shape[0]:
                         batch += 1
                         next_batch = first_row[batch + 1]
-                    if told and not base_offsets[batch] <= offsets[row] <= last_offsets[batch]:
+                    if told and not base_offsets[batch] <= offsets[i] <= last_offsets[batch]:
                         # `told` goes by what headers say of the records.
                         self._rising = False
-                    if offsets[row] >= start_offset:
-                        # Where nothing is known of its value, it has to be looked at.
-                        self._note(offsets[row], not (valid[row] and values and has_value[row]))
-                        if valid[row] and not self._place(ahead.hashes[key], offsets[row]):
-                            break
-                    key += valid[row] != 0
-                else:
-                    row = end
-                    continue
-                break
+                    _add(&ahead, base + ends[i], ends[i + 1] - ends[i] if valid[i] else -1,
+                         offsets[i], values and has_value[i])
+                taken = self._put(&ahead, start_offset)
+                row += taken
+                if taken < ahead.count:
+                    break
         return row
+
+    def put_batches(self, Located located not None, const uint8_t[::1] data not None,
+                    const int64_t[:, ::1] rows not None, int64_t base, int64_t start_offset):
+        """Note the offset of each key of batches, until one comes that is not read here.
+
+        Args:
+            located: memory to use again.
+            data: bytes of a file from `base` on.
+            rows: int64[n, 17], headers of batches of data.
+            base: position of `data[0]`.
+            start_offset: records below it are passed over.
+
+        Returns:
+            The first batch that was not taken whole, n if none is left; whether there was no room
+            for one of its keys; and the offset of the last record of it that was taken and has a
+            key, -1 for none.
+
+        Raises:
+            ValueError: the table has another width.
+        """
+        cdef const uint8_t *lent = pointer_to(data)
+        cdef const Found *found = &located.found
+        cdef int64_t i, at = 0, count = rows.shape[0], last = -1
+        cdef bint full = False
+        cdef Ahead ahead
+        if rows.shape[1] != ROW_FIELDS:
+            raise ValueError("the table has the wrong width")
+        located.forget()
+        with nogil:
+            while at < count and not full:
+                if not located.find(lent, data.shape[0], base, &rows[at, 0], False):
+                    break
+                self._check_range(found, rows[at, BASE_OFFSET], rows[at, LAST_OFFSET])
+                last, i = -1, 0
+                while i < found.count and not full:
+                    _add_found(&ahead, found, i)
+                    full = self._put_last(&ahead, start_offset, &last)
+                    i += AHEAD
+                located.forget()
+                at += not full
+        return at, full, last if full else -1
+
+    cdef void _check_range(self, const Found *found, int64_t first, int64_t last) noexcept nogil:
+        """Let `told` not go by a header that other offsets lie behind."""
+        cdef int64_t i
+        for i in range(found.count):
+            if not first <= add64(found.base_offset, found.records[i].offset_delta) <= last:
+                self._rising = False
+
+    cdef bint _put_last(self, Ahead *ahead, int64_t start_offset, int64_t *last) noexcept nogil:
+        """Put rows in; whether there was no room for one. `last` is that of the last key taken."""
+        cdef int64_t i, taken = self._put(ahead, start_offset)
+        for i in range(taken):
+            if ahead.keyed[i] and ahead.offsets[i] >= start_offset:
+                last[0] = ahead.offsets[i]
+        return taken < ahead.count
 
     def latest(self, const uint8_t[::1] data not None, const int32_t[::1] ends not None,
                const uint8_t[::1] valid not None, const int64_t[::1] offsets not None,
@@ -303,8 +409,7 @@ cdef class OffsetMap:
         Raises:
             ValueError: the arrays do not fit each other.
         """
-        cdef Py_ssize_t row = 0, i, rows, count = valid.shape[0]
-        cdef int64_t bit, key
+        cdef Py_ssize_t row = 0, i, count = valid.shape[0]
         cdef Ahead ahead
         cdef const uint8_t *base = pointer_to(data)
         _check(data, ends, count)
@@ -312,26 +417,71 @@ cdef class OffsetMap:
             raise ValueError("not an offset and a place for each key")
         with nogil:
             while row < count:
-                rows = min(<Py_ssize_t>AHEAD, count - row)
                 ahead.count = 0
-                # Answers from the bits first; the keys of the others are hashed, and marked 2.
-                for i in range(row, row + rows):
-                    bit = self._bit(offsets[i]) if self._rising and offsets[i] <= known_to else -1
-                    if not valid[i]:
-                        out[i] = 0
-                    elif bit >= 0:
-                        out[i] = self._latest[bit >> 6] >> (bit & 63) & 1
-                    else:
-                        out[i] = 2
-                        _add(&ahead, base + ends[i], ends[i + 1] - ends[i])
-                self._seek(&ahead)
-                key = 0
-                for i in range(row, row + rows):
-                    if out[i] == 2:
-                        out[i] = offsets[i] >= <int64_t>(
-                            self._find(ahead.hashes[key]).next_offset - 1)
-                        key += 1
-                row += rows
+                for i in range(row, min(row + AHEAD, count)):
+                    _add(&ahead, base + ends[i], ends[i + 1] - ends[i] if valid[i] else -1,
+                         offsets[i], True)
+                self._latest_of(&ahead, known_to, &out[row])
+                row += ahead.count
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class KeepLatest(Keep):
+    """Keeps records behind where a map ends, and the last of each key, unless it has no value.
+
+    Attributes:
+        unkeyed: how many went that have no key.
+        removed_tombstones: how many went whose key the map has at no later offset.
+    """
+
+    cdef OffsetMap _map
+    cdef int64_t _known_to
+    cdef const uint8_t[::1] _tombstones
+    cdef const uint8_t[::1] _discarded
+    cdef readonly int64_t unkeyed
+    cdef readonly int64_t removed_tombstones
+
+    def __cinit__(self, OffsetMap map not None, int64_t known_to,
+                  const uint8_t[::1] tombstones not None, const uint8_t[::1] discarded not None):
+        """Keep what a map says.
+
+        Args:
+            map: the last offset of each key.
+            known_to: the last offset that was put in.
+            tombstones: uint8[n], of each batch of a table: 1 where tombstones stay, too.
+            discarded: uint8[n]: 1 where no record stays. Of batches behind these all stay.
+
+        Raises:
+            ValueError: the arrays have different lengths.
+        """
+        if tombstones.shape[0] != discarded.shape[0]:
+            raise ValueError("arrays of different lengths")
+        self._map, self._known_to = map, known_to
+        self._tombstones, self._discarded = tombstones, discarded
+        self.unkeyed = self.removed_tombstones = 0
+
+    cdef void ask(self, const Found *found, int64_t number) noexcept nogil:
+        cdef Ahead ahead
+        cdef uint8_t latest[AHEAD]
+        cdef bint kept, tombstones, discarded
+        cdef int64_t first = 0, i
+        if not 0 <= number < self._tombstones.shape[0]:
+            memset(found.kept, 1, <size_t>found.count)
+            return
+        tombstones, discarded = self._tombstones[number], self._discarded[number]
+        while first < found.count:
+            _add_found(&ahead, found, first)
+            self._map._latest_of(&ahead, self._known_to, latest)
+            for i in range(ahead.count):
+                kept = not discarded and (ahead.offsets[i] > self._known_to or (
+                    latest[i] and (ahead.has_value[i] or tombstones)))
+                found.kept[first + i] = kept
+                if not kept and not ahead.keyed[i]:
+                    self.unkeyed += 1
+                if not kept and latest[i] and not ahead.has_value[i]:
+                    self.removed_tombstones += 1
+            first += AHEAD
 
 
 cdef int _check_batches(const int64_t[::1] first_row, const int64_t[::1] base_offsets,

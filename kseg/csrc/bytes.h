@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define KSEG_LIKELY(x) __builtin_expect(!!(x), 1)
+#define KSEG_INLINE static inline __attribute__((always_inline))
 
 static inline uint16_t kseg_u16(const uint8_t *p) {
     return (uint16_t)(((uint32_t)p[0] << 8) | p[1]);

@@ -24,6 +24,11 @@ static inline __attribute__((always_inline)) uint32_t kseg_uvarint_size(uint64_t
 static inline uint32_t kseg_varint_size(int32_t value) { return kseg_uvarint_size(kseg_zigzag32(value)); }
 static inline uint32_t kseg_varlong_size(int64_t value) { return kseg_uvarint_size(kseg_zigzag64(value)); }
 
+/* Bytes of a value with its length; null (-1) has a length only. */
+static inline __attribute__((always_inline)) int64_t kseg_sized(int64_t size) {
+    return KSEG_LIKELY(size >= 0) ? size + kseg_uvarint_size((uint64_t)size << 1) : 1;
+}
+
 static __attribute__((noinline)) uint8_t *kseg_put_uvarint_slow(uint8_t *p, uint64_t value) {
     while (value > 0x7f) {
         *p++ = (uint8_t)(value | 0x80);

@@ -13,8 +13,6 @@
 
 #include "records.h"
 
-#define KSEG_INLINE static inline __attribute__((always_inline))
-
 /* Fields of records that can be wanted: the last two are bytes, 1 where a record has a value, and where a message
  * inside another has the checksum that it says, which `careful.h` alone tells. */
 enum {
@@ -354,15 +352,6 @@ KSEG_INLINE int kseg_read_headers(const kseg_record *r, const uint8_t *end, cons
         p += size > 0 ? size : 0;
     }
     return p == end ? 0 : KSEG_ODD;
-}
-
-/* A record of any shape: its end, or NULL where anything is wrong. */
-KSEG_INLINE const uint8_t *kseg_any_record(const uint8_t *p, const uint8_t *end, kseg_record *r) {
-    int32_t length = 0;
-    p = kseg_varint(p, end, &length);
-    if (!KSEG_LIKELY(p != NULL && length > 0 && length <= end - p))
-        return NULL;
-    return KSEG_LIKELY(kseg_parse_record(p, p + length, r) == KSEG_RECORD_OK) ? p + length : NULL;
 }
 
 /* What a piece held before a batch whose records turn out not to be sound. */

@@ -92,6 +92,15 @@ static inline __attribute__((always_inline)) int kseg_parse_record(const uint8_t
     return KSEG_RECORD_OK;
 }
 
+/* A record of any shape: its end, or NULL where anything is wrong. */
+KSEG_INLINE const uint8_t *kseg_any_record(const uint8_t *p, const uint8_t *end, kseg_record *r) {
+    int32_t length = 0;
+    p = kseg_varint(p, end, &length);
+    if (!KSEG_LIKELY(p != NULL && length > 0 && length <= end - p))
+        return NULL;
+    return KSEG_LIKELY(kseg_parse_record(p, p + length, r) == KSEG_RECORD_OK) ? p + length : NULL;
+}
+
 /* A whole record of the common shape, its length included: small numbers, no negative ones but null (-1), and no
  * headers unless it may be `headed`; those are left to the caller. The end of the record, or NULL where anything is
  * unusual or wrong; the careful form above then says what.

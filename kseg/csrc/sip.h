@@ -1,4 +1,4 @@
-/* SipHash-2-4 of 128 bits, of one key or of four side by side. Source: Aumasson, Bernstein, "SipHash", 2012.
+/* SipHash-2-4 of 128 bits, of one key or of several side by side. Source: Aumasson, Bernstein, "SipHash", 2012.
  *
  * The rounds of one key wait for each other. Four keys of about the same length take little longer than one where the
  * processor has vectors of four words; which it has is asked at run time.
@@ -85,28 +85,65 @@ static void kseg_sip(const uint8_t *data, int64_t size, const uint64_t *secret, 
 #ifdef KSEG_SIP_VECTORS
 typedef uint64_t kseg_sip_lanes __attribute__((vector_size(32)));
 
+/* The state of four keys. */
+typedef struct {
+    kseg_sip_lanes a, b, c, d;
+} kseg_sip_four;
+
+#define KSEG_SIP_INLINE __attribute__((target("avx2"), always_inline)) static inline
+
+KSEG_SIP_INLINE kseg_sip_four kseg_sip_begin(const uint64_t *secret) {
+    const uint64_t k = secret[0], l = secret[1];
+    kseg_sip_four s = {{k, k, k, k}, {l, l, l, l}, {k, k, k, k}, {l, l, l, l}};
+    KSEG_SIP_START(s.a, s.b, s.c, s.d);
+    return s;
+}
+
+KSEG_SIP_INLINE void kseg_sip_take(kseg_sip_four *s, const uint8_t *const *data, int64_t at) {
+    kseg_sip_lanes word = {kseg_sip_load(data[0] + at), kseg_sip_load(data[1] + at), kseg_sip_load(data[2] + at),
+                           kseg_sip_load(data[3] + at)};
+    KSEG_SIP_WORD(s->a, s->b, s->c, s->d, word);
+}
+
+KSEG_SIP_INLINE void kseg_sip_end(kseg_sip_four *s, const uint8_t *const *data, const int64_t *sizes) {
+    kseg_sip_lanes word = {kseg_sip_rest(data[0], sizes[0]), kseg_sip_rest(data[1], sizes[1]),
+                           kseg_sip_rest(data[2], sizes[2]), kseg_sip_rest(data[3], sizes[3])};
+    KSEG_SIP_WORD(s->a, s->b, s->c, s->d, word);
+    s->c ^= 0xee;
+    KSEG_SIP_FOUR_ROUNDS(s->a, s->b, s->c, s->d);
+}
+
+KSEG_SIP_INLINE void kseg_sip_give(kseg_sip_four *s, uint64_t (*out)[2]) {
+    kseg_sip_lanes low = s->a ^ s->b ^ s->c ^ s->d;
+    s->b ^= 0xdd;
+    KSEG_SIP_FOUR_ROUNDS(s->a, s->b, s->c, s->d);
+    kseg_sip_lanes high = s->a ^ s->b ^ s->c ^ s->d;
+    for (int i = 0; i < 4; i++)
+        out[i][0] = low[i], out[i][1] = high[i];
+}
+
 /* Four keys with equally many whole words. */
 __attribute__((target("avx2"))) static void kseg_sip_side_by_side(const uint8_t *const *data, const int64_t *sizes,
                                                                   const uint64_t *secret, uint64_t (*out)[2]) {
-    const uint64_t k = secret[0], l = secret[1];
-    kseg_sip_lanes a = {k, k, k, k}, b = {l, l, l, l}, c = a, d = b, word;
-    KSEG_SIP_START(a, b, c, d);
+    kseg_sip_four s = kseg_sip_begin(secret);
+    for (int64_t at = 0; at + 8 <= sizes[0]; at += 8)
+        kseg_sip_take(&s, data, at);
+    kseg_sip_end(&s, data, sizes);
+    kseg_sip_give(&s, out);
+}
+
+/* Eight of them: the rounds of one half do not wait for those of the other. */
+__attribute__((target("avx2"))) static void kseg_sip_in_two_rows(const uint8_t *const *data, const int64_t *sizes,
+                                                                 const uint64_t *secret, uint64_t (*out)[2]) {
+    kseg_sip_four s = kseg_sip_begin(secret), t = s;
     for (int64_t at = 0; at + 8 <= sizes[0]; at += 8) {
-        word = (kseg_sip_lanes){kseg_sip_load(data[0] + at), kseg_sip_load(data[1] + at), kseg_sip_load(data[2] + at),
-                                kseg_sip_load(data[3] + at)};
-        KSEG_SIP_WORD(a, b, c, d, word);
+        kseg_sip_take(&s, data, at);
+        kseg_sip_take(&t, data + 4, at);
     }
-    word = (kseg_sip_lanes){kseg_sip_rest(data[0], sizes[0]), kseg_sip_rest(data[1], sizes[1]),
-                            kseg_sip_rest(data[2], sizes[2]), kseg_sip_rest(data[3], sizes[3])};
-    KSEG_SIP_WORD(a, b, c, d, word);
-    c ^= 0xee;
-    KSEG_SIP_FOUR_ROUNDS(a, b, c, d);
-    kseg_sip_lanes low = a ^ b ^ c ^ d;
-    b ^= 0xdd;
-    KSEG_SIP_FOUR_ROUNDS(a, b, c, d);
-    kseg_sip_lanes high = a ^ b ^ c ^ d;
-    for (int i = 0; i < 4; i++)
-        out[i][0] = low[i], out[i][1] = high[i];
+    kseg_sip_end(&s, data, sizes);
+    kseg_sip_end(&t, data + 4, sizes + 4);
+    kseg_sip_give(&s, out);
+    kseg_sip_give(&t, out + 4);
 }
 
 static int kseg_sip_has_vectors(void) { return __builtin_cpu_supports("avx2"); }
@@ -117,15 +154,30 @@ static void kseg_sip_side_by_side(const uint8_t *const *data, const int64_t *siz
     for (int i = 0; i < 4; i++)
         kseg_sip(data[i], sizes[i], secret, out[i]);
 }
+static void kseg_sip_in_two_rows(const uint8_t *const *data, const int64_t *sizes, const uint64_t *secret,
+                                 uint64_t (*out)[2]) {
+    kseg_sip_side_by_side(data, sizes, secret, out);
+    kseg_sip_side_by_side(data + 4, sizes + 4, secret, out + 4);
+}
 #endif
 
-/* Hash `count` keys, four at a time where `vectors` says so and their lengths are alike. */
+/* How many of the keys in front, at most eight, have equally many whole words. */
+static inline int64_t kseg_sip_alike(const int64_t *sizes, int64_t count) {
+    int64_t alike = 1, most = count < 8 ? count : 8;
+    while (alike < most && sizes[alike] >> 3 == sizes[0] >> 3)
+        alike++;
+    return alike;
+}
+
+/* Hash `count` keys, eight or four at a time where `vectors` says so and their lengths are alike. */
 static void kseg_sip_all(const uint8_t *const *data, const int64_t *sizes, int64_t count, const uint64_t *secret,
                          int vectors, uint64_t (*out)[2]) {
     for (int64_t i = 0; i < count;) {
-        int64_t words = sizes[i] >> 3;
-        if (vectors && count - i >= 4 && sizes[i + 1] >> 3 == words && sizes[i + 2] >> 3 == words
-            && sizes[i + 3] >> 3 == words) {
+        int64_t alike = vectors ? kseg_sip_alike(sizes + i, count - i) : 1;
+        if (alike == 8) {
+            kseg_sip_in_two_rows(data + i, sizes + i, secret, out + i);
+            i += 8;
+        } else if (alike >= 4) {
             kseg_sip_side_by_side(data + i, sizes + i, secret, out + i);
             i += 4;
         } else {

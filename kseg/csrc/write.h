@@ -103,11 +103,6 @@ static inline int kseg_form_of(const kseg_columns *rows) {
     return rows->key.offsets != NULL && rows->value.offsets != NULL ? KSEG_COLUMNS : KSEG_ANY;
 }
 
-/* Bytes of a value with its length; null (-1) has a length only. */
-static inline __attribute__((always_inline)) int64_t kseg_sized(int64_t size) {
-    return KSEG_LIKELY(size >= 0) ? size + kseg_uvarint_size((uint64_t)size << 1) : 1;
-}
-
 static inline __attribute__((always_inline)) uint8_t *kseg_put_sized(uint8_t *p, const uint8_t *at, int64_t size) {
     if (KSEG_LIKELY(size >= 0))
         return kseg_put_bytes(kseg_put_uvarint(p, (uint64_t)size << 1), at, (size_t)size);

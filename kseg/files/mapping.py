@@ -328,11 +328,11 @@ def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> npt.NDArray[
         uint8[size], zeros.
     """
     if not _PRIVATE:
-        return np.empty(size, np.uint8)
+        return np.zeros(size, np.uint8)
     try:
         memory = mmap.mmap(-1, size + HUGE_BYTES, flags=_PRIVATE)
     except OSError:
-        return np.empty(size, np.uint8)  # which says so in its own words
+        return np.zeros(size, np.uint8)  # which says so in its own words
     whole = np.frombuffer(memory, np.uint8)
     first = -whole.ctypes.data % HUGE_BYTES
     for start, end in filled:

@@ -134,11 +134,11 @@ def encode_runs(rows: Rows, runs: Int64s, codecs: Int64s) -> tuple[list[bytes], 
         return None
     if not codecs.any():
         return [data], times
-    return list(_compressed(memoryview(data), codecs.tolist())), times
+    return list(compressed(memoryview(data), codecs.tolist())), times
 
 
-def _compressed(data: memoryview, codecs: list[int]) -> Iterator[bytes]:
-    """Plain batches that lie one behind the other, each by its codec."""
+def compressed(data: memoryview, codecs: list[int]) -> Iterator[bytes]:
+    """Plain batches that lie one behind the other, each by its codec, 0 for none."""
     at = 0
     for codec in codecs:
         end = at + LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD])
@@ -459,6 +459,7 @@ def _refuse(status: int, row: int | None) -> NoReturn:
 
 __all__ = [
     "RecordSource",
+    "compressed",
     "empty_batch",
     "encode_batch",
     "encode_batches",

@@ -31,6 +31,7 @@ from kseg.format.columns import Workspace
 from kseg.format.down_convert import options_for
 from kseg.format.encode import RUN_FIELDS, empty_batch, encode_batch, encode_runs
 from kseg.format.header import CODEC_MASK, COLUMN, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
+from kseg.format.located import COPIED, LEFT, WRITTEN, rewrite_located
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.runs import runs
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.format.header import BatchHeader, BatchTable, Buffer
+    from kseg.format.located import Keep as KeepLocated
+    from kseg.format.located import Rewritten
     from kseg.format.values import RecordColumns
 
     Bools = npt.NDArray[np.bool_]
@@ -213,6 +216,7 @@ def filter_walked(
     verdict: Verdict,
     keep: KeepWhole,
     *,
+    located: KeepLocated | None = None,
     base: int = 0,
     horizon_ms: int,
     rules: str,
@@ -229,6 +233,9 @@ def filter_walked(
         table: headers of whole batches that lie one behind the other.
         verdict: what becomes of each.
         keep: as for `filter_batches`, told of the batches that the records come from, too.
+        located: says of usual batches of magic 2 what `keep` says, of records where they lie; it is
+            asked first, and `keep` of the others. None to ask `keep` of all, as it is where the
+            output has a bound, or checksums are compared.
         base: file position of `data[0]`.
         horizon_ms: the time until which tombstones and markers stay that have none yet.
         rules, output_bytes, fields, inflated_max: as for `filter_batches`.
@@ -255,6 +262,8 @@ def filter_walked(
         inflated_max=inflated_max,
         workspace=workspace or Workspace(),
     )
+    if located is not None:
+        rewrite.take_located(located)
     asked = (*FIELDS_DEFAULT, *(name for name in fields if name not in FIELDS_DEFAULT))
     pieces = rewrite.pieces(tuple(name for name in asked if name != "position"))
     for whole in pieces:
@@ -320,20 +329,24 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unread:
-    """What becomes of batches whose records are not read, and which the others are.
+    """What becomes of batches whose records are not read as columns, and which the others are.
 
     Attributes:
         others: int64[k], the batches whose records are read; if they have none, they go or are kept
             empty as those that were known to keep none.
-        copied: bool[n], the batches that are copied.
+        stay: bool[n], the batches that are copied, or that lie written in `made`.
         emptied: bool[n], those of which the header stays.
-        counts: int64[n], records that went unread because all was known of them.
+        counts: int64[n], records that were dealt with because all was known of them.
+        kept: int64[n], how many of these stay.
+        made: what was written of records where they lie; None for nothing.
     """
 
     others: Int64s
-    copied: Bools
+    stay: Bools
     emptied: Bools
     counts: Int64s
+    kept: Int64s
+    made: Rewritten | None = None
 
     @classmethod
     def of(cls, table: BatchTable, verdict: Verdict) -> _Unread:
@@ -342,11 +355,25 @@ class _Unread:
         known = verdict.known
         if known is None:
             nothing = np.zeros(len(table), np.int64)
-            return cls(np.flatnonzero(read), nothing.astype(np.bool_), emptied, nothing)
+            return cls(np.flatnonzero(read), nothing.astype(np.bool_), emptied, nothing, nothing)
         sure = read & (known != Known.NOTHING)
         copied = sure & (known == Known.ALL_STAY)
         counts = np.where(sure, table.record_count, 0)
-        return cls(np.flatnonzero(read & ~sure), copied, emptied & ~copied, counts)
+        kept = np.where(copied, counts, 0)
+        return cls(np.flatnonzero(read & ~sure), copied, emptied & ~copied, counts, kept)
+
+    def with_made(self, table: BatchTable, made: Rewritten) -> _Unread:
+        """The same where records of some of the others were dealt with where they lie."""
+        ways = made.ways
+        done, stay = ways != LEFT, self.stay | (ways >= COPIED)
+        return _Unread(
+            self.others[~done[self.others]],
+            stay,
+            self.emptied & ~stay,
+            np.where(done, table.record_count, self.counts),
+            np.where(done, made.counts, self.kept),
+            made,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -389,6 +416,24 @@ class _Rewrite:
         for whole in pieces:
             yield replace(whole, batches=read[whole.batches])
 
+    def take_located(self, keep: KeepLocated) -> None:
+        """Deal with the records of usual batches where they lie."""
+        others = self.unread.others
+        if not len(others) or self.room < NO_CEILING or self.verify_crc:
+            return
+        usual = others[_has_usual_header(self.table.rows[others])]
+        if len(usual):
+            made = rewrite_located(
+                self.data,
+                self.table,
+                usual,
+                keep,
+                self.workspace.located,
+                base=self.base,
+                horizon_ms=self.horizon_ms,
+            )
+            self.unread = self.unread.with_made(self.table, made)
+
     def take(self, whole: WholeBatches, keep: Bools) -> None:
         """Deal with the batches of a piece, and those without records in front of them."""
         piece = self._judged(whole, keep)
@@ -399,8 +444,8 @@ class _Rewrite:
             if self._outgrown():
                 return
             if not written[first]:
-                copied = piece.ways[first:end] == _COPY
-                self._copy(int(batches[first]), copied, counts[first:end])
+                copied, read = piece.ways[first:end] == _COPY, counts[first:end]
+                self._copy(int(batches[first]), copied, read, read)
             else:
                 self._written(piece, first, end)
             if self._outgrown():
@@ -478,33 +523,47 @@ class _Rewrite:
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def _copy(self, batch: int, copied: Bools, counts: Int64s) -> None:
-        """Consecutive batches byte for byte, or not at all, as far as there is room."""
+    def _copy(self, batch: int, stay: Bools, counts: Int64s, kept: Int64s) -> None:
+        """Consecutive batches whose bytes are there, or that go, as far as there is room.
+
+        Args:
+            batch: the first.
+            stay: bool[n], which do not go.
+            counts, kept: int64[n], how many records were dealt with, and stay.
+        """
         table, result = self.table, self.result
         sizes = table.size[batch : batch + len(counts)]
-        grown = np.cumsum(np.where(copied, sizes, 0))
+        grown = np.cumsum(np.where(stay, sizes, 0))
         fitting = int(np.searchsorted(grown, self.room - result.bytes_retained, "right"))
         taken = min(len(counts), fitting + 1)
-        rows, copied = slice(batch, batch + taken), copied[:taken]
+        rows, stay = slice(batch, batch + taken), stay[:taken]
         result.messages_read += int(counts[:taken].sum())
-        if copied.any():
-            self._copied(rows, copied, int(counts[:taken][copied].sum()))
+        if stay.any():
+            self._copied(rows, stay, int(kept[:taken][stay].sum()))
         self._done(rows.stop, int(sizes[:taken].sum()))
 
-    def _copied(self, rows: slice, copied: Bools, messages: int) -> None:
-        """The bytes of the batches copied, and what they say of offsets and times."""
-        table, result = self.table, self.result
+    def _copied(self, rows: slice, stay: Bools, messages: int) -> None:
+        """The bytes of the batches that stay, and what they say of offsets and times."""
+        table, result, made = self.table, self.result, self.unread.made
+        last_offsets, times = table.last_offset[rows], table.max_timestamp[rows]
+        reached = last_offsets
+        written = np.zeros(len(stay), np.bool_)
+        if made is not None:
+            written = stay & (made.ways[rows] == WRITTEN)
+            reached = np.where(written, made.last_offsets[rows], reached)
+            times = np.where(written, made.max_timestamps[rows], times)
         positions = (table.position[rows] - self.base).tolist()
         positions.append(positions[-1] + int(table.size[rows.stop - 1]))
-        for first, end in runs(copied):
-            if copied[first]:
+        for first, end in runs(stay, written):
+            if made is not None and written[first]:
+                for part in made.parts(rows.start + first, rows.start + end):
+                    result._add(part)
+            elif stay[first]:
                 result._add(self.data[positions[first] : positions[end]])
                 result.bytes_copied += positions[end] - positions[first]
-        last_offsets = table.last_offset[rows][copied]
-        times = table.max_timestamp[rows][copied]
-        latest = int(np.argmax(times))
-        result._count(messages, int(last_offsets.max()))
-        result._time(int(times[latest]), int(last_offsets[latest]))
+        latest = int(np.argmax(times[stay]))
+        result._count(messages, int(reached[stay].max()))
+        result._time(int(times[stay][latest]), int(last_offsets[stay][latest]))
 
     def _written(self, piece: _Judged, first: int, end: int) -> None:
         """Batches that are rebuilt or kept empty: usual ones at once, others one by one."""
@@ -524,14 +583,7 @@ class _Rewrite:
         rows = self.table.rows[piece.whole.batches[numbers]]
         if self.room < NO_CEILING:
             return np.zeros(len(rows), np.bool_)
-        attributes, producer = rows[:, COLUMN["attributes"]], rows[:, COLUMN["producer_id"]]
-        named = (rows[:, COLUMN["producer_epoch"]] != NO_PRODUCER_EPOCH) & (
-            rows[:, COLUMN["base_sequence"]] >= 0
-        )
-        nameless = (producer == NO_PRODUCER_ID) & ((attributes & TRANSACTIONAL) == 0)
-        usual: Bools = (piece.ways[numbers] == _REBUILD) & (rows[:, COLUMN["magic"]] == 2)
-        usual &= (attributes & ~(CODEC_MASK | TRANSACTIONAL | DELETE_HORIZON)) == 0
-        usual &= nameless | ((producer >= 0) & named)
+        usual: Bools = (piece.ways[numbers] == _REBUILD) & _has_usual_header(rows)
         return usual & (piece.lasts[numbers] <= rows[:, COLUMN["last_offset"]])
 
     def _together(self, piece: _Judged, first: int, end: int) -> bool:
@@ -650,7 +702,7 @@ class _Rewrite:
             stop = self.at + int(emptied[0]) if len(emptied) else end
             if self.at < stop:
                 rows = slice(self.at, stop)
-                self._copy(self.at, unread.copied[rows], unread.counts[rows])
+                self._copy(self.at, unread.stay[rows], unread.counts[rows], unread.kept[rows])
             elif stop < end:
                 header = self.table[stop]
                 self.result.messages_read += int(unread.counts[stop])
@@ -684,6 +736,19 @@ class _Rewrite:
 
     def _outgrown(self) -> bool:
         return self.result.bytes_retained > self.room
+
+
+def _has_usual_header(rows: Int64s) -> Bools:
+    """bool[n]: batches of data of magic 2, in whose headers nothing can be wrong."""
+    attributes, producer = rows[:, COLUMN["attributes"]], rows[:, COLUMN["producer_id"]]
+    named = (rows[:, COLUMN["producer_epoch"]] != NO_PRODUCER_EPOCH) & (
+        rows[:, COLUMN["base_sequence"]] >= 0
+    )
+    nameless = (producer == NO_PRODUCER_ID) & ((attributes & TRANSACTIONAL) == 0)
+    usual: Bools = rows[:, COLUMN["magic"]] == 2
+    usual &= (attributes & ~(CODEC_MASK | TRANSACTIONAL | DELETE_HORIZON)) == 0
+    usual &= nameless | ((producer >= 0) & named)
+    return usual
 
 
 def _of_header(header: BatchHeader) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from kseg._kernels.blocks import Blocks
+from kseg._kernels.located import Located
 from kseg._kernels.reader import FIELD_BITS, BatchReader, Inflated
 from kseg.format.arena import Arena
 from kseg.format.header import BATCHES_MAX
@@ -104,7 +105,7 @@ class Workspace:
         blocks: for the columns of pieces.
     """
 
-    __slots__ = ("_counts", "_grows", "_plan", "arena", "blocks", "inflated")
+    __slots__ = ("_counts", "_grows", "_located", "_plan", "arena", "blocks", "inflated")
 
     def __init__(
         self, *, use: Use = "held", fresh: Fresh | None = None, piece_bytes: int = PIECE_BYTES
@@ -125,6 +126,14 @@ class Workspace:
         self.blocks = Blocks(_empty, first_bytes=piece_bytes, **growth)
         self._plan: Plan | None = None
         self._counts: npt.NDArray[np.int64] | None = None
+        self._located: Located | None = None
+
+    @property
+    def located(self) -> Located:
+        """For records that are looked at where they lie."""
+        if self._located is None:
+            self._located = Located()
+        return self._located
 
     def plan(self, request: Request) -> Plan:
         """The plan for a request; the last one is kept."""

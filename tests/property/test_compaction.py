@@ -124,7 +124,9 @@ def compacted_files(
         if careful:
             patched.setattr(offset_map, "_OFFSETS_PER_BYTE", 0)
             patched.setattr(offset_map, "_told_by", nothing_told)
+            patched.setattr(offset_map.LastOffsets, "put_batches", nothing_in_place)
             patched.setattr(retain._Rewrite, "_usual", nothing_usual)
+            patched.setattr(retain._Rewrite, "take_located", nothing_located)
         with log_of(made, folder / "t-0") as log:
             log.clean(force=True, map_bytes=map_bytes)
         return {path.name: path.read_bytes() for path in (folder / "t-0").iterdir()}
@@ -132,6 +134,14 @@ def compacted_files(
 
 def nothing_told(whole: object, table: object) -> dict[str, Any]:
     return {}
+
+
+def nothing_in_place(found: object, *how: object) -> tuple[int, int]:
+    return 0, -1
+
+
+def nothing_located(rewrite: object, keep: object) -> None:
+    return None
 
 
 def nothing_usual(rewrite: Any, piece: Any, numbers: slice) -> Any:

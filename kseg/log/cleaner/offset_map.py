@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kseg._kernels.offset_map import OffsetMap
+from kseg._kernels.offset_map import KeepLatest, OffsetMap
+from kseg.files.mapping import private_memory
 from kseg.format.columns import Workspace
 from kseg.format.request import HAS_VALUE
 from kseg.format.whole import decode_whole
@@ -31,6 +32,7 @@ from kseg.log.cleaner.transactions import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg._kernels.located import Located
     from kseg.files.log_file import Tile
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn
@@ -45,6 +47,8 @@ SLOT_BYTES: Final = 24
 _LOAD: Final = 0.9
 #: Two bits for an offset: so many offsets for each byte of the map, a 32nd part of the memory.
 _OFFSETS_PER_BYTE: Final = 0.125
+#: Slots of more bytes lie in huge pages: each key is looked for in another place.
+_HEAP_BYTES_MAX: Final = 4 << 20
 
 
 class LastOffsets:
@@ -73,8 +77,10 @@ class LastOffsets:
         slots = max(limit + 1, (map_bytes - span // 4) // SLOT_BYTES)
         most = len(dirty) if records is None else min(len(dirty), records)
         slots = min(slots, 2 * most + 2)
+        size = slots * SLOT_BYTES
+        memory = private_memory(size, [(0, size)]) if size > _HEAP_BYTES_MAX else None
         self._map: Final = OffsetMap(
-            slots, min(limit, slots - 1), secrets.token_bytes(16), dirty.start, span
+            slots, min(limit, slots - 1), secrets.token_bytes(16), dirty.start, span, memory
         )
         self.latest_offset = -1
         self.full = False
@@ -105,6 +111,38 @@ class LastOffsets:
         )
         self.full = done < len(offsets)
         return done
+
+    def put_batches(
+        self, data: memoryview, base: int, table: BatchTable, start_offset: int, located: Located
+    ) -> tuple[int, int]:
+        """Note keys of batches where they lie, until one comes that has to be read as columns.
+
+        Args:
+            data: bytes of the file from `base` on.
+            base: position of `data[0]`.
+            table: headers of batches of data.
+            start_offset: records below it are passed over.
+            located: memory to use again.
+
+        Returns:
+            The first batch that was not taken whole; if there was no room for one of its keys, the
+            offset of the last key of it that was taken, else -1.
+        """
+        at, self.full, last = self._map.put_batches(located, data, table.rows, base, start_offset)
+        return at, last
+
+    def keep(
+        self, tombstones: npt.NDArray[np.bool_], discarded: npt.NDArray[np.bool_]
+    ) -> KeepLatest:
+        """What keeps the last record of each key in batches of data of a table.
+
+        Args:
+            tombstones: bool[n], of each batch: whether it keeps tombstones, too.
+            discarded: bool[n]: whether it keeps nothing.
+        """
+        return KeepLatest(
+            self._map, self.latest_offset, tombstones.view(np.uint8), discarded.view(np.uint8)
+        )
 
     def latest(self, key: BinaryColumn, offsets: Int64s) -> npt.NDArray[np.bool_]:
         """bool[n]: which rows have a key that is not known at a later offset."""
@@ -198,27 +236,46 @@ def _take_tile(
         return
     dirty = table.last_offset >= start_offset
     rows = np.flatnonzero(dirty & ~table.is_control & ~decisions.aborted.within(table))
-    dirty_ones = table.take(rows)
+    dirty_ones = table if len(rows) == len(table) else table.take(rows)
+    at, last = found.put_batches(tile.data, tile.base, dirty_ones, start_offset, workspace.located)
+    if not found.full and at < len(rows):
+        at, last = _take_columns(found, tile, dirty_ones, at, start_offset, workspace)
+    if not found.full:
+        _reach(found, table, len(table), start_offset)
+        return
+    _reach(found, table, int(rows[at]), start_offset)
+    if last >= 0:
+        found.latest_offset = last
+
+
+def _take_columns(
+    found: LastOffsets,
+    tile: Tile,
+    dirty_ones: BatchTable,
+    at: int,
+    start_offset: int,
+    workspace: Workspace,
+) -> tuple[int, int]:
+    """Put in the keys of batches from `at` on; answers as `LastOffsets.put_batches`."""
+    table = dirty_ones.take(slice(at, None))
     pieces = decode_whole(
         tile.data,
-        dirty_ones,
+        table,
         base=tile.base,
         fields=("offset", "key", HAS_VALUE),
         verify_crc=False,
         workspace=workspace,
     )
     for piece in pieces:
-        done = found.put(piece, dirty_ones, start_offset)
+        done = found.put(piece, table, start_offset)
         if found.full:
             number = int(np.searchsorted(piece.ends, done, "right")) - 1
-            _reach(found, table, int(rows[piece.batches[number]]), start_offset)
             taken = slice(int(piece.ends[number]), done)
             offsets = piece.columns["offset"][taken]
             keyed = piece.columns["key"].is_valid()[taken] & (offsets >= start_offset)
-            if keyed.any():
-                found.latest_offset = int(offsets[keyed][-1])
-            return
-    _reach(found, table, len(table), start_offset)
+            last = int(offsets[keyed][-1]) if keyed.any() else -1
+            return at + int(piece.batches[number]), last
+    return len(dirty_ones), -1
 
 
 def _told_by(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:

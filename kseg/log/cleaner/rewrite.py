@@ -27,6 +27,7 @@ from kseg.log.recovery.split import CLEANED
 from kseg.log.segment.writer import SegmentWriter
 
 if TYPE_CHECKING:
+    from kseg.files.log_file import Tile
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.segment.reader import Segment
 
@@ -170,24 +171,31 @@ class Rewrite:
         return done
 
     def _filtered(self, segment: Segment) -> Iterator[Filtered]:
-        config = self.inputs.config
         for tile in walk_sound(segment):
-            table = tile.table
-            if not len(table):
+            if not len(tile.table):
                 continue
             try:
-                yield filter_walked(
-                    tile.data,
-                    table,
-                    self.judge.judge(table),
-                    self.judge.keep,
-                    base=tile.base,
-                    horizon_ms=self.inputs.now_ms + config.delete_retention_ms,
-                    rules=self.rules,
-                    workspace=self.workspace,
-                )
+                filtered = self._filter(tile)
             except KsegError as error:
                 raise at_path(error, segment.path) from None
+            yield filtered
+
+    def _filter(self, tile: Tile) -> Filtered:
+        verdict = self.judge.judge(tile.table)
+        located = self.judge.located
+        filtered = filter_walked(
+            tile.data,
+            tile.table,
+            verdict,
+            self.judge.keep,
+            located=located,
+            base=tile.base,
+            horizon_ms=self.inputs.now_ms + self.inputs.config.delete_retention_ms,
+            rules=self.rules,
+            workspace=self.workspace,
+        )
+        self.judge.count(located)
+        return filtered
 
     def _finish(self, segments: Sequence[SegmentInfo], writer: SegmentWriter) -> None:
         """Give the new segment its indexes, as one has that is not appended to any more."""

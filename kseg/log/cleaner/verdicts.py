@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from kseg._kernels.offset_map import KeepLatest
     from kseg.format.header import BatchTable
     from kseg.format.whole import WholeBatches
     from kseg.log.producers.entry import ProducerEntry
@@ -115,6 +116,18 @@ class Judge:
         known = self.last_offsets.told(table)
         known[control | discarded | old] = Known.NOTHING
         return Verdict(retention.astype(np.uint8), discardable & control, known)
+
+    @property
+    def located(self) -> KeepLatest:
+        """What `keep` says, for batches of data of magic 2; `count` has to be told of it."""
+        assert self._discarded is not None
+        assert self._needed is not None
+        return self.last_offsets.keep(self._needed, self._discarded)
+
+    def count(self, located: KeepLatest) -> None:
+        """Take in how many records went by what `located` said."""
+        self.unkeyed_records += located.unkeyed
+        self.removed_tombstones += located.removed_tombstones
 
     def keep(self, whole: WholeBatches) -> Bools:
         """bool[n]: which records stay."""

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg._kernels.offset_map import OffsetMap
+from kseg._kernels.located import Located
+from kseg._kernels.offset_map import KeepLatest, OffsetMap
+from kseg.format.whole import scan_all
+from tests.builders import LZ4, NONE, batch, record
 
 SECRET = bytes(range(16))
 
@@ -238,3 +241,59 @@ def test_told_wants_columns_of_one_length() -> None:
     found, three = OffsetMap(4, 2, SECRET), np.zeros(3, np.int64)
     with pytest.raises(ValueError, match="different lengths"):
         found.told(three, three, three[:2], 0, np.zeros(3, np.uint8))
+
+
+def put_in_place(found: OffsetMap, data: bytes, start: int = 0) -> tuple[int, bool, int]:
+    rows = scan_all(memoryview(data), on_bad_crc="ignore").rows
+    return found.put_batches(Located(), data, rows, 0, start)
+
+
+@pytest.mark.parametrize("codec", [NONE, LZ4])
+def test_batches_that_are_put_in_where_they_lie_are_those_of_columns(codec: int) -> None:
+    keys: list[bytes | None] = [b"%d" % (number % 300) for number in range(1000)]
+    keys[40::90] = [None] * len(keys[40::90])
+    data = b"".join(
+        batch([record(key=key) for key in keys[at : at + 50]], base_offset=at, codec=codec)
+        for at in range(0, 1000, 50)
+    )
+    ours, theirs = OffsetMap(900, 899, SECRET), OffsetMap(900, 899, SECRET)
+    assert put_in_place(ours, data, 120) == (20, False, -1)
+    assert put(theirs, keys, list(range(1000)), 120) == 1000
+    for known_to in (-1, 500, 999):
+        assert latest(ours, keys, list(range(1000)), known_to) == latest(
+            theirs, keys, list(range(1000)), known_to
+        )
+    assert ours.count == theirs.count
+
+
+def test_a_map_that_is_full_in_a_batch_says_how_far_it_came() -> None:
+    data = batch([record(key=b"a"), record()], base_offset=5)
+    data += batch([record(key=key) for key in (b"a", None, b"b", b"c")], base_offset=10)
+    found = OffsetMap(4, 2, SECRET)
+    assert put_in_place(found, data) == (1, True, 12)
+    assert put_in_place(found, batch([record(key=b"d")], base_offset=20)) == (0, True, -1)
+
+
+def test_batches_that_are_not_read_in_place_end_the_call() -> None:
+    sound, damaged = batch([record(key=b"a")]), batch([], body=b"\x05", count=1, base_offset=7)
+    found = OffsetMap(4, 2, SECRET)
+    assert put_in_place(found, sound + damaged + sound) == (1, False, -1)
+    assert found.count == 1
+    with pytest.raises(ValueError, match="width"):
+        found.put_batches(Located(), sound, np.zeros((1, 3), np.int64), 0, 0)
+
+
+def test_slots_may_lie_in_memory_that_is_lent() -> None:
+    memory = np.zeros(4 * 24, np.uint8)
+    found = OffsetMap(4, 2, SECRET, memory=memory)
+    assert put(found, [b"a", b"b"], [3, 4]) == 2
+    assert has(found, [b"a", b"b"], [3, 4])
+    assert memory.any()
+    for wrong in (memory[1:], memory[:-1], np.zeros(104, np.uint8)[1:]):
+        with pytest.raises(ValueError, match="too small, or not aligned"):
+            OffsetMap(4, 2, SECRET, memory=wrong)
+
+
+def test_flags_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="different lengths"):
+        KeepLatest(OffsetMap(4, 2, SECRET), 0, np.zeros(2, np.uint8), np.zeros(1, np.uint8))

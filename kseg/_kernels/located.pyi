@@ -1,0 +1,24 @@
+"""What Python sees of records where they lie; what it does is said in `located.pyx`."""
+
+from typing import Any, final
+
+from typing_extensions import disjoint_base
+
+@final
+class Located: ...
+
+@disjoint_base
+class Keep: ...
+
+def rewrite(
+    keep: Keep,
+    located: Located,
+    data: Any,
+    rows: Any,
+    asked: Any,
+    base: int,
+    at: int,
+    horizon_ms: int,
+    out: Any,
+    told: Any,
+) -> tuple[int, int]: ...
