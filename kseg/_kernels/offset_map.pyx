@@ -248,10 +248,9 @@ cdef class OffsetMap:
         slot.next_offset = <uint64_t>offset + 1
         return True
 
-    cdef int64_t _put(self, Ahead *ahead, int64_t start_offset) noexcept nogil:
-        """Note the offsets of rows; answers how many were taken until there was no room."""
+    cdef int64_t _put(self, const Ahead *ahead, int64_t start_offset) noexcept nogil:
+        """Note the offsets of rows sought; answers how many were taken until there was no room."""
         cdef int64_t i, offset
-        self._seek(ahead)
         for i in range(ahead.count):
             offset = ahead.offsets[i]
             if offset >= start_offset:
@@ -331,6 +330,7 @@ cdef class OffsetMap:
                         self._rising = False
                     _add(&ahead, base + ends[i], ends[i + 1] - ends[i] if valid[i] else -1,
                          offsets[i], values and has_value[i])
+                self._seek(&ahead)
                 taken = self._put(&ahead, start_offset)
                 row += taken
                 if taken < ahead.count:
@@ -358,9 +358,8 @@ cdef class OffsetMap:
         """
         cdef const uint8_t *lent = pointer_to(data)
         cdef const Found *found = &located.found
-        cdef int64_t i, at = 0, count = rows.shape[0], last = -1
+        cdef int64_t at = 0, count = rows.shape[0], last = -1
         cdef bint full = False
-        cdef Ahead ahead
         if rows.shape[1] != ROW_FIELDS:
             raise ValueError("the table has the wrong width")
         located.forget()
@@ -369,14 +368,36 @@ cdef class OffsetMap:
                 if not located.find(lent, data.shape[0], base, &rows[at, 0], False):
                     break
                 self._check_range(found, rows[at, BASE_OFFSET], rows[at, LAST_OFFSET])
-                last, i = -1, 0
-                while i < found.count and not full:
-                    _add_found(&ahead, found, i)
-                    full = self._put_last(&ahead, start_offset, &last)
-                    i += AHEAD
+                full = self._put_found(found, start_offset, &last)
                 located.forget()
                 at += not full
         return at, full, last if full else -1
+
+    cdef bint _put_found(self, const Found *found, int64_t start_offset,
+                         int64_t *last) noexcept nogil:
+        """Put the records of a batch in; whether there was no room for one.
+
+        The slots of the next ones are fetched meanwhile. `last` is the offset of the last key that
+        was taken, -1 for none.
+        """
+        cdef Ahead ahead[2]
+        cdef int64_t first = 0, i, taken
+        cdef int turn = 0
+        last[0] = -1
+        _add_found(&ahead[0], found, 0)
+        self._seek(&ahead[0])
+        while first < found.count:
+            if first + AHEAD < found.count:
+                _add_found(&ahead[1 - turn], found, first + AHEAD)
+                self._seek(&ahead[1 - turn])
+            taken = self._put(&ahead[turn], start_offset)
+            for i in range(taken):
+                if ahead[turn].keyed[i] and ahead[turn].offsets[i] >= start_offset:
+                    last[0] = ahead[turn].offsets[i]
+            if taken < ahead[turn].count:
+                return True
+            first, turn = first + AHEAD, 1 - turn
+        return False
 
     cdef void _check_range(self, const Found *found, int64_t first, int64_t last) noexcept nogil:
         """Let `told` not go by a header that other offsets lie behind."""
@@ -384,14 +405,6 @@ cdef class OffsetMap:
         for i in range(found.count):
             if not first <= add64(found.base_offset, found.records[i].offset_delta) <= last:
                 self._rising = False
-
-    cdef bint _put_last(self, Ahead *ahead, int64_t start_offset, int64_t *last) noexcept nogil:
-        """Put rows in; whether there was no room for one. `last` is that of the last key taken."""
-        cdef int64_t i, taken = self._put(ahead, start_offset)
-        for i in range(taken):
-            if ahead.keyed[i] and ahead.offsets[i] >= start_offset:
-                last[0] = ahead.offsets[i]
-        return taken < ahead.count
 
     def latest(self, const uint8_t[::1] data not None, const int32_t[::1] ends not None,
                const uint8_t[::1] valid not None, const int64_t[::1] offsets not None,

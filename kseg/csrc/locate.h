@@ -79,6 +79,7 @@ KSEG_INLINE int kseg_locate_as(const uint8_t *p, const uint8_t *end, int64_t cou
         if (exact && !KSEG_LIKELY(r.offset_delta > last && kseg_is_exact(p, stop, &r, headers)))
             return 0;
         last = r.offset_delta;
+        kseg_fetch_on(p, stop);
         out->start = p;
         out->key = r.key;
         out->timestamp_delta = r.timestamp_delta;

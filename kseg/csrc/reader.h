@@ -105,7 +105,6 @@ enum {
     KSEG_MESSAGE_COVERED = 16,
     KSEG_SLACK = 64,
     KSEG_SUM_STEP = 32 << 10, /* so much is summed ahead of the records, and still near when they are read */
-    KSEG_RECORDS_AHEAD = 8,
     KSEG_PAST_BYTES = 2 << 20 /* a damaged offset alone does not end a reading */
 };
 
@@ -410,14 +409,6 @@ KSEG_INLINE void kseg_add_row(kseg_piece *out, int64_t fields, int64_t offset, i
     if (fields & KSEG_HAS_VALUE)
         out->has_value[out->rows] = r->value_size >= 0;
     out->rows++;
-}
-
-/* A checksum fetches a batch for the records behind it. Where none is compared, what comes so many records on is asked
- * for, and the next header: the first lines, since where long records begin is what a loop waits for. */
-KSEG_INLINE void kseg_fetch_on(const uint8_t *p, const uint8_t *stop) {
-    uintptr_t next = (uintptr_t)p + KSEG_RECORDS_AHEAD * (uintptr_t)(stop - p);
-    __builtin_prefetch((const void *)next);
-    __builtin_prefetch((const void *)(next + 64));
 }
 
 /* While records are parsed, memory would idle, and the checksum of the next batch would then wait for it. So the bytes

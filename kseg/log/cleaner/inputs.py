@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from kseg.log.reader.view import LogView
     from kseg.log.writer.state import LogState
 
-#: Bytes of log looked at at a time: each stretch costs some tens of microseconds besides.
-_WINDOW_BYTES: Final = 1 << 20
+#: Bytes of log looked at at a time: each stretch costs some hundred microseconds besides.
+_WINDOW_BYTES: Final = 4 << 20
 _WHOLE: Final = (StopReason.END, StopReason.LIMIT)
 
 
