@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kseg.cli.options import PATH, high_watermark_option
+from kseg.cli.options import PATH, WholeNumber, high_watermark_option
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ def compaction_options(function: _F) -> _F:
     )(function)
     function = click.option(
         "--map-bytes",
-        type=click.IntRange(min=64),
+        type=WholeNumber(min=64),
         default=COMPACTION_MAP_BYTES,
         show_default=True,
         help="Memory for keys, 24 bytes each; where it is too little there are several passes.",

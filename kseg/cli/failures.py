@@ -151,6 +151,11 @@ def pass_over(error: OSError) -> None:
     click.get_current_context().meta[_PASSED_OVER] = True
 
 
+def has_passed_over() -> bool:
+    """Whether something was skipped, by `pass_over`."""
+    return bool(click.get_current_context().meta.get(_PASSED_OVER))
+
+
 def answer(context: click.Context, told: object) -> object:
     """The exit code of a verb that skipped something: 1 for damage, else 3."""
     if not context.meta.get(_PASSED_OVER):

@@ -67,10 +67,16 @@ class ParsedTime(Parsed):
         )
 
 
+class WholeNumber(click.IntRange):
+    """A parameter type for whole numbers in a range, which errors call so."""
+
+    name = "whole number"
+
+
 #: A path as it was typed: the verb opens it and says what the file system says (exit 3). Click
 #: would call a path without permission a wrong command line.
 PATH = click.Path(path_type=str, readable=False)
-OFFSET = click.IntRange(min=0, max=OFFSET_MAX)
+OFFSET = WholeNumber(min=0, max=OFFSET_MAX)
 OFFSET_RANGE = Parsed("A..B", parse_offset_range)
 TIME_RANGE = ParsedTime("A..B", parse_time_range)
 TIME = ParsedTime("TIME", parse_time)
@@ -195,7 +201,7 @@ def typed_options(function: _F) -> _F:
 
 def range_options(function: _F) -> _F:
     """`--offset`, `--time`, `--key`, `--limit`, `--last`."""
-    count = click.IntRange(min=0)
+    count = WholeNumber(min=0)
     for option in (
         click.option("--last", type=count, metavar="N", help="Only the last N of each partition."),
         click.option("--limit", type=count, metavar="N", help="Stop after N."),
@@ -253,7 +259,7 @@ def stats_options(function: _F) -> _F:
     )(function)
     return click.option(
         "--top",
-        type=click.IntRange(min=0),
+        type=WholeNumber(min=0),
         default=10,
         show_default=True,
         metavar="N",
@@ -280,7 +286,7 @@ def jobs_option(function: _F) -> _F:
     """`--jobs`: the usable cores where it is not given."""
     return click.option(
         "--jobs",
-        type=click.IntRange(min=1),
+        type=WholeNumber(min=1),
         callback=_jobs,
         metavar="N",
         help="How many share the work; as many as there are usable cores. The output is the same "
@@ -453,7 +459,7 @@ def batch_bytes_option(help_text: str) -> Callable[[_F], _F]:
     """`--batch-bytes`."""
     return click.option(
         "--batch-bytes",
-        type=click.IntRange(min=1),
+        type=WholeNumber(min=1),
         default=BATCH_BYTES,
         show_default=True,
         metavar="N",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import click
 
-from kseg.cli.failures import pass_over
+from kseg.cli.failures import Exit, has_passed_over, pass_over
 from kseg.cli.parsing import Selection
 from kseg.errors import NotALogError
 from kseg.files.names import (
@@ -157,9 +157,12 @@ def one_partition(paths: Sequence[str], selection: Selection, *, strict: bool = 
 
     Raises:
         UsageError: there are none or several.
+        Exit: it cannot be read, which was reported.
         NotALogError, OSError: as `partitions` has it.
     """
     found = list(partitions(paths, selection, strict=strict))
+    if not found and has_passed_over():
+        raise click.exceptions.Exit(Exit.FILES)
     if len(found) != 1:
         raise click.UsageError(
             f"{len(found)} partitions here, and one is wanted; --topic and --partition choose it."

@@ -168,7 +168,11 @@ def _begin(target: Path) -> tuple[Path, FileSink]:
     """A new file beside a target, locked; without a lock no writer takes it for left over."""
     while True:
         path = target.with_name(f".{_stem(target)}.{uuid4().hex[:16]}{_SUFFIX}")
-        sink = FileSink(path, target)
+        try:
+            sink = FileSink(path, target)
+        except OSError as error:
+            error.filename = os.fspath(target)
+            raise
         with suppress(OSError):
             fcntl.flock(sink.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with suppress(FileNotFoundError):

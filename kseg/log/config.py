@@ -148,7 +148,7 @@ class LogConfig:
     def __post_init__(self) -> None:
         """Refuse what Kafka refuses."""
         for name, (least, greatest) in _RANGES.items():
-            _check_range(name, getattr(self, name), least, greatest)
+            _check_range(name, getattr(self, name), least, greatest, real=name == _RATIO)
         if self.message_timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
             raise ValueError("message_timestamp_type is create time or log append time")
         policy = frozenset(self.cleanup_policy)
@@ -224,7 +224,7 @@ class LogConfig:
             elif name == _FORMAT_VERSION:
                 values[_FORMAT] = _magic_of(text)
             elif name in _FIELDS:
-                values[_FIELDS[name]] = _parse(name, text)
+                values[_FIELDS[name]] = _checked(name, _parse(name, text))
             else:
                 raise ValueError(f"{name!r} is not a setting of a topic")
         return values
@@ -332,8 +332,8 @@ def default_settings() -> dict[str, str]:
     return {name: _spelt(_DEFAULTS[_FIELDS[name]]) for name in sorted(TOPIC_SETTINGS)}
 
 
-def _check_range(name: str, value: object, least: int, greatest: int) -> None:
-    kinds = (int, float) if name == _RATIO else (int,)
+def _check_range(name: str, value: object, least: int, greatest: int, *, real: bool) -> None:
+    kinds = (int, float) if real else (int,)
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise ValueError(f"{name} is a number, not {value!r}")
     if not least <= value <= greatest:
@@ -379,6 +379,14 @@ def _parse(name: str, text: str) -> object:
             raise ValueError(f"{name} is 'uncompressed' rather than 'none'")
         return Compression.NONE if text == "uncompressed" else compression_named(text)
     return _integer(name, text)
+
+
+def _checked(name: str, value: object) -> object:
+    """A value whose range, if it has one, is told under Kafka's name."""
+    attribute = _FIELDS[name]
+    if attribute in _RANGES:
+        _check_range(name, value, *_RANGES[attribute], real=attribute == _RATIO)
+    return value
 
 
 def _integer(name: str, text: str) -> int:

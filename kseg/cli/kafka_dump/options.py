@@ -8,11 +8,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
+from kseg.cli.options import WholeNumber
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Releases whose lines for logs can be had.
 VERSIONS: Final = ("0.8", "0.9", "0.10.0", "0.10", "0.11", "1.0", "1.1", "2.8", "4.2")
-_COUNT: Final = click.IntRange(min=0, max=2**31 - 1)
+_COUNT: Final = WholeNumber(min=0, max=2**31 - 1)
 DECODER_NAMES: Final = "string, long or integer, or the name of Kafka's class for it"
 #: The decoders of internal topics in the order in which they count.
 TOPIC_DECODERS: Final = {

@@ -8,6 +8,7 @@ import click
 
 from kseg.cli.options import (
     PATH,
+    WholeNumber,
     batch_bytes_option,
     json_bytes_option,
     json_option,
@@ -30,7 +31,7 @@ from kseg.cli.starting import Verb
 @level_option
 @batch_bytes_option("Largest batch before compression, unless one record is larger.")
 @click.option(
-    "--batch-records", type=click.IntRange(min=1), metavar="N", help="Most records of a batch."
+    "--batch-records", type=WholeNumber(min=1), metavar="N", help="Most records of a batch."
 )
 @click.option(
     "--keep-timestamps", is_flag=True, help="Take each line's timestamp where it has one."

@@ -9,6 +9,7 @@ import click
 from kseg.cli.options import (
     OFFSET,
     PATH,
+    WholeNumber,
     batch_bytes_option,
     jobs_option,
     json_option,
@@ -25,7 +26,7 @@ from kseg.cli.starting import Verb
 @out_option("A file or directory.")
 @click.option(
     "--magic",
-    type=click.IntRange(0, 2),
+    type=WholeNumber(0, 2),
     metavar="N",
     default=2,
     show_default=True,

@@ -128,3 +128,22 @@ def test_doctor_takes_no_partition_for_a_data_directory(kseg: Kseg, orders: Path
     ran = kseg("doctor", orders)
     told = f"kseg: {orders}: a partition: doctor takes the directory that it is in\n"
     assert (ran.code, ran.text, ran.err) == (3, "", told)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("read", "--limit", "x"), "'x' is not a valid whole number."),
+        (("convert", "-o", "out", "--magic", "two"), "'two' is not a valid whole number."),
+        (("dump", "--max-message-size", "x"), "'x' is not a valid whole number."),
+        (
+            ("retain", "--config", "segment.bytes=1"),
+            "--config: segment.bytes is 14 to 2147483647, not 1.",
+        ),
+    ],
+)
+def test_a_wrong_number_is_told_in_words_of_the_command_line(
+    kseg: Kseg, orders: Path, words: tuple[str, ...], told: str
+) -> None:
+    ran = kseg(words[0], orders, *words[1:])
+    assert (ran.code, told in ran.err) == (2, True), ran.err

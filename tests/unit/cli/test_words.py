@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kseg as library
 from kseg import KsegError
+from kseg.cli import paths
+from kseg.files import io
+from kseg.files.names import Unreadable
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 
@@ -267,3 +272,34 @@ def test_a_file_where_a_directory_is_to_be_is_called_so(kseg: Kseg, data: Path) 
     for out in ("taken", "taken/out.csv"):
         ran = kseg("export", data / "orders-0", "-o", data.parent / out)
         assert (ran.code, ran.err) == (3, f"kseg: {data.parent / 'taken'}: not a directory\n")
+
+
+def refused() -> Any:
+    """What a call does for whom the system lets neither read nor write."""
+
+    def run(path: Any, *_rest: Any, **_named: Any) -> Any:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
+
+    return run
+
+
+def test_a_file_that_cannot_be_made_is_called_by_its_own_name(
+    kseg: Kseg, data: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "out.csv"
+    with io.calls_replaced(io.Calls(open=refused())):
+        ran = kseg("export", data / "orders-0", "-o", target)
+    assert (ran.code, ran.err) == (3, f"kseg: {target}: Permission denied\n")
+
+
+def test_one_partition_that_cannot_be_read_is_the_file_system_s_no(
+    kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_readable(entries: Any, skipped: list[Any]) -> list[Any]:
+        no = PermissionError(errno.EACCES, "Permission denied", "x")
+        skipped.extend(Unreadable(one.path, no) for one in entries)
+        return []
+
+    monkeypatch.setattr(paths, "readable_partitions", none_readable)
+    ran = kseg("lookup", data / "orders-0", "--offset", "0")
+    assert (ran.code, ran.err) == (3, "kseg: x: Permission denied\n")
