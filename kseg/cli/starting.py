@@ -37,6 +37,7 @@ def begin() -> None:
 def end() -> None:
     """Let the interpreter end without looking through all that is there."""
     gc.freeze()
+    gc.enable()  # of a verb's help it is still off
 
 
 def _load_numpy() -> None:

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click import Context
 
-from kseg.cli.main import run
+from kseg.cli.main import VERBS, cli, run
+from kseg.cli.starting import Verb
+from kseg.cli.verbs.spark import spark
 from tests.builders import batch, record, write_segment
 
 THREADS = "OPENBLAS_NUM_THREADS"
@@ -49,6 +52,12 @@ def test_numpy_gets_no_threads_and_processes_to_come_the_environment_as_it_was(
     if given is not None:
         environment[THREADS] = given
     assert after_a_verb(partition, environment) == ["True True 1", str(given)]
+
+
+def test_every_verb_that_needs_numpy_is_started_so() -> None:
+    commands = [cli.get_command(Context(cli), name) for name in VERBS]
+    every = [one for one in commands if one is not spark] + list(spark.commands.values())
+    assert [one.name for one in every if not isinstance(one, Verb)] == ["completion"]
 
 
 def test_a_verb_in_the_process_of_others_leaves_collections_alone(partition: Path) -> None:
