@@ -48,7 +48,7 @@ cdef struct Extent:
     int64_t position
     int64_t output_max
     int64_t window_max
-    int64_t sized  # whether a frame declares its content's size, or is skippable
+    int64_t sized  # whether a frame states a size beyond its blocks' bound, or is skippable
 
 cdef int begin_lz4(const uint8_t *p, int64_t size, bint verify, Walk *walk) noexcept nogil
 cdef int next_lz4(const uint8_t *p, int64_t size, Walk *walk) noexcept nogil

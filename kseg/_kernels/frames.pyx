@@ -197,7 +197,7 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
     cdef int64_t at = extent.position, window = 0, header, block_bytes
     cdef const uint8_t *p = data + at
     cdef uint32_t number, word = 0
-    cdef bint checksum
+    cdef bint checksum, states, whole
     if size - at < 4:
         return ZSTD_NO_FRAME
     number = _u32(p)
@@ -211,7 +211,7 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
     if header < 0:
         return ZSTD_CUT
     checksum = (p[4] & 0x04) != 0
-    extent.sized |= p[4] >> 5 != 0
+    states, whole = p[4] >> 5 != 0, p[4] & 0x20 and window > 0
     at += header
     block_bytes = min(max(window, 256), <int64_t>ZSTD_BLOCK_BYTES_MAX)
     while not word & 1:
@@ -223,6 +223,7 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
         extent.output_max += block_bytes
     extent.position = at + (4 if checksum else 0)
     extent.window_max = max(extent.window_max, window)
+    extent.sized |= states and not (whole and window <= extent.output_max)
     return ZSTD_OK if extent.position <= size else ZSTD_CUT
 
 
@@ -246,7 +247,7 @@ def zstd_extent(data):
     Returns:
         (status, position, output_max, window_max, single): where the frame at fault begins; the
         most bytes all blocks can become; the largest window a frame asks for; whether there is just
-        one frame, which does not say how much it holds.
+        one frame, and the size that it states, if any, is above 0 and no more than these bytes.
     """
     cdef Py_buffer buffer
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)

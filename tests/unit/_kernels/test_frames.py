@@ -55,11 +55,9 @@ def test_only_short_input_is_hashed(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     ("sized", "frames", "single"),
-    [(False, 1, True), (True, 1, False), (False, 2, False), (False, 0, False)],
+    [(False, 1, True), (True, 1, True), (True, 2, False), (False, 2, False), (False, 0, False)],
 )
-def test_only_a_lone_zstd_frame_without_a_size_is_single(
-    sized: bool, frames: int, single: bool
-) -> None:
+def test_only_a_lone_zstd_frame_is_single(sized: bool, frames: int, single: bool) -> None:
     frame = zstandard.ZstdCompressor(write_content_size=sized).compress(CONTENT)
     status, _, output_max, _, answer = _frames.zstd_extent(frame * frames)
     assert (status, answer) == (0, single)
@@ -73,6 +71,14 @@ def test_a_zstd_frame_becomes_no_more_than_its_bound(size: int) -> None:
     _, _, output_max, window_max, _ = _frames.zstd_extent(frame)
     assert output_max >= size
     assert window_max == size
+
+
+@pytest.mark.parametrize("size", [0, (1 << 17) + 1, 1 << 62, (1 << 64) - 1])
+def test_a_zstd_frame_that_states_more_than_its_blocks_hold_is_not_single(size: int) -> None:
+    """A call that trusts the size would take that much memory; and 0 is believed unseen."""
+    raw = b"\x01\x00\x00"  # the last block, without bytes
+    frame = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little") + raw
+    assert not _frames.zstd_extent(frame)[-1]
 
 
 def test_a_cut_zstd_frame_is_never_single() -> None:

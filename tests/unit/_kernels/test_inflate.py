@@ -207,12 +207,26 @@ def test_a_usual_zstd_frame_of_a_package_is_copied_once(monkeypatch: pytest.Monk
     before = bool(inflate.USABLE)
     inflate.use_libraries(False)
     try:
-        frame = zstd_of(TEXT)
-        assert inflate.inflate_in_scratch(ZSTD, 2, frame, LIMIT) == TEXT
+        for frame in (zstd_sized(TEXT), zstd_of(TEXT)):
+            assert inflate.inflate_in_scratch(ZSTD, 2, frame, LIMIT) == TEXT
         for data, limit in ((frame, len(TEXT) - 1), (frame[:-1], LIMIT), (frame + b"x", LIMIT)):
             assert inflate.inflate_in_scratch(ZSTD, 2, data, limit) is None
     finally:
         inflate.use_libraries(before)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 8])
+def test_a_zstd_frame_is_held_to_the_size_that_it_states(width: int) -> None:
+    text = TEXT[:200] if width == 1 else TEXT
+    blocks = zstd_of(text)[6:]  # behind magic, flags and window
+    least, most = (256, 256 + 65_535) if width == 2 else (0, 256**width - 1)
+    flags = {1: 0x20, 2: 0x60, 4: 0xA0, 8: 0xE0}[width]
+    for size in (least, len(text) - 1, len(text), len(text) + 1, most):
+        stated = (size - least).to_bytes(width, "little")
+        frame = b"\x28\xb5\x2f\xfd" + bytes([flags]) + stated + blocks
+        found = both_ways(ZSTD, frame)
+        assert (found == text) == (size == len(text)), size
+        assert isinstance(found, bytes) == (size == len(text)), size
 
 
 def test_an_interrupt_inside_a_lent_package_is_raised_where_python_goes_on() -> None:
