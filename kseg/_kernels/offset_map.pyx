@@ -231,9 +231,13 @@ cdef class OffsetMap:
     cdef void _seek(self, Ahead *ahead) noexcept nogil:
         """Hash the keys, and let their slots be fetched."""
         cdef int64_t i
+        cdef Slot *slot
         hash_all(ahead.keys, ahead.sizes, ahead.count, self._secret, self._vectors, ahead.hashes)
         for i in range(ahead.count):
-            prefetch(self._home(ahead.hashes[i]))
+            slot = self._home(ahead.hashes[i])
+            # A slot may lie in two lines; the second tells whether it is taken.
+            prefetch(&slot.next_offset)
+            prefetch(slot)
 
     cdef inline bint _place(self, const uint64_t *wanted, int64_t offset) noexcept nogil:
         """Note the offset of a key; answers whether there was room."""
