@@ -44,10 +44,11 @@ def append(**given: Any) -> int:
     """Append the records on standard input to the partition DIR, made if it is absent.
 
     A record is a line of JSON as dump and read print it with --format jsonl. Only "value" is
-    needed; null makes a tombstone; {"base64": "..."} stands for any bytes. The log assigns offsets.
-    Control records are left out, with a message. Prints the first and the last offset when all
-    records are on the disk. The topic's settings are looked for as by 'kseg retain'; Kafka's
-    defaults count for the rest.
+    needed; null makes a tombstone; {"base64": "..."} stands for any bytes. "key", "headers" and, if
+    asked for, "timestamp" are taken too; other fields are ignored. The log assigns offsets. Control
+    records are left out, with a message. Prints the first and the last offset when all records are
+    on the disk. The topic's settings are looked for as by 'kseg retain'; Kafka's defaults count for
+    the rest.
     """
     from kseg.cli.append import append as run
 

@@ -27,6 +27,8 @@ _RECOVER = (
     "`kseg recover --unclean --recovery-point 0` says what a cut here costs"
 )
 _REINDEX = "rebuild with `kseg reindex`, or delete the file: a broker rebuilds it after a crash"
+_INDEX_GONE = "rebuild with `kseg reindex`; a broker does so when it starts"
+_TIME_INDEX_GONE = "rebuild with `kseg reindex`; a broker starts with an empty one"
 _REPLICA = "restore the partition from a replica; `kseg dump` shows what can still be read"
 _LOST = "the log was longer once: take what is missing from a replica, else a broker mends it"
 _NOTHING = "nothing to do: a broker mends it when it starts"
@@ -71,14 +73,14 @@ CODES: dict[str, Code] = {
     "time-negative": Code("warning", "times before 1970, which are none to a broker", _NEGATIVE),
     "max-timestamp": Code("warning", "the header's timestamp is not its records'", _WRITER),
     # Indexes.
-    "index-missing": Code("error", "a segment has lost its offset index", _REINDEX),
+    "index-missing": Code("error", "a segment has lost its offset index", _INDEX_GONE),
     "index-length": Code("error", "the length is no whole number of entries", _REINDEX),
     "index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
     "index-tail": Code("error", "entries follow behind unused ones", _REINDEX),
     "index-unused": Code("warning", "a closed segment's index was never trimmed", _REINDEX),
     "index-points-nowhere": Code("error", "an entry's position starts no batch", _REINDEX),
     "index-offset": Code("error", "an entry leads past the offset that it is for", _REINDEX),
-    "time-index-missing": Code("warning", "a segment has lost its time index", _REINDEX),
+    "time-index-missing": Code("warning", "a segment has lost its time index", _TIME_INDEX_GONE),
     "time-index-length": Code("error", "the length is no whole number of entries", _REINDEX),
     "time-index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
     "time-index-tail": Code("error", "entries follow behind unused ones", _REINDEX),

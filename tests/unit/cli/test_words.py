@@ -303,3 +303,12 @@ def test_one_partition_that_cannot_be_read_is_the_file_system_s_no(
     monkeypatch.setattr(paths, "readable_partitions", none_readable)
     ran = kseg("lookup", data / "orders-0", "--offset", "0")
     assert (ran.code, ran.err) == (3, "kseg: x: Permission denied\n")
+
+
+def test_what_is_missing_is_not_to_be_deleted(kseg: Kseg, data: Path) -> None:
+    for path in (data / "orders-0").glob("*index"):
+        path.unlink()
+    found = kseg("verify", data / "orders-0", "--json").document["findings"]
+    advice = {one["code"]: one["advice"] for one in found if one["code"].endswith("missing")}
+    assert sorted(advice) == ["index-missing", "time-index-missing"]
+    assert not any("delete" in each for each in advice.values())
