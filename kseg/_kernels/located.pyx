@@ -143,7 +143,7 @@ cdef class Located:
 
 @cython.auto_pickle(False)
 cdef class Keep:
-    """Says which records stay: none, where nobody says otherwise."""
+    """Says which records stay; by itself, that none does."""
 
     cdef void ask(self, const Found *found, int64_t number) noexcept nogil:
         """Fill in `found.kept` for the batch with that number in its table."""
