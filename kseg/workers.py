@@ -20,7 +20,6 @@ from contextlib import closing, contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from threading import Condition, Lock, local
 from typing import Any, Final, Generic, TypeVar
 from weakref import ref
@@ -81,18 +80,17 @@ def window_of(threads: int) -> int:
     return 1 if threads == 1 else threads + 1
 
 
-def run_in_order(
-    pieces: Iterable[Work], take: Put, *, threads: int, straight: bool = False
-) -> None:
-    """Do pieces of work; `take` gets all results, in order, one at a time, in this thread.
+def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
+    """Do pieces of work; `take` gets all results, in order, in this thread.
+
+    This thread does pieces, too: those that are in front when it comes to them, whose results are
+    taken while they are in the cache.
 
     Args:
-        pieces: the work; the next is asked for, in this thread, when fewer than
-            `window_of(threads)` are under way. What pieces share is `Lent` to them.
+        pieces: the work; the next is asked for, in this thread, when few are under way. What
+            pieces share is `Lent` to them.
         take: what becomes of a result; bytes are lent to it until it returns.
         threads: how many share the work; 1 does all of it here.
-        straight: `take` is never blocked for long, and may be called in any thread: the piece in
-            front hands it results while they are in the cache, and none of them waits.
 
     Raises:
         Exception: the first that a piece, or asking for one, raised, in the order of the pieces,
@@ -103,7 +101,7 @@ def run_in_order(
         for piece in pieces:
             piece(take)
         return
-    run = _Run(pieces, threads, window_of(threads), ROOM, take if straight else None)
+    run = _Run(pieces, threads - 1, window_of(threads) + 1, ROOM, take)
     try:
         with closing(run.results()) as results:
             for result in results:
@@ -146,12 +144,15 @@ class _Run:
         threads: int,
         window: int,
         room: int,
-        straight: Put | None = None,
+        take: Put | None = None,
     ) -> None:
+        lock = Lock()
         self.stopped = False
-        self.straight = straight
-        self.bell = Condition(Lock())
-        self.todo: SimpleQueue[_Piece | None] = SimpleQueue()
+        self.bell = Condition(lock)
+        self._take = take
+        self._busy = False
+        self._todo: deque[_Piece] = deque()
+        self._more = Condition(lock)
         self._buffers: list[Buffer] = []
         self._under_way: deque[_Piece] = deque()
         self._failed: KsegError | OSError | None = None
@@ -170,7 +171,13 @@ class _Run:
         """All results, in order; once."""
         try:
             while self._fill():
-                yield from self._results_of(self._under_way[0])
+                piece = self._under_way[0]
+                if self._take is not None and self._claim(piece):
+                    self._busy = True
+                    piece.run_into(self._take)
+                    self._busy = False
+                else:
+                    yield from self._results_of(piece)
                 self._under_way.popleft()
         except MemoryError as error:
             raise LimitExceededError("out of memory", path=self.path) from error
@@ -205,7 +212,9 @@ class _Run:
                 break
             piece = _Piece(self, work, self._room)
             self._under_way.append(piece)
-            self.todo.put(piece)
+            with self.bell:
+                self._todo.append(piece)
+                self._more.notify()
             self._hire()
         return bool(self._under_way)
 
@@ -226,12 +235,36 @@ class _Run:
         except (RuntimeError, MemoryError):  # those that there are share the work
             self._threads = len(self._workers)
 
+    def next_for(self, worker: _Worker) -> _Piece | None:
+        """The next piece for a thread; None if there will be none.
+
+        A taker that does pieces comes to the first one next, and would wait for it. So that is left
+        to it, unless the taker has one already and there is no other.
+        """
+        with self.bell:
+            while not self.stopped:
+                at = 0 if self._take is None or (self._busy and len(self._todo) == 1) else 1
+                if at < len(self._todo):
+                    piece = self._todo[at]
+                    piece.worker = worker
+                    del self._todo[at]
+                    return piece
+                self._more.wait(_BEAT)
+        return None
+
+    def _claim(self, piece: _Piece) -> bool:
+        """Take up the first piece, unless a thread has; whether that is so."""
+        with self.bell:
+            if not self._todo or self._todo[0] is not piece:
+                return False
+            self._todo.popleft()
+        return True
+
     def _results_of(self, piece: _Piece) -> Iterator[Any]:
         """Take results as they come, until the work has ended."""
         while True:
             if self._is_left(piece):
-                taken = self.todo.get_nowait()
-                assert taken is piece
+                assert self._claim(piece)
                 piece.run_here()
             results = piece.taken()
             if not results:
@@ -249,7 +282,6 @@ class _Run:
         with self.bell:
             piece.awaited = True
             while not (piece.waiting or piece.ended):
-                piece.straight = self.straight  # from here on nothing of it waits
                 if piece.worker is None:
                     if not any(worker.lives for worker in self._workers):
                         return True
@@ -261,9 +293,8 @@ class _Run:
     def _stop(self) -> None:
         """Tell all threads that no more results are taken, and wait for their end."""
         self.stopped = True
-        for _ in self._workers:
-            self.todo.put(None)
         with self.bell:
+            self._more.notify_all()
             self.bell.notify_all()
             while any(worker.lives and not worker.ended for worker in self._workers):
                 self.bell.wait(_BEAT)
@@ -304,15 +335,9 @@ class _Worker:
 
     def _serve(self, run: _Run, _life: _Life) -> None:
         try:
-            while not run.stopped:
-                try:
-                    piece = run.todo.get(timeout=_BEAT)
-                except Empty:
-                    continue
-                if piece is not None:
-                    piece.worker = self
-                    piece.run()
-                    del piece
+            while (piece := run.next_for(self)) is not None:
+                piece.run()
+                del piece
             with run.bell:
                 self.ended = True
                 run.bell.notify_all()
@@ -454,7 +479,6 @@ class _Piece:
         worker: the thread that has begun it.
         waiting: what it has put.
         awaited: the taker waits for this piece.
-        straight: takes results at once; None as long as they wait for the taker.
         ended: no more comes.
         error: what ended it.
     """
@@ -464,7 +488,6 @@ class _Piece:
         self.worker: _Worker | None = None
         self.waiting: deque[Any] = deque()
         self.awaited = False
-        self.straight: Put | None = None
         self.ended = False
         self.error: BaseException | None = None
         self._run = run
@@ -497,16 +520,19 @@ class _Piece:
         self._room = sys.maxsize
         self.run()
 
+    def run_into(self, take: Put) -> None:
+        """Do the work in the thread of the taker, which gets each result at once."""
+        work, self._work = self._work, None
+        assert work is not None
+        work(take)
+
     def _put(self, result: Any) -> Buffer | None:
         with self._run.bell:
-            while not (self.stopped or self.straight) and len(self.waiting) >= self._room:
+            while not self.stopped and len(self.waiting) >= self._room:
                 self._run.bell.wait(_BEAT)
             if self.stopped:
                 raise _StoppedError
-            if self.straight is None:
-                return self._keep(result)
-        self.straight(result)
-        return None
+            return self._keep(result)
 
     def _keep(self, result: Any) -> Buffer | None:
         """Let a result wait; what replaces its memory, if that is kept with it."""
