@@ -11,7 +11,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-WHEEL_BYTES_MAX = 3_000_000
+WHEEL_BYTES_MAX = 3_500_000
 SDIST_BYTES_MAX = 16_000_000
 KERNELS = tuple(sorted(str(path.with_suffix("")) for path in Path("kseg").rglob("*.pyx")))
 
