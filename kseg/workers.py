@@ -30,6 +30,8 @@ from kseg.errors import KsegError, LimitExceededError, at_path
 Put = Callable[[Any], object]
 #: Does one piece of work, and puts its results.
 Work = Callable[[Put], object]
+#: Gives the results of a piece of work, one after the other.
+Read = Callable[[], Iterator[Any]]
 
 #: The piece that a thread does at the moment.
 _HERE: Final = local()
@@ -101,7 +103,7 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
         for piece in pieces:
             piece(take)
         return
-    run = _Run(pieces, threads - 1, window_of(threads) + 1, ROOM, take)
+    run = _Run(pieces, threads - 1, window_of(threads) + 1, ROOM, take=take, helps=True)
     try:
         with closing(run.results()) as results:
             for result in results:
@@ -109,6 +111,19 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
                 run.give_back(result)
     except MemoryError as error:  # of `take`
         raise LimitExceededError("out of memory", path=run.path) from error
+
+
+def read_in_order(
+    pieces: Iterable[Results], *, threads: int, room: int
+) -> Generator[Any, None, None]:
+    """As `in_order`, where this thread does pieces, too, as for `run_in_order`.
+
+    Args:
+        pieces: the work.
+        threads: how many share it, 2 or more.
+        room: results of one piece that may wait.
+    """
+    return _Run(pieces, threads - 1, window_of(threads) + 1, room, helps=True).results()
 
 
 def in_order(
@@ -144,12 +159,15 @@ class _Run:
         threads: int,
         window: int,
         room: int,
+        *,
         take: Put | None = None,
+        helps: bool = False,
     ) -> None:
         lock = Lock()
         self.stopped = False
         self.bell = Condition(lock)
         self._take = take
+        self._helps = helps
         self._busy = False
         self._todo: deque[_Piece] = deque()
         self._more = Condition(lock)
@@ -172,9 +190,12 @@ class _Run:
         try:
             while self._fill():
                 piece = self._under_way[0]
-                if self._take is not None and self._claim(piece):
+                if self._helps and self._claim(piece):
                     self._busy = True
-                    piece.run_into(self._take)
+                    if self._take is None:
+                        yield from piece.read()
+                    else:
+                        piece.run_into(self._take)
                     self._busy = False
                 else:
                     yield from self._results_of(piece)
@@ -243,7 +264,7 @@ class _Run:
         """
         with self.bell:
             while not self.stopped:
-                at = 0 if self._take is None or (self._busy and len(self._todo) == 1) else 1
+                at = 1 if self._helps and not (self._busy and len(self._todo) == 1) else 0
                 if at < len(self._todo):
                     piece = self._todo[at]
                     piece.worker = worker
@@ -393,6 +414,18 @@ class Lent:
             self._users += 1
         return partial(self._do, work)
 
+    def to_reader(self, read: Read) -> Read:
+        """The same for what is read result by result."""
+        with self._lock:
+            self._users += 1
+        return partial(self._read, read)
+
+    def _read(self, read: Read) -> Iterator[Any]:
+        try:
+            yield from read()
+        finally:
+            self._give_back()
+
     def _do(self, work: Work, put: Put) -> None:
         try:
             work(put)
@@ -448,6 +481,44 @@ class At:
         """
         with at_file(self.path):
             self._work(put)
+
+
+class Results:
+    """A piece of work on one file whose results may also be asked for one after the other.
+
+    Attributes:
+        path: the file, which its errors name.
+    """
+
+    __slots__ = ("_read", "path")
+
+    def __init__(self, path: str | PathLike[str], read: Read) -> None:
+        """What `read` gives."""
+        self.path = path
+        self._read = read
+
+    def read(self) -> Iterator[Any]:
+        """The results.
+
+        Raises:
+            KsegError: as of `at_file`.
+        """
+        with at_file(self.path):
+            yield from self._read()
+
+    def __call__(self, put: Put) -> None:
+        """Put them.
+
+        Raises:
+            KsegError: as of `at_file`.
+        """
+        with at_file(self.path):
+            for result in self._read():
+                put(result)
+
+    def through(self, change: Callable[[Any], Any]) -> Results:
+        """The same with each result changed."""
+        return Results(self.path, lambda: map(change, self._read()))
 
 
 def each_at(path: str | PathLike[str], pieces: Iterable[Work]) -> Iterator[Work]:
@@ -526,6 +597,12 @@ class _Piece:
         assert work is not None
         work(take)
 
+    def read(self) -> Iterator[Any]:
+        """Do the work in the thread of the taker, result by result as it asks for them."""
+        work, self._work = self._work, None
+        assert isinstance(work, Results)
+        return work.read()
+
     def _put(self, result: Any) -> Buffer | None:
         with self._run.bell:
             while not self.stopped and len(self.waiting) >= self._room:
@@ -574,12 +651,15 @@ __all__ = [
     "Kept",
     "Lent",
     "Put",
+    "Read",
+    "Results",
     "Work",
     "at_file",
     "check",
     "each_at",
     "in_order",
     "putting",
+    "read_in_order",
     "run_in_order",
     "usable_cores",
     "window_of",

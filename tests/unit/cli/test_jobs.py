@@ -191,20 +191,30 @@ def line(request: pytest.FixtureRequest, data: Path, tmp_path: Path) -> list[str
 
 
 def in_workers(monkeypatch: pytest.MonkeyPatch, verb: str, end: Callable[[], object]) -> None:
-    """Have the workers of a verb call `end` in the middle of their work."""
+    """Have the workers of a verb call `end` in the middle of their work.
 
-    def ending(*given: Any, **named: Any) -> Any:
-        if threading.current_thread() is not threading.main_thread():
-            end()
-        return real(*given, **named)
+    A main thread that does pieces, too, waits in its first until a worker has one.
+    """
+    begun = threading.Event()
+
+    def ending_before(real: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
+        def ending(*given: Any, **named: Any) -> Any:
+            if threading.current_thread() is not threading.main_thread():
+                begun.set()
+                end()
+            elif waits:
+                begun.wait(10)
+            return real(*given, **named)
+
+        return ending
 
     if verb in INNER:
         home, name = INNER[verb]
-        real = getattr(home, name)
-        monkeypatch.setattr(home, name, ending)
+        monkeypatch.setattr(home, name, ending_before(getattr(home, name), waits=True))
         return
-    real = workers.check
-    for walk in (log_file, segment_reader):
+    # A walk may be what finds where pieces begin, before there are any.
+    for walk, waits in ((log_file, False), (segment_reader, True)):
+        ending = ending_before(workers.check, waits=waits)
         monkeypatch.setattr(walk, "workers", SimpleNamespace(check=ending))
 
 
