@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import start_new_thread
-from collections import deque
+from _thread import get_ident, start_new_thread
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -370,22 +370,23 @@ _ThingT = TypeVar("_ThingT")
 
 
 class Kept(Generic[_ThingT]):
-    """Things that a piece has for itself while it is done, used again by later pieces."""
+    """Things that a piece has for itself while it is done, used again by later pieces.
+
+    A thread gets what it had before: memory that another core has written to is slow to write to.
+    """
 
     def __init__(self, make: Callable[[], _ThingT]) -> None:
         """Start with none; `make` makes one where none is free."""
         self._make = make
-        self._free: list[_ThingT] = []
+        self._of_threads: dict[int, list[_ThingT]] = defaultdict(list)
 
     @contextmanager
     def one(self) -> Iterator[_ThingT]:
         """One of them, for the block."""
-        try:
-            thing = self._free.pop()
-        except IndexError:
-            thing = self._make()
+        free = self._of_threads[get_ident()]
+        thing = free.pop() if free else self._make()
         yield thing
-        self._free.append(thing)
+        free.append(thing)
 
 
 class Lent:
