@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import get_ident, start_new_thread
-from collections import defaultdict, deque
+from _thread import start_new_thread
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from threading import Condition, Lock, local
 from typing import Any, Final, Generic, TypeVar
 from weakref import ref
@@ -30,8 +31,6 @@ from kseg.errors import KsegError, LimitExceededError, at_path
 Put = Callable[[Any], object]
 #: Does one piece of work, and puts its results.
 Work = Callable[[Put], object]
-#: Gives the results of a piece of work, one after the other.
-Read = Callable[[], Iterator[Any]]
 
 #: The piece that a thread does at the moment.
 _HERE: Final = local()
@@ -82,17 +81,18 @@ def window_of(threads: int) -> int:
     return 1 if threads == 1 else threads + 1
 
 
-def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
-    """Do pieces of work; `take` gets all results, in order, in this thread.
-
-    This thread does pieces, too: those that are in front when it comes to them, whose results are
-    taken while they are in the cache.
+def run_in_order(
+    pieces: Iterable[Work], take: Put, *, threads: int, straight: bool = False
+) -> None:
+    """Do pieces of work; `take` gets all results, in order, one at a time, in this thread.
 
     Args:
-        pieces: the work; the next is asked for, in this thread, when few are under way. What
-            pieces share is `Lent` to them.
+        pieces: the work; the next is asked for, in this thread, when fewer than
+            `window_of(threads)` are under way. What pieces share is `Lent` to them.
         take: what becomes of a result; bytes are lent to it until it returns.
         threads: how many share the work; 1 does all of it here.
+        straight: `take` is never blocked for long, and may be called in any thread: the piece in
+            front hands it results while they are in the cache, and none of them waits.
 
     Raises:
         Exception: the first that a piece, or asking for one, raised, in the order of the pieces,
@@ -103,7 +103,7 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
         for piece in pieces:
             piece(take)
         return
-    run = _Run(pieces, threads - 1, window_of(threads) + 1, ROOM, take=take, helps=True)
+    run = _Run(pieces, threads, window_of(threads), ROOM, take if straight else None)
     try:
         with closing(run.results()) as results:
             for result in results:
@@ -111,19 +111,6 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
                 run.give_back(result)
     except MemoryError as error:  # of `take`
         raise LimitExceededError("out of memory", path=run.path) from error
-
-
-def read_in_order(
-    pieces: Iterable[Results], *, threads: int, room: int
-) -> Generator[Any, None, None]:
-    """As `in_order`, where this thread does pieces, too, as for `run_in_order`.
-
-    Args:
-        pieces: the work.
-        threads: how many share it, 2 or more.
-        room: results of one piece that may wait.
-    """
-    return _Run(pieces, threads - 1, window_of(threads) + 1, room, helps=True).results()
 
 
 def in_order(
@@ -159,18 +146,12 @@ class _Run:
         threads: int,
         window: int,
         room: int,
-        *,
-        take: Put | None = None,
-        helps: bool = False,
+        straight: Put | None = None,
     ) -> None:
-        lock = Lock()
         self.stopped = False
-        self.bell = Condition(lock)
-        self._take = take
-        self._helps = helps
-        self._busy = False
-        self._todo: deque[_Piece] = deque()
-        self._more = Condition(lock)
+        self.straight = straight
+        self.bell = Condition(Lock())
+        self.todo: SimpleQueue[_Piece | None] = SimpleQueue()
         self._buffers: list[Buffer] = []
         self._under_way: deque[_Piece] = deque()
         self._failed: KsegError | OSError | None = None
@@ -189,16 +170,7 @@ class _Run:
         """All results, in order; once."""
         try:
             while self._fill():
-                piece = self._under_way[0]
-                if self._helps and self._claim(piece):
-                    self._busy = True
-                    if self._take is None:
-                        yield from piece.read()
-                    else:
-                        piece.run_into(self._take)
-                    self._busy = False
-                else:
-                    yield from self._results_of(piece)
+                yield from self._results_of(self._under_way[0])
                 self._under_way.popleft()
         except MemoryError as error:
             raise LimitExceededError("out of memory", path=self.path) from error
@@ -233,9 +205,7 @@ class _Run:
                 break
             piece = _Piece(self, work, self._room)
             self._under_way.append(piece)
-            with self.bell:
-                self._todo.append(piece)
-                self._more.notify()
+            self.todo.put(piece)
             self._hire()
         return bool(self._under_way)
 
@@ -256,36 +226,12 @@ class _Run:
         except (RuntimeError, MemoryError):  # those that there are share the work
             self._threads = len(self._workers)
 
-    def next_for(self, worker: _Worker) -> _Piece | None:
-        """The next piece for a thread; None if there will be none.
-
-        A taker that does pieces comes to the first one next, and would wait for it. So that is left
-        to it, unless the taker has one already and there is no other.
-        """
-        with self.bell:
-            while not self.stopped:
-                at = 1 if self._helps and not (self._busy and len(self._todo) == 1) else 0
-                if at < len(self._todo):
-                    piece = self._todo[at]
-                    piece.worker = worker
-                    del self._todo[at]
-                    return piece
-                self._more.wait(_BEAT)
-        return None
-
-    def _claim(self, piece: _Piece) -> bool:
-        """Take up the first piece, unless a thread has; whether that is so."""
-        with self.bell:
-            if not self._todo or self._todo[0] is not piece:
-                return False
-            self._todo.popleft()
-        return True
-
     def _results_of(self, piece: _Piece) -> Iterator[Any]:
         """Take results as they come, until the work has ended."""
         while True:
             if self._is_left(piece):
-                assert self._claim(piece)
+                taken = self.todo.get_nowait()
+                assert taken is piece
                 piece.run_here()
             results = piece.taken()
             if not results:
@@ -303,6 +249,7 @@ class _Run:
         with self.bell:
             piece.awaited = True
             while not (piece.waiting or piece.ended):
+                piece.straight = self.straight  # from here on nothing of it waits
                 if piece.worker is None:
                     if not any(worker.lives for worker in self._workers):
                         return True
@@ -314,8 +261,9 @@ class _Run:
     def _stop(self) -> None:
         """Tell all threads that no more results are taken, and wait for their end."""
         self.stopped = True
+        for _ in self._workers:
+            self.todo.put(None)
         with self.bell:
-            self._more.notify_all()
             self.bell.notify_all()
             while any(worker.lives and not worker.ended for worker in self._workers):
                 self.bell.wait(_BEAT)
@@ -356,9 +304,15 @@ class _Worker:
 
     def _serve(self, run: _Run, _life: _Life) -> None:
         try:
-            while (piece := run.next_for(self)) is not None:
-                piece.run()
-                del piece
+            while not run.stopped:
+                try:
+                    piece = run.todo.get(timeout=_BEAT)
+                except Empty:
+                    continue
+                if piece is not None:
+                    piece.worker = self
+                    piece.run()
+                    del piece
             with run.bell:
                 self.ended = True
                 run.bell.notify_all()
@@ -370,23 +324,22 @@ _ThingT = TypeVar("_ThingT")
 
 
 class Kept(Generic[_ThingT]):
-    """Things that a piece has for itself while it is done, used again by later pieces.
-
-    A thread gets what it had before: memory that another core has written to is slow to write to.
-    """
+    """Things that a piece has for itself while it is done, used again by later pieces."""
 
     def __init__(self, make: Callable[[], _ThingT]) -> None:
         """Start with none; `make` makes one where none is free."""
         self._make = make
-        self._of_threads: dict[int, list[_ThingT]] = defaultdict(list)
+        self._free: list[_ThingT] = []
 
     @contextmanager
     def one(self) -> Iterator[_ThingT]:
         """One of them, for the block."""
-        free = self._of_threads[get_ident()]
-        thing = free.pop() if free else self._make()
+        try:
+            thing = self._free.pop()
+        except IndexError:
+            thing = self._make()
         yield thing
-        free.append(thing)
+        self._free.append(thing)
 
 
 class Lent:
@@ -414,18 +367,6 @@ class Lent:
         with self._lock:
             self._users += 1
         return partial(self._do, work)
-
-    def to_reader(self, read: Read) -> Read:
-        """The same for what is read result by result."""
-        with self._lock:
-            self._users += 1
-        return partial(self._read, read)
-
-    def _read(self, read: Read) -> Iterator[Any]:
-        try:
-            yield from read()
-        finally:
-            self._give_back()
 
     def _do(self, work: Work, put: Put) -> None:
         try:
@@ -484,44 +425,6 @@ class At:
             self._work(put)
 
 
-class Results:
-    """A piece of work on one file whose results may also be asked for one after the other.
-
-    Attributes:
-        path: the file, which its errors name.
-    """
-
-    __slots__ = ("_read", "path")
-
-    def __init__(self, path: str | PathLike[str], read: Read) -> None:
-        """What `read` gives."""
-        self.path = path
-        self._read = read
-
-    def read(self) -> Iterator[Any]:
-        """The results.
-
-        Raises:
-            KsegError: as of `at_file`.
-        """
-        with at_file(self.path):
-            yield from self._read()
-
-    def __call__(self, put: Put) -> None:
-        """Put them.
-
-        Raises:
-            KsegError: as of `at_file`.
-        """
-        with at_file(self.path):
-            for result in self._read():
-                put(result)
-
-    def through(self, change: Callable[[Any], Any]) -> Results:
-        """The same with each result changed."""
-        return Results(self.path, lambda: map(change, self._read()))
-
-
 def each_at(path: str | PathLike[str], pieces: Iterable[Work]) -> Iterator[Work]:
     """The same pieces of work, each `At` the file, which an error of asking for one names too."""
     with at_file(path):
@@ -551,6 +454,7 @@ class _Piece:
         worker: the thread that has begun it.
         waiting: what it has put.
         awaited: the taker waits for this piece.
+        straight: takes results at once; None as long as they wait for the taker.
         ended: no more comes.
         error: what ended it.
     """
@@ -560,6 +464,7 @@ class _Piece:
         self.worker: _Worker | None = None
         self.waiting: deque[Any] = deque()
         self.awaited = False
+        self.straight: Put | None = None
         self.ended = False
         self.error: BaseException | None = None
         self._run = run
@@ -592,25 +497,16 @@ class _Piece:
         self._room = sys.maxsize
         self.run()
 
-    def run_into(self, take: Put) -> None:
-        """Do the work in the thread of the taker, which gets each result at once."""
-        work, self._work = self._work, None
-        assert work is not None
-        work(take)
-
-    def read(self) -> Iterator[Any]:
-        """Do the work in the thread of the taker, result by result as it asks for them."""
-        work, self._work = self._work, None
-        assert isinstance(work, Results)
-        return work.read()
-
     def _put(self, result: Any) -> Buffer | None:
         with self._run.bell:
-            while not self.stopped and len(self.waiting) >= self._room:
+            while not (self.stopped or self.straight) and len(self.waiting) >= self._room:
                 self._run.bell.wait(_BEAT)
             if self.stopped:
                 raise _StoppedError
-            return self._keep(result)
+            if self.straight is None:
+                return self._keep(result)
+        self.straight(result)
+        return None
 
     def _keep(self, result: Any) -> Buffer | None:
         """Let a result wait; what replaces its memory, if that is kept with it."""
@@ -652,15 +548,12 @@ __all__ = [
     "Kept",
     "Lent",
     "Put",
-    "Read",
-    "Results",
     "Work",
     "at_file",
     "check",
     "each_at",
     "in_order",
     "putting",
-    "read_in_order",
     "run_in_order",
     "usable_cores",
     "window_of",

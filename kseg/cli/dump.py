@@ -161,7 +161,9 @@ class Dump:
     def paths(self, paths: Iterable[str], selection: Selection) -> None:
         """Dump everything under the paths."""
         take = output.taker(self.out.write)
-        run_in_order(self._pieces(paths, selection), take, threads=self._jobs)
+        straight = output.takes_at_once(self.out)
+        pieces = self._pieces(paths, selection)
+        run_in_order(pieces, take, threads=self._jobs, straight=straight)
         if self._met_log:
             noun = "batch" if self.asked.batches else "record"
             self.sinks.tell_nothing(noun, self.asked.offsets, self.asked.times)

@@ -183,7 +183,9 @@ class Reader:
             # One head serves all lines: decoded by name is all or nothing.
             every = _topics(paths, selection, self._decoding)
             self._decoding = self._decoding._replace(by_name=all(every))
-        run_in_order(self._pieces(paths, selection), self._take, threads=self._jobs)
+        straight = output.takes_at_once(self._out)
+        pieces = self._pieces(paths, selection)
+        run_in_order(pieces, self._take, threads=self._jobs, straight=straight)
         if self._inside:
             self.sinks.tell_nothing("record", self._asked.offsets, self._asked.times)
 

@@ -211,31 +211,20 @@ def test_threads_that_die_before_their_first_line_leave_their_pieces_to_the_take
 def test_a_thread_that_dies_with_a_piece_is_an_error_with_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run, begun = workers._Piece.run, threading.Event()
+    run = workers._Piece.run
 
     def some(piece: workers._Piece) -> None:
         if piece.path == "b.log":
-            begun.set()
             raise MemoryError
         run(piece)
 
-    def first(put: Put) -> None:
-        assert begun.wait(60)
-        put("a")
-
     monkeypatch.setattr(workers._Piece, "run", some)
-    for threads in (2, 3):
-        results: list[Any] = []
-        pieces = [At(f"{name}.log", putting(name)) for name in "abc"]
-        with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
-            results += in_order(pieces, threads=threads)
-        assert not alive()
-        begun.clear()
-        pieces[0] = At("a.log", first)
-        with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
-            run_in_order(pieces, results.append, threads=threads)
-        assert results == ["a"] * 2
-        assert not alive()
+    pieces = [At(f"{name}.log", putting(name)) for name in "abc"]
+    results: list[Any] = []
+    with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
+        run_in_order(pieces, results.append, threads=2)
+    assert results == ["a"]
+    assert not alive()
 
 
 def refuse(*_: object) -> None:
@@ -287,7 +276,7 @@ def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
             assert isinstance(buffer, Buffer)
             buffer[:] = text
             written.append(id(buffer))
-            buffer = put(memoryview(buffer)[:2]) or buffer
+            buffer = put(memoryview(buffer)[:2])
 
     results: list[tuple[bytes, int]] = []
     run_in_order([piece] * 20, lambda view: results.append((bytes(view), id(view.obj))), threads=2)
@@ -297,36 +286,36 @@ def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
 
 
 @THREADS
-def test_the_taker_does_pieces_too_and_gets_all_results_in_order(threads: int) -> None:
+def test_results_taken_straight_from_pieces_come_one_at_a_time_and_in_order(threads: int) -> None:
+    busy = threading.Lock()
     results: list[tuple[int, int]] = []
-    doers: set[int] = set()
-    here = threading.get_ident()
+    takers: set[int] = set()
 
     def piece(number: int, put: Put) -> None:
-        doers.add(threading.get_ident())
         for step in range(300):  # more than may wait
             put((number, step))
 
     def take(result: tuple[int, int]) -> None:
-        assert threading.get_ident() == here
+        assert busy.acquire(blocking=False)
         results.append(result)
+        takers.add(threading.get_ident())
+        busy.release()
 
     pieces = [partial(piece, number) for number in range(12)]
-    run_in_order(pieces, take, threads=threads)
+    run_in_order(pieces, take, threads=threads, straight=True)
     assert results == [(number, step) for number in range(12) for step in range(300)]
-    assert here in doers
-    assert len(doers) <= threads
+    assert takers <= {threading.get_ident()} or threads > 1
     assert not alive()
 
 
-def test_a_taker_that_refuses_a_result_ends_all_pieces() -> None:
+def test_a_taker_that_refuses_straight_results_ends_all_pieces() -> None:
     def take(result: int) -> None:
         if result == 70:
             raise OSError(28, "No space left on device")
 
     pieces = [partial(lambda number, put: put(number), number) for number in range(100)]
     with pytest.raises(OSError, match="No space"):
-        run_in_order(pieces, take, threads=3)
+        run_in_order(pieces, take, threads=3, straight=True)
     assert not alive()
 
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.kafka_dump.logs import Gaps, LogDump, LogOptions
-from kseg.cli.output import taker
+from kseg.cli.output import taker, takes_at_once
 from kseg.cli.row_writer import dump_workspace
 from kseg.errors import KsegError, NotALogError
 from kseg.files.log_file import PIECE_BYTES
@@ -61,7 +61,9 @@ class KafkaDump:
             OSError: a file cannot be read.
         """
         try:
-            run_in_order(self._pieces(paths), taker(self.out.write), threads=self.jobs)
+            straight = takes_at_once(self.out)
+            pieces = self._pieces(paths)
+            run_in_order(pieces, taker(self.out.write), threads=self.jobs, straight=straight)
         except KsegError:
             self.out.flush()
             raise

@@ -18,7 +18,6 @@ import pytest
 from kseg import workers
 from kseg.cli import dump, main
 from kseg.cli.failures import Exit
-from kseg.cli.kafka_dump import dispatch
 from kseg.cli.row_writer import RowWriter
 from kseg.files import log_file
 from kseg.format.convert import Converter
@@ -54,8 +53,7 @@ CONVERSIONS = {
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some hundred bytes are many pieces."""
-    for module in (pieces, dump, dispatch):
-        monkeypatch.setattr(module, "PIECE_BYTES", 200)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 200)
     monkeypatch.setattr(log_file, "TILE_BYTES", 200)
     monkeypatch.setattr(log_file, "CHECKED_TILE_BYTES", 200)
 
@@ -191,30 +189,20 @@ def line(request: pytest.FixtureRequest, data: Path, tmp_path: Path) -> list[str
 
 
 def in_workers(monkeypatch: pytest.MonkeyPatch, verb: str, end: Callable[[], object]) -> None:
-    """Have the workers of a verb call `end` in the middle of their work.
+    """Have the workers of a verb call `end` in the middle of their work."""
 
-    A main thread that does pieces, too, waits in its first until a worker has one.
-    """
-    begun = threading.Event()
-
-    def ending_before(real: Callable[..., Any], *, waits: bool) -> Callable[..., Any]:
-        def ending(*given: Any, **named: Any) -> Any:
-            if threading.current_thread() is not threading.main_thread():
-                begun.set()
-                end()
-            elif waits:
-                begun.wait(10)
-            return real(*given, **named)
-
-        return ending
+    def ending(*given: Any, **named: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            end()
+        return real(*given, **named)
 
     if verb in INNER:
         home, name = INNER[verb]
-        monkeypatch.setattr(home, name, ending_before(getattr(home, name), waits=True))
+        real = getattr(home, name)
+        monkeypatch.setattr(home, name, ending)
         return
-    # A walk may be what finds where pieces begin, before there are any.
-    for walk, waits in ((log_file, False), (segment_reader, True)):
-        ending = ending_before(workers.check, waits=waits)
+    real = workers.check
+    for walk in (log_file, segment_reader):
         monkeypatch.setattr(walk, "workers", SimpleNamespace(check=ending))
 
 
