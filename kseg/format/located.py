@@ -118,9 +118,9 @@ def rewrite_located(
 
 
 def _room_of(table: BatchTable, asked: Int64s) -> int:
-    """Room for plain batches, as large as they may become; a header's count alone makes none."""
+    """Room for plain batches, as large as they may become, whatever their headers count."""
     sizes = table.size[asked]
-    counts = np.minimum(table.record_count[asked], sizes // _RECORD_BYTES_MIN)
+    counts = np.clip(table.record_count[asked], 0, sizes // _RECORD_BYTES_MIN)
     return int(sizes.sum() + _GROWTH_BYTES * counts.sum()) + _SPARE_BYTES + BATCH_HEADER_BYTES
 
 

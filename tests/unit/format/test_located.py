@@ -181,6 +181,16 @@ def test_what_kafka_does_not_write_is_left_to_columns(body: bytes, count: int) -
     assert dealt_with(batch([], body=body, count=count, last_offset_delta=1)) == [LEFT]
 
 
+@pytest.mark.parametrize("count", [-1, -150, -(2**31)])
+def test_a_header_that_counts_below_zero_takes_no_room_from_other_batches(count: int) -> None:
+    rows = [record(b"v" * 30, key=b"k%d" % (number % 7)) for number in range(40)]
+    usual = batch(rows, base_offset=100) + batch(rows, base_offset=200)
+    lying = batch([], body=BODY, count=count, last_offset_delta=1)
+    for data in (lying + usual, usual + lying):
+        assert filtered(data, 1, located=True) == filtered(data, 1, located=False)
+        assert dealt_with(data).count(LEFT) == 1
+
+
 def test_a_batch_that_inflates_to_more_than_there_is_room_for_gets_a_larger_one() -> None:
     records = [record(b"v" * 1000, key=b"%d" % (number % 700)) for number in range(1200)]
     data = batch(records, codec=ZSTD) + batch(records, base_offset=5000)
