@@ -4,6 +4,10 @@ from typing import Any, final
 
 from typing_extensions import disjoint_base
 
+GROWTH_BYTES: int
+SPARE_BYTES: int
+RECORD_BYTES_MIN: int
+
 @final
 class Located: ...
 

@@ -29,26 +29,28 @@ cdef extern from "locate.h" nogil:
     enum:
         GROWTH_MAX "KSEG_GROWTH_MAX"
         SPARE "KSEG_LOCATE_SPARE"
+        RECORD_MIN "KSEG_RECORD_MIN"
 
 cdef enum:
     CRC_AT = 17
     ATTRIBUTE_HORIZON = 0x40
-    # The least bytes of a record.
-    RECORD_MIN = 7
     # Batches with more records, or that inflate to more bytes, are left to who reads columns.
     RECORDS_MAX = 1 << 17
     INFLATED_MAX = 16 << 20
     ROOM_FIRST = 1 << 10
     INT32_MAX = 0x7fffffff
 
-# What became of a batch; the order is that of kseg.format.rewrite.Way.
+#: By so much a record may grow; what is wanted behind a batch; the least bytes of a record.
+GROWTH_BYTES, SPARE_BYTES, RECORD_BYTES_MIN = GROWTH_MAX, SPARE, RECORD_MIN
+
+# What became of a batch; the order is that of kseg.format.located.
 cdef enum:
     LEFT
     DROPPED
     COPIED
     WRITTEN
 
-# What is told of a batch; the order is that of kseg.format.rewrite.TOLD_FIELDS.
+# What is told of a batch; the order is that of kseg.format.located.TOLD_FIELDS.
 cdef enum:
     TOLD_WAY
     TOLD_AT

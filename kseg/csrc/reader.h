@@ -99,7 +99,6 @@ enum {
 enum {
     KSEG_HEAD = 61,
     KSEG_COVERED = 21, /* by the checksum: from here on */
-    KSEG_RECORD_MIN = 7,
     KSEG_OVERHEAD = 12, /* of a message: offset and size */
     KSEG_MESSAGE_MIN = 26,
     KSEG_MESSAGE_COVERED = 16,

@@ -21,6 +21,8 @@ typedef struct {
     int32_t header_count;
 } kseg_record;
 
+enum { KSEG_RECORD_MIN = 7 }; /* the least bytes of a record */
+
 /* The sequence of a record; they go on with 0 behind the largest. Source: Kafka DefaultRecord.readFrom. */
 static inline int32_t kseg_sequence_after(int32_t base, int32_t delta) {
     if (base < 0)

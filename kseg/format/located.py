@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kseg._kernels.located import Keep, Located, rewrite
+from kseg._kernels.located import (
+    GROWTH_BYTES,
+    RECORD_BYTES_MIN,
+    SPARE_BYTES,
+    Keep,
+    Located,
+    rewrite,
+)
 from kseg.constants import BATCH_HEADER_BYTES
 from kseg.format.encode import compressed
 from kseg.format.header import CODEC_MASK
@@ -29,10 +36,6 @@ LEFT, DROPPED, COPIED, WRITTEN = range(4)
 #: What is told of a batch; the order is that of the kernel.
 TOLD_FIELDS: Final = ("way", "at", "size", "count", "last_offset", "max_timestamp")
 _WAY, _AT, _SIZE, _COUNT, _LAST_OFFSET, _MAX_TIMESTAMP = range(len(TOLD_FIELDS))
-#: By so much a record may grow; what the kernel wants behind a batch; the least bytes of a record.
-_GROWTH_BYTES: Final = 12
-_SPARE_BYTES: Final = 64
-_RECORD_BYTES_MIN: Final = 7
 #: Room for the records of compressed batches, of which many are written before any is compressed.
 _ROOM_BYTES: Final = 256 << 10
 
@@ -120,8 +123,8 @@ def rewrite_located(
 def _room_of(table: BatchTable, asked: Int64s) -> int:
     """Room for plain batches, as large as they may become, whatever their headers count."""
     sizes = table.size[asked]
-    counts = np.clip(table.record_count[asked], 0, sizes // _RECORD_BYTES_MIN)
-    return int(sizes.sum() + _GROWTH_BYTES * counts.sum()) + _SPARE_BYTES + BATCH_HEADER_BYTES
+    counts = np.clip(table.record_count[asked], 0, sizes // RECORD_BYTES_MIN)
+    return int(sizes.sum() + GROWTH_BYTES * counts.sum()) + SPARE_BYTES + BATCH_HEADER_BYTES
 
 
 def _pack(
