@@ -21,6 +21,7 @@ from kseg.errors import (
     LimitExceededError,
     UnsupportedFormatError,
 )
+from kseg.format import _zstd_frame
 from kseg.format import codec as codec_module
 from kseg.format.codec import decompress
 from tests.unit.codec_streams import (
@@ -331,6 +332,6 @@ def test_codec_none_answers_the_bytes_themselves() -> None:
 @by_packages
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    monkeypatch.setattr("kseg.format._zstd_frame.library", lambda: __import__("zstandard"))
+    monkeypatch.setattr(_zstd_frame, "library", lambda: __import__("zstandard"))
     with pytest.raises(UnsupportedFormatError, match="zstd"):
         inflate(ZSTD, zstd_of(TEXT))
