@@ -7,16 +7,19 @@ threads. A piece whose room is full waits until all in front of it are taken, so
 by the rooms. Nothing here knows what the work is.
 
 The kernels release the GIL, so threads are enough: what they share costs no copy between processes.
+
+An interrupt comes to the main thread between any two of its steps. So the taker of results holds no
+lock but a plain one, by `with`, and waits at a plain one: methods of a `Condition` are Python, and
+an interrupt in one of them may leave its lock taken.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from _thread import start_new_thread
-from collections import deque
+from _thread import get_ident, start_new_thread
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -31,12 +34,20 @@ from kseg.errors import KsegError, LimitExceededError, at_path
 Put = Callable[[Any], object]
 #: Does one piece of work, and puts its results.
 Work = Callable[[Put], object]
+#: Gives the results of a piece of work, one after the other.
+Read = Callable[[], Iterator[Any]]
 
 #: The piece that a thread does at the moment.
 _HERE: Final = local()
 
 #: Results that a piece keeps until those in front of it are taken.
 ROOM: Final = 64
+#: Memory that views among them may have.
+ROOM_BYTES: Final = 32 << 20
+
+#: Bytes of a `Buffer` whose views wait: they leave the cache in any case, and each that is handed
+#: over may cost two threads a switch.
+WAITING_BYTES: Final = 2 << 20
 
 #: Seconds after which a thread that waits looks whether those that it waits for are still there.
 _BEAT: Final = 0.2
@@ -81,18 +92,17 @@ def window_of(threads: int) -> int:
     return 1 if threads == 1 else threads + 1
 
 
-def run_in_order(
-    pieces: Iterable[Work], take: Put, *, threads: int, straight: bool = False
-) -> None:
-    """Do pieces of work; `take` gets all results, in order, one at a time, in this thread.
+def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
+    """Do pieces of work; `take` gets all results, in order, in this thread.
+
+    This thread does pieces, too, while others do theirs: what it does of the piece in front is
+    taken while it is in the cache.
 
     Args:
-        pieces: the work; the next is asked for, in this thread, when fewer than
-            `window_of(threads)` are under way. What pieces share is `Lent` to them.
+        pieces: the work; the next is asked for, in this thread, when few are under way. What
+            pieces share is `Lent` to them.
         take: what becomes of a result; bytes are lent to it until it returns.
         threads: how many share the work; 1 does all of it here.
-        straight: `take` is never blocked for long, and may be called in any thread: the piece in
-            front hands it results while they are in the cache, and none of them waits.
 
     Raises:
         Exception: the first that a piece, or asking for one, raised, in the order of the pieces,
@@ -103,14 +113,20 @@ def run_in_order(
         for piece in pieces:
             piece(take)
         return
-    run = _Run(pieces, threads, window_of(threads), ROOM, take if straight else None)
-    try:
-        with closing(run.results()) as results:
-            for result in results:
-                take(result)
-                run.give_back(result)
-    except MemoryError as error:  # of `take`
-        raise LimitExceededError("out of memory", path=run.path) from error
+    _Run(pieces, threads, window_of(threads), ROOM, helps=True).hand_to(take)
+
+
+def read_in_order(
+    pieces: Iterable[Results], *, threads: int, room: int
+) -> Generator[Any, None, None]:
+    """As `in_order`, where this thread does pieces, too, as for `run_in_order`.
+
+    Args:
+        pieces: the work.
+        threads: how many share it, 2 or more.
+        room: results of one piece that may wait.
+    """
+    return _Run(pieces, threads, window_of(threads), room, helps=True).results()
 
 
 def in_order(
@@ -141,43 +157,98 @@ class _Run:
     """
 
     def __init__(
-        self,
-        pieces: Iterable[Work],
-        threads: int,
-        window: int,
-        room: int,
-        straight: Put | None = None,
+        self, pieces: Iterable[Work], threads: int, window: int, room: int, *, helps: bool = False
     ) -> None:
         self.stopped = False
-        self.straight = straight
-        self.bell = Condition(Lock())
+        self.lock = Lock()
+        self.space = Condition(self.lock)
         self.todo: SimpleQueue[_Piece | None] = SimpleQueue()
-        self._buffers: list[Buffer] = []
+        self._bell = Lock()
+        self._buffers: defaultdict[int, list[Buffer]] = defaultdict(list)
         self._under_way: deque[_Piece] = deque()
         self._failed: KsegError | OSError | None = None
+        self._refused: BaseException | None = None
         self._left: Iterator[Work] | None = iter(pieces)
         self._workers: list[_Worker] = []
-        self._threads = threads
+        self._helps = helps
+        self._threads = threads - helps
         self._window = window
         self._room = room
 
-    @property
-    def path(self) -> str | PathLike[str] | None:
-        """The file of the piece whose results are taken; None where there is none."""
-        return self._under_way[0].path if self._under_way else None
-
     def results(self) -> Generator[Any, None, None]:
         """All results, in order; once."""
-        try:
+        with self._ending():
             while self._fill():
-                yield from self._results_of(self._under_way[0])
-                self._under_way.popleft()
-        except MemoryError as error:
-            raise LimitExceededError("out of memory", path=self.path) from error
+                piece = self._claimed()
+                if piece is None:
+                    yield from self._of_front()
+                    continue
+                for result in piece.read():
+                    yield from self._in_front_of(piece)
+                    if piece is self._under_way[0]:
+                        yield result
+                    else:
+                        piece.waiting.append(result)
+                    self._fill()
+
+    def hand_to(self, take: Put) -> None:
+        """Hand all results to `take`, in order; once."""
+
+        def put(result: Any) -> Buffer | None:
+            assert piece is not None
+            for before in self._in_front_of(piece):
+                hand(before)
+                self._give_back(before)
+            other = None
+            if piece is self._under_way[0]:
+                hand(result)
+            else:
+                other = piece.keep(result)
+            self._fill()
+            return other
+
+        def hand(result: Any) -> None:
+            try:
+                take(result)
+            except BaseException as error:
+                self._refused = error
+                raise _StoppedError from error
+
+        with self._ending():
+            while self._fill():
+                piece = self._claimed()
+                if piece is None:
+                    for result in self._of_front():
+                        hand(result)
+                        self._give_back(result)
+                else:
+                    piece.do(put)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """End all threads behind the block, or with it.
+
+        Raises:
+            Exception: the taker of results did, the piece in front, or asking for one.
+            LimitExceededError: the block ran out of memory.
+        """
+        error: BaseException | None = None
+        try:
+            yield
+        except (_StoppedError, MemoryError) as ended:
+            error = ended
+            if isinstance(ended, _StoppedError):
+                error = self._under_way[0].error if self._refused is None else self._refused
         finally:
+            self.stopped = True  # first: should an interrupt end what follows
             self._stop()
-        if self._failed is not None:
-            raise self._failed
+        if isinstance(error, MemoryError):
+            path = self._under_way[0].path if self._under_way else None
+            raise LimitExceededError("out of memory", path=path) from error
+        if error is None:
+            error = self._failed
+        if error is not None:
+            raise error
 
     def buffer(self, size: int) -> Buffer:
         """Memory for so many bytes, some that was given back where there is any.
@@ -185,16 +256,19 @@ class _Run:
         New memory for each is a page fault for every 4 KiB, which takes longer than what is
         written.
         """
-        try:
-            buffer = self._buffers.pop()
-        except IndexError:
-            buffer = Buffer(size)
-        return buffer if len(buffer) >= size else Buffer(size)
+        size = 1 << (size - 1).bit_length()
+        free = self._buffers[size]
+        return free.pop() if free else Buffer(size)
 
-    def give_back(self, result: Any) -> None:
+    def _give_back(self, result: Any) -> None:
         """Take back the memory of a result."""
         if isinstance(result, memoryview) and isinstance(result.obj, Buffer):
-            self._buffers.append(result.obj)
+            self._buffers[1 << (len(result.obj).bit_length() - 1)].append(result.obj)
+
+    def ring(self) -> None:
+        """Wake the taker of results, should it wait."""
+        with suppress(RuntimeError):  # it is awake
+            self._bell.release()
 
     def _fill(self) -> bool:
         """Take up as many pieces as may be under way; whether there are any."""
@@ -218,7 +292,7 @@ class _Run:
 
     def _hire(self) -> None:
         """Start one more thread, if all are busy and it may be had."""
-        busy = sum(not piece.ended for piece in self._under_way)
+        busy = sum(not piece.ended for piece in self._under_way) - self._helps
         if len(self._workers) >= min(busy, self._threads):
             return
         try:
@@ -226,47 +300,58 @@ class _Run:
         except (RuntimeError, MemoryError):  # those that there are share the work
             self._threads = len(self._workers)
 
-    def _results_of(self, piece: _Piece) -> Iterator[Any]:
-        """Take results as they come, until the work has ended."""
-        while True:
-            if self._is_left(piece):
-                taken = self.todo.get_nowait()
-                assert taken is piece
-                piece.run_here()
-            results = piece.taken()
-            if not results:
-                break
-            yield from results
-        if piece.error is not None:
-            raise piece.error
+    def _claimed(self) -> _Piece | None:
+        """The next piece that none has begun, for this thread to do.
 
-    def _is_left(self, piece: _Piece) -> bool:
-        """Wait until there is something to take; whether that will never be, for lack of a thread.
+        None where results in front come first, or there is none: then others are at work.
+        """
+        front = self._under_way[0]
+        alone = not any(worker.lives for worker in self._workers)
+        if (self._helps or alone) and not (front.waiting or front.ended):
+            with suppress(Empty):
+                return self.todo.get_nowait()
+        return None
+
+    def _of_front(self) -> Iterator[Any]:
+        """Wait for results of the piece in front and take them; once it has ended, it is taken off.
 
         Raises:
             LimitExceededError: the thread that had the piece has died.
+            _StoppedError: the piece ended with an error.
         """
-        with self.bell:
-            piece.awaited = True
-            while not (piece.waiting or piece.ended):
-                piece.straight = self.straight  # from here on nothing of it waits
-                if piece.worker is None:
-                    if not any(worker.lives for worker in self._workers):
-                        return True
-                elif not piece.worker.lives:
-                    raise LimitExceededError("out of memory", path=piece.path)
-                self.bell.wait(_BEAT)
-        return False
+        front = self._under_way[0]
+        front.awaited = True
+        while not (front.waiting or front.ended):
+            having = self._workers if front.worker is None else [front.worker]
+            if not any(worker.lives for worker in having):
+                raise LimitExceededError("out of memory", path=front.path)
+            self._bell.acquire(timeout=_BEAT)
+        ended = front.ended
+        yield from front.taken()
+        if ended:
+            if front.error is not None:
+                raise _StoppedError
+            self._under_way.popleft()
+
+    def _in_front_of(self, piece: _Piece) -> Iterator[Any]:
+        """What there is in front of a piece that this thread does; all, if its room is full.
+
+        Behind that come those of its own results that have waited, if it is in front then.
+        """
+        while (front := self._under_way[0]) is not piece:
+            if not (front.waiting or front.ended or piece.is_full):
+                return
+            yield from self._of_front()
+        yield from piece.taken()
 
     def _stop(self) -> None:
         """Tell all threads that no more results are taken, and wait for their end."""
-        self.stopped = True
         for _ in self._workers:
             self.todo.put(None)
-        with self.bell:
-            self.bell.notify_all()
-            while any(worker.lives and not worker.ended for worker in self._workers):
-                self.bell.wait(_BEAT)
+        with self.lock:
+            self.space.notify_all()
+        while any(worker.lives and not worker.ended for worker in self._workers):
+            self._bell.acquire(timeout=_BEAT)
 
 
 class _Life:
@@ -313,9 +398,8 @@ class _Worker:
                     piece.worker = self
                     piece.run()
                     del piece
-            with run.bell:
-                self.ended = True
-                run.bell.notify_all()
+            self.ended = True
+            run.ring()
         except MemoryError:  # the taker of the results of its piece sees that
             return
 
@@ -324,22 +408,23 @@ _ThingT = TypeVar("_ThingT")
 
 
 class Kept(Generic[_ThingT]):
-    """Things that a piece has for itself while it is done, used again by later pieces."""
+    """Things that a piece has for itself while it is done, used again by later pieces.
+
+    A thread gets what it had before: memory that another core has written to is slow to write to.
+    """
 
     def __init__(self, make: Callable[[], _ThingT]) -> None:
         """Start with none; `make` makes one where none is free."""
         self._make = make
-        self._free: list[_ThingT] = []
+        self._of_threads: dict[int, list[_ThingT]] = defaultdict(list)
 
     @contextmanager
     def one(self) -> Iterator[_ThingT]:
         """One of them, for the block."""
-        try:
-            thing = self._free.pop()
-        except IndexError:
-            thing = self._make()
+        free = self._of_threads[get_ident()]
+        thing = free.pop() if free else self._make()
         yield thing
-        self._free.append(thing)
+        free.append(thing)
 
 
 class Lent:
@@ -368,9 +453,21 @@ class Lent:
             self._users += 1
         return partial(self._do, work)
 
+    def to_reader(self, read: Read) -> Read:
+        """The same for what is read result by result."""
+        with self._lock:
+            self._users += 1
+        return partial(self._read, read)
+
     def _do(self, work: Work, put: Put) -> None:
         try:
             work(put)
+        finally:
+            self._give_back()
+
+    def _read(self, read: Read) -> Iterator[Any]:
+        try:
+            yield from read()
         finally:
             self._give_back()
 
@@ -425,6 +522,43 @@ class At:
             self._work(put)
 
 
+class Results:
+    """A piece of work on one file whose results may also be asked for one after the other.
+
+    Attributes:
+        path: the file, which its errors name.
+    """
+
+    __slots__ = ("_read", "path")
+
+    def __init__(self, path: str | PathLike[str], read: Read) -> None:
+        """What `read` gives."""
+        self.path = path
+        self._read = read
+
+    def read(self) -> Iterator[Any]:
+        """The results.
+
+        Raises:
+            KsegError: as of `at_file`.
+        """
+        with at_file(self.path):
+            yield from self._read()
+
+    def __call__(self, put: Put) -> None:
+        """Put them.
+
+        Raises:
+            KsegError: as of `at_file`.
+        """
+        for result in self.read():
+            put(result)
+
+    def through(self, change: Callable[[Any], Any]) -> Results:
+        """The same with each result changed."""
+        return Results(self.path, lambda: map(change, self._read()))
+
+
 def each_at(path: str | PathLike[str], pieces: Iterable[Work]) -> Iterator[Work]:
     """The same pieces of work, each `At` the file, which an error of asking for one names too."""
     with at_file(path):
@@ -451,10 +585,9 @@ class _Piece:
 
     Attributes:
         path: the file that the work is about, if it says so.
-        worker: the thread that has begun it.
+        worker: the thread that has begun it; None for the taker's, too.
         waiting: what it has put.
         awaited: the taker waits for this piece.
-        straight: takes results at once; None as long as they wait for the taker.
         ended: no more comes.
         error: what ended it.
     """
@@ -464,75 +597,112 @@ class _Piece:
         self.worker: _Worker | None = None
         self.waiting: deque[Any] = deque()
         self.awaited = False
-        self.straight: Put | None = None
         self.ended = False
         self.error: BaseException | None = None
         self._run = run
         self._work: Work | None = work
         self._room = room
+        self._bytes = 0
 
     @property
     def stopped(self) -> bool:
         """Whether no more results are taken."""
         return self._run.stopped
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no further result may wait."""
+        return len(self.waiting) >= self._room or self._bytes >= ROOM_BYTES
+
     def run(self) -> None:
         """Do the work; what ends it waits for the taker."""
         try:
             _HERE.piece = self
             check()
-            assert self._work is not None
-            self._work(self._put)
+            self._begun()(self._put)
         except BaseException as error:
             self.error = error
-        finally:
-            self._work = None
         _HERE.piece = None
-        with self._run.bell:
-            self.ended = True
-            self._run.bell.notify_all()
+        self.ended = True
+        self._run.ring()
 
-    def run_here(self) -> None:
-        """Do the work in the thread of the taker: all results wait for it."""
-        self._room = sys.maxsize
-        self.run()
+    def do(self, put: Put) -> None:
+        """Do the work in the thread of the taker.
+
+        Raises:
+            _StoppedError: by `put`.
+            BaseException: an interrupt.
+        """
+        try:
+            self._begun()(put)
+        except _StoppedError:
+            raise
+        except Exception as error:
+            self.error = error
+        self.ended = True
+
+    def read(self) -> Iterator[Any]:
+        """Do the work in the thread of the taker, result by result as it asks for them.
+
+        Work that can only put its results is done at once, and they wait.
+        """
+        work = self._begun()
+        if isinstance(work, Results):
+            try:
+                yield from work.read()
+            except Exception as error:
+                self.error = error
+            self.ended = True
+        else:
+            self.do(self.keep)
+
+    def _begun(self) -> Work:
+        """The work, which is begun once."""
+        work, self._work = self._work, None
+        assert work is not None
+        return work
 
     def _put(self, result: Any) -> Buffer | None:
-        with self._run.bell:
-            while not (self.stopped or self.straight) and len(self.waiting) >= self._room:
-                self._run.bell.wait(_BEAT)
+        with self._run.lock:
+            while not self.stopped and self.is_full:
+                self._run.space.wait(_BEAT)
             if self.stopped:
                 raise _StoppedError
-            if self.straight is None:
-                return self._keep(result)
-        self.straight(result)
-        return None
+            other = self.keep(result, WAITING_BYTES)
+        # The taker is woken when there is much to take, or all: a thread that wakes another and
+        # goes to sleep in its turn costs more than most results. What comes slowly is taken once in
+        # a `_BEAT`. The taker may also be busy with a piece in front.
+        if self.awaited and self.is_full:
+            self._run.ring()
+        return other
 
-    def _keep(self, result: Any) -> Buffer | None:
-        """Let a result wait; what replaces its memory, if that is kept with it."""
+    def keep(self, result: Any, least: int = 0) -> Buffer | None:
+        """Let a result wait; what replaces its memory, if that is kept with it.
+
+        Args:
+            result: views are copied, but those of a `Buffer`.
+            least: bytes that the other memory has at least.
+        """
         other = None
         if isinstance(result, memoryview):
             if isinstance(result.obj, Buffer):
-                other = self._run.buffer(len(result.obj))
+                other = self._run.buffer(max(len(result.obj), least))
             else:
                 copy = memoryview(self._run.buffer(len(result)))[: len(result)]
                 copy[:] = result
                 result = copy
+            self._bytes += len(result.obj)
         self.waiting.append(result)
-        # The taker is woken when there is much to take, or all: a thread that wakes another and
-        # goes to sleep in its turn costs more than most results. What comes slowly is taken once in
-        # a `_BEAT`. The taker may also be busy with a piece in front.
-        if self.awaited and len(self.waiting) >= self._room:
-            self._run.bell.notify_all()
         return other
 
     def taken(self) -> list[Any]:
         """Take what waits."""
-        with self._run.bell:
-            results = list(self.waiting)
+        with self._run.lock:
+            results, was_full = list(self.waiting), self.is_full
             self.waiting.clear()
-            if len(results) >= self._room:
-                self._run.bell.notify_all()
+            self._bytes = 0
+            if was_full:
+                self._run.space.notify_all()
         return results
 
 
@@ -548,12 +718,15 @@ __all__ = [
     "Kept",
     "Lent",
     "Put",
+    "Read",
+    "Results",
     "Work",
     "at_file",
     "check",
     "each_at",
     "in_order",
     "putting",
+    "read_in_order",
     "run_in_order",
     "usable_cores",
     "window_of",

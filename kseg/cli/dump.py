@@ -161,9 +161,7 @@ class Dump:
     def paths(self, paths: Iterable[str], selection: Selection) -> None:
         """Dump everything under the paths."""
         take = output.taker(self.out.write)
-        straight = output.takes_at_once(self.out)
-        pieces = self._pieces(paths, selection)
-        run_in_order(pieces, take, threads=self._jobs, straight=straight)
+        run_in_order(self._pieces(paths, selection), take, threads=self._jobs)
         if self._met_log:
             noun = "batch" if self.asked.batches else "record"
             self.sinks.tell_nothing(noun, self.asked.offsets, self.asked.times)
@@ -299,13 +297,12 @@ class Dump:
         return DECODED_FIELDS
 
     def _tile(self, tile: Tile, log: _Log, put: Put) -> None:
-        sink = self.sinks.sink(put)
-        self._bad_checksums(tile.table, log.source, put)
-        if self.asked.batches:
-            self._batches(tile, log, sink, put)
-        else:
-            self._records(tile, log, sink, put)
-        self.sinks.done(sink, put)
+        with self.sinks.sink(put) as sink:
+            self._bad_checksums(tile.table, log.source, put)
+            if self.asked.batches:
+                self._batches(tile, log, sink, put)
+            else:
+                self._records(tile, log, sink, put)
         if not self.sinks.full:
             self._end(tile.table, log, put)
 

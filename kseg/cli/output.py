@@ -6,7 +6,6 @@ Data is written to standard output and nothing else is.
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,18 +35,6 @@ def taker(write: Callable[[Any], object]) -> Put:
             write(result)
 
     return take
-
-
-def takes_at_once(out: IO[bytes]) -> bool:
-    """Whether writing waits for no other program: it does for those behind a pipe or a terminal.
-
-    An interrupt ends a wait of the main thread alone.
-    """
-    try:
-        mode = os.fstat(out.fileno()).st_mode
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not out.isatty())
 
 
 def write_document(schema: str, document: dict[str, Any]) -> None:

@@ -183,9 +183,7 @@ class Reader:
             # One head serves all lines: decoded by name is all or nothing.
             every = _topics(paths, selection, self._decoding)
             self._decoding = self._decoding._replace(by_name=all(every))
-        straight = output.takes_at_once(self._out)
-        pieces = self._pieces(paths, selection)
-        run_in_order(pieces, self._take, threads=self._jobs, straight=straight)
+        run_in_order(self._pieces(paths, selection), self._take, threads=self._jobs)
         if self._inside:
             self.sinks.tell_nothing("record", self._asked.offsets, self._asked.times)
 
@@ -256,12 +254,11 @@ class Reader:
             if end is not None and self._end_of(log) >= end:
                 self._now(log)
                 return
-            sink = self.sinks.sink(self._out.write)
             if asked.last is not None:
                 # The tail is shown once; from there on nothing is held back any more.
                 self._now(log)
-                sink = RowSink(self._out.write, limit=asked.limit)
                 begin = self._end_of(log)
+            sink = RowSink(self._out.write, limit=asked.limit)
             begin = max(begin, asked.offsets[0] or 0)
             self._out.flush()
             names, gone, source = _fields(kafka07=False), ReaderGone(), self._source_of(log)
@@ -270,7 +267,7 @@ class Reader:
                 self._out.flush()
                 if sink.full or (end is not None and int(columns["offset"][-1]) >= end - 1):
                     break
-            self.sinks.done(sink, self._take)
+            self.sinks.add(sink.replaced, sink.is_empty)
 
     def _now(self, log: Log) -> None:
         """Write the records that there are, in this thread."""
@@ -285,18 +282,16 @@ class Reader:
 
     def _all(self, pieces: Iterator[RecordColumns], source: _Source, put: Put) -> None:
         """Put the rows of a whole source, until no further row is wanted."""
-        sink = self.sinks.sink(put)
-        for columns in pieces:
-            self._rows(columns, source, sink, put)
-            if sink.full:
-                return
-        self.sinks.done(sink, put)
+        with self.sinks.sink(put) as sink:
+            for columns in pieces:
+                self._rows(columns, source, sink, put)
+                if sink.full:
+                    return
 
     def _piece(self, work: Work, source: _Source, put: Put) -> None:
         """Put the rows of a piece of work that puts columns."""
-        sink = self.sinks.sink(put)
-        work(lambda columns: self._rows(columns, source, sink, put))
-        self.sinks.done(sink, put)
+        with self.sinks.sink(put) as sink:
+            work(lambda columns: self._rows(columns, source, sink, put))
 
     def _rows(
         self,

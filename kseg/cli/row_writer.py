@@ -37,6 +37,10 @@ _TEXTS = (_text.UTF8, _text.RAW)
 _GAPS_MAX = 4096
 
 
+#: Takes a view of bytes.
+Write = Callable[[memoryview], object]
+
+
 class Batches(Protocol):
     """A stretch of a file with batches in it, as `kseg.files.log_file.Tile` is."""
 
@@ -65,16 +69,20 @@ class Gaps(Protocol):
 class RowWriter:
     """Writes rows through a buffer of its own. Not for several threads at once."""
 
-    def __init__(
-        self, write: Callable[[memoryview], object], buffer_bytes: int | None = None
-    ) -> None:
-        """Write through `write`, which is done with the bytes when it returns, or keeps them.
+    def __init__(self, write: Write | None = None, buffer_bytes: int | None = None) -> None:
+        """Write through `write`; None where `to` says so later."""
+        self._buffer = memoryview(Buffer(buffer_bytes or BUFFER_BYTES))
+        self.to(write or _nowhere)
 
-        Then it answers another buffer, see `kseg.workers.Put`.
+    def to(self, write: Write) -> RowWriter:
+        """Write through `write` from now on; the same writer.
+
+        It is done with the bytes when it returns, or keeps them. Then it answers another buffer,
+        see `kseg.workers.Put`.
         """
         self._write = write
-        self._buffer = memoryview(Buffer(buffer_bytes or BUFFER_BYTES))
-        self.replaced = 0
+        self.replaced = 0  #: values of CSV that differ from the log's bytes
+        return self
 
     def rows(
         self, template: Template, count: int, start: int = 0, mask: Mask | None = None
@@ -206,6 +214,10 @@ class RowWriter:
         for comma, start, stop in ((b"", first, min(first + 1, end)), (b",", first + 1, end)):
             self.rows(((_text.BYTES, comma, None, style, *names, None),), stop, start)
         self._write(memoryview(b"]"))
+
+
+def _nowhere(_text: memoryview) -> None:
+    raise AssertionError("rows without a place to go")
 
 
 def dump_workspace() -> Workspace:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from kseg.cli.failures import complain
 from kseg.cli.parsing import ALL, Range
 from kseg.cli.row_writer import RowWriter
 from kseg.format.times import iso_text
+from kseg.workers import Kept
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -54,11 +56,13 @@ class RowSink:
         *,
         limit: int | None = None,
         last: int | None = None,
+        writer: RowWriter | None = None,
     ) -> None:
         """Start with nothing taken.
 
         Args:
             write: where text goes; done with the bytes when it returns.
+            writer: has the memory for rows; None for one of its own.
             limit: stop after so many rows.
             last: hold rows back until `finish`, and write the last so many.
         """
@@ -69,7 +73,7 @@ class RowSink:
         self._held_count = 0
         self._fresh = bytearray()
         self.is_empty = True  #: whether no row was taken
-        self._writer = RowWriter(write if last is None else self._fresh.extend)
+        self._writer = (writer or RowWriter()).to(write if last is None else self._fresh.extend)
 
     @property
     def replaced(self) -> int:
@@ -137,6 +141,7 @@ class RowSinks:
         """Start with nothing taken; the arguments are those of `RowSink`."""
         counted = limit is not None or last is not None
         self._one = RowSink(write, limit=limit, last=last) if counted else None
+        self._writers = Kept(RowWriter)
         self._replaced = 0
         self._is_empty = True
 
@@ -160,19 +165,21 @@ class RowSinks:
         """How many values of CSV differ from the log's bytes, in all sinks."""
         return self._replaced + (0 if self._one is None else self._one.replaced)
 
-    def sink(self, put: Put) -> RowSink:
-        """The sink of a piece of work, which puts its text."""
-        return RowSink(put) if self._one is None else self._one
+    @contextmanager
+    def sink(self, put: Put) -> Iterator[RowSink]:
+        """The sink of a piece of work, which puts its text, and behind it what adds to the sums."""
+        if self._one is not None:
+            yield self._one
+            return
+        with self._writers.one() as writer:
+            sink = RowSink(put, writer=writer)
+            yield sink
+        put(partial(self.add, sink.replaced, sink.is_empty))
 
-    def done(self, sink: RowSink, put: Put) -> None:
-        """Put what adds a sink of `sink` to the sums, behind all its text."""
-        if sink is not self._one:
-            put(partial(self.add, sink))
-
-    def add(self, sink: RowSink) -> None:
-        """Add another sink to the sums."""
-        self._replaced += sink.replaced
-        self._is_empty = self._is_empty and sink.is_empty
+    def add(self, replaced: int, is_empty: bool) -> None:
+        """Add what another sink counted to the sums."""
+        self._replaced += replaced
+        self._is_empty = self._is_empty and is_empty
 
     def finish(self) -> None:
         """Write what was held back; the next rows belong to another partition."""

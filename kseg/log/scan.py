@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kseg.log.reader.view import LogView
-    from kseg.workers import Put, Work
+    from kseg.workers import Results
 
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")
@@ -105,7 +105,7 @@ class Scan:
             for columns in self._pieces(source, decoded or ("offset",), where):
                 yield _placed(columns, source, self.kinds)
 
-    def _works(self, fields: tuple[str, ...], where: dict[str, Any]) -> Iterator[Work]:
+    def _works(self, fields: tuple[str, ...], where: dict[str, Any]) -> Iterator[Results]:
         """The same as pieces of work for threads."""
         from kseg.log.reader.pieces import log_pieces, segment_pieces
 
@@ -118,7 +118,7 @@ class Scan:
                 view = _view(source.path, self.mapping)
                 works = log_pieces(view, memory, fields=fields, **where)
             for work in works:
-                yield partial(_put_placed, work, source, self.kinds)
+                yield work.through(partial(_placed_or_fault, source, self.kinds))
 
     def _pieces(
         self, source: ScanSource, fields: tuple[str, ...], where: dict[str, Any]
@@ -211,9 +211,11 @@ def _placed(columns: RecordColumns, source: ScanSource, kinds: Kinds) -> RecordC
     return decode_columns(placed, kinds) if kinds else placed
 
 
-def _put_placed(work: Work, source: ScanSource, kinds: Kinds, put: Put) -> None:
-    """Do a piece of work whose columns say where they belong; faults pass."""
-    work(lambda got: put(got if isinstance(got, KsegError) else _placed(got, source, kinds)))
+def _placed_or_fault(
+    source: ScanSource, kinds: Kinds, got: RecordColumns | KsegError
+) -> RecordColumns | KsegError:
+    """Columns that say where they belong; faults pass."""
+    return got if isinstance(got, KsegError) else _placed(got, source, kinds)
 
 
 def scan(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import _thread
+import dis
 import itertools
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
-from functools import partial
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -23,11 +28,13 @@ from kseg.workers import (
     Kept,
     Lent,
     Put,
+    Results,
     Work,
     at_file,
     each_at,
     in_order,
     putting,
+    read_in_order,
     run_in_order,
 )
 
@@ -138,6 +145,71 @@ def test_an_interrupt_while_a_thread_is_started_ends_that_thread_too() -> None:
         assert not alive()
 
 
+#: What CPython looks for interrupts behind.
+CHECKED = ("CALL", "JUMP_BACKWARD", "RESUME")
+
+
+@lru_cache(None)
+def names_at(code: CodeType) -> dict[int, str]:
+    return {step.offset: step.opname for step in dis.get_instructions(code)}
+
+
+def steps_of(do: Callable[[], object], interrupted: int | None = None) -> int:
+    """Do something; how often an interrupt could come while it shares work. One does, if wanted."""
+    before: dict[FrameType, str] = {}
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        if frame.f_code.co_filename not in (workers.__file__, threading.__file__):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            name, before[frame] = before.get(frame, ""), names_at(frame.f_code)[frame.f_lasti]
+            steps += name.startswith(CHECKED)
+            if name.startswith(CHECKED) and steps == interrupted:
+                raise KeyboardInterrupt
+        return trace
+
+    other = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        do()
+    finally:
+        sys.settrace(other)
+    return steps
+
+
+def in_step(many: int, put: Put) -> None:
+    for number in range(many):
+        put(number)
+
+
+@pytest.mark.parametrize("way", ["handed", "read", "asked for"])
+def test_an_interrupt_at_any_step_of_the_taker_ends_all_threads(way: str) -> None:
+    sizes = (1, 2 * ROOM, 0, 3, 2 * ROOM, 1)
+
+    def share() -> None:
+        if way == "handed":
+            run_in_order([partial(in_step, size) for size in sizes], lambda _: None, threads=2)
+        elif way == "read":
+            pieces = [Results("a.log", partial(iter, range(size))) for size in sizes]
+            assert len(list(read_in_order(pieces, threads=2, room=ROOM))) == sum(sizes)
+        else:
+            pieces = [partial(in_step, size) for size in sizes]
+            assert len(list(in_order(pieces, threads=2))) == sum(sizes)
+
+    last = steps_of(share)
+    assert last > 500
+    for step in range(1, last, max(1, last // 400)):
+        with suppress(KeyboardInterrupt):  # it may be over sooner than before
+            steps_of(share, step)
+        gone_by = time.monotonic() + 60
+        while _thread._count() > BEFORE[0]:
+            assert time.monotonic() < gone_by, f"a thread goes on behind step {step}"
+            time.sleep(0.001)
+
+
 def test_closing_the_iterator_ends_all_threads() -> None:
     results = in_order([endless] * 5, threads=3)
     assert [next(results), next(results)] == [0, 1]
@@ -211,20 +283,31 @@ def test_threads_that_die_before_their_first_line_leave_their_pieces_to_the_take
 def test_a_thread_that_dies_with_a_piece_is_an_error_with_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = workers._Piece.run
+    run, begun = workers._Piece.run, threading.Event()
 
     def some(piece: workers._Piece) -> None:
         if piece.path == "b.log":
+            begun.set()
             raise MemoryError
         run(piece)
 
+    def first(put: Put) -> None:
+        assert begun.wait(60)
+        put("a")
+
     monkeypatch.setattr(workers._Piece, "run", some)
-    pieces = [At(f"{name}.log", putting(name)) for name in "abc"]
-    results: list[Any] = []
-    with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
-        run_in_order(pieces, results.append, threads=2)
-    assert results == ["a"]
-    assert not alive()
+    for threads in (2, 3):
+        results: list[Any] = []
+        pieces = [At(f"{name}.log", putting(name)) for name in "abc"]
+        with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
+            results += in_order(pieces, threads=threads)
+        assert not alive()
+        begun.clear()
+        pieces[0] = At("a.log", first)
+        with pytest.raises(LimitExceededError, match=r"b\.log.*out of memory"):
+            run_in_order(pieces, results.append, threads=threads)
+        assert results == ["a"] * 2
+        assert not alive()
 
 
 def refuse(*_: object) -> None:
@@ -276,7 +359,7 @@ def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
             assert isinstance(buffer, Buffer)
             buffer[:] = text
             written.append(id(buffer))
-            buffer = put(memoryview(buffer)[:2])
+            buffer = put(memoryview(buffer)[:2]) or buffer
 
     results: list[tuple[bytes, int]] = []
     run_in_order([piece] * 20, lambda view: results.append((bytes(view), id(view.obj))), threads=2)
@@ -286,36 +369,36 @@ def test_what_is_written_into_a_buffer_arrives_without_a_copy() -> None:
 
 
 @THREADS
-def test_results_taken_straight_from_pieces_come_one_at_a_time_and_in_order(threads: int) -> None:
-    busy = threading.Lock()
+def test_the_taker_does_pieces_too_and_gets_all_results_in_order(threads: int) -> None:
     results: list[tuple[int, int]] = []
-    takers: set[int] = set()
+    doers: set[int] = set()
+    here = threading.get_ident()
 
     def piece(number: int, put: Put) -> None:
+        doers.add(threading.get_ident())
         for step in range(300):  # more than may wait
             put((number, step))
 
     def take(result: tuple[int, int]) -> None:
-        assert busy.acquire(blocking=False)
+        assert threading.get_ident() == here
         results.append(result)
-        takers.add(threading.get_ident())
-        busy.release()
 
     pieces = [partial(piece, number) for number in range(12)]
-    run_in_order(pieces, take, threads=threads, straight=True)
+    run_in_order(pieces, take, threads=threads)
     assert results == [(number, step) for number in range(12) for step in range(300)]
-    assert takers <= {threading.get_ident()} or threads > 1
+    assert here in doers
+    assert len(doers) <= threads
     assert not alive()
 
 
-def test_a_taker_that_refuses_straight_results_ends_all_pieces() -> None:
+def test_a_taker_that_refuses_a_result_ends_all_pieces() -> None:
     def take(result: int) -> None:
         if result == 70:
             raise OSError(28, "No space left on device")
 
     pieces = [partial(lambda number, put: put(number), number) for number in range(100)]
     with pytest.raises(OSError, match="No space"):
-        run_in_order(pieces, take, threads=3, straight=True)
+        run_in_order(pieces, take, threads=3)
     assert not alive()
 
 

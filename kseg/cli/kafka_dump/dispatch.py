@@ -13,9 +13,8 @@ from typing import IO, TYPE_CHECKING
 
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.kafka_dump.logs import Gaps, LogDump, LogOptions
-from kseg.cli.output import taker, takes_at_once
-from kseg.cli.row_writer import dump_workspace
+from kseg.cli.kafka_dump.logs import DumpMemory, Gaps, LogDump, LogOptions
+from kseg.cli.output import taker
 from kseg.errors import KsegError, NotALogError
 from kseg.files.log_file import PIECE_BYTES
 from kseg.workers import Kept, Put, Work, each_at, putting, run_in_order
@@ -51,7 +50,7 @@ class KafkaDump:
         self._gaps: list[tuple[str, Gaps]] = []
         self._faults: list[tuple[str, Faults]] = []
         self._time_faults: list[tuple[str, Faults]] = []
-        self._memory = Kept(dump_workspace)
+        self._memory = Kept(DumpMemory)
 
     def run(self, paths: Iterable[str]) -> Exit:
         """Print every file; at the first where Kafka's tool ends with an exception, end too.
@@ -61,9 +60,7 @@ class KafkaDump:
             OSError: a file cannot be read.
         """
         try:
-            straight = takes_at_once(self.out)
-            pieces = self._pieces(paths)
-            run_in_order(pieces, taker(self.out.write), threads=self.jobs, straight=straight)
+            run_in_order(self._pieces(paths), taker(self.out.write), threads=self.jobs)
         except KsegError:
             self.out.flush()
             raise

@@ -35,7 +35,7 @@ from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.files.grammar import FileKind, FileName, file_name
 from kseg.files.log_file import LogFile, Tile
 from kseg.format import text
-from kseg.format.columns import Workspace, decode
+from kseg.format.columns import decode
 from kseg.format.header import refused_batch
 from kseg.format.request import Request
 from kseg.format.runs import runs
@@ -147,6 +147,20 @@ class LogOptions(NamedTuple):
     old: OldLines | None = None
 
 
+class DumpMemory:
+    """What the lines of one tile need, used again for the next.
+
+    Attributes:
+        workspace: for columns.
+        rows: for text.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.workspace = dump_workspace()
+        self.rows = RowWriter()
+
+
 class LogDump:
     """One log on its way to standard output.
 
@@ -156,14 +170,14 @@ class LogDump:
     """
 
     def __init__(
-        self, options: LogOptions, write: Write, memory: Kept[Workspace] | None = None
+        self, options: LogOptions, write: Write, memory: Kept[DumpMemory] | None = None
     ) -> None:
         """Print to `write`; decode into `memory`."""
         self.gaps = Gaps()
         self.found = False
         self._options = options
         self._write = write
-        self._memory = memory or Kept(dump_workspace)
+        self._memory = memory or Kept(DumpMemory)
 
     def print(self, path: Path) -> None:
         """Print the whole log.
@@ -199,8 +213,8 @@ class LogDump:
 
     def _tile(self, tile: Tile, file: LogFile, put: Put) -> None:
         tile = tile._replace(table=_whole_headers(file, tile.table))
-        with self._memory.one() as workspace:
-            lines = _TileLines(self._options, put, workspace)
+        with self._memory.one() as memory:
+            lines = _TileLines(self._options, put, memory)
             lines.print(tile, file.size)
         put(partial(self.gaps.join, lines.gaps))
 
@@ -224,13 +238,13 @@ class _TileLines:
         gaps: of the offsets printed.
     """
 
-    def __init__(self, options: LogOptions, put: Put, workspace: Workspace) -> None:
+    def __init__(self, options: LogOptions, put: Put, memory: DumpMemory) -> None:
         """Print to `put`."""
         self.gaps = Gaps()
         self._options = options
         self._write = put
-        self._rows = RowWriter(put)
-        self._workspace = workspace
+        self._rows = memory.rows.to(put)
+        self._workspace = memory.workspace
 
     @cached_property
     def _messages(self) -> MessageReader:

@@ -15,14 +15,13 @@ from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.files.log_file import PIECE_BYTES
 from kseg.log.reader.overlaps import first_offsets
-from kseg.workers import At, Kept, Lent, in_order
+from kseg.workers import Kept, Lent, Results, read_in_order
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
     from kseg.format.workspace import Workspace
     from kseg.log.reader.view import LogView
     from kseg.log.segment.reader import Segment
-    from kseg.workers import Put, Work
 
 #: Columns of a piece that wait for those in front: all of a usual one's, so that its thread does
 #: not wait for their taker. Each may have 16 MiB.
@@ -37,8 +36,8 @@ def log_pieces(
     end_offset: int | None = None,
     isolation: str = "read_uncommitted",
     **where: Any,
-) -> Iterator[Work]:
-    """A read of a log as pieces of work; each puts columns, and with `on_error` its faults, too.
+) -> Iterator[Results]:
+    """A read of a log as pieces of work; they give columns, and with `on_error` its faults, too.
 
     Committed records are one piece: which transactions were aborted is learnt on the way.
 
@@ -50,7 +49,7 @@ def log_pieces(
     """
     if isolation != "read_uncommitted" or view.version is not None:
         where |= {"start_offset": start_offset, "end_offset": end_offset, "isolation": isolation}
-        yield At(view.path, partial(_put_read, view.read, where))
+        yield Results(view.path, partial(_results, view.read, where))
         return
     start = max(view.log_start_offset, start_offset or 0)
     for info, first in first_offsets(view, start):
@@ -60,7 +59,7 @@ def log_pieces(
         yield from segment_pieces(view.open_segment(info), memory, **bounds, **where)
 
 
-def segment_pieces(segment: Segment, memory: Kept[Workspace], **where: Any) -> Iterator[Work]:
+def segment_pieces(segment: Segment, memory: Kept[Workspace], **where: Any) -> Iterator[Results]:
     """A read of a segment as pieces of work, as `log_pieces` gives them.
 
     Args:
@@ -71,7 +70,8 @@ def segment_pieces(segment: Segment, memory: Kept[Workspace], **where: Any) -> I
     with Lent(segment.close) as lent:
         for start, end in pairwise(chain(_cuts(segment, where), [None])):
             positions = {"start_position": start, "end_position": end}
-            yield At(segment.path, lent.to(partial(_put_piece, segment, memory, where | positions)))
+            read = partial(_read_piece, segment, memory, where | positions)
+            yield Results(segment.path, lent.to_reader(read))
 
 
 def _cuts(segment: Segment, where: dict[str, Any]) -> Iterator[int | None]:
@@ -104,22 +104,34 @@ def _next_cut(segment: Segment, start: int, end_offset: int | None) -> int | Non
     return table.end_position if table.stop is StopReason.LIMIT else None
 
 
-def _put_piece(segment: Segment, memory: Kept[Workspace], where: dict[str, Any], put: Put) -> None:
+def _read_piece(
+    segment: Segment, memory: Kept[Workspace], where: dict[str, Any]
+) -> Iterator[RecordColumns | KsegError]:
     with memory.one() as workspace:
-        _put_read(segment.read, where | {"workspace": workspace}, put)
+        yield from _results(segment.read, where | {"workspace": workspace})
 
 
-def _put_read(
-    read: Callable[..., Iterator[RecordColumns]], where: dict[str, Any], put: Put
-) -> None:
-    if where.get("on_error") is not None:
-        where = where | {"on_error": put}  # its taker is called in order
-    for columns in read(**where):
-        put(columns)
+def _results(
+    read: Callable[..., Iterator[RecordColumns]], where: dict[str, Any]
+) -> Iterator[RecordColumns | KsegError]:
+    """Columns, and faults among them if these are wanted: their taker is called in order."""
+    if where.get("on_error") is None:
+        yield from read(**where)
+        return
+    faults: list[KsegError] = []
+    try:
+        for columns in read(**where | {"on_error": faults.append}):
+            yield from faults
+            faults.clear()
+            yield columns
+    except KsegError:
+        yield from faults
+        raise
+    yield from faults
 
 
 def read_pieces(
-    pieces: Iterator[Work], threads: int, on_error: Callable[[KsegError], object] | None = None
+    pieces: Iterator[Results], threads: int, on_error: Callable[[KsegError], object] | None = None
 ) -> Iterator[RecordColumns]:
     """The columns of pieces of work, in order, done by threads.
 
@@ -128,7 +140,7 @@ def read_pieces(
         threads: how many.
         on_error: takes their faults, in order.
     """
-    for result in in_order(pieces, threads=threads, room=_ROOM):
+    for result in read_in_order(pieces, threads=threads, room=_ROOM):
         if isinstance(result, KsegError):
             assert on_error is not None
             on_error(result)

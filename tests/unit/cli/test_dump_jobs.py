@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.cli import dump, output
+from kseg.cli import dump
 from kseg.cli.kafka_dump import dispatch
 from tests.builders import COMMIT, GZIP, ZSTD, batch, control_batch, messages, record, wrapper
 from tests.builders import write_segment as segment
@@ -53,13 +53,10 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return data
 
 
-@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("form", FORMS)
 def test_output_and_findings_are_the_same_for_every_number_of_jobs(
-    kseg: Kseg, logs: Path, form: str, at_once: bool, monkeypatch: pytest.MonkeyPatch
+    kseg: Kseg, logs: Path, form: str
 ) -> None:
-    for module in (output, dispatch):
-        monkeypatch.setattr(module, "takes_at_once", lambda _out: at_once)
     files = sorted(map(str, logs.glob("*/*"))) if "--kafka" in FORMS[form] else [str(logs)]
     ran: list[Ran] = [kseg("dump", *FORMS[form], "--jobs", n, *files) for n in (1, 2, 3, 8)]
     assert ran[0].out

@@ -18,6 +18,7 @@ import pytest
 from kseg import workers
 from kseg.cli import dump, main
 from kseg.cli.failures import Exit
+from kseg.cli.kafka_dump import dispatch
 from kseg.cli.row_writer import RowWriter
 from kseg.files import log_file
 from kseg.format.convert import Converter
@@ -53,7 +54,8 @@ CONVERSIONS = {
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some hundred bytes are many pieces."""
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 200)
+    for module in (pieces, dump, dispatch):
+        monkeypatch.setattr(module, "PIECE_BYTES", 200)
     monkeypatch.setattr(log_file, "TILE_BYTES", 200)
     monkeypatch.setattr(log_file, "CHECKED_TILE_BYTES", 200)
 
@@ -189,7 +191,8 @@ def line(request: pytest.FixtureRequest, data: Path, tmp_path: Path) -> list[str
 
 
 def in_workers(monkeypatch: pytest.MonkeyPatch, verb: str, end: Callable[[], object]) -> None:
-    """Have the workers of a verb call `end` in the middle of their work."""
+    """Have the workers of a verb call `end` in the middle of their work, and do all of it."""
+    monkeypatch.setattr(workers._Run, "_claimed", lambda _run: None)
 
     def ending(*given: Any, **named: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
