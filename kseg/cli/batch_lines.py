@@ -7,17 +7,23 @@ become columns first; their lines are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kseg.constants import StopReason
 from kseg.format import text as _text
-from kseg.format.header import CODEC_MASK, CONTROL
+from kseg.format.header import (
+    BATCHES_MAX,
+    CODEC_MASK,
+    COLUMN,
+    CONTROL,
+    DELETE_HORIZON,
+    BatchTable,
+)
 from kseg.format.runs import runs
 from kseg.format.shared import BATCH_FIELDS, Shared
-
-if TYPE_CHECKING:
-    from kseg.format.header import BatchTable
 
 
 class Own(NamedTuple):
@@ -47,6 +53,14 @@ OWN: dict[str, Any] = {
 }
 
 
+#: Where batches are alike in these, they are in all fields but those of their place.
+_TELLING = [
+    COLUMN[name]
+    for name in ("magic", "attributes", "producer_id", "producer_epoch", "leader_epoch", "crc_ok")
+]
+_PLACES = ("position", "base_offset")
+
+
 class BatchColumns:
     """Stands for the columns of records where a template is made: a row for each batch."""
 
@@ -54,16 +68,37 @@ class BatchColumns:
         """Those of the batches of a table."""
         bases, ones = table.base_offset, np.ones(len(table), np.int64)
         self._shared = Shared(table, ones, bases, bases, constants_once=True)
+        self._same: dict[str, Any] = {}
+        telling = table.rows[:, _TELLING]
+        alike = len(table) > 0 and (telling == telling[0]).all()
+        if alike and not table.attributes[0] & DELETE_HORIZON:
+            self._same = _columns_of_one(telling[0].tobytes(), table.kafka07)
 
     def __getitem__(self, name: str) -> Any:
         """A column by the name of its field, or what stands for it."""
-        return OWN[name] if name in OWN else self._shared.column(name)
+        if name in OWN:
+            return OWN[name]
+        return self._same[name] if name in self._same else self._shared.column(name)
 
     def __getattr__(self, name: str) -> Any:
         """The same."""
         if name not in OWN and name not in BATCH_FIELDS:
             raise AttributeError(name)
         return self[name]
+
+
+@lru_cache(16)
+def _columns_of_one(telling: bytes, kafka07: bool) -> dict[str, Any]:
+    """What batches with such headers share, as columns for as many as a table has at the most.
+
+    To work that out for each table takes longer than some tables' lines.
+    """
+    row = np.zeros((1, len(COLUMN)), np.int64)
+    row[0, _TELLING] = np.frombuffer(telling, np.int64)
+    table = BatchTable(row, 0, StopReason.END, kafka07=kafka07)
+    many = np.array([BATCHES_MAX])
+    shared = Shared(table, many, row[:, 0], row[:, 0], constants_once=True)
+    return {name: shared.column(name) for name in BATCH_FIELDS if name not in _PLACES}
 
 
 def each_stretch(
