@@ -633,13 +633,8 @@ class _Piece:
             _StoppedError: by `put`.
             BaseException: an interrupt.
         """
-        try:
+        with self._ending():
             self._begun()(put)
-        except _StoppedError:
-            raise
-        except Exception as error:
-            self.error = error
-        self.ended = True
 
     def read(self) -> Iterator[Any]:
         """Do the work in the thread of the taker, result by result as it asks for them.
@@ -648,13 +643,21 @@ class _Piece:
         """
         work = self._begun()
         if isinstance(work, Results):
-            try:
+            with self._ending():
                 yield from work.read()
-            except Exception as error:
-                self.error = error
-            self.ended = True
         else:
             self.do(self.keep)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """End with the block, or with its error; what is to end all goes through."""
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, (_StoppedError, KeyboardInterrupt, GeneratorExit)):
+                raise
+            self.error = error
+        self.ended = True
 
     def _begun(self) -> Work:
         """The work, which is begun once."""
