@@ -42,7 +42,7 @@ _HERE: Final = local()
 
 #: Results that a piece keeps until those in front of it are taken.
 ROOM: Final = 64
-#: Memory that views among them may have.
+#: Memory that these may have in all, as far as they tell it by `nbytes`: then no more are kept.
 ROOM_BYTES: Final = 32 << 20
 
 #: Bytes of a `Buffer` whose views wait: they leave the cache in any case, and each that is handed
@@ -113,24 +113,21 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
         for piece in pieces:
             piece(take)
         return
-    _Run(pieces, threads, window_of(threads), ROOM, helps=True).hand_to(take)
+    _Run(pieces, threads, window_of(threads), helps=True).hand_to(take)
 
 
-def read_in_order(
-    pieces: Iterable[Results], *, threads: int, room: int
-) -> Generator[Any, None, None]:
+def read_in_order(pieces: Iterable[Results], *, threads: int) -> Generator[Any, None, None]:
     """As `in_order`, where this thread does pieces, too, as for `run_in_order`.
 
     Args:
         pieces: the work.
         threads: how many share it, 2 or more.
-        room: results of one piece that may wait.
     """
-    return _Run(pieces, threads, window_of(threads), room, helps=True).results()
+    return _Run(pieces, threads, window_of(threads), helps=True).results()
 
 
 def in_order(
-    pieces: Iterable[Work], *, threads: int, room: int = ROOM, window: int | None = None
+    pieces: Iterable[Work], *, threads: int, window: int | None = None
 ) -> Generator[Any, None, None]:
     """The results of pieces of work, in order; see `run_in_order`.
 
@@ -141,11 +138,10 @@ def in_order(
     Args:
         pieces: the work.
         threads: how many share it, 1 or more.
-        room: results of one piece that may wait.
         window: pieces under way at the most; None for `window_of(threads)`. More where results are
             small, so that a long piece in front keeps no thread waiting.
     """
-    return _Run(pieces, threads, window or window_of(threads), room).results()
+    return _Run(pieces, threads, window or window_of(threads)).results()
 
 
 class _Run:
@@ -157,7 +153,7 @@ class _Run:
     """
 
     def __init__(
-        self, pieces: Iterable[Work], threads: int, window: int, room: int, *, helps: bool = False
+        self, pieces: Iterable[Work], threads: int, window: int, *, helps: bool = False
     ) -> None:
         self.stopped = False
         self.lock = Lock()
@@ -173,7 +169,6 @@ class _Run:
         self._helps = helps
         self._threads = threads - helps
         self._window = window
-        self._room = room
 
     def results(self) -> Generator[Any, None, None]:
         """All results, in order; once."""
@@ -188,7 +183,7 @@ class _Run:
                     if piece is self._under_way[0]:
                         yield result
                     else:
-                        piece.waiting.append(result)
+                        piece.keep(result)
                     self._fill()
 
     def hand_to(self, take: Put) -> None:
@@ -277,7 +272,7 @@ class _Run:
             if work is None:
                 self._left = None
                 break
-            piece = _Piece(self, work, self._room)
+            piece = _Piece(self, work)
             self._under_way.append(piece)
             self.todo.put(piece)
             self._hire()
@@ -592,7 +587,7 @@ class _Piece:
         error: what ended it.
     """
 
-    def __init__(self, run: _Run, work: Work, room: int) -> None:
+    def __init__(self, run: _Run, work: Work) -> None:
         self.path: str | PathLike[str] | None = getattr(work, "path", None)
         self.worker: _Worker | None = None
         self.waiting: deque[Any] = deque()
@@ -601,7 +596,6 @@ class _Piece:
         self.error: BaseException | None = None
         self._run = run
         self._work: Work | None = work
-        self._room = room
         self._bytes = 0
 
     @property
@@ -612,7 +606,7 @@ class _Piece:
     @property
     def is_full(self) -> bool:
         """Whether no further result may wait."""
-        return len(self.waiting) >= self._room or self._bytes >= ROOM_BYTES
+        return len(self.waiting) >= ROOM or self._bytes >= ROOM_BYTES
 
     def run(self) -> None:
         """Do the work; what ends it waits for the taker."""
@@ -695,6 +689,8 @@ class _Piece:
                 copy[:] = result
                 result = copy
             self._bytes += len(result.obj)
+        else:
+            self._bytes += getattr(result, "nbytes", 0)
         self.waiting.append(result)
         return other
 

@@ -224,6 +224,10 @@ class _Columns(Mapping[str, Any]):
         self._piece = piece
         self._made = made
 
+    @property
+    def nbytes(self) -> int:
+        return len(self._piece.block)
+
     def __getitem__(self, name: str) -> Any:
         column = self._made.get(name)
         if column is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
@@ -266,6 +266,15 @@ class Record(NamedTuple):
         return as_datetime(self.timestamp)
 
 
+def _bytes_of(column: Any) -> int:
+    """Bytes of a column's arrays."""
+    if isinstance(column, np.ndarray):
+        return column.nbytes
+    if not is_dataclass(column):
+        return 0
+    return sum(_bytes_of(getattr(column, part.name)) for part in fields(column))
+
+
 #: What `Record` needs: `kseg.format.request.FIELDS_DEFAULT` and the type of the timestamp.
 RECORD_FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
@@ -319,6 +328,12 @@ class RecordColumns:
             return self.arrays[name]
         except KeyError:
             raise self._missing([name]) from None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the columns keep: those of the block that they share, or of each."""
+        block: int | None = getattr(self.arrays, "nbytes", None)
+        return sum(map(_bytes_of, self.arrays.values())) if block is None else block
 
     def placed(self, topic: str | None, partition: int | None) -> RecordColumns:
         """The same records, with where they belong; no bytes are copied.

@@ -17,12 +17,14 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kseg import workers
 from kseg.errors import CorruptRecordError, KsegError, LimitExceededError
 from kseg.workers import (
     ROOM,
+    ROOM_BYTES,
     At,
     Buffer,
     Kept,
@@ -194,7 +196,7 @@ def test_an_interrupt_at_any_step_of_the_taker_ends_all_threads(way: str) -> Non
             run_in_order([partial(in_step, size) for size in sizes], lambda _: None, threads=2)
         elif way == "read":
             pieces = [Results("a.log", partial(iter, range(size))) for size in sizes]
-            assert len(list(read_in_order(pieces, threads=2, room=ROOM))) == sum(sizes)
+            assert len(list(read_in_order(pieces, threads=2))) == sum(sizes)
         else:
             pieces = [partial(in_step, size) for size in sizes]
             assert len(list(in_order(pieces, threads=2))) == sum(sizes)
@@ -233,6 +235,26 @@ def test_a_piece_waits_when_its_room_is_full() -> None:
 
     results = taken([head, behind], 2)
     assert results == [ROOM, *range(3 * ROOM)]
+
+
+def test_a_piece_waits_when_what_it_keeps_takes_too_much_memory() -> None:
+    full, put_so_far = threading.Event(), []
+    large = np.zeros(ROOM_BYTES // 3 + 1, np.uint8)
+
+    def head(put: Put) -> None:
+        assert full.wait(60)
+        put(len(put_so_far))
+
+    def behind(put: Put) -> None:
+        for number in range(7):
+            if number == 3:
+                full.set()
+            put(large)
+            put_so_far.append(number)
+
+    results = taken([head, behind], 2)
+    assert results[0] == 3
+    assert len(results) == 8
 
 
 def test_no_more_pieces_are_begun_than_the_window_holds() -> None:

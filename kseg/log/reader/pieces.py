@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kseg.constants import StopReason
 from kseg.errors import KsegError
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from kseg.format.workspace import Workspace
     from kseg.log.reader.view import LogView
     from kseg.log.segment.reader import Segment
-
-#: Columns of a piece that wait for those in front: all of a usual one's, so that its thread does
-#: not wait for their taker. Each may have 16 MiB.
-_ROOM: Final = 8
 
 
 def log_pieces(
@@ -140,7 +136,7 @@ def read_pieces(
         threads: how many.
         on_error: takes their faults, in order.
     """
-    for result in read_in_order(pieces, threads=threads, room=_ROOM):
+    for result in read_in_order(pieces, threads=threads):
         if isinstance(result, KsegError):
             assert on_error is not None
             on_error(result)

@@ -44,6 +44,20 @@ def test_rows_are_dicts_by_place_by_slice_and_one_by_one(columns: RecordColumns)
     assert columns.headers[-1] == ROWS[-1]["headers"]
 
 
+def test_bytes_are_those_of_the_block_or_of_each_column(columns: RecordColumns) -> None:
+    part = columns[2:4]
+    keys, values, headers = part.key, part.value, part.headers
+    numbers = part.offset.nbytes + part.timestamp.nbytes
+    strings = sum(
+        array.nbytes
+        for column in (keys, values, headers.keys, headers.values)
+        for array in (column.offsets, column.data, column.validity)
+        if array is not None
+    )
+    assert part.nbytes == numbers + strings + headers.offsets.nbytes
+    assert columns.nbytes >= columns[:].nbytes > part.nbytes
+
+
 def test_a_row_that_is_not_there_and_a_step_are_refused(columns: RecordColumns) -> None:
     for one in (columns, columns.key, columns.headers):
         for index in (len(ROWS), -len(ROWS) - 1):
