@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,11 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("ci"), derandomize=False, max_examples=3000)
 settings.load_profile("ci")
+
+
+# A shell's job in the background ignores interrupts, and so does what tests start and interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # pytest asks for this when the first test wants a directory, and tells its workers.
