@@ -231,9 +231,9 @@ class _Run:
         try:
             yield
         except (_StoppedError, MemoryError) as ended:
-            error = ended
             if isinstance(ended, _StoppedError):
                 error = self._under_way[0].error if self._refused is None else self._refused
+            error = error or ended  # the run in one of whose pieces this one is has ended
         finally:
             self.stopped = True  # first: should an interrupt end what follows
             self._stop()
@@ -252,8 +252,10 @@ class _Run:
         written.
         """
         size = 1 << (size - 1).bit_length()
-        free = self._buffers[size]
-        return free.pop() if free else Buffer(size)
+        try:
+            return self._buffers[size].pop()
+        except IndexError:
+            return Buffer(size)
 
     def _give_back(self, result: Any) -> None:
         """Take back the memory of a result."""
@@ -321,6 +323,7 @@ class _Run:
             if not any(worker.lives for worker in having):
                 raise LimitExceededError("out of memory", path=front.path)
             self._bell.acquire(timeout=_BEAT)
+            check()
         ended = front.ended
         yield from front.taken()
         if ended:
@@ -343,9 +346,11 @@ class _Run:
         """Tell all threads that no more results are taken, and wait for their end."""
         for _ in self._workers:
             self.todo.put(None)
+        if any(worker.ident == get_ident() for worker in self._workers):
+            return  # garbage is collected here, the iterator of the results among it
         with self.lock:
             self.space.notify_all()
-        while any(worker.lives and not worker.ended for worker in self._workers):
+        while any(worker.lives for worker in self._workers):
             self._bell.acquire(timeout=_BEAT)
 
 
@@ -362,7 +367,7 @@ class _Worker:
     at least), hence the plain one of `_thread`.
 
     Attributes:
-        ended: it has nothing more to do.
+        ident: that of the thread, once it has begun.
     """
 
     def __init__(self, run: _Run) -> None:
@@ -373,17 +378,19 @@ class _Worker:
             MemoryError: there is no memory for one.
         """
         life = _Life()
-        self.ended = False
+        self.ident: int | None = None
+        self._ended = False
         self._life = ref(life)
         start_new_thread(self._serve, (run, life))
 
     @property
     def lives(self) -> bool:
-        """Whether the thread has not ended."""
-        return self._life() is not None
+        """Whether the thread has not ended, as far as it told, or is known to be gone."""
+        return not self._ended and self._life() is not None
 
     def _serve(self, run: _Run, _life: _Life) -> None:
         try:
+            self.ident = get_ident()
             while not run.stopped:
                 try:
                     piece = run.todo.get(timeout=_BEAT)
@@ -393,10 +400,12 @@ class _Worker:
                     piece.worker = self
                     piece.run()
                     del piece
-            self.ended = True
+            self._ended = True
             run.ring()
-        except MemoryError:  # the taker of the results of its piece sees that
-            return
+        except MemoryError:
+            # The taker of the results of its piece sees that: an error of another piece may keep
+            # this frame, and the life in it.
+            self._ended = True
 
 
 _ThingT = TypeVar("_ThingT")

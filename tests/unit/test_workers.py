@@ -332,6 +332,77 @@ def test_a_thread_that_dies_with_a_piece_is_an_error_with_the_file(
         assert not alive()
 
 
+def test_a_thread_that_dies_behind_an_error_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run, taken, begun = workers._Piece.run, workers._Piece.taken, threading.Event()
+
+    def some(piece: workers._Piece) -> None:
+        if piece.path == "b.log":
+            begun.set()
+            raise MemoryError
+        run(piece)
+
+    def later(piece: workers._Piece) -> list[Any]:
+        assert begun.wait(60)
+        return taken(piece)
+
+    monkeypatch.setattr(workers._Piece, "run", some)
+    monkeypatch.setattr(workers._Piece, "taken", later)
+    pieces = [At("a.log", failing), At("b.log", putting("b"))]
+    with pytest.raises(CorruptRecordError, match=r"00\.log"):
+        list(in_order(pieces, threads=1, window=2))
+    assert not alive()
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_run_in_a_piece_ends_with_the_run_around_it_and_not_as_if_it_were_done(
+    threads: int,
+) -> None:
+    begun, went_on = threading.Event(), []
+
+    def looping(_put: Put) -> None:
+        begun.set()
+        while True:
+            workers.check()
+
+    def around(_put: Put) -> None:
+        run_in_order([looping, putting(1)], lambda _: None, threads=threads)
+        went_on.append(1)
+
+    def first(put: Put) -> None:
+        assert begun.wait(60)
+        failing(put)
+
+    with pytest.raises(CorruptRecordError, match=r"00\.log"):
+        list(in_order([first, around], threads=2))
+    assert not went_on
+    assert not alive()
+
+
+def test_an_iterator_of_results_may_be_collected_by_one_of_its_threads() -> None:
+    held: list[Any] = []
+    dropped = threading.Event()
+
+    def dropping(put: Put) -> None:
+        put(1)
+        while not held:
+            time.sleep(0.001)
+        held.clear()
+        dropped.set()
+        endless(put)
+
+    results = in_order([dropping, endless], threads=2)
+    assert next(results) == 1
+    held.append(results)
+    del results
+    assert dropped.wait(60)
+    gone_by = time.monotonic() + 60
+    while _thread._count() > BEFORE[0]:
+        assert time.monotonic() < gone_by
+        time.sleep(0.001)
+
+
 def refuse(*_: object) -> None:
     raise MemoryError
 

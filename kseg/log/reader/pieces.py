@@ -120,7 +120,7 @@ def _results(
             yield from faults
             faults.clear()
             yield columns
-    except KsegError:
+    except (KsegError, OSError, MemoryError):
         yield from faults
         raise
     yield from faults

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,21 @@ def test_a_scan_that_is_left_ends_its_threads(tmp_path: Path) -> None:
     assert next(reading)
     reading.close()  # type: ignore[attr-defined]
     assert not [each for each in threading.enumerate() if each.name.startswith("kseg")]
+
+
+@pytest.mark.parametrize("end", [OSError, MemoryError])
+def test_faults_in_front_of_any_error_are_told(end: type[Exception]) -> None:
+    fault = KsegError("damage")
+
+    def read(*, on_error: Any, **_: Any) -> Iterator[Any]:
+        yield "columns"
+        on_error(fault)
+        raise end
+
+    results = pieces._results(read, {"on_error": print})
+    assert [next(results), next(results)] == ["columns", fault]
+    with pytest.raises(end):
+        next(results)
 
 
 @pytest.mark.parametrize("threads", [0, -1])
