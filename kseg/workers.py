@@ -162,8 +162,7 @@ class _Run:
         self._bell = Lock()
         self._buffers: defaultdict[int, list[Buffer]] = defaultdict(list)
         self._under_way: deque[_Piece] = deque()
-        self._failed: KsegError | OSError | None = None
-        self._refused: BaseException | None = None
+        self._error: BaseException | None = None
         self._left: Iterator[Work] | None = iter(pieces)
         self._workers: list[_Worker] = []
         self._helps = helps
@@ -191,9 +190,7 @@ class _Run:
 
         def put(result: Any) -> Buffer | None:
             assert piece is not None
-            for before in self._in_front_of(piece):
-                hand(before)
-                self._give_back(before)
+            hand_each(self._in_front_of(piece))
             other = None
             if piece is self._under_way[0]:
                 hand(result)
@@ -206,16 +203,19 @@ class _Run:
             try:
                 take(result)
             except BaseException as error:
-                self._refused = error
+                self._error = error
                 raise _StoppedError from error
+
+        def hand_each(results: Iterator[Any]) -> None:
+            for result in results:
+                hand(result)
+                self._give_back(result)
 
         with self._ending():
             while self._fill():
                 piece = self._claimed()
                 if piece is None:
-                    for result in self._of_front():
-                        hand(result)
-                        self._give_back(result)
+                    hand_each(self._of_front())
                 else:
                     piece.do(put)
 
@@ -227,23 +227,20 @@ class _Run:
             Exception: the taker of results did, the piece in front, or asking for one.
             LimitExceededError: the block ran out of memory.
         """
-        error: BaseException | None = None
         try:
             yield
-        except (_StoppedError, MemoryError) as ended:
-            if isinstance(ended, _StoppedError):
-                error = self._under_way[0].error if self._refused is None else self._refused
-            error = error or ended  # the run in one of whose pieces this one is has ended
+        except MemoryError as error:
+            self._error = error
+        except _StoppedError as error:  # without another: by the run around this one
+            self._error = self._error or error
         finally:
             self.stopped = True  # first: should an interrupt end what follows
             self._stop()
-        if isinstance(error, MemoryError):
+        if isinstance(self._error, MemoryError):
             path = self._under_way[0].path if self._under_way else None
-            raise LimitExceededError("out of memory", path=path) from error
-        if error is None:
-            error = self._failed
-        if error is not None:
-            raise error
+            raise LimitExceededError("out of memory", path=path) from self._error
+        if self._error is not None:
+            raise self._error
 
     def buffer(self, size: int) -> Buffer:
         """Memory for so many bytes, some that was given back where there is any.
@@ -284,7 +281,7 @@ class _Run:
         try:
             return next(left, None)
         except (KsegError, OSError) as error:  # the results in front of it come first
-            self._failed = error
+            self._error = error
             return None
 
     def _hire(self) -> None:
@@ -328,6 +325,7 @@ class _Run:
         yield from front.taken()
         if ended:
             if front.error is not None:
+                self._error = front.error
                 raise _StoppedError
             self._under_way.popleft()
 

@@ -58,7 +58,6 @@ _TELLING = [
     COLUMN[name]
     for name in ("magic", "attributes", "producer_id", "producer_epoch", "leader_epoch", "crc_ok")
 ]
-_PLACES = ("position", "base_offset")
 
 
 class BatchColumns:
@@ -97,8 +96,8 @@ def _columns_of_one(telling: bytes, kafka07: bool) -> dict[str, Any]:
     row[0, _TELLING] = np.frombuffer(telling, np.int64)
     table = BatchTable(row, 0, StopReason.END, kafka07=kafka07)
     many = np.array([BATCHES_MAX])
-    shared = Shared(table, many, row[:, 0], row[:, 0], constants_once=True)
-    return {name: shared.column(name) for name in BATCH_FIELDS if name not in _PLACES}
+    shared = Shared(table, many, table.base_offset, table.base_offset, constants_once=True)
+    return {name: shared.column(name) for name in BATCH_FIELDS if name != "position"}
 
 
 def each_stretch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from kseg.workers import Kept
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.row_writer import Batches
+    from kseg.cli.row_writer import Batches, Write
     from kseg.cli.rows import Template
     from kseg.format.values import BinaryColumn
     from kseg.workers import Put
@@ -52,7 +52,7 @@ class RowSink:
 
     def __init__(
         self,
-        write: Callable[[memoryview], object],
+        write: Write,
         *,
         limit: int | None = None,
         last: int | None = None,
@@ -135,9 +135,7 @@ class RowSinks:
     come one after another, since there is little to share where rows end soon.
     """
 
-    def __init__(
-        self, write: Callable[[memoryview], object], *, limit: int | None, last: int | None
-    ) -> None:
+    def __init__(self, write: Write, *, limit: int | None, last: int | None) -> None:
         """Start with nothing taken; the arguments are those of `RowSink`."""
         counted = limit is not None or last is not None
         self._one = RowSink(write, limit=limit, last=last) if counted else None

@@ -7,7 +7,6 @@ import dis
 import itertools
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +38,7 @@ from kseg.workers import (
     read_in_order,
     run_in_order,
 )
+from tests.tracing import traced
 
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3, 8])
 
@@ -65,6 +65,14 @@ def alive() -> int:
             break
         os.sched_yield()
     return _thread._count() - BEFORE[0]
+
+
+def gone_in_time() -> bool:
+    """Whether threads end that were only told to: they look at times."""
+    gone_by = time.monotonic() + 60
+    while _thread._count() > BEFORE[0] and time.monotonic() < gone_by:
+        time.sleep(0.001)
+    return _thread._count() <= BEFORE[0]
 
 
 def endless(put: Put) -> None:
@@ -173,12 +181,8 @@ def steps_of(do: Callable[[], object], interrupted: int | None = None) -> int:
                 raise KeyboardInterrupt
         return trace
 
-    other = sys.gettrace()
-    sys.settrace(trace)
-    try:
+    with traced(trace):
         do()
-    finally:
-        sys.settrace(other)
     return steps
 
 
@@ -206,10 +210,7 @@ def test_an_interrupt_at_any_step_of_the_taker_ends_all_threads(way: str) -> Non
     for step in range(1, last, max(1, last // 400)):
         with suppress(KeyboardInterrupt):  # it may be over sooner than before
             steps_of(share, step)
-        gone_by = time.monotonic() + 60
-        while _thread._count() > BEFORE[0]:
-            assert time.monotonic() < gone_by, f"a thread goes on behind step {step}"
-            time.sleep(0.001)
+        assert gone_in_time(), f"a thread goes on behind step {step}"
 
 
 def test_closing_the_iterator_ends_all_threads() -> None:
@@ -397,10 +398,7 @@ def test_an_iterator_of_results_may_be_collected_by_one_of_its_threads() -> None
     held.append(results)
     del results
     assert dropped.wait(60)
-    gone_by = time.monotonic() + 60
-    while _thread._count() > BEFORE[0]:
-        assert time.monotonic() < gone_by
-        time.sleep(0.001)
+    assert gone_in_time()
 
 
 def refuse(*_: object) -> None:

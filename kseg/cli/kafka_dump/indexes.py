@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.cli.kafka_dump.options import IndexOptions
+    from kseg.cli.row_writer import Write
     from kseg.format.header import BatchTable
 
     Int64Array = npt.NDArray[np.int64]
     Line = Callable[[str], None]
-    Write = Callable[[memoryview], object]
 
 _HEAD = struct.Struct(">qiib")
 _DELTA = struct.Struct(">i")

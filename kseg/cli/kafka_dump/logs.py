@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
     from kseg.cli.kafka_dump.messages import MessageReader
     from kseg.cli.kafka_dump.old_lines import OldLines
+    from kseg.cli.row_writer import Write
     from kseg.cli.rows import Template
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
     from kseg.workers import Put, Work
 
     Direct = Callable[[int, int], int]
-    Write = Callable[[memoryview], object]
 
 #: Kafka reads no further batch where so many bytes or fewer are left.
 _HEAD_BYTES = 17

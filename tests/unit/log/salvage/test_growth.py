@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -13,6 +12,7 @@ import pytest
 
 from kseg import plan_salvage
 from tests.builders import batch, record, write_segment
+from tests.tracing import traced
 
 FEW, MANY = 100, 800
 #: Searches in sorted lists grow a little faster than the runs.
@@ -31,12 +31,8 @@ def lines_of(work: Callable[[], object]) -> int:
     def entered(frame: FrameType, event: str, argument: Any) -> Any:
         return in_frame if "/kseg/log/salvage/" in frame.f_code.co_filename else None
 
-    before = sys.gettrace()
-    sys.settrace(entered)
-    try:
+    with traced(entered):
         work()
-    finally:
-        sys.settrace(before)
     return count
 
 
