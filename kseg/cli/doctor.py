@@ -181,13 +181,15 @@ def _lines(noticed: Sequence[Noticed], indent: str = "", home: str = "") -> Iter
             continue
         shown[one.code] += 1
         if shown[one.code] <= _LINES_MAX:
-            yield indent + _line(one, home)
+            yield from _with_mend(one, home, indent)
     for code, count in shown.items():
         if count > _LINES_MAX:
             yield f"{indent}{code}: {count - _LINES_MAX} more; --json has all of them"
 
 
-def _line(one: Noticed, home: str) -> str:
+def _with_mend(one: Noticed, home: str, indent: str) -> Iterator[str]:
+    """A finding in one line, then what mends it, each command on a line of its own."""
     exception = f" ({one.exception})" if one.exception else ""
-    mend = f"; {one.mend}" if one.mend else ""
-    return f"{one.severity}: {one.path.removeprefix(home)}: {one.message}{exception}{mend}"
+    yield f"{indent}{one.severity}: {one.path.removeprefix(home)}: {one.message}{exception}"
+    for line in (one.mend or "").splitlines():
+        yield f"{indent}    {line}"

@@ -14,6 +14,7 @@ KSEG = tree.ROOT / "kseg"
 LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "arrow", "format"} | {
     "workers",
     "extras",
+    "commands",
     "errors",
     "constants",
 }

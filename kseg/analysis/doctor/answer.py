@@ -22,6 +22,7 @@ from kseg.analysis.doctor.values import (
 )
 from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Progress, run_units
+from kseg.commands import command_line
 from kseg.errors import NotALogError
 from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.format.times import Time
@@ -260,7 +261,8 @@ def _of_room(home: Home, partitions: Sequence[PartitionOutlook]) -> Iterator[Not
         free = disk.f_bavail * disk.f_frsize
         if written > free:
             message = f"loading writes {written} bytes, and {free} are free"
-            mend = f"kseg retain {home.path}, kseg compact {home.path}"
+            verbs = ("retain", "compact")
+            mend = "\n".join(command_line("kseg", verb, home.path) for verb in verbs)
             yield Noticed("room", str(home.path), message, Outcome.OFFLINE, "IOException", mend)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg.analysis.doctor.values import Noticed, Outcome
+from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, os_reason
 from kseg.files import checkpoints, lock, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -130,7 +131,7 @@ def _read_mark(home: Home) -> None:
         return
     if not home.clean and any(entry.kind is EntryKind.LOG for entry in home.entries):
         message = "no mark of a clean stop: what was not flushed is read again"
-        mend = f"kseg recover {home.path} --apply"
+        mend = command_line("kseg", "recover", home.path, "--apply")
         home.noticed.append(Noticed("unclean", str(home.path), message, mend=mend))
 
 
@@ -221,7 +222,7 @@ def _look_at_files(home: Home) -> None:
                 f"{os.path.basename(refused[0])}{more}: the owner of the data directory, user "
                 f"{owner.st_uid}, may not read and write it"
             )
-            mend = f"chown -R --reference={home.path} {place}"
+            mend = command_line("chown", "-R", f"--reference={home.path}", place)
             found = Noticed("rights", str(place), message, Outcome.OFFLINE, "IOException", mend)
             home.noticed.append(found)
 

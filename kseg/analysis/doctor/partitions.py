@@ -14,6 +14,7 @@ from typing import Final
 
 from kseg import RecoveryPlan, Segment, plan_recovery
 from kseg.analysis.doctor.values import Noticed, Outcome, PartitionOutlook
+from kseg.commands import command_line
 from kseg.constants import Compression
 from kseg.errors import (
     CorruptRecordError,
@@ -178,7 +179,7 @@ def _failure(error: KsegError | OSError, path: str) -> Noticed:
 
 def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
     """What Kafka's steps come to."""
-    recover = f"kseg recover {plan.path} --apply"
+    recover = command_line("kseg", "recover", plan.path, "--apply")
     spoilt = _spoilt_message(plan)
     if spoilt is not None:
         yield Noticed("not-imitated", spoilt, _INFLATES, Outcome.UNKNOWN)
@@ -196,9 +197,10 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
         message = f"{lost.extent} go with {os.path.basename(lost.path)} @ {lost.position}"
         if lost.sound_behind:
             message += f"; {lost.sound_batches} behind the damage go, too"
-        mend = f"{recover}, which backs up what it cuts"
+        mend = f"This cuts the log, with a backup of what goes:\n{recover}"
         if lost.sound_behind:
-            mend = f"kseg salvage {plan.path} -o OUT, which keeps these; or {mend}"
+            salvage = command_line("kseg", "salvage", plan.path, "-o", "OUT")
+            mend = f"This keeps the batches behind the damage:\n{salvage}\n{mend}"
         yield Noticed(code, plan.path, message, mend=mend)
     if plan.truncated_bytes and not plan.lost:
         message = f"{plan.truncated_bytes} bytes behind the last record go"
@@ -272,7 +274,9 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[Noticed]:
         f"good order; Kafka appends at offset {plan.log_end_offset}, behind them, where no reader "
         "gets to"
     )
-    yield Noticed("hidden", unit.path, message, mend=f"kseg recover {unit.path} --apply")
+    yield Noticed(
+        "hidden", unit.path, message, mend=command_line("kseg", "recover", unit.path, "--apply")
+    )
 
 
 def _of_old_messages(plan: RecoveryPlan) -> Iterator[Noticed]:

@@ -36,7 +36,7 @@ class Noticed:
         message: what it is, with the values that show it.
         outcome: what it leads to by itself.
         exception: Kafka's; None where none is raised.
-        mend: the command that mends it, or what else does.
+        mend: what mends it, a line each; a command has a line of its own.
     """
 
     code: str

@@ -1,0 +1,33 @@
+"""Commands for a shell, as messages print them: each on a line of its own, ready to be pasted."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+
+def command_line(*words: str | os.PathLike[str]) -> str:
+    r"""Spell a command: words that need it are quoted.
+
+    The result is one line without control characters, whatever the words hold.
+
+    >>> command_line("kseg", "recover", "sp ace/orders-0", "--apply")
+    "kseg recover 'sp ace/orders-0' --apply"
+    >>> command_line("rm", "two\nlines")
+    "rm $'two\\x0alines'"
+    """
+    return " ".join(_quoted(os.fspath(word)) for word in words)
+
+
+def _quoted(word: str) -> str:
+    """A word as shells read it; `$'...'` where it holds what a terminal would not show."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (
+        chr(byte) if 0x20 <= byte < 0x7F and byte not in b"'\\" else f"\\x{byte:02x}"
+        for byte in os.fsencode(word)
+    )
+    return f"$'{''.join(escaped)}'"
+
+
+__all__ = ["command_line"]
