@@ -1,8 +1,9 @@
 """Record columns as Arrow and back: schema, record batches, readers, and the PyCapsule stream.
 
 Needs the `[arrow]` extra. Binary columns and times are handed over without a copy; bytes also back.
-`timestamp` is typed (milliseconds, UTC) and null where a record has none (-1); `timestamp_ms` is
-the raw number. Names are those of `kseg.format.columns.FIELDS`.
+`timestamp` is typed (milliseconds, UTC). It is null where a record has none (-1), and outside the
+years 1 to 9999, which DuckDB, Polars and Python do not all hold; `timestamp_ms` is the raw number.
+Names are those of `kseg.format.columns.FIELDS`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from kseg.constants import NO_TIMESTAMP, Compression, ControlType, TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.extras import require
+from kseg.format.times import DATETIMES_MS
 from kseg.format.values import (
     BinaryColumn,
     HeadersColumn,
@@ -223,15 +225,19 @@ def _names(keys: BinaryColumn) -> pa.Array:
 
 
 def timestamp_array(values: np.ndarray[Any, Any]) -> pa.Array:
-    """Times in ms as Arrow's typed timestamps over the same memory, null for -1.
+    """Times in ms as Arrow's typed timestamps over the same memory.
+
+    It is null for -1, and outside the years 1 to 9999: there DuckDB refuses the whole query, Polars
+    panics and Python has no `datetime`.
 
     Args:
         values: int64[n]; of another type or layout, they are copied.
     """
     times = np.ascontiguousarray(values, np.int64)
-    if not len(times) or int(times.min()) > NO_TIMESTAMP:  # the usual case takes one look
+    usual = not len(times) or (times.min() > NO_TIMESTAMP and times.max() < DATETIMES_MS.stop)
+    if usual:
         return _numbers(times, _TIMESTAMP)
-    known = times != NO_TIMESTAMP
+    known = (times != NO_TIMESTAMP) & (times >= DATETIMES_MS.start) & (times < DATETIMES_MS.stop)
     nulls = len(times) - int(np.count_nonzero(known))
     validity = pa.py_buffer(np.packbits(known, bitorder="little")) if nulls else None
     return pa.Array.from_buffers(_TIMESTAMP, len(times), [validity, pa.py_buffer(times)], nulls)

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     Write = Callable[[RecordColumns], None]
 
 _FIELDS = tuple(one.name for one in RECORD_FIELDS if one.name != "next_offset")
+#: `timestamp` is null for times that engines do not all hold, hence the number behind it.
+_PAST_TIME = _FIELDS.index("timestamp") + 1
+_ARROW_FIELDS = (
+    *("topic", "partition", *_FIELDS[:_PAST_TIME], "timestamp_ms"),
+    *_FIELDS[_PAST_TIME:],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,11 @@ class Look:
         """
         named = self.chosen
         if named is None:
-            named = ("topic", "partition", *_FIELDS) if self.is_arrow else _FIELDS
+            named = _ARROW_FIELDS if self.is_arrow else _FIELDS
+        elif "timestamp_ms" in named and not self.is_arrow:
+            raise ValueError(
+                f"timestamp_ms is for Parquet and Arrow; in .{self.form}, timestamp is it"
+            )
         return decoded_fields((name for name in named if name not in self.by), self.kinds)
 
     def decoded(self, columns: RecordColumns) -> RecordColumns:

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 #: Fields that say where a record lies, which only files have.
 PLACE_FIELDS: Final = ("topic", "partition")
 #: What `kseg export --fields` takes.
-FIELD_NAMES: Final = (*PLACE_FIELDS, *(field.name for field in RECORD_FIELDS), *ERRORS.values())
+FIELD_NAMES: Final = (
+    *PLACE_FIELDS,
+    *(field.name for field in RECORD_FIELDS),
+    "timestamp_ms",
+    *ERRORS.values(),
+)
 _WORDS: Final = (Kind.TEXT, Kind.UUID)
 _SPACES: Final = (0x09, 0x0A, 0x0D)
 _ASCII_MAX: Final = 0x7E

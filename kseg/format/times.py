@@ -38,8 +38,8 @@ _UNITS_MS: Final = {
 _PER_MS: Final = {"us": 10**3, "ns": 10**6, "ps": 10**9, "fs": 10**12, "as": 10**15}
 #: Days before the one of now.
 _DAYS: Final = {"today": 0, "yesterday": 1}
-#: The years that a datetime can hold, 1 to 9999.
-_DATETIMES: Final = range(-62_135_596_800_000, 253_402_300_800_000)
+#: Milliseconds of the years that a datetime can hold, 1 to 9999.
+DATETIMES_MS: Final = range(-62_135_596_800_000, 253_402_300_800_000)
 
 
 def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | None = None) -> int:
@@ -97,14 +97,14 @@ def as_datetime(timestamp: int) -> datetime | None:
     """
     if timestamp == NO_TIMESTAMP:
         return None
-    if timestamp not in _DATETIMES:
+    if timestamp not in DATETIMES_MS:
         raise ValueError(f"{timestamp} ms lie outside the years 1 to 9999")
     return _EPOCH + timedelta(milliseconds=timestamp)
 
 
 def iso_text(timestamp: int | None) -> str | None:
     """`2025-10-09T08:53:20.000Z`; the plain number outside the years 1 to 9999; None for none."""
-    if timestamp is not None and timestamp != NO_TIMESTAMP and timestamp not in _DATETIMES:
+    if timestamp is not None and timestamp != NO_TIMESTAMP and timestamp not in DATETIMES_MS:
         return str(timestamp)
     moment = None if timestamp is None else as_datetime(timestamp)
     if moment is None:

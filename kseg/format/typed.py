@@ -114,8 +114,8 @@ def _with_errors(named: tuple[str, ...], kinds: Kinds) -> Iterator[str]:
 
 
 def read_fields(fields: Iterable[str]) -> tuple[str, ...]:
-    """The fields to read for decoded ones: in place of reasons, what they are about."""
-    sources = {error: name for name, error in ERRORS.items()}
+    """The fields to read: a reason comes from what it is about, `timestamp_ms` from `timestamp`."""
+    sources = {error: name for name, error in ERRORS.items()} | {"timestamp_ms": "timestamp"}
     return tuple(dict.fromkeys(sources.get(name, name) for name in fields))
 
 

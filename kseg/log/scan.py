@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")
-Bounds = tuple[int | None, int | None]
+Bounds: TypeAlias = "tuple[int | None, int | None]"
 TimeBounds: TypeAlias = "tuple[Time | None, Time | None]"
 #: What becomes of what cannot be read: it ends everything before it begins, or is passed over.
 OnError = Literal["raise", "skip"]
@@ -89,11 +89,7 @@ class Scan:
         where = dict(self.where)
         if self.on_corrupt == "skip":
             where["on_error"] = self.errors.append
-        decoded = read_fields(
-            "timestamp" if name == "timestamp_ms" else name
-            for name in self.fields
-            if name not in PLACE_FIELDS
-        )
+        decoded = read_fields(name for name in self.fields if name not in PLACE_FIELDS)
         if self.threads > 1:
             from kseg.log.reader import pieces
 
@@ -221,8 +217,8 @@ def _placed_or_fault(
 def scan(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
-    offset: Bounds = (None, None),
-    time: TimeBounds = (None, None),
+    offset: Bounds | range = (None, None),
+    time: TimeBounds | range = (None, None),
     fields: Iterable[str] | None = None,
     decode: MappingOf[str, str] | None = None,
     topics: Iterable[str] | None = None,
@@ -241,10 +237,12 @@ def scan(
 
     Args:
         paths: one or several; name and contents decide what each is.
-        offset: `(start, end)`, half open, None for no bound. A partition gives each offset once,
-            and none before the log's start; a file is read as it is.
+        offset: `(start, end)` or a `range`, half open, None for no bound. A partition gives each
+            offset once, and none before the log's start; a file is read as it is.
         time: the same for times: milliseconds, a `datetime` with a time zone, a `date` (its 00:00
-            UTC), a `datetime64` or ISO 8601; records need not be in order of time.
+            UTC), a `datetime64` or ISO 8601; records need not be in order of time. In Arrow,
+            `timestamp` is null outside the years 1 to 9999, which engines do not all hold; the
+            field `timestamp_ms` has every time as a number.
         fields: columns to give; offset, timestamp, key, value and headers if None, with topic and
             partition in front where more than one partition is read.
         decode: what keys and values are, such as `{"key": "text", "value": "json"}`: text, json,
@@ -326,22 +324,36 @@ def scan(
     )
 
 
-def _bounds(given: Bounds) -> Bounds:
-    """Both ends as plain numbers; what is none is told here, not by the first comparison."""
+def _bounds(given: Bounds | range) -> Bounds:
+    """Both ends as plain numbers."""
     try:
-        start, end = (None if bound is None else operator.index(bound) for bound in given)
+        ends = _pair(given)
+        start, end = (None if bound is None else operator.index(bound) for bound in ends)
     except (TypeError, ValueError):
         reason = f"offset is (start, end), each a whole number or None, not {given!r}"
         raise TypeError(reason) from None
     return start, end
 
 
-def _time_bounds(given: TimeBounds) -> Bounds:
+def _pair(given: Any) -> Any:
+    """Bounds as they were given, or those of a range.
+
+    Raises:
+        ValueError: a range with steps.
+    """
+    if not isinstance(given, range):
+        return given
+    if given.step != 1:
+        raise ValueError
+    return given.start, given.stop
+
+
+def _time_bounds(given: TimeBounds | range) -> Bounds:
     """Both ends in ms."""
     try:
         if isinstance(given, str):
             raise TypeError
-        start, end = given
+        start, end = _pair(given)
     except (TypeError, ValueError):
         reason = f"time is (start, end), each a time or None, not {given!r}"
         raise TypeError(reason) from None

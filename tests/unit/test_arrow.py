@@ -167,13 +167,26 @@ def test_unknown_codecs_and_types_are_null_labels() -> None:
     )
 
 
-def test_times_are_null_only_where_there_is_none() -> None:
-    times = np.array([-1, 0, -2, 2**63 - 1, -(2**63)], np.int64)
+def test_times_are_null_where_there_is_none_and_outside_the_years_of_a_datetime() -> None:
+    first, last = -62_135_596_800_000, 253_402_300_799_999
+    times = np.array([-1, 0, -2, first, last, first - 1, last + 1, 2**63 - 1, -(2**63)], np.int64)
     taken = arrow.timestamp_array(times)
     assert taken.type == pa.timestamp("ms", tz="UTC")
-    assert taken.null_count == 1
-    assert taken.cast(pa.int64()).to_pylist() == [None, 0, -2, 2**63 - 1, -(2**63)]
-    assert arrow.timestamp_array(times[1:]).null_count == 0
+    assert taken.cast(pa.int64()).to_pylist() == [None, 0, -2, first, last, *[None] * 4]
+    assert arrow.timestamp_array(times[1:5]).null_count == 0
+
+
+def test_engines_query_a_scan_with_times_that_they_do_not_hold(tmp_path: Path) -> None:
+    times = [2**63 - 1, 1_763_111_222_333_000_000, 1_763_111_222_333]
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(batch([record(b"x", timestamp=time) for time in times]))
+    found = scan(path, fields=("timestamp", "timestamp_ms"))
+    query = "select max(timestamp), max(timestamp_ms), count(timestamp) from found"
+    ((latest, number, count),) = duckdb_with(found=found).sql(query).fetchall()
+    assert (latest.year, number, count) == (2025, times[0], 1)
+    frame = polars.DataFrame(found)
+    assert frame["timestamp"].max() == latest
+    assert frame["timestamp_ms"].to_list() == times
 
 
 @pytest.mark.parametrize("missing", [(), (0,), (3, 8)])

@@ -206,14 +206,26 @@ def test_a_bomb_is_refused_where_a_reader_sets_a_limit(tmp_path: Path) -> None:
         assert len(list(segment.read(inflated_max=200_000))) == 1
 
 
-@pytest.mark.parametrize("bounds", [5, (1,), (1, 2, 3), ("2026-01-01", None), (None, 1.5)])
+@pytest.mark.parametrize(
+    "bounds", [5, (1,), (1, 2, 3), ("2026-01-01", None), (None, 1.5), range(1, 9, 2)]
+)
 def test_bounds_are_a_pair_of_whole_numbers(tmp_path: Path, bounds: Any) -> None:
     write_segment(tmp_path / "t-0", 0)
     with pytest.raises(TypeError, match=r"offset is \(start, end\), each a whole number"):
         scan(tmp_path / "t-0", offset=bounds)
 
 
-@pytest.mark.parametrize("bounds", [5, (1,), (1, 2, 3), "2026-01-01", (None, 1.5)])
+def test_a_range_bounds_what_it_bounds_everywhere_in_python(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    with kseg.Log.open(path, mode="append", create=True) as log:
+        log.append({"value": [b"x"] * 9, "timestamp": list(range(9))})
+    for given, wanted in ((range(3, 5), [3, 4]), (range(100), list(range(9))), (range(5, 3), [])):
+        for name in ("offset", "time"):
+            found = scan(path, fields=("offset",), **{name: given})  # type: ignore[arg-type]
+            assert [one for columns in found for one in columns["offset"].tolist()] == wanted
+
+
+@pytest.mark.parametrize("bounds", [5, (1,), (1, 2, 3), "2026-01-01", (None, 1.5), range(1, 9, 2)])
 def test_bounds_of_time_are_a_pair_of_times(tmp_path: Path, bounds: Any) -> None:
     write_segment(tmp_path / "t-0", 0)
     with pytest.raises(
