@@ -21,9 +21,10 @@ from kseg.cli.failures import Exit, complain
 from kseg.cli.parsing import GivenSettings, Selection, some_of
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
-from kseg.errors import UnreadableError
+from kseg.errors import CorruptIndexError, UnreadableError
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
+from kseg.files.names import list_partition
 from kseg.log import data_directory
 from kseg.log.sub_directories import EntryKind, entry_of
 
@@ -144,6 +145,9 @@ class _Run:
     def _recover(self, path: Path, progress: Progress, put: Put, *, alone: bool) -> None:
         """Recover one partition; puts its plan, which says why, if it cannot be loaded."""
         try:
+            if _may_start_behind(path) and (plan := self._plan_of(path)).error is not None:
+                put(plan)
+                return
             report = recover_partition(
                 path,
                 config=self._config(path),
@@ -154,7 +158,7 @@ class _Run:
             )
         except KsegError:
             # Without a bar of its own: one is there for all.
-            plan = plan_recovery(path, config=self._config(path), **self.asked)
+            plan = self._plan_of(path)
             if alone or plan.error is None:
                 raise
             complain(f"kseg: left as it is: {printable(str(plan.error))}")
@@ -164,7 +168,15 @@ class _Run:
         put(report.plan)
 
     def _plan(self, path: Path, progress: Progress, put: Put) -> None:
-        put(plan_recovery(path, progress=progress, config=self._config(path), **self.asked))
+        put(self._plan_of(path, progress))
+
+    def _plan_of(self, path: Path, progress: Progress | None = None) -> RecoveryPlan:
+        """The plan, refused where a line of a checkpoint makes it delete all records of a log."""
+        plan = plan_recovery(path, progress=progress, config=self._config(path), **self.asked)
+        fault = plan.start_fault
+        if fault is None or plan.error is not None or self.asked["log_start_offset"] is not None:
+            return plan
+        return replace(plan, error=CorruptIndexError(fault, path=plan.path), actions=())
 
     def _config(self, path: Path) -> LogConfig:
         return self.configs[path.resolve().name]
@@ -272,12 +284,28 @@ def _say_of_mark(home: Path, plans: list[RecoveryPlan], *, is_plan: bool) -> Non
 
 def _raise_first(plans: list[RecoveryPlan]) -> None:
     for plan in plans:
-        if plan.error is not None and not isinstance(plan.error, UnreadableError):
+        told = plan.start_fault is not None or isinstance(plan.error, UnreadableError)
+        if plan.error is not None and not told:
             raise plan.error
+
+
+def _may_start_behind(path: Path) -> bool:
+    """Whether the checkpoint lets a log start behind the base offset of its last segment."""
+    segments = list_partition(path).segments
+    start = data_directory.told_of(path).log_start_offset
+    return bool(segments) and start > segments[-1].base_offset
 
 
 def _print(plan: RecoveryPlan) -> None:
     """Print the findings and the offsets; the files follow in one table."""
+    if plan.start_fault is not None:
+        output.write_line(f"{plan.path}: {plan.start_fault}")
+        for line in plan.start_advice.splitlines():
+            output.write_line(line)
+        if plan.error is not None:
+            start = plan.inputs.log_start_offset
+            output.write_line(f"{plan.path}: left as it is without --log-start-offset {start}")
+            return
     if plan.error is None:
         for finding in plan.findings:
             output.write_line(str(finding))  # it names the file

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import Final
 
+from kseg.commands import command_line
 from kseg.errors import KsegError, LogLockedError, NotALogError
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -120,6 +121,18 @@ def told_of(directory: str | PathLike[str]) -> PartitionOffsets:
         with suppress(OSError):
             said.offsets[kind] = _read(home, kind, [])
     return said.of(partition, clean=said.mark is not None)
+
+
+def lower_start(directory: str | PathLike[str], start: int, base: int) -> str:
+    """The command that lets a log start at `base`, and not at the `start` of its checkpoint."""
+    real = os.path.realpath(directory)
+    partition = partition_of(real)
+    assert partition is not None
+    topic, number = partition
+    pattern = topic.replace(".", r"\.")
+    line = f"s/^{pattern} {number} {start}$/{topic} {number} {base}/"
+    beside = os.path.dirname(directory) or os.path.dirname(real)
+    return command_line("sed", "-i", line, os.path.join(beside, FileKind.LOG_START.value))
 
 
 @dataclass(slots=True)

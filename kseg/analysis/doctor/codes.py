@@ -25,6 +25,7 @@ CODES: Final[dict[str, Code]] = {
     "load-fails": Code("error", "Kafka cannot load a partition; its exception is named"),
     "records-cut": Code("error", "loading cuts records off, sound ones behind the damage too"),
     "bytes-cut": Code("warning", "loading cuts bytes off that hold no record"),
+    "log-start-ahead": Code("error", "the log ends in front of its start: all of it is deleted"),
     "hidden": Code("error", "records at the end stay on the disk, and nobody can read them"),
     "swept": Code("warning", "loading reads segments again, which takes time"),
     "stray": Code("warning", "the partition is not this broker's any more: renamed, not served"),

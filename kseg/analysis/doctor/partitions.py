@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg import RecoveryPlan, Segment, plan_recovery
-from kseg.analysis.doctor.values import Noticed, Outcome, PartitionOutlook
+from kseg.analysis.doctor.values import Noticed, Outcome, PartitionOutlook, count_records
 from kseg.commands import command_line
 from kseg.constants import Compression
 from kseg.errors import (
@@ -113,7 +113,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
         plan = _plan(unit, as_broker=True)
         noticed = [*_of_load(plan), *_of_topic_id(unit.path)]
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
-            noticed.extend(_of_hidden(unit, plan))
+            noticed.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
             noticed.extend(_of_old_messages(plan))
     except OSError as error:
         failed = _failure(error, unit.path)
@@ -192,6 +192,12 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
     swept = sum(one.size for one in plan.segments if one.walked)
     if swept:
         yield Noticed("swept", plan.path, f"{swept} bytes of log are read again", mend=recover)
+    if plan.start_fault is not None:
+        records = count_records(plan.lost)
+        yield Noticed(
+            "log-start-ahead", plan.path, plan.start_fault, mend=plan.start_advice, records=records
+        )
+        return
     for lost in plan.lost:
         code = "bytes-cut" if lost.records == 0 else "records-cut"
         message = f"{lost.extent} go with {os.path.basename(lost.path)} @ {lost.position}"
@@ -201,7 +207,7 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
         if lost.sound_behind:
             salvage = command_line("kseg", "salvage", plan.path, "-o", "OUT")
             mend = f"This keeps the batches behind the damage:\n{salvage}\n{mend}"
-        yield Noticed(code, plan.path, message, mend=mend)
+        yield Noticed(code, plan.path, message, mend=mend, records=lost.records)
     if plan.truncated_bytes and not plan.lost:
         message = f"{plan.truncated_bytes} bytes behind the last record go"
         yield Noticed("bytes-cut", plan.path, message, mend=recover)

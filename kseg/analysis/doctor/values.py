@@ -37,6 +37,7 @@ class Noticed:
         outcome: what it leads to by itself.
         exception: Kafka's; None where none is raised.
         mend: what mends it, a line each; a command has a line of its own.
+        records: how many a start takes from their readers; None where that is not known.
     """
 
     code: str
@@ -45,6 +46,7 @@ class Noticed:
     outcome: Outcome = Outcome.STARTS
     exception: str | None = None
     mend: str | None = None
+    records: int | None = None
 
     @property
     def severity(self) -> Weight:
@@ -61,7 +63,14 @@ class Noticed:
             "outcome": self.outcome.value,
             "exception": self.exception,
             "mend": self.mend,
+            "records": self.records,
         }
+
+
+def count_records(lost: Iterable[Lost | Noticed]) -> int | None:
+    """How many records go; None where that is not known."""
+    counts = [one.records for one in lost]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +115,7 @@ class PartitionOutlook:
     @property
     def lost_records(self) -> int | None:
         """How many records go; None where that is not known."""
-        counts = [one.records for one in self.lost]
-        return None if None in counts else sum(count or 0 for count in counts)
+        return count_records(self.lost)
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""

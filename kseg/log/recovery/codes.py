@@ -114,7 +114,8 @@ CODES: dict[str, Code] = {
     "log-start-ahead": Code(
         "error",
         "the log start lies beyond the log: a broker would delete every segment",
-        "put the partition's line in log-start-offset-checkpoint right before you start a broker",
+        "put the partition's line in log-start-offset-checkpoint right before you start a broker, "
+        "unless its records were deleted up to there on purpose",
     ),
     "leftover": Code("warning", "left by a broker that stopped, or still at work", _NOTHING),
     "name": Code("error", "a name on which a broker's start would fail", "rename or move it away"),

@@ -258,6 +258,7 @@ class Loading:
         Source: Kafka `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
         """
         context, start = self.context, self.inputs.log_start_offset
+        context.ended_at = end
         self.forget_epochs(end)
         context.put_epochs((), "the log begins anew")
         if context.cut is None:

@@ -97,6 +97,7 @@ class LoadContext:
         findings: what was noted.
         cut: where the log is cut.
         cut_bytes: bytes that go with it.
+        ended_at: see `RecoveryPlan`.
         careful: whether to check more than Kafka does; see `load.Loading`.
         weighs: whether to find out what a cut costs; only a plan reports it.
         costs: what goes of each segment, by base offset.
@@ -117,6 +118,7 @@ class LoadContext:
     findings: list[Finding] = field(default_factory=list)
     cut: CutPlace | None = None
     cut_bytes: int = 0
+    ended_at: int | None = None
     costs: dict[int, Lost] = field(default_factory=dict)
     held: tuple[int, bytes] | None = None
     walked_bytes: int = 0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.errors import KsegError
 from kseg.files.checkpoints import EpochEntry
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import lower_start
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.lost import Lost
 
@@ -108,6 +109,8 @@ class RecoveryPlan:
         error: why the log cannot be loaded, instead of all the offsets; None if it can.
         inflated: compressed messages of magic 0 and 1, by log file and position, that Kafka
             inflates to learn their offsets; only told `as_broker`.
+        ended_at: where a log with records ended, if its start lies behind that, so that all of it
+            goes; None else.
     """
 
     path: str
@@ -127,6 +130,7 @@ class RecoveryPlan:
     error: KsegError | None = field(default=None, compare=False)
     lost: tuple[Lost, ...] = ()
     inflated: tuple[tuple[str, int], ...] = ()
+    ended_at: int | None = None
 
     @property
     def leftovers(self) -> tuple[str, ...]:
@@ -143,6 +147,24 @@ class RecoveryPlan:
     def clean(self) -> bool:
         """Whether the log counts as closed in good order."""
         return self.inputs.clean
+
+    @property
+    def start_fault(self) -> str | None:
+        """That the log starts behind its end, and what follows; None if it does not."""
+        if self.ended_at is None:
+            return None
+        return (
+            f"log-start-offset-checkpoint says {self.inputs.log_start_offset}, the log ends at "
+            f"{self.ended_at}: Kafka deletes all its records"
+        )
+
+    @property
+    def start_advice(self) -> str:
+        """What to do about `start_fault`; the last line is a command."""
+        start = self.inputs.log_start_offset
+        base = min(each.base_offset for each in self.segments)
+        command = lower_start(self.path, start, base)
+        return f"Unless they were deleted up to {start} on purpose, correct the line:\n{command}"
 
     @property
     def is_noop(self) -> bool:

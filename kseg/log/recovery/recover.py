@@ -140,6 +140,7 @@ def _plan_of(loaded: LoadResult) -> RecoveryPlan:
         seen=context.overlay.seen,
         error=loaded.error,
         inflated=tuple(context.inflated),
+        ended_at=context.ended_at if context.cut_bytes else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +174,11 @@ HARMS = {
     "the metadata directory is offline": Harm(
         metadata_is_offline, "metadata-offline", FAILS, "RuntimeException"
     ),
+    "a log start beyond the log": Harm(
+        lambda data: data.write_checkpoint("log-start-offset-checkpoint", 999),
+        "log-start-ahead",
+        STARTS,
+    ),
     "checkpoint: no count": Harm(
         write("recovery-point-offset-checkpoint", "0\nx\n"),
         "checkpoint-format",
@@ -205,6 +211,12 @@ STRAYS = "a start renames it to -stray, keeps it and does not serve it"
 
 def only(found: Doctored, code: str) -> Noticed:
     return next(one for one in found.all_noticed() if one.code == code)
+
+
+def mends(one: Noticed) -> None:
+    """Run what the last line of its advice says."""
+    assert one.mend is not None
+    subprocess.run(one.mend.splitlines()[-1], shell=True, check=True)
 
 
 def partition_of(found: Doctored) -> PartitionOutlook:
@@ -273,6 +285,17 @@ def test_a_cut_of_zeros_alone_is_what_recover_does_beforehand(data: Data) -> Non
 def test_what_kseg_can_load_and_kafka_cannot_is_mended_by_recover(data: Data) -> None:
     zeros(data)
     assert only(doctor(data.root), "load-fails").mend == f"kseg recover {data.partition} --apply"
+
+
+def test_a_start_beyond_the_end_has_one_finding_and_a_command_that_corrects_it(data: Data) -> None:
+    data.write_checkpoint("log-start-offset-checkpoint", 999)
+    (one,) = doctor(data.root).all_noticed()
+    assert one.message == (
+        "log-start-offset-checkpoint says 999, the log ends at 11: Kafka deletes all its records"
+    )
+    assert one.records == 11
+    mends(one)
+    assert list(doctor(data.root).all_noticed()) == []
 
 
 def test_one_bad_partition_hides_no_other(data: Data) -> None:

@@ -280,3 +280,25 @@ def test_what_contradicts_itself_is_refused(kseg: Kseg, data: Path, tmp_path: Pa
     for how in (("--apply", "-o", tmp_path / "x"), ("--no-backup", "--backup-dir", tmp_path)):
         assert kseg("recover", data / "t-0", *how).code == 2
     assert kseg("recover", tmp_path / "missing").code == 3
+
+
+def test_a_start_beyond_the_end_is_left_alone_unless_it_is_asked_for(
+    kseg: Kseg, data: Path
+) -> None:
+    (data / "log-start-offset-checkpoint").write_text("0\n1\nt 1 999\n")
+    before = logs(data / "t-1")
+    for how in ((), ("--apply",), ("--as-broker", "--apply")):
+        ran = kseg("recover", data / "t-1", *HOW, *how)
+        assert ran.code == 1
+        lines = ran.text.splitlines()
+        assert lines[0] == (
+            f"{data}/t-1: log-start-offset-checkpoint says 999, the log ends at 25: Kafka deletes "
+            "all its records"
+        )
+        assert lines[2] == f"sed -i 's/^t 1 999$/t 1 0/' {data}/log-start-offset-checkpoint"
+        assert logs(data / "t-1") == before
+    assert kseg("recover", data, *HOW, "--apply").code == 1
+    assert logs(data / "t-1") == before
+    assert read_clean_shutdown(data) is None
+    assert kseg("recover", data / "t-1", *HOW, "--apply", "--log-start-offset", "999").code == 0
+    assert logs(data / "t-1") != before
