@@ -62,6 +62,8 @@ TYPES: dict[str, pa.DataType] = {
     "valid": pa.bool_(),
     "key_error": pa.string(),
     "value_error": pa.string(),
+    "key_bytes": pa.binary(),
+    "value_bytes": pa.binary(),
 }
 
 #: Arrow type of decoded keys and values.
@@ -281,6 +283,8 @@ _BUILDERS: dict[str, Callable[[Any], pa.Array]] = {
     "control_type": _control_types,
     "key": binary_array,
     "value": binary_array,
+    "key_bytes": binary_array,
+    "value_bytes": binary_array,
     "headers": headers_array,
     "delete_horizon_ms": lambda values: pa.array(
         values, pa.int64(), mask=_mask(values == NO_TIMESTAMP)

@@ -13,6 +13,7 @@ from kseg.arrow import schema, to_record_batch
 from kseg.extras import require
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     import pyarrow as pa
@@ -40,6 +41,7 @@ def parquet_writer(
     *,
     compression: str,
     kinds: Kinds | None = None,
+    metadata: Mapping[bytes, bytes] | None = None,
 ) -> Any:
     """A `pyarrow.parquet.ParquetWriter` for record columns.
 
@@ -49,6 +51,7 @@ def parquet_writer(
         kinds: those of decoded fields.
         first: the first row group, which tells whether keys repeat; None for no rows.
         compression: as pyarrow names it.
+        metadata: what the schema says besides.
     """
     pyarrow: Any = require("pyarrow", extra="arrow")
     parquet: Any = require("pyarrow.parquet", extra="arrow")
@@ -61,7 +64,7 @@ def parquet_writer(
     words = [name for name in fields if name in _WORDS]
     return parquet.ParquetWriter(
         sink,
-        columns,
+        columns.with_metadata(metadata),
         compression=compression,
         use_dictionary=[*words, *(["key"] if _repeats(first) else [])],
         column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
@@ -82,15 +85,23 @@ def _repeats(table: pa.Table | None) -> bool:
 class ParquetFile:
     """One file of record columns, written row group by row group."""
 
-    def __init__(self, sink: Any, fields: tuple[str, ...], kinds: Kinds | None = None) -> None:
+    def __init__(
+        self,
+        sink: Any,
+        fields: tuple[str, ...],
+        kinds: Kinds | None = None,
+        metadata: Mapping[bytes, bytes] | None = None,
+    ) -> None:
         """Begin it; nothing is written yet.
 
         Args:
             sink: a file open for writing bytes, as pyarrow takes it.
             fields: names of columns, in order; each piece has all of them.
             kinds: of those that are decoded, by name.
+            metadata: what the schema says besides.
         """
         self._sink = sink
+        self._metadata = metadata
         self._fields = fields
         self._kinds = kinds
         self._writer: Any = None
@@ -135,7 +146,12 @@ class ParquetFile:
         group = pyarrow.Table.from_batches(self._waiting, schema(self._fields, self._kinds))
         if self._writer is None:
             self._writer = parquet_writer(
-                self._sink, self._fields, group, compression="zstd", kinds=self._kinds
+                self._sink,
+                self._fields,
+                group,
+                compression="zstd",
+                kinds=self._kinds,
+                metadata=self._metadata,
             )
         if group.num_rows:
             self._writer.write_table(group, row_group_size=group.num_rows)

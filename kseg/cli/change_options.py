@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kseg.cli.options import PATH, WholeNumber, high_watermark_option
+from kseg.cli.options import NEW_PATH, WholeNumber, high_watermark_option
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -28,7 +28,7 @@ def backup_options(function: _F) -> _F:
     return click.option(
         "--backup-dir",
         metavar="DIR",
-        type=PATH,
+        type=NEW_PATH,
         help="Keep what is cut, replaced or deleted here; else beside the data directory.",
     )(function)
 
@@ -38,7 +38,7 @@ def backup_dir_option(function: _F) -> _F:
     return click.option(
         "--backup-dir",
         metavar="DIR",
-        type=PATH,
+        type=NEW_PATH,
         help="Keep the old segments here; else nothing of them is kept.",
     )(function)
 
@@ -77,7 +77,7 @@ def output_option(function: _F) -> _F:
         "--output",
         "output_dir",
         metavar="DIR",
-        type=PATH,
+        type=NEW_PATH,
         help="Change a copy in this directory, and leave the original alone.",
     )(function)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.export_files import Look, open_target
 from kseg.cli.export_partitions import PartitionedFiles
+from kseg.cli.export_ranges import Selected, refuse_loss
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.parsing import EXTENSIONS, Range, Selection
 from kseg.cli.paths import Partition, known_paths, partition_at
@@ -22,14 +24,13 @@ from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.typed import PLACE_FIELDS, kinds_from
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind
-from kseg.format.typed import read_fields
+from kseg.format.typed import BYTES, ERRORS, read_fields
 from kseg.log.log import Log
-from kseg.log.reader import first_offsets
+from kseg.log.reader import LogView, first_offsets
 from kseg.workers import At, check, in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
-    from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
     from kseg.workers import Put
 
@@ -43,6 +44,8 @@ def export(
     decode_key: str | None,
     decode_value: str | None,
     fields: tuple[str, ...] | None,
+    keep_bytes: bool,
+    replace_files: bool,
     encoding: str,
     on_corrupt: str,
     isolation: str,
@@ -58,7 +61,11 @@ def export(
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     _refuse_other_files(Path(out))
     form = form or _form_of(out)
-    look = _look(form, fields, encoding, kinds_from(decode_key, decode_value), by)
+    kinds = kinds_from(decode_key, decode_value)
+    if keep_bytes and not kinds:
+        raise click.UsageError("--keep-bytes goes with --decode-key or --decode-value.")
+    look = Look(form, fields, encoding, kinds=kinds, by=by)
+    look = _checked(replace(look, keep_bytes=keep_bytes, replace=replace_files))
     chosen = Selection(topics, partitions)
     found = list(_inputs(paths, chosen, per, offsets[0], mapping))
     targets = _targets(found, Path(out), form, by)
@@ -69,35 +76,36 @@ def export(
         "end_timestamp": times[1],
         "isolation": isolation,
     }
+    if not by and not replace_files:
+        for one, target in zip(found, targets, strict=True):
+            _refuse_loss(one, target, form, where)
     works = [
         At(one.path, partial(_write, one, target, look, where, on_corrupt == "skip"))
         for one, target in zip(found, targets, strict=True)
     ]
-    faults: list[KsegError] = []
+    faults, undecoded = list[KsegError](), Undecoded()
     total = sum(one.size for one in found)
     threads = min(jobs, len(works)) or 1
     with (
         output.progress("export", total) as bar,
         closing(in_order(works, threads=threads, window=len(works))) as written,
     ):
-        for one, target, (count, files, damage) in zip(found, targets, written, strict=True):
+        for one, target, (count, files, damage, others) in zip(
+            found, targets, written, strict=True
+        ):
             faults += damage
+            undecoded.merge(others)
             bar.by(one.size)
             inside = f" in {output.counted(files, 'file')}" if by else ""
             complain(f"{target}: {output.counted(count, 'record')}{inside}")
     for fault in faults:
         complain(f"kseg: {one_line(fault)}")
-    return Exit.FOUND if faults else Exit.OK
+    for line in undecoded.lines(look):
+        complain(line)
+    return Exit.FOUND if faults or undecoded.counts else Exit.OK
 
 
-def _look(
-    form: str,
-    fields: tuple[str, ...] | None,
-    encoding: str,
-    kinds: Kinds,
-    by: tuple[str, ...],
-) -> Look:
-    look = Look(form, fields, encoding, kinds=kinds, by=by)
+def _checked(look: Look) -> Look:
     with usage_errors():
         empty = not look.fields
     if empty:
@@ -207,29 +215,91 @@ def _write(
     one: Input, target: Path, look: Look, where: dict[str, Any], skip: bool, put: Put
 ) -> None:
     """Write the files of one input; puts how many records and files, and the damage passed over."""
-    count, faults = 0, list[KsegError]()
+    count, faults, undecoded = 0, list[KsegError](), Undecoded()
     where = {**where, "on_error": faults.append if skip else None}
     look = replace(look, directory=one.directory)
-    files = PartitionedFiles(target, look) if look.by else None
-    opened = open_target(target, look) if files is None else files
+    view = None if one.segment is not None else LogView.open(one.path, mapping=one.mapping)
+    look = replace(look, selected=_selected(one, view, where))
+    files = PartitionedFiles(target, look, faults) if look.by else None
+    opened = open_target(target, look, faults) if files is None else files
     with opened as write:
-        for columns in _pieces(one, look, where):
+        for columns in _pieces(one, view, look, where):
             check()
-            write(columns)
+            decoded = look.decoded(columns)
+            undecoded.note(decoded)
+            write(decoded)
             count += len(columns)
-    put((count, 1 if files is None else files.count, faults))
+    put((count, 1 if files is None else files.count, faults, undecoded))
 
 
-def _pieces(one: Input, look: Look, where: dict[str, Any]) -> Iterator[RecordColumns]:
+class Undecoded:
+    """How many keys and values are null because their bytes are of another kind."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.counts: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def note(self, columns: RecordColumns) -> None:
+        """Count those of a piece."""
+        for name, error in ERRORS.items():
+            reasons = columns.arrays.get(error)
+            if reasons is None or reasons.null_count == len(columns):
+                continue
+            self.counts[name] += len(columns) - reasons.null_count
+            first = next(reason for reason in reasons.to_pylist() if reason is not None)
+            self._first.setdefault(name, first)
+
+    def merge(self, other: Undecoded) -> None:
+        """Add what another one counted behind this one."""
+        self.counts += other.counts
+        self._first = other._first | self._first
+
+    def lines(self, look: Look) -> Iterator[str]:
+        """What to tell the user."""
+        for name, count in self.counts.items():
+            are = "is" if count == 1 else "are"
+            kept = f"their bytes are in {BYTES[name]}"
+            yield (
+                f"kseg: {output.counted(count, name)} {are} not {look.kinds[name].value} (the "
+                f"first: {self._first[name]}) and {are} null in what was written; "
+                + (kept if BYTES[name] in look.fields else "--keep-bytes keeps their bytes")
+            )
+
+
+def _refuse_loss(one: Input, target: Path, form: str, where: dict[str, Any]) -> None:
+    """Refuse an existing target that may have records which its export does not take."""
+    if target.exists():
+        view = None if one.segment is not None else LogView.open(one.path, mapping=one.mapping)
+        refuse_loss(target, form, _selected(one, view, where))
+
+
+def _selected(one: Input, view: LogView | None, where: dict[str, Any]) -> Selected:
+    """Which records an input gives; the end of a single segment is not looked up."""
+    start, end = where["start_offset"], where["end_offset"]
+    times, isolation = (where["start_timestamp"], where["end_timestamp"]), where["isolation"]
+    has_bounds = (start, end, *times) != (None,) * 4
+    if view is not None:
+        committed = isolation == "read_committed"
+        last = view.last_stable_offset if committed else view.log_end_offset
+        start, end = max(view.log_start_offset, start or 0), last if end is None else min(end, last)
+    elif one.first_offset is not None:
+        start = max(one.first_offset, start or 0)
+    return Selected((start, end), times, isolation, has_bounds)
+
+
+def _pieces(
+    one: Input, view: LogView | None, look: Look, where: dict[str, Any]
+) -> Iterator[RecordColumns]:
     """The records of an input, each piece saying where it belongs."""
     extra = ("timestamp",) if "day" in look.by else ()
     wanted = (name for name in (*look.fields, *extra) if name not in PLACE_FIELDS)
     fields = read_fields(wanted) or ("offset",)
-    if one.segment is None:
-        with Log.open(one.partition.path, mapping=one.mapping) as log:
-            for columns in log.read(fields=fields, **where):
-                yield replace(columns, topic=log.topic, partition=log.partition)
+    if view is not None:
+        for columns in view.read(fields=fields, **where):
+            yield replace(columns, topic=view.topic, partition=view.partition)
         return
+    assert one.segment is not None
     if where["isolation"] != "read_uncommitted":
         raise click.UsageError("--isolation read_committed wants whole partitions.")
     with Segment.open(one.segment, mapping=one.mapping) as segment:

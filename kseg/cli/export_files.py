@@ -6,21 +6,23 @@ file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kseg.cli.export_ranges import EVERYTHING, Selected, refusal, refuse_loss
 from kseg.cli.failures import tell_replaced
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
 from kseg.extras import require
 from kseg.files.whole_file import FileSink, whole_file
-from kseg.format.typed import decode_columns, decoded_fields
+from kseg.format.typed import KEPT_BYTES, decode_columns, decoded_fields
 
 if TYPE_CHECKING:
+    from kseg.errors import KsegError
     from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
 
@@ -46,6 +48,9 @@ class Look:
         directory: name of the partition directory, if one was asked for.
         kinds: what keys and values are decoded as.
         by: what the names of directories say, which files leave out.
+        keep_bytes: also the bytes of what does not decode.
+        selected: the records that the file has.
+        replace: replace any file, whatever it has.
     """
 
     form: str
@@ -54,6 +59,9 @@ class Look:
     directory: str | None = None
     kinds: Kinds = field(default_factory=dict)
     by: tuple[str, ...] = ()
+    keep_bytes: bool = False
+    selected: Selected = EVERYTHING
+    replace: bool = False
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -69,11 +77,15 @@ class Look:
             raise ValueError(
                 f"timestamp_ms is for Parquet and Arrow; in .{self.form}, timestamp is it"
             )
-        return decoded_fields((name for name in named if name not in self.by), self.kinds)
+        kept = (name for name in named if name not in self.by)
+        return decoded_fields(kept, self.kinds, keep_bytes=self.keep_bytes)
 
     def decoded(self, columns: RecordColumns) -> RecordColumns:
-        """A piece for a file that pyarrow writes."""
-        return decode_columns(columns, self.kinds) if self.kinds else columns
+        """A piece as it is written: keys and values decoded."""
+        if not self.kinds:
+            return columns
+        keep_bytes = not KEPT_BYTES.isdisjoint(self.fields)
+        return decode_columns(columns, self.kinds, keep_bytes=keep_bytes)
 
     @property
     def is_arrow(self) -> bool:
@@ -82,17 +94,32 @@ class Look:
 
 
 @contextmanager
-def open_target(target: Path, look: Look) -> Iterator[Write]:
-    """A function that writes pieces; the file takes its name when the block ends well."""
+def open_target(target: Path, look: Look, faults: Sequence[KsegError]) -> Iterator[Write]:
+    """A function that writes pieces; the file takes its name when the block ends well.
+
+    Args:
+        target: the file.
+        look: how it is to look.
+        faults: the damage that was passed over so far; more may come.
+
+    Raises:
+        FileExistsError: there is a file with records that the new one may not have.
+    """
+    replaces = target.exists() and not look.replace
+    if replaces:
+        refuse_loss(target, look.form, look.selected)
     with whole_file(target) as sink, _OPENERS[look.form](sink, look) as write:
         yield write
+        if replaces and faults:
+            raise refusal(target, "it may have records that are damaged in the log by now")
 
 
 @contextmanager
 def _parquet(sink: FileSink, look: Look) -> Iterator[Write]:
     parquet: Any = require("kseg.parquet", extra="arrow")
-    with parquet.ParquetFile(sink, look.fields, look.kinds) as file:
-        yield lambda columns: file.write(look.decoded(columns))
+    said = look.selected.metadata()
+    with parquet.ParquetFile(sink, look.fields, look.kinds, said) as file:
+        yield file.write
 
 
 @contextmanager
@@ -100,10 +127,9 @@ def _arrow(sink: FileSink, look: Look) -> Iterator[Write]:
     arrow: Any = require("kseg.arrow", extra="arrow")
     pyarrow: Any = require("pyarrow", extra="arrow")
     fields = look.fields
-    with pyarrow.ipc.new_file(sink, arrow.schema(fields, look.kinds)) as writer:
-        yield lambda columns: writer.write_batch(
-            arrow.to_record_batch(look.decoded(columns), fields=fields)
-        )
+    schema = arrow.schema(fields, look.kinds).with_metadata(look.selected.metadata())
+    with pyarrow.ipc.new_file(sink, schema) as writer:
+        yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=fields))
 
 
 @contextmanager
@@ -124,7 +150,7 @@ def _write_rows(writer: RowWriter, columns: RecordColumns, look: Look) -> None:
     style = _style(look, Path(columns.source or "").name)
     fields = _row_fields(look)
     if look.kinds:
-        template = typed_rows(columns, style, look.kinds, fields)
+        template = typed_rows(columns, style, fields)
     else:
         template = record_rows(columns, style, fields)
     writer.rows(template, len(columns))
@@ -139,7 +165,7 @@ def _style(look: Look, file: str) -> Style:
 
 
 def _row_fields(look: Look) -> tuple[Field, ...]:
-    by_name = {one.name: one for one in typed_fields(look.kinds)}
+    by_name = {one.name: one for one in typed_fields(look.kinds, keep_bytes=True)}
     return tuple(by_name[name] for name in look.fields if name in by_name)
 
 

@@ -7,7 +7,7 @@ after all, it gets one more file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kseg.cli.export_files import Write
+    from kseg.errors import KsegError
     from kseg.format.values import RecordColumns
 
 #: What Hive has for a value that is null.
@@ -39,16 +40,18 @@ _FILES_MAX: Final = 10_000
 class PartitionedFiles:
     """The files of one source of records, by what is said of each record. Not for threads."""
 
-    def __init__(self, target: Path, look: Look) -> None:
+    def __init__(self, target: Path, look: Look, faults: Sequence[KsegError]) -> None:
         """Write nothing yet.
 
         Args:
             target: the path of a file, with any names in place of the directories of the layout.
             look: how files are to look; `look.by` are the directories.
+            faults: the damage that was passed over so far; more may come.
         """
         self._out: Final = target.parents[len(look.by)]
         self._target = target
         self._look = look
+        self._faults = faults
         self._open: dict[Path, tuple[ExitStack, Write]] = {}
         self._parts: dict[Path, int] = {}
         self.count = 0
@@ -102,7 +105,7 @@ class PartitionedFiles:
         again = "" if part == 1 else f".{part}"
         stack = ExitStack()
         name = f"{self._target.stem}{again}{self._target.suffix}"
-        return stack, stack.enter_context(open_target(directory / name, self._look))
+        return stack, stack.enter_context(open_target(directory / name, self._look, self._faults))
 
 
 def _by_day(columns: RecordColumns) -> Iterator[tuple[str, RecordColumns]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -23,7 +24,7 @@ from kseg.cli.parsing import (
     parse_time_range,
 )
 from kseg.constants import BATCH_BYTES
-from kseg.files.grammar import OFFSET_MAX
+from kseg.files.grammar import OFFSET_MAX, is_url
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -67,6 +68,21 @@ class ParsedTime(Parsed):
         )
 
 
+class NewPath(click.Path):
+    """A parameter type for a path to write to, which is on this machine."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path as it was typed; a URL is refused, since it would become a directory `s3:`."""
+        if is_url(os.fspath(value)):
+            self.fail(
+                f"{value} is a URL, and kseg writes to directories of this machine only: give a "
+                "local path, and copy what is written from there",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 class WholeNumber(click.IntRange):
     """A parameter type for whole numbers in a range, which errors call so."""
 
@@ -76,6 +92,8 @@ class WholeNumber(click.IntRange):
 #: A path as it was typed: the verb opens it and says what the file system says (exit 3). Click
 #: would call a path without permission a wrong command line.
 PATH = click.Path(path_type=str, readable=False)
+#: The same for what is written.
+NEW_PATH = NewPath(path_type=str, readable=False)
 OFFSET = WholeNumber(min=0, max=OFFSET_MAX)
 OFFSET_RANGE = Parsed("A..B", parse_offset_range)
 TIME_RANGE = ParsedTime("A..B", parse_time_range)
@@ -444,7 +462,7 @@ def copies_argument(function: _F) -> _F:
 def out_option(help_text: str) -> Callable[[_F], _F]:
     """`-o OUT`, which has to be given."""
     return click.option(
-        "-o", "--output", "out", required=True, metavar="OUT", type=PATH, help=help_text
+        "-o", "--output", "out", required=True, metavar="OUT", type=NEW_PATH, help=help_text
     )
 
 

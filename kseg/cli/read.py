@@ -29,6 +29,7 @@ from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import KsegError, NotALogError, at_path
 from kseg.files.names import PathKind
 from kseg.format.columns import Workspace
+from kseg.format.typed import decode_columns
 from kseg.log.log import Log
 from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
 from kseg.workers import At, Kept, run_in_order
@@ -325,7 +326,7 @@ class Reader:
     def _records(self, columns: RecordColumns, style: Style) -> Template:
         if not self._kinds:
             return record_rows(columns, style)
-        return typed_rows(columns, style, self._kinds, self._fields)
+        return typed_rows(decode_columns(columns, self._kinds), style, self._fields)
 
     def _head(self, topic: InternalTopic | None, style: Style) -> None:
         """Write the first line of CSV, unless it is there."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
-from kseg.format.typed import ERRORS, decode_columns, kind_of
+from kseg.format.typed import BYTES, ERRORS, kind_of
 from kseg.format.values import BinaryColumn, Kind, TypedColumn, binary_column
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ FIELD_NAMES: Final = (
     *(field.name for field in RECORD_FIELDS),
     "timestamp_ms",
     *ERRORS.values(),
+    *BYTES.values(),
 )
 _WORDS: Final = (Kind.TEXT, Kind.UUID)
 _SPACES: Final = (0x09, 0x0A, 0x0D)
@@ -44,25 +45,29 @@ def kinds_from(key: str | None, value: str | None) -> dict[str, Kind]:
     return {name: kind_of(kind) for name, kind in given.items() if kind is not None}
 
 
-def typed_fields(kinds: Kinds) -> tuple[Field, ...]:
-    """The fields of a record's line, those that are decoded with their reasons behind them."""
-    return tuple(_fields(kinds))
+def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]:
+    """The fields of a record's line, those that are decoded with their reasons behind them.
+
+    Args:
+        kinds: what is decoded.
+        keep_bytes: with a field for the bytes of what does not decode.
+    """
+    return tuple(_fields(kinds, keep_bytes=keep_bytes))
 
 
-def _fields(kinds: Kinds) -> Iterator[Field]:
+def _fields(kinds: Kinds, *, keep_bytes: bool) -> Iterator[Field]:
     for field in RECORD_FIELDS:
         if field.name not in kinds:
             yield field
             continue
         yield Field(field.name, "text" if kinds[field.name] in _WORDS else "json")
         yield Field(ERRORS[field.name], "text")
+        if keep_bytes:
+            yield Field(BYTES[field.name], "bytes")
 
 
-def typed_rows(
-    columns: RecordColumns, style: Style, kinds: Kinds, fields: tuple[Field, ...]
-) -> Template:
+def typed_rows(decoded: RecordColumns, style: Style, fields: tuple[Field, ...]) -> Template:
     """The template for a piece of records, decoded."""
-    decoded = decode_columns(columns, kinds)
     held = held_columns(decoded)
     for name, column in decoded.arrays.items():
         if isinstance(column, TypedColumn):

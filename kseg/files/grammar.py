@@ -104,6 +104,7 @@ _DATA_DIRECTORY_KINDS: Final = {
 OF_DATA_DIRECTORIES: Final = frozenset(_DATA_DIRECTORY_KINDS.values())
 _FIXED_NAMES: Final = _PARTITION_KINDS | _DATA_DIRECTORY_KINDS
 _SUFFIXES: Final = frozenset(("cleaned", "swap", "deleted", "tmp", "part"))
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _KRAFT_STEM: Final = re.compile(r"([0-9]{20})-([0-9]{10})", re.ASCII)
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
@@ -141,6 +142,11 @@ class PartitionName(NamedTuple):
     partition: int
     suffix: str | None = None
     uuid: str | None = None
+
+
+def is_url(path: str) -> bool:
+    """Whether a path names something in a store or on another machine: `s3://bucket/key`."""
+    return _URL.match(path) is not None
 
 
 def is_topic_name(name: str) -> bool:

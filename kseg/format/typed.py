@@ -38,6 +38,9 @@ Kinds = Mapping[str, Kind]
 
 #: What can be decoded, each with the column of its reasons.
 ERRORS: Final = {"key": "key_error", "value": "value_error"}
+#: The columns, on request, of the bytes that are not of that kind.
+BYTES: Final = {"key": "key_bytes", "value": "value_bytes"}
+KEPT_BYTES: Final = frozenset(BYTES.values())
 #: The names of Kafka's serializers, where kseg has others.
 _SYNONYMS: Final = {
     "string": Kind.TEXT,
@@ -90,8 +93,15 @@ def kinds_of(decode: Mapping[str, str] | None) -> dict[str, Kind]:
     return {name: kind_of(kind) for name, kind in decode.items()}
 
 
-def decoded_fields(fields: Iterable[str], kinds: Kinds) -> tuple[str, ...]:
+def decoded_fields(
+    fields: Iterable[str], kinds: Kinds, *, keep_bytes: bool = False
+) -> tuple[str, ...]:
     """The fields, each that is decoded with its reasons behind it, unless they are named already.
+
+    Args:
+        fields: as they were named.
+        kinds: what is decoded.
+        keep_bytes: likewise the bytes of what does not decode.
 
     Raises:
         ValueError: one is to be decoded that is not among the fields, or has reasons and is not
@@ -101,35 +111,44 @@ def decoded_fields(fields: Iterable[str], kinds: Kinds) -> tuple[str, ...]:
     for name, error in ERRORS.items():
         if name in kinds and name not in named and error not in named:
             raise ValueError(f"decode names {name!r}, which is not among the fields")
-        if error in named and name not in kinds:
-            raise ValueError(f"field {error!r} is there where decode names {name!r}")
-    return tuple(_with_errors(named, kinds))
+        for beside in (error, BYTES[name]):
+            if beside in named and name not in kinds:
+                raise ValueError(f"field {beside!r} is there where decode names {name!r}")
+    return tuple(_with_errors(named, kinds, (ERRORS, BYTES) if keep_bytes else (ERRORS,)))
 
 
-def _with_errors(named: tuple[str, ...], kinds: Kinds) -> Iterator[str]:
+def _with_errors(
+    named: tuple[str, ...], kinds: Kinds, behind: tuple[Mapping[str, str], ...]
+) -> Iterator[str]:
     for name in named:
         yield name
-        if name in kinds and ERRORS[name] not in named:
-            yield ERRORS[name]
+        if name in kinds:
+            yield from (each[name] for each in behind if each[name] not in named)
 
 
 def read_fields(fields: Iterable[str]) -> tuple[str, ...]:
-    """The fields to read: a reason comes from what it is about, `timestamp_ms` from `timestamp`."""
-    sources = {error: name for name, error in ERRORS.items()} | {"timestamp_ms": "timestamp"}
+    """The fields to read: what stands beside a key comes from the key, say."""
+    sources = {"timestamp_ms": "timestamp"}
+    for beside in (ERRORS, BYTES):
+        sources |= {column: name for name, column in beside.items()}
     return tuple(dict.fromkeys(sources.get(name, name) for name in fields))
 
 
-def decode_columns(columns: RecordColumns, decode: Mapping[str, str]) -> RecordColumns:
+def decode_columns(
+    columns: RecordColumns, decode: Mapping[str, str], *, keep_bytes: bool = False
+) -> RecordColumns:
     """The same records with keys, values or both decoded, and the reasons where they are not.
 
     Args:
         columns: with the columns to be decoded.
         decode: a kind for "key", "value" or both: text, json, int16, int32, int64, float, double or
             uuid; Kafka's names string, short, integer and long are taken, too.
+        keep_bytes: also give the bytes that are not of that kind.
 
     Returns:
         Columns in which `key`, say, is a `TypedColumn`, and `key_error` is behind it: text, null
-        where the key was decoded or is null. Bytes are shared where nothing has to change.
+        where the key was decoded or is null. With `keep_bytes`, `key_bytes` has the bytes of those
+        that have an error, and is null elsewhere. Bytes are shared where nothing has to change.
 
     Raises:
         ValueError: a field or a kind that there is not.
@@ -148,6 +167,9 @@ def decode_columns(columns: RecordColumns, decode: Mapping[str, str]) -> RecordC
         arrays[name] = column
         if name in found:
             arrays[name], arrays[ERRORS[name]] = found[name]
+            if keep_bytes:
+                wrong = found[name][1].values.is_valid()  # type: ignore[union-attr]
+                arrays[BYTES[name]] = _only(column, wrong)
     return replace(columns, arrays=arrays)
 
 
@@ -297,8 +319,14 @@ def _without(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
     """The column with null in place of some values, whose bytes no reader is to meet."""
     if not reasons:
         return column
-    valid, sizes = column.is_valid(), np.diff(column.offsets)
-    valid[list(reasons)] = False
+    wanted = np.ones(len(column), np.bool_)
+    wanted[list(reasons)] = False
+    return _only(column, wanted)
+
+
+def _only(column: BinaryColumn, wanted: Mask) -> BinaryColumn:
+    """The column with null in place of all values but those wanted."""
+    valid, sizes = column.is_valid() & wanted, np.diff(column.offsets)
     ends = np.zeros(len(column) + 1, np.int32)
     np.cumsum(np.where(valid, sizes, 0), out=ends[1:])
     data = column.data[: column.offsets[-1]][np.repeat(valid, sizes)]
@@ -309,7 +337,9 @@ def _without(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
 _TEXTS: Final = {Kind.TEXT: _not_text, Kind.JSON: _not_json, Kind.UUID: _not_uuid}
 
 __all__ = [
+    "BYTES",
     "ERRORS",
+    "KEPT_BYTES",
     "KIND_NAMES",
     "Kinds",
     "decode_column",

@@ -14,7 +14,6 @@ stores of fsspec have the same doors. Nothing here imports pyspark.
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,7 +33,6 @@ WINDOW_BYTES_MIN: Final = 256 << 10
 #: Requests of a long walk; more would only delay the first rows.
 WINDOW_BYTES_MAX: Final = 8 << 20
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 #: Hadoop's names for what everybody else calls s3.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 _PACKAGES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
@@ -42,7 +40,7 @@ _PACKAGES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs
 
 def is_remote(path: str) -> bool:
     """Whether a path is a URL of something that is no file of this machine."""
-    return _URL.match(path) is not None and urlsplit(path).scheme != "file"
+    return names.is_url(path) and urlsplit(path).scheme != "file"
 
 
 def place(path: str) -> str | RemotePath:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kseg.cli.options import (
-    PATH,
+    NEW_PATH,
     WholeNumber,
     batch_bytes_option,
     json_bytes_option,
@@ -20,7 +20,7 @@ from kseg.cli.starting import Verb
 
 
 @click.command(cls=Verb)
-@click.argument("directory", metavar="DIR", type=PATH)
+@click.argument("directory", metavar="DIR", type=NEW_PATH)
 @click.option(
     "--codec",
     type=click.Choice(CODECS),

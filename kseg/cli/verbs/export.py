@@ -61,6 +61,17 @@ def _parse_keys(text: str) -> tuple[str, ...]:
 )
 @typed_options
 @click.option(
+    "--keep-bytes",
+    is_flag=True,
+    help="Also the bytes of what does not decode, in key_bytes and value_bytes.",
+)
+@click.option(
+    "--replace",
+    "replace_files",
+    is_flag=True,
+    help="Replace files also where they have records that this export does not take.",
+)
+@click.option(
     "--fields",
     type=Parsed("NAME,...", _parse_fields),
     shell_complete=completed("fields"),
@@ -80,6 +91,12 @@ def export(**given: Any) -> int:
     directory, made if it is missing: OUT/orders-0.parquet, or with --per segment
     OUT/orders-0/00000000000000000000.parquet, which has the records that a read of the log gives
     from that segment. A file gets its name, and replaces an older one, when it is complete.
+
+    A file is not replaced if it may have records that this export does not take: an older offset,
+    another time. Parquet and Arrow files say which they have; a .jsonl or .csv file does not, so
+    that only an export without --offset and --time replaces it. --replace replaces any.
+
+    Keys and values that do not decode are null; they are counted, and the exit code is 1.
 
     With --partition-by OUT is a directory of directories, and files have names such as
     part-orders-0.parquet; a day that comes again behind eight others has another file.

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from kseg.constants import LOG_OVERHEAD
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata
-from kseg.files.names import FileKind, segment_name
+from kseg.files.names import FileKind, is_url, segment_name
 from kseg.log import data_directory
 from kseg.log.recovery.recover import recover
 
@@ -140,7 +140,10 @@ def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
         FileExistsError: there is something in it, or beside it something that no run has left.
         NotADirectoryError: it is a file.
         KsegError: it is a source, lies in one, or one lies in it.
+        ValueError: it is the URL of something in a store.
     """
+    if is_url(os.fspath(out)):
+        raise ValueError(f"{out} is a URL, and kseg writes to directories of this machine only")
     target, place = Path(os.path.abspath(out)), beside(out)
     for source in sources:
         origin = Path(source).resolve()

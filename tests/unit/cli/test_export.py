@@ -209,3 +209,115 @@ def test_a_link_that_lies_where_a_file_is_written_is_not_followed(
     assert precious.read_bytes() == b"precious"
     assert not (tmp_path / f"out.{form}").is_symlink()
     assert (tmp_path / f"out.{form}.part").is_symlink()
+
+
+# ---- what is there already -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ([], ["--offset", "3.."], True),
+        ([], ["--time", "1760000003000.."], True),
+        (["--offset", "..6"], ["--offset", "6.."], True),
+        (["--offset", "2..6"], ["--offset", "1..7"], None),
+        (["--time", "1760000003000.."], ["--time", "1760000002000.."], None),
+        (["--offset", "2..6"], [], False),
+        (["--time", "1760000003000.."], [], False),
+        ([], [], False),
+        ([], ["--isolation", "read_committed"], None),
+    ],
+)
+def test_a_file_with_records_that_the_export_lacks_is_not_replaced(
+    kseg: Kseg,
+    orders: Path,
+    tmp_path: Path,
+    form: str,
+    first: list[str],
+    second: list[str],
+    says: bool | None,
+) -> None:
+    """`says` is whether it is refused; None where that depends on what the file can say."""
+    out, is_text = tmp_path / f"out.{form}", form in ("jsonl", "csv")
+    assert kseg("export", orders, "-o", out, *first).code == 0
+    before = out.read_bytes()
+    ran = kseg("export", orders, "-o", out, *second)
+    has_bounds = "--isolation" not in second
+    refused = (is_text == has_bounds) if says is None else says
+    assert ran.code == (3 if refused else 0)
+    if refused:
+        assert out.read_bytes() == before
+        assert ran.err.startswith(f"kseg: {out}: not replaced: ")
+        assert kseg("export", orders, "-o", out, *second, "--replace").code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", out.name]
+
+
+def test_records_that_the_log_has_deleted_are_not_lost_from_a_file(
+    kseg: Kseg, orders: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    assert kseg("export", orders, "-o", out).code == 0
+    (orders / f"{0:020d}.log").unlink()
+    ran = kseg("export", orders, "-o", out)
+    assert ran.code == 3
+    assert "the file has offsets 0..10, this export takes offsets 6..10" in ran.err
+    assert pq.read_table(out).num_rows == 10
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_narrower_export_by_day_replaces_no_day(kseg: Kseg, tmp_path: Path, form: str) -> None:
+    log, out, day = tmp_path / "t-0", tmp_path / "lake", 24 * 3_600_000
+    log.mkdir()
+    times = [at * day // 4 for at in range(12)]
+    (log / f"{0:020d}.log").write_bytes(batch([record(b"x", timestamp=at) for at in times]))
+    words = ("export", log, "-o", out, "--partition-by", "day", "--format", form)
+    assert kseg(*words).code == 0
+    before = {path: path.read_bytes() for path in out.rglob(f"*.{form}")}
+    assert len(before) == 3
+    ran = kseg(*words, "--time", f"{day + day // 2}..")
+    assert (ran.code, "not replaced: " in ran.err) == (3, True)
+    assert {path: path.read_bytes() for path in out.rglob(f"*.{form}")} == before
+    assert kseg(*words).code == 0
+
+
+def test_a_file_is_not_replaced_by_what_damage_has_left(
+    kseg: Kseg, orders: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    assert kseg("export", orders, "-o", out).code == 0
+    before = out.read_bytes()
+    damage(orders)
+    words = ("export", orders, "-o", out, "--on-corrupt", "skip")
+    ran = kseg(*words)
+    assert (ran.code, out.read_bytes()) == (3, before)
+    assert "damaged in the log by now" in ran.err
+    assert kseg(*words, "--replace").code == 1
+    assert out.read_bytes() != before
+
+
+URL = "s3://bucket/key"
+WRITERS = [
+    ("export", "LOG", "-o", URL),
+    ("convert", "LOG", "-o", URL),
+    ("salvage", "LOG", "-o", URL),
+    ("merge", "LOG", "LOG", "-o", URL),
+    ("append", URL),
+    ("recover", "LOG", "--apply", "--backup-dir", URL),
+    ("truncate", "LOG", "--to", "1", "--apply", "--backup-dir", URL),
+    ("compact", "LOG", "--apply", "--backup-dir", URL),
+    ("retain", "LOG", "--apply", "-o", URL),
+    ("compact", "LOG", "-o", URL),
+    ("spark", "export", "LOG", "-o", URL),
+]
+
+
+@pytest.mark.parametrize("words", WRITERS, ids=" ".join)
+def test_a_url_is_no_place_to_write_to(
+    kseg: Kseg, orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = kseg(*(orders if word == "LOG" else word for word in words))
+    assert ran.code == 2
+    assert f"{URL} is a URL, and kseg writes to directories of this machine only" in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import struct
+from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -112,15 +113,31 @@ def test_two_ways_to_decode_exclude_each_other(kseg: Kseg, tmp_path: Path) -> No
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
 def test_every_file_has_decoded_columns(kseg: Kseg, tmp_path: Path, form: str) -> None:
     out = tmp_path / f"out.{form}"
-    assert kseg("export", written(tmp_path, ROWS), "-o", out, *AS).code == 0
+    ran = kseg("export", written(tmp_path, ROWS), "-o", out, *AS, "--keep-bytes")
+    assert ran.code == 1
+    assert "1 key is not int32 (the first: int32 is 4 bytes, not 5)" in ran.err
+    assert "1 value is not json (the first: not JSON at character 1" in ran.err
     if form in ("jsonl", "csv"):
         lines = out.read_text().splitlines()
         assert "int32 is 4 bytes, not 5" in lines[-1]
+        assert b64encode(b"{'n': 1}").decode() in lines[-1]
         return
     table = pq.read_table(out) if form == "parquet" else pa.ipc.open_file(out).read_all()
     assert table["key"].to_pylist() == [7, -1, None, None]
     assert table["value"].to_pylist() == [ROWS[0][1].decode(), HARD, None, None]  # type: ignore[union-attr]
     assert table["key_error"].to_pylist()[2:] == [None, "int32 is 4 bytes, not 5"]
+    assert table["key_bytes"].to_pylist() == [None, None, None, b"seven"]
+    assert table["value_bytes"].to_pylist() == [None, None, None, b"{'n': 1}"]
+
+
+def test_values_that_do_not_decode_are_counted_over_all_files(kseg: Kseg, tmp_path: Path) -> None:
+    log, out = written(tmp_path, ROWS * 5), tmp_path / "out"
+    for words in ((), ("--partition-by", "topic"), ("--per", "segment")):
+        ran = kseg("export", log, "-o", out, "--decode-value", "json", *words)
+        assert (ran.code, ran.err.count("5 values are not json")) == (1, 1)
+        assert "--keep-bytes keeps their bytes" in ran.err
+    ran = kseg("export", log, "-o", out, "--keep-bytes")
+    assert (ran.code, "--keep-bytes goes with --decode-key" in ran.err) == (2, True)
 
 
 def test_reasons_alone_are_a_field_to_ask_for(kseg: Kseg, tmp_path: Path) -> None:
