@@ -13,11 +13,12 @@ Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `PartitionRegistration.merge
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
 from kseg.errors import InvalidRecordError, KsegError, UnsupportedFormatError, at_path
+from kseg.files.checkpoints import TopicPartition
 from kseg.internal import InternalRecord, InternalTopic, decode
 from kseg.log.settings.broker_names import topic_name_of
 
@@ -33,6 +34,18 @@ DELETING: Final = frozenset({POLICY, *_LIMITS})
 _EVERY: Final = {"delete", "compact"}
 #: For so long nothing is compacted, or nothing of it goes; by default for one is no time at all.
 _PATIENCE: Final = {"delete.retention.ms": None, "min.compaction.lag.ms": "0"}
+
+#: Ids of directories up to this one are words: migrating, unassigned, lost.
+_DIRECTORY_RESERVED_MAX: Final = 99
+#: Field of a record -> the attribute of `Assigned`.
+_ASSIGNED: Final = {
+    "replicas": "replicas",
+    "isr": "isr",
+    "addingReplicas": "adding",
+    "directories": "directories",
+}
+#: `PartitionChangeRecord.leader` where it stays.
+_LEADER_STAYS: Final = -2
 
 _BEGIN: Final = "BEGIN_TRANSACTION_RECORD"
 _END: Final = "END_TRANSACTION_RECORD"
@@ -74,6 +87,30 @@ class Change:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Where a partition is.
+
+    Attributes:
+        replicas: nodes that have it, or will.
+        isr: those of them that have all its records.
+        adding: those of them that are still copying it.
+        leader: a node; -1 for none.
+        directories: the data directory of each replica; none before Kafka 3.7.
+    """
+
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    leader: int = -1
+    directories: tuple[UUID, ...] = ()
+
+    def directory_of(self, node_id: int) -> UUID | None:
+        """The data directory of a node's replica; None where the records do not say."""
+        found = dict(zip(self.replicas, self.directories, strict=False)).get(node_id)
+        return None if found is None or found.int <= _DIRECTORY_RESERVED_MAX else found
+
+
 @dataclass(slots=True)
 class Cluster:
     """Topics and configurations, as far as the records went that were applied.
@@ -82,25 +119,32 @@ class Cluster:
         topics: names by id.
         ids: ids by name.
         configs: settings by the kind and the name of what they are for; "" for all brokers.
-        replicas: nodes by topic id and partition. A topic without any says nothing of them.
+        partitions: by topic id and number. A topic without any says nothing of its replicas.
         features: levels by name.
         changes: towards deletion, in records behind `snapshot_end`.
         findings: what could not be understood.
         trusted: whether all that bears on topics and configurations was.
         knows_replicas: whether all that bears on replicas was, too.
         snapshot_end: the offset at which the snapshot ends that the records began with.
+        end_offset, time_ms: up to where, and when, the records went that were read.
+        cut_at: the offset at which the records of the log end in damage; None if they do not.
+        voters: of the quorum, by its log; None where that does not have them.
     """
 
     topics: dict[UUID, str] = field(default_factory=dict)
     ids: dict[str, UUID] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    replicas: dict[UUID, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    partitions: dict[UUID, dict[int, Assigned]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     findings: list[KsegError] = field(default_factory=list)
     trusted: bool = True
     knows_replicas: bool = True
     snapshot_end: int = 0
+    end_offset: int = 0
+    time_ms: int = -1
+    cut_at: int | None = None
+    voters: tuple[int, ...] | None = None
     #: The batch in which a topic was made, by its name: its first settings are no change.
     _made: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: Records of the transaction under way; None outside of one.
@@ -161,6 +205,26 @@ class Cluster:
             assert isinstance(record.value, dict)
             applied(self, record.value, place)
 
+    def stray_reason(self, partition: TopicPartition, topic_id: UUID, node_id: int | None) -> str:
+        """Why a partition's directory is not this node's any more; nothing if it is, or may be.
+
+        Source: Kafka `LogManager.isStrayKraftReplica`.
+        """
+        if self.topics.get(topic_id) != partition.topic:
+            is_other = partition.topic in self.ids
+            how = "now has another id" if is_other else "is none of the cluster's any more"
+            return f"its topic {how}"
+        known = self.partitions.get(topic_id)
+        if not known or node_id is None or not self.knows_replicas:
+            return ""
+        found = known.get(partition.partition)
+        if found is None:
+            return "its topic has no such partition"
+        if node_id in found.replicas:
+            return ""
+        nodes = ", ".join(map(str, found.replicas))
+        return f"its replicas are on {nodes} and not on {node_id} any more"
+
     # ---- types of records ------------------------------------------------------------------------
 
     def _add_topic(self, value: dict[str, Any], place: Place) -> None:
@@ -180,13 +244,23 @@ class Cluster:
             self.configs.pop((TOPIC, name), None)
             self._made.pop(name, None)
         if topic_id is not None:
-            self.replicas.pop(topic_id, None)
+            self.partitions.pop(topic_id, None)
 
     def _assign(self, value: dict[str, Any], place: Place) -> None:
-        """A partition, or a change of one; None leaves its replicas where they are."""
-        if value["replicas"] is not None:
-            of_topic = self.replicas.setdefault(value["topicId"], {})
-            of_topic[value["partitionId"]] = tuple(value["replicas"])
+        """A partition, or a change of one; None leaves a field as it is."""
+        of_topic = self.partitions.get(value["topicId"], {})
+        before = of_topic.get(value["partitionId"], Assigned())
+        if not before.replicas and value["replicas"] is None:
+            return
+        changed: dict[str, Any] = {
+            own: tuple(value[name])
+            for name, own in _ASSIGNED.items()
+            if value.get(name) is not None
+        }
+        if value["leader"] != _LEADER_STAYS:
+            changed["leader"] = value["leader"]
+        of_topic[value["partitionId"]] = replace(before, **changed)
+        self.partitions[value["topicId"]] = of_topic
 
     def _configure(self, value: dict[str, Any], place: Place) -> None:
         resource = (value["resourceType"], value["resourceName"])

@@ -19,7 +19,7 @@ from kseg.errors import CorruptIndexError, KsegError, NotALogError
 from kseg.files import metadata
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
-from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.data_directory import CLUSTER_METADATA, partition_of
 from kseg.log.settings.broker_names import (
     BROKER_NAMES,
     SettingValue,
@@ -370,16 +370,12 @@ class _Joined:
             self.findings.append(error)
             self._do_not_know("its partition.metadata is malformed")
             return
-        if cluster.topics.get(self.topic_id) == self.topic:
-            elsewhere = _elsewhere(cluster, self.topic_id, self.path, self.home.node_id)
-            if elsewhere:
-                self.skipped, self.why = STRAY, f"stray: {elsewhere}"
-            else:
-                self.is_joined = True
-            return
-        is_other = self.topic in cluster.ids
-        how = "now has another id" if is_other else "is none of the cluster's any more"
-        self.skipped, self.why = STRAY, f"stray: its topic {how}"
+        partition = partition_of(self.path)
+        assert partition is not None
+        why = cluster.stray_reason(partition, self.topic_id, self.home.node_id)
+        self.is_joined = not why
+        if why:
+            self.skipped, self.why = STRAY, f"stray: {why}"
 
     def _do_not_know(self, why: str) -> None:
         self.skipped, self.why = POLICY_UNKNOWN, why
@@ -486,22 +482,6 @@ def _refusal(name: str, text: str) -> str:
     except ValueError as error:
         return str(error)
     return ""
-
-
-def _elsewhere(cluster: Cluster, topic_id: UUID, path: Path, node_id: int | None) -> str:
-    """Where the replicas of a partition are instead of on this node; nothing if that is not known.
-
-    Source: Kafka `LogManager.isStrayKraftReplica`.
-    """
-    known = cluster.replicas.get(topic_id)
-    if not known or node_id is None or not cluster.knows_replicas:
-        return ""
-    replicas = known.get(parse_partition_dir(path.resolve().name).partition)
-    if replicas is None:
-        return "its topic has no such partition"
-    if node_id in replicas:
-        return ""
-    return f"its replicas are on {', '.join(map(str, replicas))} and not on {node_id} any more"
 
 
 def _topic_of(path: Path) -> str | None:
