@@ -185,7 +185,7 @@ class _Cuts:
 
 def _first_offset(segment: Segment, position: int) -> int:
     """The base offset of the batch at a position; of compressed messages, the first one's."""
-    for table in segment.headers(start=position, limit=position + 1):
+    for table in segment.headers(start=position, limit=position + 1, policy="file"):
         header = table[0]
         if header.base_offset >= 0:
             return header.base_offset

@@ -75,6 +75,13 @@ def test_a_segment_that_is_split_while_segments_are_found_stays(partition: Path)
     assert made.lost == ()
 
 
+def of_magic(magic: int, offset: int = 5) -> bytes:
+    """A batch whose magic byte was changed."""
+    data = bytearray(one(offset))
+    data[16] = magic
+    return bytes(data)
+
+
 @pytest.mark.parametrize(
     ("parts", "exception"),
     [
@@ -83,8 +90,10 @@ def test_a_segment_that_is_split_while_segments_are_found_stays(partition: Path)
         ((one(5), one(FAR), bytes(40)), "CorruptRecordException"),
         ((one(5), one(FAR), one(6), one(8), one(7), one(2**40)), "InvalidOffsetException"),
         ((one(5), one(FAR), one(5), one(2**40)), None),
+        ((of_magic(5), one(FAR)), "CorruptRecordException"),
+        ((one(5), of_magic(5, FAR), one(FAR + 1)), "CorruptRecordException"),
     ],
-    ids=["the end fits", "torn", "zeros", "out of order", "one name twice"],
+    ids=["the end fits", "torn", "zeros", "out of order", "one name twice", "magic", "magic later"],
 )
 def test_a_split_that_fails_fails_as_in_kafka(
     partition: Path, parts: tuple[bytes, ...], exception: str | None
