@@ -532,10 +532,14 @@ class Loading:
         # This comes last, so that an epoch that now begins at the end goes in this load.
         epochs.truncate_from_end(end)
         stored = () if self._stored is None else self._stored.entries
+        kept = stored
+        if context.cut is None:  # at the end stands the epoch of a leader without a record
+            kept = tuple(entry for entry in stored if entry.start_offset != end)
         malformed = self._stored is None and leader_epochs.FILE_NAME in context.overlay.files
-        if malformed or epochs.entries != stored:
+        if malformed or epochs.entries != kept:
             context.put_epochs(epochs.entries, NOT_SAID)
-        epochs.dirty = False
+            kept = stored
+        epochs.dirty = kept != stored
         return epochs
 
 

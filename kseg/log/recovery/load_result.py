@@ -124,12 +124,15 @@ def load(
     there = {offset: path for offset, path in places if os.path.basename(path) not in missing}
     if missing:
         log.producers.last_snapshot_offset = max(there, default=-1)
+    epochs = LeaderEpochs(directory / leader_epochs.FILE_NAME, log.epochs.entries)
+    epochs.dirty = log.epochs.dirty
+    epochs.flush()
     return Loaded(
         tuple(_segment(context, base) for base in context.bases),
         log.log_start_offset,
         log.log_end_offset,
         log.recovery_point,
-        LeaderEpochs(directory / leader_epochs.FILE_NAME, log.epochs.entries),
+        epochs,
         log.producers,
         SnapshotFiles(directory, there.items()),
         tuple(context.findings),

@@ -21,6 +21,7 @@ from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged
 from tests.unit.log.damaged import NOW, content, logs
+from tests.unit.log.logs import one, open_log
 
 verb: Any = importlib.import_module("kseg.cli.recover")
 HOW = (
@@ -233,6 +234,23 @@ def test_a_copy_is_mended_and_the_original_left_alone(
     assert content(data / "t-0") == before
     with Log.open(tmp_path / "copies" / "t-0") as log:
         assert log.log_end_offset == 24
+
+
+@pytest.mark.parametrize("records", [0, 3])
+def test_the_epoch_of_a_leader_without_records_is_nothing_to_recover(
+    kseg: Kseg, tmp_path: Path, records: int
+) -> None:
+    with open_log(tmp_path / "data" / "t-0", create=True) as log:
+        for _ in range(records):
+            log.append(one())
+    epochs = tmp_path / "data" / "t-0" / "leader-epoch-checkpoint"
+    said = f"0\n{2 if records else 1}\n{'0 0' + chr(10) if records else ''}7 {records}\n"
+    epochs.write_text(said)
+    ran = kseg("recover", tmp_path / "data")
+    assert (ran.code, "nothing to do" in ran.text) == (0, True)
+    with Log.open(tmp_path / "data" / "t-0", mode="append") as log:
+        log.append(one())
+    assert epochs.read_text() == ("0\n1\n0 0\n")
 
 
 def test_as_a_broker_does_it_after_a_clean_stop(kseg: Kseg, data: Path) -> None:
