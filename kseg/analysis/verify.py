@@ -29,10 +29,12 @@ from kseg.analysis.findings import Finding, Findings
 from kseg.analysis.segment_checks import examine_segment
 from kseg.analysis.units import Listings, Unit, UnitKind, plan
 from kseg.analysis.units_run import Progress, run_units, skipped_of
-from kseg.analysis.values import Examined, Report
+from kseg.analysis.values import Examined, Report, SegmentSummary
+from kseg.errors import os_reason
 from kseg.files.names import (
     DataDirectory,
     PartitionFiles,
+    Unreadable,
     list_data_directory,
     list_partition,
     path_order,
@@ -103,8 +105,37 @@ def verify(
     skipped = skipped_of(on_error)
     units = plan(paths, skipped, listings)
     answers = run_units(units, work, jobs=jobs, progress=progress, skipped=skipped)
-    found = report(merge_all(answers))
+    examined = [*answers, _unread(units, skipped or ())]
+    found = report(merge_all(examined))
     return replace(found, skipped=tuple(skipped or ()))
+
+
+def _unread(units: Iterable[Unit], skipped: Iterable[Unreadable]) -> Examined:
+    """What is known of skipped segments: that they exist, so that the log does not end before."""
+    reasons, found = {str(one.path): one.error for one in skipped}, Findings()
+    segments = []
+    for unit in units:
+        if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in reasons:
+            found.add("unreadable", unit.path, os_reason(reasons[unit.path]))
+            segments.append(_not_read(unit))
+    return Examined(findings=found.taken(), segments=tuple(segments))
+
+
+def _not_read(unit: Unit) -> SegmentSummary:
+    """A segment of which nothing but the name is known."""
+    assert unit.partition is not None
+    assert unit.base_offset is not None
+    return SegmentSummary(
+        unit.partition,
+        unit.path,
+        unit.base_offset,
+        first_offset=None,
+        last_offset=None,
+        epochs=(),
+        whole=False,
+        magics_seen=0,
+        kafka07=False,
+    )
 
 
 def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None) -> Examined:
@@ -122,7 +153,10 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
     answers: list[Examined] = []
     with found.noting_unreadable():
         answers.append(_examine(unit, options, found, {} if listings is None else listings))
-    return answers[0] if answers else Examined(findings=found.taken())
+    if answers:
+        return answers[0]
+    in_log = unit.kind is UnitKind.SEGMENT and unit.partition
+    return Examined(findings=found.taken(), segments=(_not_read(unit),) if in_log else ())
 
 
 def _examine(unit: Unit, options: VerifyOptions, found: Findings, listings: Listings) -> Examined:

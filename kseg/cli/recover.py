@@ -56,9 +56,8 @@ def recover(
 ) -> int:
     """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
-    found = changing.changeable(
-        list(partitions_of(directories, Selection(topics, partitions), strict=True))
-    )
+    readable = list(partitions_of(directories, Selection(topics, partitions)))
+    found = changing.changeable(readable)
     known = known_configs(found, given)
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind is EntryKind.LOG]

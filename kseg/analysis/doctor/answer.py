@@ -240,6 +240,8 @@ def _with_stray(
     """
     if entry.kind is not EntryKind.LOG or not known.has_cluster(entry.path.parent):
         return one
+    if one.outcome is Outcome.OFFLINE:  # perhaps not even its files can be listed
+        return one
     why = ""
     if not (entry.path / FileKind.PARTITION_METADATA.value).exists():
         why = "there is no partition.metadata, so nobody knows its topic's id"

@@ -229,14 +229,15 @@ def _look_at_files(home: Home) -> None:
 
 def _look_at_directory(home: Home, place: Path, owner: os.stat_result) -> list[str]:
     """Count a partition's logs; what the owner may not read and write: the directory, or files."""
-    refused = [] if _may(os.stat(place), owner, 7) else [str(place)]
-    is_closed, size = bool(refused), 0
+    if not _may(os.stat(place), owner, 7):
+        return [str(place)]
+    refused, size = [], 0
     with os.scandir(place) as entries:
         for entry in entries:
             if place != home.path and entry.name.endswith(".log"):
                 home.logs += 1
                 size += entry.stat().st_size  # which the entry keeps for the next question
-            if not is_closed and entry.is_file() and not _may(entry.stat(), owner, 6):
+            if entry.is_file() and not _may(entry.stat(), owner, 6):
                 refused.append(entry.path)
     if place != home.path:
         home.sizes[place.name] = size

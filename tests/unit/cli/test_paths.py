@@ -15,10 +15,12 @@ from kseg.analysis.stats import stats
 from kseg.analysis.verify import verify
 from kseg.cli.main import run
 from kseg.errors import NotALogError
+from kseg.files import producer_snapshot
 from kseg.files.names import PathKind, classify_path, list_data_directory
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg, Ran
 from tests.unit.log.logs import one, open_log
+from tests.unit.log.settings import made
 
 #: `CAP_DAC_OVERRIDE` and `CAP_DAC_READ_SEARCH`: by these, modes do not concern root.
 CAPABILITIES = (1, 2)
@@ -107,7 +109,7 @@ Heeding = Callable[..., Ran]
 
 @pytest.fixture
 def kseg_heeding_modes(data: Path, tmp_path: Path) -> Heeding:
-    """`kseg WORDS .` in the data directory: a fork that reads what modes let it."""
+    """`kseg WORDS .`, or of `orders-1` in place of `.`: a fork that reads what modes let it."""
     out, err = tmp_path / "printed", tmp_path / "told"
 
     def go(*words: str) -> Ran:
@@ -120,7 +122,7 @@ def kseg_heeding_modes(data: Path, tmp_path: Path) -> Heeding:
                 sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
                 os.chdir(data)
                 heed_modes()
-                code = run([*words, "."])
+                code = run([*words, *([] if words[-1] == "orders-1" else ["."])])
                 sys.stdout.flush()
                 sys.stderr.flush()
             finally:
@@ -153,6 +155,57 @@ def test_a_verb_gives_the_rest_and_exits_3(
         ]
     else:
         assert ran.document["records"] == 6
+
+
+@pytest.mark.parametrize("make", UNREADABLE.values(), ids=UNREADABLE)
+def test_recover_plans_the_rest(
+    kseg_heeding_modes: Heeding, data: Path, make: Callable[[Path], None]
+) -> None:
+    make(data / "orders-1")
+    ran = kseg_heeding_modes("recover", "--json")
+    assert [Path(one["path"]).name for one in ran.document["partitions"]] == [
+        "orders-0",
+        "orders-2",
+    ]
+    assert "orders-1" in ran.err
+    assert ran.code == 3
+
+
+@pytest.mark.parametrize("make", [_forbidden, _not_to_be_searched, _forbidden_log])
+def test_the_doctor_has_a_row_for_each_partition(
+    kseg_heeding_modes: Heeding, data: Path, make: Callable[[Path], None]
+) -> None:
+    (data / "orders-2" / "partition.metadata").write_text(made.partition_metadata(made.FIRST))
+    broker = made.Broker(data)
+    broker.says([made.topic("orders")])
+    make(broker.path / "orders-1")
+    ran = kseg_heeding_modes("doctor", "--json")
+    outcomes = {
+        Path(one["path"]).name: one["outcome"]
+        for one in ran.document["directories"][0]["partitions"]
+    }
+    (broker.path / "orders-1").chmod(0o755)
+    assert outcomes == {
+        "__cluster_metadata-0": "starts",
+        "orders-0": "starts",
+        "orders-1": "directory-offline",
+        "orders-2": "starts",
+    }
+    assert ran.code == 1
+
+
+def test_a_log_does_not_end_in_front_of_a_segment_that_cannot_be_read(
+    kseg_heeding_modes: Heeding, data: Path
+) -> None:
+    path = data / "orders-1"
+    write_segment(path, 0, batch([record(b"v")]))
+    write_segment(path, 1, batch([record(b"v")], base_offset=1)).chmod(0)
+    producer_snapshot.write(path / f"{2:020d}.snapshot", [], sync=False)
+    ran = kseg_heeding_modes("verify", "--json", "orders-1")
+    found = {one["code"] for one in ran.document["findings"]}
+    assert "unreadable" in found
+    assert "snapshot-ahead" not in found
+    assert ran.code == 1
 
 
 @pytest.mark.parametrize("words", [["info"], ["verify"], ["stats"], ["read"]])
