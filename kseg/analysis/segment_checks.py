@@ -167,7 +167,8 @@ class _Indexes:
     ) -> None:
         self.files = self.bytes = 0
         base = unit.base_offset or 0
-        log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live)
+        believed = unit.believed and not live
+        log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live, believed)
         self._checks = IndexChecks(log, found)
         whole = unit.partition is not None and not unit.path.endswith(".kafka")
         for kind, path in (

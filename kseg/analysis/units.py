@@ -25,8 +25,10 @@ from kseg.files.names import (
     list_partition,
     readable_partitions,
 )
+from kseg.log.data_directory import CLUSTER_METADATA, DirectoryFiles, partition_of, told_in
 
 _Listing = Callable[[Path], PartitionFiles]
+_Said = Callable[[str], DirectoryFiles]
 #: What directories hold, by their paths as units have them.
 Listings = dict[str, PartitionFiles | DataDirectory]
 
@@ -52,6 +54,7 @@ class Unit:
         base_offset: of a segment.
         is_last: no segment of the partition follows.
         index, time_index, txn_index: the segment's indexes that exist.
+        believed: a start of a broker takes the segment's indexes as they lie.
         file: what the name of a lone file says.
     """
 
@@ -64,6 +67,7 @@ class Unit:
     index: str | None = None
     time_index: str | None = None
     txn_index: str | None = None
+    believed: bool = False
     file: FileKind | None = None
 
     @property
@@ -93,8 +97,10 @@ def plan(
     """
     units: dict[tuple[UnitKind, str], Unit] = {}
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
+    said = cache(told_in)
     for path in [paths] if isinstance(paths, (str, PathLike)) else paths:
-        for unit in _units_of(path, list_once, skipped, {} if listings is None else listings):
+        kept = {} if listings is None else listings
+        for unit in _units_of(path, list_once, said, skipped, kept):
             units.setdefault((unit.kind, unit.path), unit)
     return list(units.values())
 
@@ -102,36 +108,37 @@ def plan(
 def _units_of(
     path: str | PathLike[str],
     listing: _Listing,
+    said: _Said,
     skipped: list[Unreadable] | None,
     listings: Listings,
 ) -> Iterator[Unit]:
     known = classify_path(path, whole=True)
     if known.data_directory is not None:
-        yield from _of_data_directory(known.data_directory, skipped, listings)
+        yield from _of_data_directory(known.data_directory, said, skipped, listings)
     elif known.partition_files is not None:
-        yield from _of_partition(known.partition_files, listings)
+        yield from _of_partition(known.partition_files, said, listings)
     else:
         assert known.file is not None
-        yield from _of_file(NamedFile(known.file, known.path), listing)
+        yield from _of_file(NamedFile(known.file, known.path), listing, said)
 
 
 def _of_data_directory(
-    listing: DataDirectory, skipped: list[Unreadable] | None, listings: Listings
+    listing: DataDirectory, said: _Said, skipped: list[Unreadable] | None, listings: Listings
 ) -> Iterator[Unit]:
     listings[str(listing.path)] = listing._replace(partitions=())
     yield Unit(UnitKind.DATA_DIRECTORY, str(listing.path))
     for partition in readable_partitions((*listing.partitions, *listing.lost), skipped):
-        yield from _of_partition(partition.files or list_partition(partition.path), listings)
+        yield from _of_partition(partition.files or list_partition(partition.path), said, listings)
     for entry in listing.files:
         if entry.name.kind.holds_batches and entry.name.suffix is None:
             yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
 
 
-def _of_partition(files: PartitionFiles, listings: Listings) -> Iterator[Unit]:
+def _of_partition(files: PartitionFiles, said: _Said, listings: Listings) -> Iterator[Unit]:
     listings[str(files.path)] = files
     yield Unit(UnitKind.PARTITION, str(files.path))
     for segment, following in _with_following(files.segments):
-        yield _of_segment(segment, files.path, following)
+        yield _of_segment(segment, files.path, following, said)
     for entry in files.kraft_snapshots:
         yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
 
@@ -144,7 +151,25 @@ def _with_following(
     return zip(segments, [*bases, None], strict=False)
 
 
-def _of_segment(segment: SegmentFiles, partition: Path | None, following: int | None) -> Unit:
+def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
+    """Whether a start takes a segment's indexes as they lie: under the mark, or when flushed.
+
+    Without any recovery point, closed segments count as flushed. The log of KRaft is recovered in
+    any case.
+    """
+    partition = os.path.realpath(log.parent)
+    if os.path.basename(partition).startswith(CLUSTER_METADATA):
+        return False
+    files = said(os.path.dirname(partition))
+    if files.mark is not None or following is None:
+        return files.mark is not None
+    known = bool(files.offsets[FileKind.RECOVERY_POINT])
+    return not known or following <= files.of(partition_of(partition)).recovery_point
+
+
+def _of_segment(
+    segment: SegmentFiles, partition: Path | None, following: int | None, said: _Said
+) -> Unit:
     def text(path: Path | None) -> str | None:
         return None if path is None else str(path)
 
@@ -158,10 +183,11 @@ def _of_segment(segment: SegmentFiles, partition: Path | None, following: int | 
         index=text(segment.index),
         time_index=text(segment.time_index),
         txn_index=text(segment.txn_index),
+        believed=_is_believed(segment.log, following, said),
     )
 
 
-def _of_file(entry: NamedFile, listing: _Listing) -> Iterator[Unit]:
+def _of_file(entry: NamedFile, listing: _Listing, said: _Said) -> Iterator[Unit]:
     """A file by itself; an index is examined with its log, if that lies beside it."""
     kind, offset = entry.name.kind, entry.name.base_offset
     if entry.name.suffix is None and offset is not None and kind in _OF_SEGMENTS:
@@ -169,7 +195,7 @@ def _of_file(entry: NamedFile, listing: _Listing) -> Iterator[Unit]:
         for segment, following in _with_following(segments):
             if segment.base_offset == offset:
                 beside = _beside(segment, entry.path)
-                yield _of_segment(beside, None, following)
+                yield _of_segment(beside, None, following, said)
                 return
     if kind.holds_batches:
         yield Unit(UnitKind.BATCHES, str(entry.path), base_offset=offset, is_last=True)

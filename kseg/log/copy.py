@@ -14,6 +14,7 @@ from kseg.errors import CorruptIndexError, LimitExceededError, LogLockedError, N
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind, parse_partition_dir
+from kseg.log import closed_indexes
 from kseg.log import data_directory as lease
 
 _COPIED_BYTES: Final = 2**20
@@ -62,6 +63,7 @@ def copy_partition(source: io.StrPath, data_directory: io.StrPath) -> Path:
         in_order = clean
         try:
             _fill(origin, target, home)
+            in_order = clean and closed_indexes.is_as_closed(target)
         except BaseException:
             in_order = _discard(target)
             raise

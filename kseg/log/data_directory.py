@@ -10,7 +10,8 @@ first `enter` and ends with the last `leave`:
 
 So a process that dies in between leaves no mark, and the next one recovers the logs. The mark comes
 back if it was there before, or once every partition in the directory was loaded and closed cleanly
-in this lease. It never comes back after one was closed with an error. The checkpoints may hold
+in this lease. It never comes back after one was closed with an error, or where a partition has
+indexes in which a broker would believe unused entries (`closed_indexes`). The checkpoints may hold
 entries of other partitions, of a broker for example: those stay as they are, in their order.
 
 The mark that comes back has the epoch of the broker that left it. It loses the epoch
@@ -40,6 +41,7 @@ from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import CleanShutdown
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
+from kseg.log import closed_indexes
 
 #: What one lease notes and writes, in the order in which it is written.
 _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
@@ -113,14 +115,19 @@ def partition_of(directory: str | PathLike[str]) -> TopicPartition | None:
 
 def told_of(directory: str | PathLike[str]) -> PartitionOffsets:
     """What the files beside a partition say, without a lock; an unreadable one says nothing."""
-    home, partition = os.path.dirname(os.path.realpath(directory)), partition_of(directory)
+    said = told_in(os.path.dirname(os.path.realpath(directory)))
+    return said.of(partition_of(directory), clean=said.mark is not None)
+
+
+def told_in(data_directory: str | PathLike[str]) -> DirectoryFiles:
+    """What the small files of a data directory say, without a lock; see `told_of`."""
     said = DirectoryFiles(None, {kind: {} for kind in _CHECKPOINTS}, ())
     with suppress(OSError):
-        said.mark = metadata.read_clean_shutdown(home)
-    for kind in _CHECKPOINTS if partition is not None else ():
+        said.mark = metadata.read_clean_shutdown(data_directory)
+    for kind in _CHECKPOINTS:
         with suppress(OSError):
-            said.offsets[kind] = _read(home, kind, [])
-    return said.of(partition, clean=said.mark is not None)
+            said.offsets[kind] = _read(fspath(data_directory), kind, [])
+    return said
 
 
 def lower_start(directory: str | PathLike[str], start: int, base: int) -> str:
@@ -461,9 +468,10 @@ def _ends_clean(shared: _SharedLease) -> bool:
     """Whether the mark may be left."""
     if shared.unclean or not all(shared.loaded.values()):
         return False
-    if shared.said.mark is not None:
-        return True
-    return all(name in shared.loaded for name in marked_for(shared.path))
+    others = [name for name in marked_for(shared.path) if name not in shared.loaded]
+    if shared.said.mark is None:
+        return not others
+    return all(closed_indexes.is_as_closed(os.path.join(shared.path, name)) for name in others)
 
 
 def marked_for(path: str | PathLike[str]) -> list[str]:

@@ -30,6 +30,7 @@ FLOORS = (
     ("settings",),
     ("segment",),
     ("copy", "topic_policy", "sub_directories", "data_directory", "pending_deletes"),
+    ("closed_indexes",),
     ("clean_offsets", "clock", "config", "epochs", "locations"),
     ("validate",),
 )

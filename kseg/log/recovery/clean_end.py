@@ -136,6 +136,18 @@ def _trim_indexes(context: LoadContext, found: LogEnd) -> None:
     _keep(context, file_of(base, INDEX), _OFFSET_ENTRY, last + 1)
 
 
+def trim_indexes(context: LoadContext, base: int) -> None:
+    """Cut unused entries off the indexes of a damaged segment, and close its time index."""
+    for kind, form in ((INDEX, _OFFSET_ENTRY), (TIMEINDEX, _TIME_ENTRY)):
+        name = file_of(base, kind)
+        entries = _entries(context, name, form)
+        at = form.format.index("i", 1) - 1  # of the relative offset
+        used = entries[:1] + list(takewhile(lambda one: one[at] != 0, entries[1:]))  # noqa: B023
+        if len(used) == 1 and not any(used[0]):
+            used = []
+        _keep(context, name, form, len(used))
+
+
 def _entries(context: LoadContext, name: str, form: struct.Struct) -> list[tuple[int, ...]]:
     if name not in context.overlay.files:
         return []
@@ -151,7 +163,7 @@ def _keep(context: LoadContext, name: str, form: struct.Struct, count: int) -> N
     """Let an index have so many of its entries."""
     if name in context.overlay.files:
         data = context.overlay.read(name, size=count * form.size)
-        if not context.has(name, data, room=0 if form is _TXN_ENTRY else form.size):
+        if not context.has(name, data):
             context.overlay.put(
                 name, data, "entries lead past the log's end", held=form is _OFFSET_ENTRY
             )

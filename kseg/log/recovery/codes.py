@@ -77,7 +77,9 @@ CODES: dict[str, Code] = {
     "index-length": Code("error", "the length is no whole number of entries", _REINDEX),
     "index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
     "index-tail": Code("error", "entries follow behind unused ones", _REINDEX),
-    "index-unused": Code("warning", "a closed segment's index was never trimmed", _REINDEX),
+    "index-unused": Code(
+        "error", "unused entries in an index that a broker believes: its records look old", _REINDEX
+    ),
     "index-points-nowhere": Code("error", "an entry's position starts no batch", _REINDEX),
     "index-offset": Code("error", "an entry leads past the offset that it is for", _REINDEX),
     "time-index-missing": Code("warning", "a segment has lost its time index", _TIME_INDEX_GONE),

@@ -84,6 +84,7 @@ class IndexPlace:
         log_bytes: of the segment's log; None where that is not at hand.
         mapping: see `kseg.files.mapping`.
         live: another process may be writing both.
+        believed: a start of a broker takes the index as it lies.
         interval: `index.interval.bytes` of the log; Kafka's default where it is not known.
     """
 
@@ -94,6 +95,7 @@ class IndexPlace:
     log_bytes: int | None = None
     mapping: Mapping = "auto"
     live: bool = False
+    believed: bool = False
     interval: int = _DEFAULTS.index_interval_bytes
 
 
@@ -199,22 +201,24 @@ class _EntriesCheck(_Check):
         )
 
     def _check_unused(self, used: int, slots: int, stray: int | None) -> None:
-        """Behind the used entries of the last segment there may be zeros; elsewhere nothing."""
-        why = "has entries that are not in order"
+        """Behind the used entries there may be zeros only where a start makes the index anew."""
         if stray is not None:
             self.note(
                 f"{self.word}-tail",
                 f"entry {stray} is in use behind entry {used}, which is empty",
                 position=stray * self.entry_bytes,
-                why=why,
+                why="has entries that are not in order",
             )
-        elif slots > used and not self._place.is_last:
-            self.note(
-                "index-unused",
-                f"{used} entries are in use, {slots - used} are empty",
-                position=used * self.entry_bytes,
-                why=why,
-            )
+        elif slots > used and self._place.believed:
+            self._note_unused(used, slots)
+
+    def _note_unused(self, used: int, slots: int) -> None:
+        self.note(
+            "index-unused",
+            f"{used} entries are in use, {slots - used} are empty",
+            position=used * self.entry_bytes,
+            why="has room for entries that were never written",
+        )
 
     def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
         """bool[n]: entries that may not follow those before, or lie below the base."""
@@ -381,10 +385,18 @@ class TimeIndexCheck(_EntriesCheck):
             numbers = np.flatnonzero(mask) + chosen.start
             self._report(code, numbers, text, mild=mask is in_gap)
 
+    def finish(self, stop: StopReason, due: Callable[[], Due]) -> None:
+        """See `_EntriesCheck.finish`; the log has to confirm an only entry of zeros."""
+        is_zero = self.count == len(self._others) == 1 and not self._others[0]
+        alone = is_zero and self._offsets[0] == self._place.base_offset
+        if alone and self._latest != 0 and self._place.believed and stop is StopReason.END:
+            self._note_unused(0, 1)
+        super().finish(stop, due)
+
     def _check_complete(self, due: Callable[[], Due]) -> None:
         last = int(self._others[-1]) if self.count else -1
-        # The writer of the last segment owes the entry for the end.
-        if last < self._latest and not self._place.is_last:
+        # Until the last segment is closed its time index lacks the entry for the end.
+        if last < self._latest and (self._place.believed or not self._place.is_last):
             self.note(
                 "time-index-late",
                 f"the last entry is for {last} ms, the log has {self._latest}",

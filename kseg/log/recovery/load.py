@@ -70,7 +70,7 @@ from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
 from kseg.log.recovery import sanity, split
-from kseg.log.recovery.clean_end import WHY_CUT, cut_clean_end
+from kseg.log.recovery.clean_end import WHY_CUT, cut_clean_end, trim_indexes
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
@@ -386,8 +386,9 @@ class Loading:
             raise swept.error
         if swept.truncated_bytes:
             code = stop_code(swept.stop, is_last=base == context.bases[-1])
-            message = f"{WHY_CUT[swept.stop]}; the log and its indexes are left as they are"
+            message = f"{WHY_CUT[swept.stop]}; the log and its index entries are left as they are"
             self._note(code, context.path(base), message, swept.valid_bytes, swept.next_offset)
+            trim_indexes(context, base)
             return
         context.install(swept, "it does not fit its log", last=self._doubtful.get(base, INDEX))
 

@@ -61,8 +61,10 @@ INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 #: The suffix of a partition directory that waits for its deletion.
 DELETE_SUFFIX: Final = "-delete"
 
-#: Bytes of an entry of the indexes that are made with room for more.
-_ENTRY_BYTES: Final = {INDEX: OFFSET_ENTRY_BYTES, TIMEINDEX: TIME_ENTRY_BYTES}
+#: Indexes that are made with room for more entries.
+_ROOMY: Final = (INDEX, TIMEINDEX)
+#: Why the end of an index goes.
+UNUSED: Final = "room for entries that were never written"
 
 
 def file_of(base_offset: int, kind: str) -> str:
@@ -239,9 +241,8 @@ class LoadContext:
             name = file_of(base, kind)
             if not (swept.valid_bytes or name in self.overlay.files or not self.careful):
                 continue  # an empty segment gets its indexes with its first batch
-            is_last = base >= (self.bases[-1] if self.bases else base)
-            if not self.has(name, data, room=_ENTRY_BYTES.get(kind, 0) if is_last else 0):
-                again = partial(self._swept_again, base, kind) if kind in _ENTRY_BYTES else None
+            if not self.has(name, data):
+                again = partial(self._swept_again, base, kind) if kind in _ROOMY else None
                 self.overlay.put(name, data, NOT_SAID, held=kind == INDEX, again=again)
         if self.held is not None and self.held[0] != base:
             self.overlay.forget(file_of(self.held[0], INDEX))
@@ -264,23 +265,24 @@ class LoadContext:
             base_offset, size, keep_bytes, entries, time_entries, walked=True, why=why
         )
 
-    def has(self, name: str, data: bytes, *, room: int) -> bool:
-        """Whether a file has these bytes; zeros may follow for further entries of `room` bytes.
+    def has(self, name: str, data: bytes) -> bool:
+        """Whether a file has these bytes; zeros behind them, for further entries, are cut off.
 
-        Zeros for one entry alone are one to a reader: for the base offset.
+        Kafka would take those for entries, once the log counts as closed cleanly.
         """
         if name not in self.overlay.files:
             return False
         size = self.overlay.size(name)
-        most = max(len(data), self.inputs.config.segment_index_bytes) if room else len(data)
-        if not len(data) <= size <= most or (room and size % room):
-            return False
-        if room and not data and size == room:
+        most = max(len(data), self.inputs.config.segment_index_bytes)
+        if not len(data) <= size <= most:
             return False
         found = self.overlay.read(name)
         if found[: len(data)] != data or found[len(data) :].strip(b"\0"):
             return False
-        self.overlay.assure(name)
+        if size > len(data):
+            self.overlay.cut(name, len(data), UNUSED, keep=False)
+        else:
+            self.overlay.assure(name)
         return True
 
     def assure(self, base_offset: int) -> None:
@@ -400,6 +402,7 @@ __all__ = [
     "SNAPSHOT",
     "TIMEINDEX",
     "TXNINDEX",
+    "UNUSED",
     "LoadContext",
     "LoadedLog",
     "file_of",

@@ -209,11 +209,11 @@ class Applier:
         io.rename(self.directory / name, self.directory / target)
         self._unflushed = True
 
-    def cut(self, name: str, size: int) -> None:
-        """Keep a file's end and cut it off; lasting."""
+    def cut(self, name: str, size: int, *, keep: bool = True) -> None:
+        """Keep a file's end, unless it is of no use, and cut it off; lasting."""
         path = self.directory / name
         self.mended = True
-        if self.backup is not None:
+        if keep and self.backup is not None:
             self.backup.keep_tail(path, size)
         freed = io.bytes_given_back(path, cut_at=size)
         with io.WriteFile.open(path) as file:
@@ -385,14 +385,14 @@ class Overlay:
         self._touched |= {name, target}
         self._step("rename", name, target)
 
-    def cut(self, name: str, size: int, why: str) -> None:
-        """Cut a file's end off."""
+    def cut(self, name: str, size: int, why: str, *, keep: bool = True) -> None:
+        """Cut a file's end off; `keep` as for `Applier.cut`."""
         file = self.files[name]
         if size >= file.size:
             return
         file.size, file.why = size, why
         self._touched.add(name)
-        self._step("cut", name, size)
+        self.steps.append(methodcaller("cut", name, size, keep=keep))
 
     def put(
         self,

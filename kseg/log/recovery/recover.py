@@ -24,7 +24,7 @@ from kseg.constants import INT64_MAX
 from kseg.errors import NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.names import list_partition
-from kseg.log import data_directory, disk_room
+from kseg.log import closed_indexes, data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -220,7 +220,8 @@ def _apply(
     """Do what a plan says; `load` loads the log once the lock is held."""
     directory = Path(plan.path)
     home = directory.resolve().parent
-    if plan.is_noop and metadata.read_clean_shutdown(home) is not None:
+    marked = metadata.read_clean_shutdown(home) is not None
+    if plan.is_noop and marked and _is_believed(plan):
         return RecoveryReport(plan)
     backup = None
     if keep_cut and not plan.is_noop:
@@ -245,11 +246,16 @@ def _apply(
         if not plan.as_broker:  # which leaves the point where it is
             point = plan.log_end_offset
             lease.note(data_directory.partition_of(directory), recovery_point=point)
-        sound = True
+        sound = _is_believed(plan)
     finally:
         lease.leave(clean=sound)
     kept = () if backup is None else tuple(backup.kept)
     return RecoveryReport(plan, kept, freed_bytes=applier.freed_bytes)
+
+
+def _is_believed(plan: RecoveryPlan) -> bool:
+    """Whether Kafka may take the indexes as they lie; its own load leaves unused entries."""
+    return not plan.as_broker or closed_indexes.is_as_closed(plan.path)
 
 
 def _check_room(plan: RecoveryPlan) -> None:

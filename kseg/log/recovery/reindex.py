@@ -33,6 +33,7 @@ from kseg.errors import (
 )
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
+from kseg.files.mapping import held_by_another
 from kseg.files.names import (
     FileKind,
     PathKind,
@@ -292,6 +293,7 @@ class _Run:
                 files.base_offset,
                 is_last,
                 log_bytes=segment.size,
+                believed=not held_by_another(files.log),
                 interval=self._config.index_interval_bytes,
             )
             checks = IndexChecks(place)

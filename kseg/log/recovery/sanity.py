@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.constants import ControlType, StopReason
+from kseg.files.names import FileKind
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.format.header import CONTROL, ENTRY_BYTES_MIN
+from kseg.log import closed_indexes
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import is_possible
 from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, LoadContext, file_of
@@ -73,31 +75,47 @@ class LogEnd:
 def index_fault_of(context: LoadContext, base: int) -> Finding | None:
     """What is wrong with a segment's indexes; None if the check finds nothing."""
     if not context.size(base):
-        return None
+        return _end_fault(context, base)
     for kind, look in ((INDEX, _of_index), (TIMEINDEX, _of_time_index), (TXNINDEX, _of_txn_index)):
         fault = look(context, base)
         if fault is not None:
             return Finding(fault.code, context.path(base, kind), fault.message, fault.position)
-    return None
+    return _end_fault(context, base)
+
+
+def _end_fault(context: LoadContext, base: int) -> Finding | None:
+    """What Kafka would believe wrongly of the ends of the indexes."""
+    overlay = context.overlay
+    names = {kind: file_of(base, kind.value) for kind in (FileKind.INDEX, FileKind.TIMEINDEX)}
+    sizes = {kind: overlay.size(name) for kind, name in names.items() if name in overlay.files}
+
+    def read(kind: FileKind, position: int, size: int) -> bytes:
+        return overlay.read(names[kind], position=position, size=size)
+
+    with context.open(base) as segment:
+        fault = closed_indexes.fault_of(
+            segment.size, sizes, read, lambda start: segment.headers(start=start)
+        )
+    if fault is None:
+        return None
+    return Finding(fault.code, overlay.path(names[fault.kind]), fault.message, fault.position)
 
 
 def _of_index(context: LoadContext, base: int) -> _Fault | None:
     name = file_of(base, INDEX)
     if name not in context.overlay.files:
         return _Fault("index-missing", "the offset index is missing")
-    size, is_last = context.overlay.size(name), base == context.bases[-1]
+    size = context.overlay.size(name)
     if size % OFFSET_ENTRY_BYTES:
         return _Fault("index-length", f"{size} bytes are no whole number of entries")
     if not size:
         return _of_empty_index(context, base)
     at = size - OFFSET_ENTRY_BYTES
     relative, position = _OFFSET_ENTRY.unpack(context.overlay.read(name, position=at))
-    if not (relative or position):
-        if is_last and _is_preallocated(context, base):
-            return None
-        return _Fault("index-unused", "unused entries at its end", at)
+    if at and not relative:
+        return None  # unused: the next check says so
     header = None
-    if 0 < position < context.size(base):
+    if (at == relative == position) or 0 < position < context.size(base):
         header = _batch_at(context, base, position)
     if header is None:
         message = f"its last entry points at {position}, where no batch lies"
@@ -106,13 +124,6 @@ def _of_index(context: LoadContext, base: int) -> _Fault | None:
         message = f"its last entry leads past offset {base + relative}, which it is for"
         return _Fault("index-offset", message, at)
     return None
-
-
-def _is_preallocated(context: LoadContext, base: int) -> bool:
-    """Whether an index with zeros at its end has its full size, as a crash leaves it."""
-    config = context.inputs.config
-    size = context.overlay.size(file_of(base, INDEX))
-    return size == config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
 
 
 def _of_empty_index(context: LoadContext, base: int) -> _Fault | None:
@@ -135,10 +146,9 @@ def _of_time_index(context: LoadContext, base: int) -> _Fault | None:
     if size % TIME_ENTRY_BYTES:
         message = f"{size} bytes are no whole number of entries"
         return _Fault("time-index-length", message)
-    is_last = base == context.bases[-1]
     if not size:
         first = _batch_at(context, base, 0)
-        if first is None or first.max_timestamp <= 0 or (is_last and not context.inputs.clean):
+        if first is None or first.max_timestamp <= 0:
             return None
         return _Fault("time-index-length", "no entries for a log whose batches have times")
     at = size - TIME_ENTRY_BYTES
@@ -146,10 +156,8 @@ def _of_time_index(context: LoadContext, base: int) -> _Fault | None:
     if len(entry) < TIME_ENTRY_BYTES:
         return None  # made anew before a split had all looked at again, and not held
     timestamp, relative = _TIME_ENTRY.unpack(entry)
-    if not (timestamp or relative):
-        if is_last and _is_preallocated(context, base):
-            return None
-        return _Fault("time-index-tail", "unused entries at its end", at)
+    if at and not relative:
+        return None  # unused: the next check says so
     if timestamp < 0 or relative < 0 or base + relative >= _end(context, base):
         message = f"its last entry is for {timestamp} ms at offset {base + relative}"
         return _Fault("time-index-order", message, at)

@@ -229,8 +229,22 @@ BREAKS = {
         LAST_INDEX,
         16,
     ),
-    "an index never trimmed": Break(
-        written(0, ".index", bytes(800)), "index-unused", INDEX, 0, "warning"
+    "an index never trimmed, of a segment that was flushed": Break(
+        lambda data: (
+            data.write_checkpoint("recovery-point-offset-checkpoint", 7),
+            written(0, ".index", bytes(800))(data),
+        ),
+        "index-unused",
+        INDEX,
+        0,
+    ),
+    "an index never trimmed, of the last segment under the mark": Break(
+        lambda data: (
+            text(".kafka_cleanshutdown", '{"version":0,"brokerEpoch":-1}')(data),
+            grow(data.file(7, ".timeindex"), bytes(24)),
+        ),
+        "index-unused",
+        LAST_TIME_INDEX,
     ),
     "an index into the middle of a batch": Break(
         written(0, ".index", index((3, AT[1] + 1))), "index-points-nowhere", INDEX, 0

@@ -131,6 +131,7 @@ def test_a_full_tmpfs_with_files_that_have_holes_is_read(small_tmpfs: Path) -> N
     path = long_log(small_tmpfs)
     for name in (LOG, *INDEXES):  # as a broker preallocates, and leaves them when it is killed
         os.truncate(path / name, 8_388_600)
+    (path.parent / ".kafka_cleanshutdown").unlink()
     fill_up(small_tmpfs / "filler")
     with MappedFile.open(path / LOG) as log, MappedFile.open(path / INDEXES[0]) as index:
         assert (log.mapped, index.mapped) == (False, False)

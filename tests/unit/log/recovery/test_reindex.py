@@ -107,7 +107,7 @@ def test_a_plan_says_what_each_segment_makes_and_survives_a_pickle(partition: Pa
     [
         (name(10, "index"), lambda old: b"", "lacks the last entries"),
         (name(10, "index"), lambda old: old + bytes(800), "is longer than its log can need"),
-        (name(10, "index"), lambda old: old + bytes(16), "has entries that are not in order"),
+        (name(10, "index"), lambda old: old + bytes(16), "has room for entries"),
         (name(10, "index"), lambda old: old[:4] + b"\0\0\0\x07" + old[8:], "entry 0 is wrong"),
         (name(10, "index"), lambda old: b"\0\0\0\x01" + old[4:], "entry 0 is wrong"),
         (name(10, "index"), lambda old: old[:-3], "ends within an entry: 13 bytes"),

@@ -75,11 +75,13 @@ def test_the_last_entry_has_to_lead_to_a_batch_at_or_before_its_offset(
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        ([(NOW, 0)], None),
+        ([(NOW + 5, 2)], None),
+        ([(NOW + 4, 1)], "time-index-late"),
+        ([(0, 0)], "time-index-late"),
         ([(NOW, 2**31 - 1)], "time-index-order"),
         ([(NOW, -1)], "time-index-order"),
         ([(-5, 1)], "time-index-order"),
-        ([(NOW, 1), (0, 0)], "time-index-tail"),
+        ([(NOW, 1), (0, 0)], "index-unused"),
         ([], "time-index-length"),
     ],
 )
@@ -120,13 +122,13 @@ def test_an_aborted_transaction_has_to_be_possible(
     assert code(partition, 10) == expected
 
 
-def test_a_preallocated_index_is_believed_of_the_last_segment_only(partition: Path) -> None:
+def test_a_preallocated_index_is_doubted_of_each_segment(partition: Path) -> None:
     for base in (20, 23):
         for kind in ("index", "timeindex"):
             path = partition / f"{base:020d}.{kind}"
             path.write_bytes(path.read_bytes().ljust(240, b"\0"))
     assert code(partition, 20) == "index-unused"
-    assert code(partition, 23) is None
+    assert code(partition, 23) == "index-unused"
 
 
 def test_an_empty_segment_is_not_looked_at(tmp_path: Path) -> None:
