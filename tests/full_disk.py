@@ -80,22 +80,22 @@ class FullDisk:
         self._inner.rename(source, target)
         self._give_back(gone)
 
-    def _unlink(self, path: io.StrPath) -> None:
-        gone = self._of(path)
-        self._inner.unlink(path)
+    def _unlink(self, path: io.StrPath, *, dir_fd: int | None = None) -> None:
+        gone = self._of(path, dir_fd)
+        self._inner.unlink(path, dir_fd=dir_fd)
         self._give_back(gone)
 
     def _mkdir(self, path: io.StrPath, mode: int = 0o777) -> None:
         self._spend(1)
         self._inner.mkdir(path, mode)
 
-    def _rmdir(self, path: io.StrPath) -> None:
-        self._inner.rmdir(path)
+    def _rmdir(self, path: io.StrPath, *, dir_fd: int | None = None) -> None:
+        self._inner.rmdir(path, dir_fd=dir_fd)
         self.free += 1
 
-    def _of(self, path: io.StrPath) -> os.stat_result | None:
+    def _of(self, path: io.StrPath, dir_fd: int | None = None) -> os.stat_result | None:
         with suppress(FileNotFoundError):
-            return os.lstat(path)
+            return os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
         return None
 
     def _give_back(self, gone: os.stat_result | None) -> None:

@@ -15,6 +15,7 @@ import click
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
+from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import CODECS, Selection
 from kseg.cli.paths import known_path, sources
 from kseg.cli.streams import stream_tiles
@@ -71,7 +72,20 @@ def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked:
         output.write_document("convert/1", document)
     elif whole:
         complain(f"kseg: {out} has logs alone; 'kseg reindex {out} --apply' makes their indexes")
+    if not as_json:
+        _say_owner([(run.path, place) for run, place in runs], whole=whole)
     return Exit.FOUND if any(run.faults for run, _ in runs) else Exit.OK
+
+
+def _say_owner(pairs: list[tuple[str, Path | None]], *, whole: bool) -> None:
+    """Say how the files get the owner of their sources, if they have another."""
+    source, first = pairs[0]
+    if source == _STDIN or first is None:
+        return
+    made = [place for _source, place in pairs if place is not None]
+    places = dict.fromkeys(place.parent if whole else place for place in made)
+    for line in owner_lines(first, source, *places):
+        complain(line)
 
 
 def _of_file(path: str, out: str, *, force: bool) -> list[tuple[str, Path | None]]:
@@ -123,13 +137,13 @@ class _Run:
     def go(self, target: Path | None, first_offset: int | None) -> None:
         """Convert all of it."""
         if self.path == _STDIN:
-            with _opened(target) as write:
+            with _opened(target, None) as write:
                 self._tiles(stream_tiles(sys.stdin.buffer), write, stdin_fault, 0)
             return
         known = known_path(self.path)
         if known.file is None or not known.file.kind.holds_batches:
             raise NotALogError("a file without records", path=self.path)
-        with Segment.open(known.path) as segment, _opened(target) as write:
+        with Segment.open(known.path) as segment, _opened(target, known.path) as write:
             if segment.kafka07:  # its messages are numbered one after the other
                 self.jobs, self._first_offset = 1, _first_offset(first_offset, target)
             self._tiles(segment.walk(), write, segment.stop_fault, segment.size)
@@ -271,14 +285,16 @@ def _taken(target: Path) -> FileExistsError:
 
 
 @contextmanager
-def _opened(target: Path | None) -> Iterator[Callable[[bytes | memoryview], object]]:
+def _opened(
+    target: Path | None, source: Path | None
+) -> Iterator[Callable[[bytes | memoryview], object]]:
     """A function that writes; the file takes its name when the block ends well."""
     if target is None:
         stdout = output.binary_stdout()
         yield stdout.write
         stdout.flush()
         return
-    with whole_file(target) as sink:
+    with whole_file(target, source=source) as sink:
         yield sink.write
 
 

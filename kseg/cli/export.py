@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +19,7 @@ from kseg.cli.export_files import Look, open_target
 from kseg.cli.export_partitions import PartitionedFiles
 from kseg.cli.export_ranges import Selected, refuse_loss
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
+from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import EXTENSIONS, Range, Selection
 from kseg.cli.paths import Partition, known_paths, partition_at
 from kseg.cli.paths import partitions as partitions_of
@@ -102,7 +104,16 @@ def export(
         complain(f"kseg: {one_line(fault)}")
     for line in undecoded.lines(look):
         complain(line)
+    if found:
+        _say_owner(found[0].path, targets[0], Path(out))
     return Exit.FOUND if faults or undecoded.counts else Exit.OK
+
+
+def _say_owner(source: Path, target: Path, out: Path) -> None:
+    """Say how the files get the owner of the logs, if they have another."""
+    made = [target] if target.exists() else list(out.glob(os.path.relpath(target, out)))
+    for line in owner_lines(made[0], source, out) if made else ():
+        complain(line)
 
 
 def _checked(look: Look) -> Look:
@@ -217,7 +228,7 @@ def _write(
     """Write the files of one input; puts how many records and files, and the damage passed over."""
     count, faults, undecoded = 0, list[KsegError](), Undecoded()
     where = {**where, "on_error": faults.append if skip else None}
-    look = replace(look, directory=one.directory)
+    look = replace(look, directory=one.directory, source=one.path)
     view = None if one.segment is not None else LogView.open(one.path, mapping=one.mapping)
     look = replace(look, selected=_selected(one, view, where))
     files = PartitionedFiles(target, look, faults) if look.by else None

@@ -51,6 +51,7 @@ class Look:
         keep_bytes: also the bytes of what does not decode.
         selected: the records that the file has.
         replace: replace any file, whatever it has.
+        source: the log or partition directory whose owner and permissions the file gets.
     """
 
     form: str
@@ -62,6 +63,7 @@ class Look:
     keep_bytes: bool = False
     selected: Selected = EVERYTHING
     replace: bool = False
+    source: Path | None = None
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -108,7 +110,7 @@ def open_target(target: Path, look: Look, faults: Sequence[KsegError]) -> Iterat
     replaces = target.exists() and not look.replace
     if replaces:
         refuse_loss(target, look.form, look.selected)
-    with whole_file(target) as sink, _OPENERS[look.form](sink, look) as write:
+    with whole_file(target, source=look.source) as sink, _OPENERS[look.form](sink, look) as write:
         yield write
         if replaces and faults:
             raise refusal(target, "it may have records that are damaged in the log by now")

@@ -9,6 +9,7 @@ from kseg.cli import output
 from kseg.cli.copies import ITEMS_MAX, batch_line, more_line
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
+from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Selection
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ def _page(plan: MergePlan, report: Path | None) -> Iterator[str]:
             f"{plan.out}: {output.counted(len(plan.partitions), 'partition')}, "
             f"{output.human_bytes(plan.bytes)}; what came from where is in {report}"
         )
+        first = plan.partitions[0]
+        yield from owner_lines(plan.out / first.name, first.copies[0].path, plan.out)
 
 
 def _compacted(plan: MergePlan) -> Iterator[str]:

@@ -9,6 +9,7 @@ from kseg import SalvagePlan, SalvageReport, apply_salvage, plan_salvage
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
+from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Selection
 from kseg.log.salvage import HARMLESS, REASONS
 
@@ -59,6 +60,9 @@ def _say(report: SalvageReport) -> None:
         for line in _details(one):
             output.write_line(printable(line))
     for line in _totals(plan, report):
+        output.write_line(printable(line))
+    first = plan.partitions[0]
+    for line in owner_lines(plan.out / first.name, first.path, plan.out):
         output.write_line(printable(line))
 
 

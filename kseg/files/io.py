@@ -34,6 +34,8 @@ from kseg.files.ownership import Look
 
 StrPath = str | PathLike[str]
 Bytes = bytes | bytearray | memoryview
+#: Whose owner, group and permissions a new file gets: those of a file, or a look.
+Model = os.stat_result | Look
 
 
 class Readable(Protocol):
@@ -254,9 +256,9 @@ class Calls:
     fdatasync: Callable[[int], None] = _flush_data
     rename: Callable[[StrPath, StrPath], None] = os.replace
     link: Callable[..., None] = os.link
-    unlink: Callable[[StrPath], None] = os.unlink
+    unlink: Callable[..., None] = os.unlink
     mkdir: Callable[..., None] = os.mkdir
-    rmdir: Callable[[StrPath], None] = os.rmdir
+    rmdir: Callable[..., None] = os.rmdir
     utime: Callable[..., None] = os.utime
     chown: Callable[..., None] = os.chown
     chmod: Callable[..., None] = os.chmod
@@ -308,7 +310,7 @@ class WriteFile(Closing):
         *,
         create: bool = False,
         exclusive: bool = False,
-        like: os.stat_result | None = None,
+        like: Model | None = None,
     ) -> WriteFile:
         """Open a regular file, not following a symbolic link.
 
@@ -332,9 +334,9 @@ class WriteFile(Closing):
         return cls._opened(path, _calls.open(path, _WRITING, 0))
 
     @classmethod
-    def _made(cls, path: StrPath, like: os.stat_result | None) -> WriteFile:
+    def _made(cls, path: StrPath, like: Model | None) -> WriteFile:
         """A new file with the look of another, or of those around it."""
-        look = Look.of(like) if like is not None else ownership.of_files(_directory_of(path))
+        look = ownership.of_files(_directory_of(path)) if like is None else _look(like)
         fd = _calls.open(path, _WRITING | os.O_CREAT | os.O_EXCL, look.mode & 0o666)
         try:
             _dress(fd, look, path)
@@ -760,7 +762,7 @@ def unlink(path: StrPath, *, missing_ok: bool = False) -> None:
             raise
 
 
-def make_directory(path: StrPath, *, like: os.stat_result | None = None) -> None:
+def make_directory(path: StrPath, *, like: Model | None = None) -> None:
     """Make a directory; FileExistsError where there is one.
 
     Args:
@@ -768,7 +770,7 @@ def make_directory(path: StrPath, *, like: os.stat_result | None = None) -> None
         like: it gets the owner, group and permissions of this one; those of the partitions around
             it, or else the owner of the directory that it is made in, if None.
     """
-    look = Look.of(like) if like is not None else ownership.of_directories(_directory_of(path))
+    look = ownership.of_directories(_directory_of(path)) if like is None else _look(like)
     _calls.mkdir(path, look.mode)
     try:
         dress_like(path, look)
@@ -778,7 +780,7 @@ def make_directory(path: StrPath, *, like: os.stat_result | None = None) -> None
         raise
 
 
-def make_directories(path: StrPath, *, like: os.stat_result | None = None) -> None:
+def make_directories(path: StrPath, *, like: Model | None = None) -> None:
     """Make a directory and those above it that are missing, each lasting in the one above.
 
     Others may do the same meanwhile.
@@ -811,19 +813,48 @@ def remove_directory(path: StrPath) -> None:
 def remove_tree(path: StrPath) -> None:
     """Remove a directory with all that is in it; names that are gone already are ignored.
 
-    Links in it are removed and not followed.
+    Links are removed and not followed, also those that another user puts in the place of a
+    directory meanwhile: everything is removed through descriptors of the directories.
+
+    Raises:
+        OSError: `path` is a link or not a directory, or the disk refuses.
     """
     try:
-        with os.scandir(path) as found:
-            entries = list(found)
+        fd = os.open(path, _DIRECTORY)
     except FileNotFoundError:
         return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            remove_tree(entry.path)
-        else:
-            unlink(entry.path, missing_ok=True)
+    _remove_all_in(fd, fspath(path))
     remove_directory(path)
+
+
+#: Opens a directory, and no link to one.
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _remove_all_in(fd: int, path: str) -> None:
+    """Empty an open directory, and close it."""
+    try:
+        with os.scandir(fd) as found:
+            entries = list(found)
+        for entry in entries:
+            try:
+                _remove_entry(entry, fd, os.path.join(path, entry.name))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.filename == entry.name:
+                    error.filename = os.path.join(path, entry.name)
+                raise
+    finally:
+        os.close(fd)
+
+
+def _remove_entry(entry: os.DirEntry[str], fd: int, path: str) -> None:
+    if not entry.is_dir(follow_symlinks=False):
+        _calls.unlink(entry.name, dir_fd=fd)
+        return
+    _remove_all_in(os.open(entry.name, _DIRECTORY, dir_fd=fd), path)
+    _calls.rmdir(entry.name, dir_fd=fd)
 
 
 def flush_directory(path: StrPath) -> None:
@@ -862,7 +893,7 @@ def check_new_files(directory: StrPath, *, like: os.stat_result | None = None) -
     while not os.path.isdir(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
     look = ownership.of_files(place) if like is None else Look.of(like)
-    if not look.exact or look.is_usual_in(place) or _may_give(place, look):
+    if not look.must_own or look.is_usual_in(place) or _may_give(place, look):
         return
     raise PermissionError(
         errno.EPERM,
@@ -877,7 +908,7 @@ def dress_as_new_in(path: StrPath, directory: StrPath) -> None:
     dress_like(path, ownership.of_files(directory))
 
 
-def dress_like(path: StrPath, model: os.stat_result | Look) -> None:
+def dress_like(path: StrPath, model: Model) -> None:
     """Give a file or directory the owner, group and permissions of another; follow no link.
 
     Raises:
@@ -885,9 +916,13 @@ def dress_like(path: StrPath, model: os.stat_result | Look) -> None:
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        _dress(fd, model if isinstance(model, Look) else Look.of(model), path)
+        _dress(fd, _look(model), path)
     finally:
         os.close(fd)
+
+
+def _look(model: Model) -> Look:
+    return model if isinstance(model, Look) else Look.of(model)
 
 
 def _directory_of(path: StrPath) -> str:
@@ -902,7 +937,7 @@ def _dress(fd: int, look: Look, path: StrPath) -> None:
             _calls.chmod(fd, look.mode)
         if (here.st_uid, here.st_gid) == (look.uid, look.gid):
             return
-        if look.exact:
+        if look.must_own:
             _calls.chown(fd, look.uid, look.gid)
         elif os.geteuid() == 0:
             with suppress(PermissionError):  # only a wish, and root may be no more than called so

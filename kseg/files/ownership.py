@@ -6,6 +6,9 @@ log of the partition, else of another file of Kafka's there, else of the files o
 and its partitions. If Kafka has no file there at all, it belongs to the directory's owner, if this
 process may give it away, and is readable by all, as far as the process's mask allows.
 
+Copies of a log in another place (`of_copied_file`) get the owner, group and permissions of the log.
+What belongs beside them (`private`) is readable by this user alone.
+
 This module only looks up; `io` applies the answer to new files. An answer is kept until the next
 lock of a data directory is taken, for as long as the directory itself is the same: a log that rolls
 asks for one status.
@@ -15,12 +18,14 @@ Source: nothing of Kafka's, which always runs as one user.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from os import PathLike, fspath
 from typing import Final, NamedTuple
 
@@ -47,14 +52,16 @@ class Look(NamedTuple):
     Attributes:
         uid, gid: its owner and group.
         mode: its permissions.
-        exact: they come from a file or directory of the same kind, and must be met. Otherwise the
-            owner is given if possible, and the process's mask applies.
+        exact: the permissions come from a file or directory of the same kind, and must be met.
+            Otherwise the process's mask applies.
+        must_own: it is an error if the file cannot be given to the owner. Otherwise root tries.
     """
 
     uid: int
     gid: int
     mode: int
     exact: bool = True
+    must_own: bool = True
 
     @classmethod
     def of(cls, status: os.stat_result) -> Look:
@@ -70,6 +77,8 @@ class Look(NamedTuple):
         return self.gid == (around.st_gid if inherits else os.getegid())
 
 
+#: Whether this thread makes files for this user alone.
+_private: ContextVar[bool] = ContextVar("_private", default=False)
 #: By path, what identifies the directory there, and its look.
 _known: dict[tuple[str | int, ...], Look] = {}
 
@@ -87,12 +96,14 @@ def of_files(directory: str | PathLike[str]) -> Look:
     """
     place = fspath(directory) or "."
     around = os.stat(place)
+    if _private.get():
+        return Look(os.geteuid(), os.getegid(), 0o600)
     key = (place, around.st_dev, around.st_ino, around.st_uid, around.st_gid, around.st_mode)
     look = _known.get(key)
     if look is None:
         model = _model_for(place, around)
         if model is None:
-            return Look(around.st_uid, around.st_gid, 0o644, exact=False)
+            return Look(around.st_uid, around.st_gid, 0o644, False, False)
         if len(_known) >= _KNOWN_MAX:
             _known.clear()
         look = _known[key] = Look.of(model)
@@ -107,10 +118,106 @@ def of_directories(directory: str | PathLike[str]) -> Look:
     """
     place = fspath(directory) or "."
     around = os.stat(place)
+    if _private.get():
+        return Look(os.geteuid(), os.getegid(), 0o700)
     if not around.st_mode & stat.S_ISVTX:
         for partition in _partitions(place):
             return Look.of(os.stat(partition))
-    return Look(around.st_uid, around.st_gid, 0o755, exact=False)
+    return Look(around.st_uid, around.st_gid, 0o755, False, False)
+
+
+@contextmanager
+def private() -> Iterator[None]:
+    """Let new files and directories of this thread belong to this user, readable by no other."""
+    token = _private.set(True)
+    try:
+        yield
+    finally:
+        _private.reset(token)
+
+
+def of_copied_file(source: str | PathLike[str]) -> Look:
+    """The look of a new file elsewhere that holds the records of a log.
+
+    If root makes it, it gets the owner, group and permissions of the source, as far as the file
+    system lets root give files away. Otherwise it belongs to this user, and its permissions
+    are never wider than those of the source.
+
+    Args:
+        source: the log, or its partition directory.
+
+    Raises:
+        OSError: it is missing, or cannot be listed.
+    """
+    status = os.stat(source)
+    look = of_files(source) if stat.S_ISDIR(status.st_mode) else Look.of(status)
+    return _copied(look, 0o600)
+
+
+def owner_of(source: str | PathLike[str]) -> tuple[int, int]:
+    """User and group of a log, or of the logs of a partition directory."""
+    status = os.stat(source)
+    look = of_files(source) if stat.S_ISDIR(status.st_mode) else Look.of(status)
+    return look.uid, look.gid
+
+
+def of_copied_directory(source: str | PathLike[str]) -> Look:
+    """The look of a new directory for such files: as `of_copied_file`.
+
+    Args:
+        source: the partition or data directory, or a log in it.
+
+    Raises:
+        OSError: it is missing.
+    """
+    status = os.stat(source)
+    if not stat.S_ISDIR(status.st_mode):
+        status = os.stat(os.path.dirname(source) or ".")
+    return _copied(Look.of(status), 0o700)
+
+
+def _copied(look: Look, needed: int) -> Look:
+    if os.geteuid() == 0:
+        return look._replace(must_own=False)
+    return Look(os.geteuid(), os.getegid(), look.mode & 0o777 | needed, False, False)
+
+
+def check_safe(path: str | PathLike[str]) -> None:
+    """Refuse a directory in which another user could change what this process writes.
+
+    It has to belong to this user or to root, and others may not write to it. The directory around
+    it may be writable for all if it is sticky, as /tmp is. A missing directory is safe if the one
+    around it is.
+
+    Raises:
+        NotADirectoryError: it is a file or a link.
+        PermissionError: it is not safe.
+    """
+    place = os.path.abspath(path)
+    with suppress(FileNotFoundError):
+        around = os.stat(os.path.dirname(place))
+        if around.st_mode & stat.S_IWOTH and not around.st_mode & stat.S_ISVTX:
+            why = f"any user may replace what lies in {os.path.dirname(place)}, which is not sticky"
+            raise _unsafe(why, place)
+    try:
+        status = os.lstat(place)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory", place)
+    if status.st_uid not in (0, os.geteuid()):
+        raise _unsafe(f"it belongs to user {status.st_uid}", place)
+    if status.st_mode & 0o022:
+        raise _unsafe(f"its permissions are {stat.S_IMODE(status.st_mode):04o}", place)
+
+
+def _unsafe(why: str, place: str) -> PermissionError:
+    return PermissionError(
+        errno.EPERM,
+        f"another user could change what is written here: {why}; nothing was written, name another "
+        "place",
+        place,
+    )
 
 
 def _model_for(place: str, around: os.stat_result) -> os.stat_result | None:
@@ -168,4 +275,14 @@ def _is_partition(path: str) -> bool:
     return True
 
 
-__all__ = ["Look", "forget", "of_directories", "of_files"]
+__all__ = [
+    "Look",
+    "check_safe",
+    "forget",
+    "of_copied_directory",
+    "of_copied_file",
+    "of_directories",
+    "of_files",
+    "owner_of",
+    "private",
+]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from kseg.files import io
+from kseg.files import io, ownership
 
 _SUFFIX: Final = ".kseg-part"
 #: Bytes of a name up to which there is room for more of it.
@@ -33,19 +33,22 @@ class FileSink:
     An error inside the `with` removes it.
     """
 
-    def __init__(self, path: Path, target: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, target: Path | None = None, *, like: io.Model | None = None
+    ) -> None:
         """Make the file.
 
         Args:
             path: the file.
             target: the path that errors name; its own if None.
+            like: its owner, group and permissions; those of the files around it if None.
 
         Raises:
             FileExistsError: it is there.
         """
         self._path: Final = path
         self.target: Final = path if target is None else target
-        self._file: Final = io.WriteFile.open(path, exclusive=True)
+        self._file: Final = io.WriteFile.open(path, exclusive=True, like=like)
         self._file.path = os.fspath(self.target)
         self._position = 0
         self._lasting = -1
@@ -117,24 +120,30 @@ class FileSink:
 
 
 @contextmanager
-def whole_file(target: Path) -> Iterator[FileSink]:
+def whole_file(target: Path, *, source: io.StrPath | None = None) -> Iterator[FileSink]:
     """A file that takes its name, and replaces one that has it, when the block ends without error.
 
     A missing directory is made. Files that a killed run left of the same file go.
 
     Args:
         target: the file; if it is a link, that is replaced and not followed.
+        source: a log or a partition directory. The file, and directories that are made, get its
+            owner and permissions as `ownership.of_copied_file` has it. Without a source they get
+            those of the files around them.
 
     Raises:
         PermissionError: this process cannot make files like those that are there.
         OSError: the disk refuses, or the target is a device, a pipe or a socket; what is there
             stays. The error names the target.
     """
-    io.check_new_files(target.parent)
-    io.make_directories(target.parent)
+    look = None if source is None else _look_of_copy(target, source)
+    if look is None or look.must_own:
+        io.check_new_files(target.parent)
+    above = None if source is None else ownership.of_copied_directory(source)
+    io.make_directories(target.parent, like=above)
     check_replaceable(target)
     _remove_leftovers(target)
-    path, sink = _begin(target)
+    path, sink = _begin(target, look)
     try:
         yield sink
         sink.settle()
@@ -147,6 +156,16 @@ def whole_file(target: Path) -> Iterator[FileSink]:
             sink.discard()
         raise
     io.flush_directory(target.parent)
+
+
+def _look_of_copy(target: Path, source: io.StrPath) -> ownership.Look:
+    """The look of the source; beside files of Kafka their owner, who then can use all of them."""
+    look = ownership.of_copied_file(source)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        around = ownership.of_files(target.parent)
+        if around.must_own:
+            return around._replace(mode=around.mode & look.mode)
+    return look
 
 
 def check_replaceable(target: Path) -> None:
@@ -164,12 +183,12 @@ def check_replaceable(target: Path) -> None:
             raise OSError(errno.EINVAL, "not a regular file; nothing replaces it", str(target))
 
 
-def _begin(target: Path) -> tuple[Path, FileSink]:
+def _begin(target: Path, look: io.Model | None) -> tuple[Path, FileSink]:
     """A new file beside a target, locked; without a lock no writer takes it for left over."""
     while True:
         path = target.with_name(f".{_stem(target)}.{uuid4().hex[:16]}{_SUFFIX}")
         try:
-            sink = FileSink(path, target)
+            sink = FileSink(path, target, like=look)
         except OSError as error:
             error.filename = os.fspath(target)
             raise

@@ -322,16 +322,18 @@ class Recorder:
         inner(source, target)
         self._note(Name(*self._place(target), node))
 
-    def _unlink(self, inner: Callable[..., None], path: io.StrPath) -> None:
-        self._remove(inner, path)
-
-    def _rmdir(self, inner: Callable[..., None], path: io.StrPath) -> None:
-        self._remove(inner, path)
-
-    def _remove(self, inner: Callable[..., None], path: io.StrPath) -> None:
-        directory, name = self._place(path)
-        inner(path)
+    def _unlink(
+        self, inner: Callable[..., None], path: io.StrPath, *, dir_fd: int | None = None
+    ) -> None:
+        if dir_fd is None:
+            directory, name = self._place(path)
+            inner(path)
+        else:
+            directory, name = self._node(dir_fd), os.fspath(path)
+            inner(path, dir_fd=dir_fd)
         self._note(Unname(directory, name, self._now.names[directory][name]))
+
+    _rmdir = _unlink
 
     def _mkdir(self, inner: Callable[..., None], path: io.StrPath, mode: int = 0o777) -> None:
         inner(path, mode)

@@ -9,13 +9,15 @@
 Bytes are copied, then each log is recovered as after a crash: `kseg.log.recovery` sweeps all of it,
 compares each checksum and makes what is derived. So a source that changed meanwhile is noticed. The
 last step is one rename. A run that is killed leaves no OUT; the next one begins anew.
+
+Where root writes, each directory and log gets the owner, group and permissions of its source, so
+that a broker can use OUT. What lies beside OUT can be read by this user alone.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from kseg.constants import LOG_OVERHEAD
 from kseg.errors import KsegError, StalePlanError
-from kseg.files import io, metadata
+from kseg.files import io, metadata, ownership
 from kseg.files.names import FileKind, is_url, segment_name
 from kseg.log import data_directory
 from kseg.log.recovery.recover import recover
@@ -139,6 +141,7 @@ def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
     Raises:
         FileExistsError: there is something in it, or beside it something that no run has left.
         NotADirectoryError: it is a file.
+        PermissionError: another user could change what is written there.
         KsegError: it is a source, lies in one, or one lies in it.
         ValueError: it is the URL of something in a store.
     """
@@ -155,13 +158,8 @@ def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
 
 
 def _refuse_others(path: Path, known: frozenset[str], why: str) -> None:
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "not a directory", os.fspath(path))
-    if not known.issuperset(os.listdir(path)):
+    ownership.check_safe(path)
+    if path.exists() and not known.issuperset(os.listdir(path)):
         raise FileExistsError(errno.EEXIST, why, os.fspath(path))
 
 
@@ -185,10 +183,12 @@ def write_output(
         progress: called as bytes are copied.
 
     Raises:
-        FileExistsError, NotADirectoryError, KsegError: as `check_output`; nothing was done.
+        FileExistsError, NotADirectoryError, PermissionError, KsegError: as `check_output`; nothing
+            was done.
         StalePlanError: a source is not as it was when the plan was made.
         OSError: the disk refuses, or has no room. There is no OUT then.
     """
+    sources = list(sources)
     check_output(out, sources)
     target, place = Path(os.path.abspath(out)), beside(out)
     io.make_directories(target.parent)
@@ -196,13 +196,14 @@ def write_output(
     if not io.has_room(target.parent, total + finish_bytes):
         why = f"no room for {total + finish_bytes} bytes; nothing was written"
         raise OSError(errno.ENOSPC, why, os.fspath(target.parent))
-    making = _begin(place)
+    making = _begin(place, sources[0])
     copier = _Copier(total, progress)
     for each in partitions:
-        _write_logs(making, each, copier)
+        _write_logs(making, each, _source_of(each, sources), copier)
     _derive(making, partitions)
     if finish is not None:
-        finish(place)
+        with ownership.private():
+            finish(place)
     io.flush_directory(place)
     if target.is_dir():
         io.remove_directory(target)
@@ -211,9 +212,10 @@ def write_output(
     io.flush_directory(target.parent)
 
 
-def _begin(place: Path) -> Path:
+def _begin(place: Path, source: io.StrPath) -> Path:
     """Remove what an interrupted run has left; answers an empty directory to write in."""
-    io.make_directories(place)
+    with ownership.private():
+        io.make_directories(place)
     for name in sorted(_OURS):
         left = place / name
         if left.is_dir() and not left.is_symlink():
@@ -221,7 +223,7 @@ def _begin(place: Path) -> Path:
         else:
             io.unlink(left, missing_ok=True)
     making = place / _MAKING
-    io.make_directory(making)
+    io.make_directory(making, like=ownership.of_copied_directory(source))
     return making
 
 
@@ -249,13 +251,26 @@ class _Copier:
             self._progress(self._done, self._total)
 
 
-def _write_logs(making: Path, partition: TargetPartition, copier: _Copier) -> None:
+def _source_of(partition: TargetPartition, sources: Sequence[io.StrPath]) -> io.StrPath:
+    """A directory that the partition comes from."""
+    for segment in partition.segments:
+        for extent in segment.extents:
+            return os.path.dirname(extent.path)
+    named = (Path(source, partition.name) for source in sources)
+    return next((place for place in named if place.is_dir()), sources[0])
+
+
+def _write_logs(
+    making: Path, partition: TargetPartition, source: io.StrPath, copier: _Copier
+) -> None:
     """Write the logs of a partition, and its topic's id; lasting."""
     directory = making / partition.name
-    io.make_directory(directory)
+    io.make_directory(directory, like=ownership.of_copied_directory(source))
     for segment in partition.segments:
         path = directory / segment_name(segment.base_offset, FileKind.LOG)
-        with io.WriteFile.open(path, exclusive=True) as file:
+        origin = segment.extents[0].path if segment.extents else source
+        look = ownership.of_copied_file(origin)
+        with io.WriteFile.open(path, exclusive=True, like=look) as file:
             position = 0
             for extent in segment.extents:
                 copier.copy(extent, file, position)

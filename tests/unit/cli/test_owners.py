@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import shutil
 import stat
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -94,7 +98,16 @@ def recovered_copy(data: Path) -> list[object]:
 
 def converted(data: Path) -> list[object]:
     log = data / "orders-0" / f"{0:020d}.log"
-    return ["convert", log, "-o", data / "clicks-3" / f"{7:020d}.log", "--codec", "gzip"]
+    return [
+        "convert",
+        log,
+        "-o",
+        data / "clicks-3" / f"{7:020d}.log",
+        "--codec",
+        "gzip",
+        "--on-corrupt",
+        "skip",
+    ]
 
 
 CHANGES = [append, append_new, retain, recover, truncate, reindex, recovered_copy, converted]
@@ -142,3 +155,156 @@ def everything(root: Path) -> dict[Path, tuple[object, ...]]:
         data = path.read_bytes() if path.is_file() else b""
         found[path] = (data, status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns)
     return found
+
+
+# ---- copies elsewhere ----------------------------------------------------------------------------
+
+
+def salvaged(data: Path, out: Path) -> list[object]:
+    return ["salvage", data, "-o", out]
+
+
+def merged(data: Path, out: Path) -> list[object]:
+    return ["merge", data, data.parent / "replica", "-o", out]
+
+
+def converted_tree(data: Path, out: Path) -> list[object]:
+    return ["convert", data, "-o", out, "--codec", "gzip", "--on-corrupt", "skip"]
+
+
+def exported(data: Path, out: Path) -> list[object]:
+    return ["export", data, "-o", out, "--format", "csv", "--on-corrupt", "skip"]
+
+
+def exported_by_topic(data: Path, out: Path) -> list[object]:
+    words = ["--format", "jsonl", "--partition-by", "topic", "--on-corrupt", "skip"]
+    return ["export", data, "-o", out, *words]
+
+
+COPIES = [salvaged, merged, converted_tree, exported, exported_by_topic]
+
+
+def damaged_logs(place: Path) -> Path:
+    """Logs that have something for the quarantine, and a replica of them."""
+    data = write_logs(place / "data")
+    shutil.copytree(data, place / "replica")
+    log = max((data / "orders-0").glob("*.log"))
+    log.write_bytes(log.read_bytes() + b"torn" * 40)
+    return data
+
+
+@root_only
+@pytest.mark.parametrize("verb", COPIES)
+def test_root_gives_copies_the_owner_and_permissions_of_the_logs(
+    kseg: Kseg, tmp_path: Path, verb: Callable[[Path, Path], list[object]]
+) -> None:
+    data = damaged_logs(tmp_path)
+    for tree in (data, tmp_path / "replica"):
+        give(tree)
+    before = os.umask(0o077)  # it does not count where root copies
+    try:
+        ran = kseg(*verb(data, tmp_path / "out"))
+    finally:
+        os.umask(before)
+    assert ran.code in (0, 1), ran.err
+    assert looks(tmp_path / "out") == {(True, OWNER, GROUP, 0o750), (False, OWNER, GROUP, 0o640)}
+    assert "chown" not in ran.text + ran.err
+    beside = tmp_path / "out.kseg-salvage"
+    if beside.exists():
+        assert looks(beside) == {(True, 0, 0, 0o700), (False, 0, 0, 0o600)}
+
+
+@pytest.mark.parametrize("verb", COPIES)
+@pytest.mark.parametrize(
+    ("mode", "user"),
+    [(0o600, os.geteuid() or OWNER), pytest.param(0o640, OWNER + 7, marks=root_only)],
+)
+def test_copies_of_any_other_user_are_no_wider_than_the_logs_and_say_the_chown(
+    public_path: Path, verb: Callable[[Path, Path], list[object]], mode: int, user: int
+) -> None:
+    data = damaged_logs(public_path)
+    for path in (*data.rglob("*.*"), *(public_path / "replica").rglob("*.*")):
+        path.chmod(mode)
+    out, said = public_path / "own place" / "out", public_path / "said"
+    out.parent.mkdir()
+    said.touch()
+    if os.geteuid() == 0:
+        for path in (public_path, *public_path.rglob("*")):
+            os.chown(path, OWNER, GROUP)
+        for path in (out.parent, said):
+            os.chown(path, user, GROUP)
+
+    def work() -> None:
+        os.umask(0o022)
+        with said.open("w") as file, redirect_stdout(file), redirect_stderr(file):
+            assert run([str(word) for word in verb(data, out)]) in (0, 1)
+
+    assert as_user(user, work, gid=GROUP if os.geteuid() == 0 else os.getegid()) == ""
+    modes = {stat.S_IMODE(os.lstat(path).st_mode) for path in out.rglob("*.log")}
+    modes |= {stat.S_IMODE(os.lstat(path).st_mode) for path in out.rglob("*.[cj]s*")}
+    assert modes == {mode}
+    beside = out.with_name("out.kseg-salvage")
+    if beside.exists():
+        assert {look[3] for look in looks(beside)} <= {0o700, 0o600}
+    last = said.read_text().splitlines()[-1]
+    command = f"chown -R {user_name(OWNER)}:{group_name(GROUP)} '{out}"
+    assert last.startswith(command) == (user != OWNER and os.geteuid() == 0), last
+
+
+def user_name(uid: int) -> str:
+    return {one.pw_uid: one.pw_name for one in pwd.getpwall()}.get(uid, str(uid))
+
+
+def group_name(gid: int) -> str:
+    return {one.gr_gid: one.gr_name for one in grp.getgrall()}.get(gid, str(gid))
+
+
+# ---- a place that another user holds -------------------------------------------------------------
+
+
+def of_another(place: Path) -> None:
+    place.mkdir()
+    os.chown(place, OWNER, OWNER)
+
+
+def open_to_all(place: Path) -> None:
+    place.mkdir()
+    place.chmod(0o777)
+
+
+def open_to_a_group(place: Path) -> None:
+    place.mkdir()
+    place.chmod(0o770)
+
+
+def around_it_open(place: Path) -> None:
+    place.parent.chmod(0o777)
+
+
+@pytest.mark.parametrize("verb", [salvaged, merged])
+@pytest.mark.parametrize("name", ["out", "out.kseg-salvage"])
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        pytest.param(of_another, marks=root_only),
+        open_to_all,
+        open_to_a_group,
+        around_it_open,
+    ],
+)
+def test_a_place_that_another_user_can_change_is_refused(
+    kseg: Kseg,
+    tmp_path: Path,
+    verb: Callable[[Path, Path], list[object]],
+    name: str,
+    prepare: Callable[[Path], None],
+) -> None:
+    data = damaged_logs(tmp_path)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    prepare(shared / name)
+    before = everything(shared)
+    ran = kseg(*verb(data, shared / "out"))
+    assert (ran.code, everything(shared)) == (3, before)
+    assert "another user could change what is written here" in ran.err

@@ -262,3 +262,38 @@ def test_several_may_find_out_at_a_time_whether_a_directory_has_room(tmp_path: P
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(lambda _: io.has_room(tmp_path, 1000), range(400)))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_link_put_in_the_place_of_a_directory_is_not_followed(tmp_path: Path) -> None:
+    tree, victim = tmp_path / "tree", tmp_path / "victim"
+    for place in (tree / "a", tree / "b", victim / "inner"):
+        place.mkdir(parents=True)
+        (place / "file").touch()
+    first, second = (entry.path for entry in os.scandir(tree))
+
+    def unlink(name: str, **where: int) -> None:
+        if os.path.isdir(second) and not os.path.islink(second):
+            os.rename(second, tmp_path / "gone")
+            os.symlink(victim, second)
+        os.unlink(name, **where)
+
+    with io.calls_replaced(io.Calls(unlink=unlink)), pytest.raises(NotADirectoryError) as caught:
+        io.remove_tree(tree)
+    assert caught.value.filename == second
+    assert not os.path.exists(first)
+    assert sorted(path.name for path in victim.rglob("*")) == ["file", "inner"]
+
+
+def test_a_tree_is_removed_with_its_links_and_what_is_gone_already(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "a" / "b").mkdir(parents=True)
+    for name in ("file", "a/file", "a/b/file"):
+        (tree / name).touch()
+    (tmp_path / "kept").touch()
+    (tree / "link").symlink_to(tmp_path)
+    io.remove_tree(tree)
+    io.remove_tree(tree)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(NotADirectoryError):
+        io.remove_tree(tmp_path / "link")
