@@ -5,6 +5,7 @@ What is compacted, and how, is told in `kseg.log.cleaner`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kseg.constants import COMPACTION_MAP_BYTES
@@ -35,6 +36,7 @@ def plan_compaction(
     rules: str = "4.0",
     map_bytes: int = COMPACTION_MAP_BYTES,
     measure: bool = True,
+    verify_crc: bool = True,
 ) -> CompactionPlan:
     """Say what compaction would do to a log, open for reading or appending; nothing is changed.
 
@@ -50,6 +52,8 @@ def plan_compaction(
         rules: "4.0", where magic 0 and 1 becomes magic 2; "3.9", where it stays.
         map_bytes: memory for keys, 24 bytes each; where it is too little there are several passes.
         measure: look at how many bytes go, which takes as long as compaction does.
+        verify_crc: refuse a log with a batch that does not match its checksum. Kafka's cleaner
+            compares none, and writes what it changes with a checksum that fits.
 
     Raises:
         ValueError: a high watermark for a log that is open for appending, or too little memory.
@@ -65,6 +69,7 @@ def plan_compaction(
         inputs = CleanerInputs.of_state(log.state, known.config, now_ms)
     else:
         inputs = CleanerInputs.of_view(log.view, known.config, now_ms, high_watermark)
+    inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
     options = CompactionOptions(from_start, force, rules, map_bytes, measure)
     return plan_inputs(inputs, known, options)
 

@@ -101,17 +101,25 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
 def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[Kept]:
     sizes = _Sizes(files)
     if files.segments:
-        try:
-            yield from _Segments(unit, sizes).rows()
-        except (KsegError, OSError, ValueError) as error:
-            for each in files.segments:
-                yield sizes.row(each.log, UNKNOWN, each.base_offset, why=_reason(error))
+        yield from _of_segments(unit, files, sizes)
     yield from _of_files(files)
     if sizes.ahead:
         yield Kept(unit.path, "preallocated", sizes.ahead, 0)
 
 
-def _reason(error: KsegError | OSError | ValueError) -> str:
+def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[Kept, ...]:
+    """The segments; all of them are unknown if one cannot be read, so that none counts twice."""
+    if unit.retention is None or unit.compaction is None:
+        why = unit.why
+    else:
+        try:
+            return tuple(_Segments(unit, unit.retention, unit.compaction, sizes).rows())
+        except (KsegError, OSError) as error:
+            why = _reason(error)
+    return tuple(sizes.row(each.log, UNKNOWN, each.base_offset, why=why) for each in files.segments)
+
+
+def _reason(error: KsegError | OSError) -> str:
     if isinstance(error, OSError):
         return os_reason(error)
     return str(error)
@@ -192,21 +200,22 @@ def _used_bytes(path: Path, files: SegmentFiles) -> int:
 class _Segments:
     """The segments of a log, each with what keeps it."""
 
-    def __init__(self, unit: KeepUnit, sizes: _Sizes) -> None:
+    def __init__(
+        self, unit: KeepUnit, retention: RetentionRules, compaction: RetentionRules, sizes: _Sizes
+    ) -> None:
         self.unit, self.sizes = unit, sizes
+        self.retention, self.compaction = retention, compaction
 
     def rows(self) -> Iterator[Kept]:
         """Those that retention takes, then the others."""
-        retention, compaction = self.unit.retention, self.unit.compaction
-        if retention is None or compaction is None:
-            raise ValueError(self.unit.why)
+        retention, compaction = self.retention, self.compaction
         with Log.open(self.unit.path) as log:
             plan = plan_retention(log, config=retention, now_ms=self.unit.now_ms)
             for each in plan.segments:
                 newest = _newest(log, each.base_offset)
                 yield self._row(each, DUE, why=each.why, newest_ms=newest)
             if compaction.skipped is None:
-                yield from self._compacted(log, plan, compaction)
+                yield from self._compacted(log, plan)
             elif plan.skipped is not None:
                 going = {each.base_offset for each in plan.segments}
                 for info in log.view.segments:
@@ -240,12 +249,14 @@ class _Segments:
 
     # ---- compaction ------------------------------------------------------------------------------
 
-    def _compacted(self, log: Log, plan: RetentionPlan, rules: RetentionRules) -> Iterator[Kept]:
-        retention = self.unit.retention
-        assert retention is not None
-        left = segments_that_stay(log, plan, config=retention.config)
+    def _compacted(self, log: Log, plan: RetentionPlan) -> Iterator[Kept]:
+        left = segments_that_stay(log, plan, config=self.retention.config)
+        if not left:
+            return
         try:
-            cleaning = plan_compaction(log, config=rules, now_ms=self.unit.now_ms)
+            cleaning = plan_compaction(
+                log, config=self.compaction, now_ms=self.unit.now_ms, verify_crc=False
+            )
         except (KsegError, OSError) as error:
             for each in left:
                 cause = "active" if each is left[-1] else "uncleanable"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from kseg.constants import StopReason
 from kseg.errors import OffsetsOutOfOrderError, UnsupportedFormatError, at_path
@@ -49,6 +49,7 @@ class CleanerInputs:
         last_stable_offset: up to where every transaction is decided.
         producers: what is known of each producer at the log's end, by its id.
         mapping: how to open files.
+        on_bad_crc: "stop" at a batch that does not match its checksum, or "ignore" that.
     """
 
     path: Path
@@ -62,6 +63,7 @@ class CleanerInputs:
     last_stable_offset: int
     producers: Mapping[int, ProducerEntry]
     mapping: FileMapping
+    on_bad_crc: Literal["stop", "ignore"] = "stop"
 
     @classmethod
     def of_state(
@@ -128,15 +130,17 @@ class CleanerInputs:
         return Segment.open(info.path, mapping=self.mapping, size=info.size, is_last=info.is_last)
 
 
-def walk_sound(segment: Segment, *, start: int = 0) -> Iterator[Tile]:
-    """Walk a segment that must be whole, checksums included.
+def walk_sound(
+    segment: Segment, *, start: int = 0, on_bad_crc: Literal["stop", "ignore"] = "stop"
+) -> Iterator[Tile]:
+    """Walk a segment that must be whole, checksums included unless they are ignored.
 
     Raises:
         CorruptRecordError: it is not; with path and position.
         OffsetsOutOfOrderError: a batch does not begin behind the one before it.
     """
     last = -1 if start else segment.base_offset - 1
-    for tile in segment.walk(start=start, on_bad_crc="stop", window_bytes=_WINDOW_BYTES):
+    for tile in segment.walk(start=start, on_bad_crc=on_bad_crc, window_bytes=_WINDOW_BYTES):
         table = tile.table
         if table.stop not in _WHOLE:
             raise at_path(stop_error(table), segment.path)

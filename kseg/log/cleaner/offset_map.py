@@ -212,7 +212,7 @@ def _read_segments(
     for info, (_, following) in zip(segments, pairwise(bases), strict=True):
         with inputs.open_segment(info) as segment:
             start = segment.start_for_offset(dirty.start).position
-            for tile in walk_sound(segment, start=start):
+            for tile in walk_sound(segment, start=start, on_bad_crc=inputs.on_bad_crc):
                 if decisions is NO_DECISIONS and has_transactions(tile.table):
                     return None
                 _take_tile(found, tile, decisions, dirty.start, workspace)

@@ -171,7 +171,7 @@ class Rewrite:
         return done
 
     def _filtered(self, segment: Segment) -> Iterator[Filtered]:
-        for tile in walk_sound(segment):
+        for tile in walk_sound(segment, on_bad_crc=self.inputs.on_bad_crc):
             if not len(tile.table):
                 continue
             try:

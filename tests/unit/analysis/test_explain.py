@@ -145,11 +145,20 @@ def beside(name: str, size: int = 5000) -> Callable[[Path], None]:
     return make
 
 
-def damaged(root: Path) -> None:
-    path = root / "orders-0" / f"{1:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
+def flipped(at: int) -> Callable[[Path], None]:
+    """A bit of the second segment is flipped."""
+
+    def make(root: Path) -> None:
+        path = root / "orders-0" / f"{1:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+
+    return make
+
+
+#: In the last record's value, and in the length of the key of the first one.
+IN_VALUE, IN_STRUCTURE = -3, 66
 
 
 def unreadable(root: Path) -> None:
@@ -266,7 +275,18 @@ CASES = {
         config=COMPACT,
         do=lambda root: (of_broker(1)(root), cleaned_to(0)(root)),
     ),
-    "uncleanable": Case(every("uncleanable"), given=COMPACTED, config=COMPACT, do=damaged),
+    "uncleanable": Case(
+        every("uncleanable"), given=COMPACTED, config=COMPACT, do=flipped(IN_STRUCTURE)
+    ),
+    "a flipped bit in a value, which Kafka's cleaner does not see": Case(
+        every("newest-of-key"), given=COMPACTED, config=COMPACT, do=flipped(IN_VALUE)
+    ),
+    "compact and delete, all are due": Case(
+        every(DUE, DUE),
+        given={"cleanup.policy": "compact,delete", "retention.ms": "0"},
+        config=COMPACT,
+        ages=(4, 3, 2, 1),
+    ),
     "compact and delete": Case(
         {0: DUE, 1: DUE, 2: "newest-of-key", 3: ACTIVE},
         given={"cleanup.policy": "compact,delete", **WEEK},
@@ -398,9 +418,12 @@ def test_what_compaction_takes_is_a_part_of_a_segment(tmp_path: Path) -> None:
     assert sum(row.size for row in rows) == size
 
 
-def test_totals_hold_every_byte_once_and_the_largest_first(tmp_path: Path) -> None:
-    made(tmp_path / "data", CASES["backup"])
-    found = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS)
+@pytest.mark.parametrize(
+    "name", ["backup", "compact and delete, all are due", "what cannot be read", "uncleanable"]
+)
+def test_totals_hold_every_byte_once_and_the_largest_first(tmp_path: Path, name: str) -> None:
+    made(tmp_path / "data", CASES[name])
+    found = explain(tmp_path / "data", config=CASES[name].given, now_ms=NOW_MS)
     sizes = [one.bytes for one in found.totals]
     assert sizes == sorted(sizes, reverse=True)
     files = [
