@@ -17,6 +17,7 @@ from kseg.cli.paths import known_path, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.retain import actions_of
 from kseg.cli.settings import have_damage, known_settings, say_of_settings, settings_fields
+from kseg.commands import command_line
 from kseg.files.names import PathKind
 from kseg.log import disk_room
 from kseg.log.compact_closed import (
@@ -167,10 +168,23 @@ def _say_in_all(plans: Sequence[CompactionPlan]) -> None:
 
 def say_findings(ones: Iterable[ClosedPartition]) -> bool:
     """Name the damage for which partitions stay as they are; answers whether there is any."""
-    findings = [one.finding for one in ones if one.finding is not None]
-    for finding in findings:
-        complain(f"kseg: not compacted: {one_line(finding)}")
-    return bool(findings)
+    damaged = [one for one in ones if one.finding is not None]
+    for one in damaged:
+        assert one.finding is not None
+        complain(f"kseg: not compacted: {one_line(one.finding)}")
+        complain("To compact what can be saved of this log, in a directory OUT:")
+        for command in _way_out(one):
+            complain(f"    {command}")
+    return bool(damaged)
+
+
+def _way_out(one: ClosedPartition) -> tuple[str, str]:
+    """Commands for a damaged log: what they lose stands in the report of the first one."""
+    policy = f"cleanup.policy={','.join(sorted(one.rules.config.cleanup_policy))}"
+    return (
+        command_line("kseg", "salvage", one.path, "-o", "OUT"),
+        command_line("kseg", "compact", "OUT", "--config", policy, "--apply"),
+    )
 
 
 def say_what_stays(ones: Iterable[ClosedPartition]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
 
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.files.names import log_bytes
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
@@ -185,6 +187,25 @@ def test_damage_stops_one_partition_and_the_others_go_on(kseg: Kseg, data: Path)
     assert logs(data / "users-0") == before
     checkpoint = read_offset_checkpoint(data / "cleaner-offset-checkpoint").offsets
     assert checkpoint == {TopicPartition("users", 1): 4}
+
+
+def test_the_way_out_of_damage_is_printed_and_works_as_printed(
+    kseg: Kseg, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = data.rename(tmp_path / "sp ace")
+    path = data / "users-0" / f"{0:020d}.log"
+    noise = bytearray(path.read_bytes())
+    noise[-1] ^= 1
+    path.write_bytes(noise)
+    ran = kseg("compact", data, "--config", "cleanup.policy=compact")
+    monkeypatch.chdir(tmp_path)
+    salvage, compact = (
+        shlex.split(line)[1:] for line in ran.err.splitlines() if line.startswith("    kseg ")
+    )
+    kseg(*salvage)
+    bytes_before = log_bytes(Path("OUT/users-0"))
+    assert kseg(*compact).code == 0
+    assert log_bytes(Path("OUT/users-0")) < bytes_before
 
 
 def test_old_segments_go_too_where_both_policies_are_named(kseg: Kseg, data: Path) -> None:
