@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting, by_topic
-from kseg.cli.settings import check_settings
+from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
+from kseg.cli.settings import check_settings, defaults_lines
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def _page(found: Explained, *, segments: bool) -> Iterator[str]:
     if unsettled:
         many = output.counted(len(unsettled), "partition")
         yield f"policy-unknown: {many}, such as {unsettled[0]}"
+    yield from defaults_lines((one.topic, one.settings) for one in found.partitions)
     if found.what_if is not None:
         yield from _supposed(found.what_if, left_out=len(unsettled))
     if found.free is not None:
@@ -157,6 +158,8 @@ def _supposed(found: Supposed, *, left_out: int) -> Iterator[str]:
     if left_out:
         many = output.counted(left_out, "partition")
         yield f"  left out, unless a setting names the topic: {many} whose policy is not known"
+    for name, topics in found.own.items():
+        yield f"  {name} of {some_of(topics)} is their own: --what-if TOPIC:{name}=VALUE changes it"
     for label, rows in (("goes", found.goes), ("sooner", found.sooner), ("stays", found.stays)):
         for line in _rows(rows, whole=False):
             yield f"  {label}: {line}"
@@ -169,7 +172,10 @@ def _proposal(found: Proposal) -> Iterator[str]:
     yield f"to free {wanted}: {said} {freed}; nothing was done"
     for step in found.steps:
         yield f"  {output.human_bytes(step.bytes):>10}  {step.kind}: {step.why}"
-        yield f"              {step.command}"
+        yield f"    {step.command}"
+        if step.broker_command is not None:
+            yield "              or, while the broker runs:"
+            yield f"    {step.broker_command}"
     if not (found.steps or found.unproposed):
         yield "  no setting is known here that would free more; what keeps each byte is said above"
     for one in found.unproposed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +11,7 @@ import kseg
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting, by_topic
+from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
 from kseg.cli.paths import Partition
 from kseg.errors import UnsupportedFormatError
 from kseg.log.config import LogConfig
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kseg.errors import KsegError
+    from kseg.log.settings import SettingValue
 
 
 def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfig:
@@ -91,9 +92,38 @@ def settings_fields(found: kseg.PartitionSettings) -> dict[str, Any]:
     return {"settings": found.to_json(), "notes": list(found.notes)}
 
 
+def defaults_lines(
+    found: Iterable[tuple[str | None, Mapping[str, SettingValue]]],
+) -> Iterator[str]:
+    """Which topics are cleaned up by Kafka's defaults, by what these are.
+
+    Args:
+        found: topics, each with the settings of a partition.
+    """
+    topics: dict[str, set[str]] = {}
+    for topic, values in found:
+        defaults = {name: each.value for name, each in values.items() if each.source == "default"}
+        limits = "retention.bytes" in defaults or "retention.ms" in defaults
+        said = [
+            f"{name}={defaults[name]}"
+            for name in ("cleanup.policy", "retention.ms")
+            if name in defaults
+        ]
+        if said and limits and topic is not None and "delete" in values["cleanup.policy"].value:
+            topics.setdefault(", ".join(said), set()).add(topic)
+    for text, named in topics.items():
+        yield f"Kafka's default: {text} for {some_of(sorted(named))}, which nothing else says"
+
+
 def say_of_settings(findings: Iterable[KsegError], found: Iterable[kseg.PartitionSettings]) -> None:
-    """Name what was not understood, on standard error, and changes that may not be committed."""
+    """Name what was not understood, on standard error, and changes that may not be committed.
+
+    Kafka's defaults that count for what is deleted are named, too.
+    """
     say_of_findings(findings)
+    found = list(found)
+    for line in defaults_lines((each.topic, each.values) for each in found):
+        output.write_line(line)
     for topic, note in sorted({(str(each.topic), note) for each in found for note in each.notes}):
         output.write_line(f"{printable(topic)}: {note}")
 

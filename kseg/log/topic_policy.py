@@ -183,6 +183,11 @@ def known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str] 
     return None, ""
 
 
+def is_internal(topic: str | None) -> bool:
+    """Whether a topic is one of Kafka's own."""
+    return topic is not None and topic.startswith("__")
+
+
 def _what_to_name(topic: str | None, missing: Literal["policy", "limit", "both"]) -> str:
     """What is not known, and the words of the command line that say it."""
     of = "" if topic is None else f"{topic}:"
@@ -209,6 +214,7 @@ __all__ = [
     "KnownTopics",
     "RetentionRules",
     "compaction_rules",
+    "is_internal",
     "known_policy",
     "known_topics",
     "left_alone",

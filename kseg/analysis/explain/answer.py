@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Final
 
 from kseg.analysis.explain.causes import COMPACTION_DUE, DUE, UNKNOWN
 from kseg.analysis.explain.freeing import Given, propose
@@ -20,9 +21,11 @@ from kseg.errors import KsegError, os_reason
 from kseg.files.names import PathKind, classify_path, list_data_directory, log_sizes, path_order
 from kseg.format.times import Time
 from kseg.log.clock import now_of
-from kseg.log.settings import SettingSources
+from kseg.log.settings import OF_TOPICS, SettingSources
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, entry_of, list_entries
 
+#: What decides on deletion.
+_DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 _StrPath = str | PathLike[str]
 _TopicConfig = Mapping[str, Mapping[str, str]]
 #: Has partitions looked at, in any order, by `examine`.
@@ -48,7 +51,7 @@ class Asked:
         sources: where the settings are looked for.
         now_ms: the clock.
         is_now_given: whether a caller named it.
-        what_if, topic_what_if: settings to suppose.
+        what_if, topic_what_if: settings to suppose: for all topics, under their own; and by topic.
         free_bytes: how many bytes are wanted; None proposes nothing.
     """
 
@@ -73,20 +76,42 @@ class Asked:
         if isinstance(own, str):
             return KeepUnit(path, None, None, self.now_ms, cost, segments, own)
         retention = own.retention_rules(of_one_log=home.of_one_log)
-        return KeepUnit(path, retention, own.compaction_rules(), self.now_ms, cost, segments)
+        return KeepUnit(
+            path,
+            retention,
+            own.compaction_rules(),
+            self.now_ms,
+            cost,
+            segments,
+            settings={
+                name: own.values[name] for name in (*_DECIDING, *self.what_if) if name in own.values
+            },
+            assumed=tuple(sorted(own.assumed)),
+        )
 
-    def supposed(self, found: Sequence[PartitionKeeps]) -> Asked | None:
+    def supposed(self) -> Asked | None:
         """The same with the settings to suppose; None where there are none."""
         if not (self.what_if or self.topic_what_if):
             return None
-        given = self.sources.topic_config
-        joined = {topic: dict(each) for topic, each in given.items()}
-        for one in found:
-            if one.topic is not None and not one.is_internal and _is_known(one):
-                joined[one.topic] = {**given.get(one.topic, {}), **self.what_if}
+        joined = {topic: dict(each) for topic, each in self.sources.topic_config.items()}
         for topic, each in self.topic_what_if.items():
             joined[topic] = {**joined.get(topic, {}), **each}
-        return replace(self, sources=replace(self.sources, topic_config=joined))
+        sources = replace(self.sources, topic_config=joined, supposed=self.what_if)
+        return replace(self, sources=sources)
+
+    def supposed_for(self, one: PartitionKeeps) -> bool:
+        """Whether settings are supposed for a partition, as it is by the settings that are."""
+        return one.topic in self.topic_what_if or (one.is_known and not one.is_internal)
+
+    def own(self, partitions: Iterable[PartitionKeeps]) -> dict[str, tuple[str, ...]]:
+        """The topics that have a value of their own of what is supposed for all, by setting."""
+        found: dict[str, set[str]] = {}
+        for one in partitions:
+            for name in self.what_if.keys() - self.topic_what_if.get(one.topic or "", {}).keys():
+                has_own = name in one.settings and one.settings[name].source in OF_TOPICS
+                if has_own and one.topic is not None:
+                    found.setdefault(name, set()).add(one.topic)
+        return {name: tuple(sorted(topics)) for name, topics in sorted(found.items())}
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -123,8 +148,9 @@ def explain(
         metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
-        what_if, topic_what_if: settings to suppose: for every topic whose policy is known but
-            Kafka's own ones, and by topic. They go before all others.
+        what_if: settings to suppose for all topics whose policy is known but Kafka's own ones. As a
+            change of the broker's configuration would, they leave alone what a topic says itself.
+        topic_what_if: settings to suppose by topic, before all others.
         free_bytes: propose how so many bytes could become free.
         now_ms: the clock.
         jobs: how many share the work; see `kseg.doctor`.
@@ -173,6 +199,7 @@ def plan(
         os.stat(sources.broker_config)
     sources.check()
     SettingSources(config=what_if, topic_config=topic_what_if).check()
+    sources = replace(sources, supposed={})
     homes = [_home_at(Path(each)) for each in data_directories]
     now = now_of(now_ms)
     return Asked(homes, sources, now, now_ms is not None, what_if, topic_what_if, free_bytes)
@@ -187,10 +214,13 @@ def report(asked: Asked, run: Run) -> Explained:
     found = Explained(
         asked.now_ms, partitions, (*rows, *deleted), spaces_of(places), tuple(unknown)
     )
-    supposed = asked.supposed(partitions)
+    supposed = asked.supposed()
     if supposed is not None:
-        then = _run(supposed, run)
-        found = replace(found, what_if=_differences(partitions, then, asked.words))
+        taken = {one.path for one in partitions if asked.supposed_for(one)}
+        then = [one for one in _run(supposed, run) if one.path in taken]
+        differences = _differences(partitions, then, asked.words)
+        own = asked.own(one for one in partitions if one.path in taken)
+        found = replace(found, what_if=replace(differences, own=own))
     if asked.free_bytes is not None:
         given = Given.of(asked.sources, now_ms=asked.now_ms if asked.is_now_given else None)
         found = replace(found, free=propose(found, asked.free_bytes, given))
@@ -237,10 +267,6 @@ def _sizes(path: Path) -> list[int]:
 
 
 # ---- what if -------------------------------------------------------------------------------------
-
-
-def _is_known(one: PartitionKeeps) -> bool:
-    return all(row.cause != "policy-unknown" for row in one.rows)
 
 
 def _differences(

@@ -8,7 +8,6 @@ touched.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,12 +21,14 @@ from kseg.analysis.explain.values import (
     Step,
     Unproposed,
 )
+from kseg.commands import command_line
 from kseg.log.settings import SettingSources
 
 #: What `kseg recover` removes at once; it keeps other leftovers, or puts them in place.
 _REMOVED: Final = (".deleted", ".cleaned")
 #: So that what goes is not kept in a backup, which would free nothing.
 _FOR_GOOD: Final = ("--no-backup", "--apply")
+_NOT_KEPT: Final = "--no-backup, as a backup would keep the room"
 _DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
 #: What goes when retention gets shorter.
 _SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
@@ -39,8 +40,8 @@ _MISSING: Final = {
         "says what one would free"
     ),
     "policy-unknown": (
-        "settings are not known here; --broker-config, --metadata-dir or "
-        "--config {0}:retention.ms=MS names them"
+        "settings are not known here; the broker's file with --broker-config, "
+        "--config cleanup.policy=delete for all topics, or --config {0}:retention.ms=MS names them"
     ),
 }
 
@@ -67,11 +68,32 @@ class Given:
                 words.extend((option, str(value)))
         return cls(tuple(words))
 
-    def command(self, verb: str, one: PartitionKeeps, *, whole_topic: bool = False) -> list[str]:
-        """A verb on one partition, or on all of its topic in the same data directory."""
-        number = [] if whole_topic else ["--partition", str(one.partition)]
-        home = os.path.dirname(one.path) or "."
-        return ["kseg", verb, home, "--topic", str(one.topic), *number, *self.words]
+    def command(self, verb: str, parts: Sequence[PartitionKeeps], *more: str) -> str:
+        """A verb on partitions of one topic, in all the data directories that they lie in."""
+        topic = str(parts[0].topic)
+        homes = dict.fromkeys(os.path.dirname(one.path) or "." for one in parts)
+        assumed = {
+            f"{topic}:{name}={one.settings[name].value}" for one in parts for name in one.assumed
+        }
+        named = [word for pair in sorted(assumed) for word in ("--config", pair)]
+        numbers = _ranges({one.partition for one in parts if one.partition is not None})
+        chosen = ("--topic", topic, "--partition", numbers)
+        return command_line("kseg", verb, *homes, *chosen, *self.words, *named, *more)
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Numbers as `--partition` takes them.
+
+    >>> _ranges([0, 1, 2, 5])
+    '0-2,5'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if run[1:] else str(run[0]) for run in runs)
 
 
 def propose(found: Explained, wanted: int, given: Given) -> Proposal:
@@ -114,7 +136,7 @@ def _leftovers(partitions: Sequence[PartitionKeeps], elsewhere: Sequence[Kept]) 
     for one in partitions:
         rows = [row for row in one.rows if row.path.endswith(_REMOVED)]
         if _freed(rows):
-            command = shlex.join(["kseg", "recover", one.path, "--apply"])
+            command = command_line("kseg", "recover", one.path, "--apply")
             yield Step("leftovers", command, _freed(rows), "files of interrupted work")
         for row in one.rows:
             if row.cause in _DIRECTORIES and row.bytes:
@@ -125,21 +147,24 @@ def _leftovers(partitions: Sequence[PartitionKeeps], elsewhere: Sequence[Kept]) 
 
 
 def _removal(row: Kept, why: str) -> Step:
-    return Step("leftovers", shlex.join(["rm", "-r", "--", row.path]), row.bytes, why)
+    return Step("leftovers", command_line("rm", "-r", "--", row.path), row.bytes, why)
 
 
 def _planned(partitions: Sequence[PartitionKeeps], given: Given) -> Iterator[Step]:
     """What goes by the settings, then what the cleaner takes."""
     for cause, kind, verb, why in (
-        (DUE, "due", "retain", "retention takes it by the settings"),
+        (DUE, "due", "retain", f"retention takes it by the settings; {_NOT_KEPT}"),
         (COMPACTION_DUE, "compaction", "compact", "the next pass of compaction takes it"),
     ):
+        topics: dict[str, list[tuple[PartitionKeeps, int]]] = {}
         for one in partitions:
             freed = _freed(row for row in one.rows if row.cause == cause)
-            if freed and one.topic is not None:
-                how = _FOR_GOOD if verb == "retain" else ("--apply",)
-                command = [*given.command(verb, one), *how]
-                yield Step(kind, shlex.join(command), freed, why)
+            if freed and one.topic is not None and one.partition is not None:
+                topics.setdefault(one.topic, []).append((one, freed))
+        for found in topics.values():
+            how = _FOR_GOOD if verb == "retain" else ("--apply",)
+            command = given.command(verb, [one for one, _ in found], *how)
+            yield Step(kind, command, sum(freed for _, freed in found), why)
 
 
 def _shorter(
@@ -157,19 +182,31 @@ def _shorter(
         ),
         key=lambda each: (each[0], each[1].path),
     )
-    taken: dict[tuple[str, str], tuple[int, int, PartitionKeeps]] = {}
+    taken: dict[str, tuple[int, int, dict[str, PartitionKeeps]]] = {}
     for newest, row, one in found:
         if missing <= 0:
             break
         freed = row.bytes + row.index_bytes
-        key = os.path.dirname(one.path), one.topic or ""
-        taken[key] = newest, freed + taken.get(key, (0, 0, one))[1], one
+        _, before, parts = taken.get(one.topic or "", (0, 0, {}))
+        taken[one.topic or ""] = newest, freed + before, {**parts, one.path: one}
         missing -= freed
-    for (_, topic), (newest, freed, one) in sorted(taken.items()):
-        limit = f"{topic}:retention.ms={now_ms - newest - 1}"
-        command = given.command("retain", one, whole_topic=True)
-        why = f"as {limit.partition(':')[2]} of {topic} does; give a broker that runs this setting"
-        yield Step("retention", shlex.join([*command, "--config", limit, *_FOR_GOOD]), freed, why)
+    for topic, (newest, freed, parts) in sorted(taken.items()):
+        yield _shortened(topic, now_ms - newest - 1, freed, list(parts.values()), given)
+
+
+def _shortened(
+    topic: str, limit_ms: int, freed: int, parts: Sequence[PartitionKeeps], given: Given
+) -> Step:
+    """A shorter retention for a topic: once by kseg, or for good by the broker."""
+    old = parts[0].settings.get("retention.ms")
+    now = f"{topic}: retention.ms from {old.value if old else 'no limit'} to {limit_ms}"
+    limit = f"retention.ms={limit_ms}"
+    broker = command_line(
+        *("kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter"),
+        *("--entity-type", "topics", "--entity-name", topic, "--add-config", limit),
+    )
+    command = given.command("retain", parts, "--config", f"{topic}:{limit}", *_FOR_GOOD)
+    return Step("retention", command, freed, f"{now}; {_NOT_KEPT}", broker)
 
 
 __all__ = ["Given", "propose"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -20,6 +20,7 @@ from kseg.log.compact import plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.retain import StayingSegment, latest_of, plan_retention, segments_that_stay
+from kseg.log.settings import SettingValue
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.log.topic_policy import RetentionRules
 
@@ -52,6 +53,8 @@ class KeepUnit:
         now_ms: the clock.
         cost, segments: bytes of log, roughly, and files.
         why: why the settings cannot be read.
+        settings: those that decide on deletion, and those that were supposed, as far as known.
+        assumed: as of `PartitionSettings`.
     """
 
     path: str
@@ -61,6 +64,8 @@ class KeepUnit:
     cost: int = 0
     segments: int = 0
     why: str = ""
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
 
 class _Segment(Protocol):
@@ -95,6 +100,8 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
         partition.partition if partition else None,
         entry.kind.value,
         tuple(rows),
+        unit.settings,
+        unit.assumed,
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kseg.analysis.explain.causes import CAUSES
+from kseg.log.settings import SettingValue
+from kseg.log.topic_policy import is_internal
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class PartitionKeeps:
         topic, partition: by the directory's name; None for another name.
         kind: as of `kseg.log.sub_directories.EntryKind`.
         rows: by cause; a file whose parts have several causes has several.
+        settings: those that decide on deletion, and those that were supposed, as far as known.
+        assumed: settings of these that only count for questions: `kseg retain` wants them named.
     """
 
     path: str
@@ -71,11 +75,18 @@ class PartitionKeeps:
     partition: int | None
     kind: str
     rows: tuple[Kept, ...]
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
     @property
     def is_internal(self) -> bool:
         """Whether it is of a topic of Kafka's own, which no proposal touches."""
-        return (self.topic or "").startswith("__")
+        return is_internal(self.topic)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its policy and its limits are known."""
+        return all(row.cause != "policy-unknown" for row in self.rows)
 
     @property
     def bytes(self) -> int:
@@ -95,6 +106,7 @@ class PartitionKeeps:
             "partition": self.partition,
             "kind": self.kind,
             "bytes": self.bytes,
+            "settings": {name: each._asdict() for name, each in sorted(self.settings.items())},
             "rows": [row.to_dict() for row in self.rows],
         }
 
@@ -132,12 +144,14 @@ class Step:
         command: of a shell.
         bytes: that the disk gets back.
         why: what it is.
+        broker_command: what does the same while the broker runs; None if there is none.
     """
 
     kind: str
     command: str
     bytes: int
     why: str
+    broker_command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +220,15 @@ class Supposed:
         goes: what would go at once and does not by the settings that are.
         sooner: what would go later, at a date that is nearer than by the settings that are.
         stays: what goes, or has a date, by the settings that are, and would stay or stay longer.
+        own: by setting, topics that have their own value of it, which a change for all topics would
+            not touch; so it was not supposed for them.
     """
 
     settings: tuple[str, ...]
     goes: tuple[Kept, ...]
     sooner: tuple[Kept, ...]
     stays: tuple[Kept, ...]
+    own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -226,6 +243,7 @@ class Supposed:
             "goes": [row.to_dict() for row in self.goes],
             "sooner": [row.to_dict() for row in self.sooner],
             "stays": [row.to_dict() for row in self.stays],
+            "own": {name: list(topics) for name, topics in self.own.items()},
         }
 
 

@@ -35,10 +35,11 @@ def retain(**given: Any) -> int:
     (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
     --config NAME=VALUE.
 
-    Nothing is too old or too much by a default: a topic without a limit stays as it is. In a
-    broker's data directory (one with meta.properties) so does one without a policy. A limit for one
-    topic (--config TOPIC:retention.ms=MS), or for a DIR that is one partition, implies the policy
-    delete; elsewhere delete is the default. Nothing at or above the high watermark of a broker's
+    Kafka's defaults count only with --broker-config, where the metadata log is whole to its end and
+    has the topic's id, and never for internal topics. Else a topic without a limit stays as it is,
+    and in a broker's data directory (one with meta.properties) so does one without a policy. A
+    limit for one topic (--config TOPIC:retention.ms=MS) implies the policy delete, and so does one
+    for a DIR that is one partition and no broker's; elsewhere delete is the default. Nothing at or above the high watermark of a broker's
     replication-offset-checkpoint goes.
 
     Directories whose topic was removed, or made again with another id, stay as they are, and so do

@@ -13,7 +13,8 @@ A setting comes from the first of these that has it:
     3. the broker's dynamic configuration, then the cluster's
     4. `server.properties`
     5. what was given for all topics (`--config NAME=VALUE`)
-    6. Kafka's default, for no limit of retention, and in a broker's directory for no policy
+    6. Kafka's default. For limits of retention, and in a broker's directory for the policy, only
+       where all of 2, 3 and 4 were read; see `_Joined._deleting_defaults`
 
 A partition belongs to the topic whose id its `partition.metadata` has. Where the topic's
 configuration is not known, no weaker source decides on what is deleted.
@@ -29,7 +30,7 @@ from kseg._door import door
 #: What programs may use of this room.
 _HOMES = {
     "kseg.log.settings.broker_names": ("SettingValue",),
-    "kseg.log.settings.joined": ("PartitionSettings", "Settings", "settings"),
+    "kseg.log.settings.joined": ("OF_TOPICS", "PartitionSettings", "Settings", "settings"),
     "kseg.log.settings.sources": ("SettingSources", "group_by_broker"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

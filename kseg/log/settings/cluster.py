@@ -12,7 +12,7 @@ Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `PartitionRegistration.merge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
@@ -63,7 +63,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change by which more may go than before, in records that no snapshot has yet.
+    """A change of a setting, in records that no snapshot has yet.
 
     Attributes:
         resource: the kind and the name of what is configured: a topic, or a broker.
@@ -121,10 +121,11 @@ class Cluster:
         configs: settings by the kind and the name of what they are for; "" for all brokers.
         partitions: by topic id and number. A topic without any says nothing of its replicas.
         features: levels by name.
-        changes: towards deletion, in records behind `snapshot_end`.
+        changes: of settings, in records behind `snapshot_end`, in their order.
         findings: what could not be understood.
         trusted: whether all that bears on topics and configurations was.
         knows_replicas: whether all that bears on replicas was, too.
+        whole: whether the log ends with a whole batch, behind which there is nothing.
         snapshot_end: the offset at which the snapshot ends that the records began with.
         end_offset, time_ms: up to where, and when, the records went that were read.
         cut_at: the offset at which the records of the log end in damage; None if they do not.
@@ -140,6 +141,7 @@ class Cluster:
     findings: list[KsegError] = field(default_factory=list)
     trusted: bool = True
     knows_replicas: bool = True
+    whole: bool = False
     snapshot_end: int = 0
     end_offset: int = 0
     time_ms: int = -1
@@ -242,6 +244,7 @@ class Cluster:
         if name is not None:
             self.ids.pop(name, None)
             self.configs.pop((TOPIC, name), None)
+            self.changes = [each for each in self.changes if each.resource != (TOPIC, name)]
             self._made.pop(name, None)
         if topic_id is not None:
             self.partitions.pop(topic_id, None)
@@ -278,7 +281,7 @@ class Cluster:
     def _note_change(self, change: Change, place: Place) -> None:
         kind, resource = change.resource
         is_first = kind == TOPIC and self._made.get(resource) == (place.path, place.position)
-        if place.offset >= self.snapshot_end and not is_first and _deletes_more(change):
+        if place.offset >= self.snapshot_end and not is_first:
             self.changes.append(change)
 
     def _set_feature(self, value: dict[str, Any], place: Place) -> None:
@@ -295,6 +298,25 @@ _OF_PARTITIONS: Final[dict[str, Callable[[Cluster, dict[str, Any], Place], None]
     "PARTITION_RECORD": Cluster._assign,
     "PARTITION_CHANGE_RECORD": Cluster._assign,
 }
+
+
+def towards_deletion(changes: Sequence[Change], weaker: str | None) -> Change | None:
+    """The first of a setting's changes before which less is deleted than by the value in force.
+
+    Args:
+        changes: of one setting of one resource, in their order.
+        weaker: the value in force where the resource has none; None where that is not known.
+
+    Returns:
+        The change, from the value before it to that in force; None if there is none.
+    """
+    last = changes[-1].after
+    for each in changes:
+        before = weaker if each.before is None else each.before
+        found = replace(each, before=before, after=weaker if last is None else last)
+        if _deletes_more(found):
+            return found
+    return None
 
 
 def _deletes_more(change: Change) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, NotALogError
 from kseg.files import metadata
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
@@ -32,8 +33,10 @@ from kseg.log.settings.cluster import (
     POLICY,
     REMOTE_STORAGE,
     TOPIC,
+    Change,
     Cluster,
     is_true,
+    towards_deletion,
 )
 from kseg.log.settings.metadata_log import read_cluster
 from kseg.log.topic_policy import (
@@ -45,6 +48,7 @@ from kseg.log.topic_policy import (
     KnownTopics,
     RetentionRules,
     compaction_rules,
+    is_internal,
     known_policy,
     known_topics,
     left_alone,
@@ -59,7 +63,12 @@ FROM_BROKER: Final = "broker"
 FROM_CLUSTER: Final = "cluster"
 FROM_FILE: Final = "broker-config"
 GIVEN: Final = "config"
+#: Supposed for every topic, to answer a question with; goes before all but the topic's own.
+SUPPOSED: Final = "what-if"
 DEFAULT: Final = "default"
+
+#: Where a topic's own settings come from.
+OF_TOPICS: Final = frozenset({GIVEN_FOR_TOPIC, FROM_TOPIC, FROM_KAFKA})
 
 #: Goes before `segment.bytes`, for tests of Kafka 4.2 and later.
 _INTERNAL_BYTES: Final = "internal.segment.bytes"
@@ -70,6 +79,10 @@ _LIMITS: Final = DELETING - {POLICY}
 _NO_LOG: Final = (
     "no __cluster_metadata-0 is here: ZooKeeper has the settings of topics, or another directory,"
     " which --metadata-dir names"
+)
+
+_LOG_BESIDE: Final = (
+    "its broker's settings of topics lie in another directory, which may be the one beside this:"
 )
 
 Values = dict[str, SettingValue]
@@ -91,6 +104,7 @@ class PartitionSettings:
         why: that in words.
         notes: changes towards deletion that may not be committed, in words.
         findings: values, records and files that could not be understood.
+        assumed: settings whose default counts to answer a question, and for no change of files.
     """
 
     path: Path
@@ -102,6 +116,7 @@ class PartitionSettings:
     why: str
     notes: tuple[str, ...]
     findings: tuple[KsegError, ...]
+    assumed: frozenset[str] = frozenset()
     _known: KnownTopics = field(default_factory=KnownTopics, repr=False)
 
     def retention_rules(self, *, of_one_log: bool = False) -> RetentionRules:
@@ -109,7 +124,7 @@ class PartitionSettings:
 
         Args:
             of_one_log: what was given for all topics was given for this log alone, so that a limit
-                among it names the policy "delete".
+                among it names the policy "delete", unless the log is a broker's.
         """
         if self._is_untouched:
             return left_alone(self.config, self.skipped or "", self.why)
@@ -118,7 +133,9 @@ class PartitionSettings:
         if not known.of_broker:  # the policy has a default there, but no limit has one
             known = replace(known, of_broker=True)
             config = config.with_changes(cleanup_policy=config.cleanup_policy)
-        rules = retention_rules(known, self.topic, config, of_one_log=of_one_log and given)
+        # A broker has settings of the topic somewhere; where they say nothing, its own count.
+        of_one_log = of_one_log and given and not self._known.of_broker
+        rules = retention_rules(known, self.topic, config, of_one_log=of_one_log)
         return self._with_why(rules)
 
     def compaction_rules(self) -> RetentionRules:
@@ -177,17 +194,28 @@ class Settings:
     def __init__(
         self,
         homes: Mapping[Path, _Home],
-        properties: Mapping[str, str],
+        properties: Mapping[str, str] | None,
         given: Mapping[str, str],
         given_for_topics: Mapping[str, Mapping[str, str]],
+        supposed: Mapping[str, str] | None = None,
     ) -> None:
         """Hold what was read; use `settings` instead."""
         self._homes: Final = homes
+        self.supposed: Final = supposed
         self._properties: Final = properties
         self._given: Final = given
         self._given_for_topics: Final = given_for_topics
         self.cluster: Final = next((each.cluster for each in homes.values() if each.cluster), None)
         self.findings: Final = tuple(self.cluster.findings) if self.cluster else ()
+
+    def supposing(self, supposed: Mapping[str, str]) -> Settings:
+        """The same, to answer a question with and not to change files by.
+
+        Args:
+            supposed: goes before all but a topic's own settings, and what was given for it.
+        """
+        given = self._given, self._given_for_topics
+        return Settings(self._homes, self._properties, *given, supposed)
 
     def __iter__(self) -> Iterator[PartitionSettings]:
         """Those of every partition, in the order of the directories."""
@@ -215,6 +243,11 @@ class Settings:
         """What was given for a topic, and for all."""
         return self._given_for_topics.get(topic or "", {}), self._given
 
+    @property
+    def has_file(self) -> bool:
+        """Whether the broker's file was read."""
+        return self._properties is not None
+
     def broker_values(self, cluster: Cluster | None, node_id: int | None) -> Values:
         """What a broker's own configuration says of the settings of topics.
 
@@ -226,7 +259,8 @@ class Settings:
             Each setting by its name for topics, with its source; the broker's own goes before the
             default of its cluster, and both before its file.
         """
-        joined = {name: SettingValue(text, FROM_FILE) for name, text in self._properties.items()}
+        properties = self._properties or {}
+        joined = {name: SettingValue(text, FROM_FILE) for name, text in properties.items()}
         if cluster is not None and cluster.trusted:
             for resource, source in (("", FROM_CLUSTER), (str(node_id), FROM_BROKER)):
                 found = cluster.configs.get((BROKER, resource), {})
@@ -269,7 +303,7 @@ def settings(
     origin = _metadata_home(places, metadata_directory)
     cluster = None if origin is None else read_cluster(origin / f"{CLUSTER_METADATA}-0")
     homes = {each: _home_of(each, origin, cluster) for each in places}
-    properties = {} if broker_config is None else _read_properties(broker_config)
+    properties = None if broker_config is None else _read_properties(broker_config)
     return Settings(homes, properties, config or {}, topic_config or {})
 
 
@@ -284,15 +318,36 @@ def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) ->
     return found[0] if found else None
 
 
+def _metadata_beside(place: Path) -> Path | None:
+    """A directory beside this one that has the metadata log of the same broker, by its ids.
+
+    It is named and not read: it may be an old copy.
+    """
+    meta = _meta_of(place)
+    if meta is None or meta.cluster_id is None or meta.node_id is None:
+        return None
+    with suppress(OSError):
+        for log in sorted(place.parent.glob(f"*/{CLUSTER_METADATA}-0")):
+            other = _meta_of(log.parent)
+            if other and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
+                return log.parent
+    return None
+
+
 def _home_of(place: Path, origin: Path | None, cluster: Cluster | None) -> _Home:
     known, meta = known_topics(place), _meta_of(place)
     node_id = None if meta is None else meta.node_id
     if origin is None or cluster is None:
-        return _Home(known, None, node_id, _NO_LOG if known.of_broker else "")
+        return _Home(known, None, node_id, _why_no_log(place) if known.of_broker else "")
     other = _meta_of(origin)
     if meta is not None and other is not None and meta.cluster_id != other.cluster_id:
         return _Home(known, None, node_id, "the metadata log is that of another cluster")
     return _Home(known, cluster, node_id)
+
+
+def _why_no_log(place: Path) -> str:
+    beside = _metadata_beside(place)
+    return _NO_LOG if beside is None else f"{_LOG_BESIDE} {command_line('--metadata-dir', beside)}"
 
 
 def _meta_of(place: Path) -> metadata.MetaProperties | None:
@@ -345,8 +400,9 @@ class _Joined:
             config,
             self.skipped,
             self.why,
-            self._notes(values),
+            self._notes(values, weak),
             tuple(self.findings),
+            self._assumed(values),
             self.home.known,
         )
 
@@ -397,11 +453,38 @@ class _Joined:
         cluster = self.home.cluster
         broker = self._sound(self.sources.broker_values(cluster, self.home.node_id))
         plain = {name: SettingValue(text, GIVEN) for name, text in given.items()}
+        supposed = self.sources.supposed or {}
+        asked = {name: SettingValue(text, SUPPOSED) for name, text in supposed.items()}
         if self.home.known.of_broker and not self.is_joined:
             _drop_deleting(broker)
         if cluster is not None and not self.is_joined:
             _drop_deleting(plain)
-        return plain | broker
+            _drop_deleting(asked)
+        return self._deleting_defaults() | plain | broker | asked
+
+    def _deleting_defaults(self) -> Values:
+        """Kafka's defaults of what deletes, where all was read that goes before them.
+
+        That is the topic's configuration, the broker's and its file. Files are changed by them only
+        if the metadata log is whole to its end, and for no topic of Kafka's own.
+        """
+        cluster = self.home.cluster
+        if cluster is None or not self.is_joined:
+            return {}
+        if not self.sources.has_file or self.home.node_id is None:
+            return {}
+        if self.sources.supposed is None and not _bears_changes(cluster, self.topic):
+            return {}
+        defaults = default_settings()
+        return {name: SettingValue(defaults[name], DEFAULT) for name in DELETING}
+
+    def _assumed(self, values: Values) -> frozenset[str]:
+        cluster = self.home.cluster
+        if cluster is None or not self.is_joined or _bears_changes(cluster, self.topic):
+            return frozenset()
+        return frozenset(
+            name for name in DELETING & values.keys() if values[name].source == DEFAULT
+        )
 
     def _defaults(self) -> Values:
         found = {name: SettingValue(text, DEFAULT) for name, text in default_settings().items()}
@@ -454,8 +537,11 @@ class _Joined:
             self._refuse(str(error))
             return LogConfig.from_kafka({})
 
-    def _notes(self, values: Values) -> tuple[str, ...]:
-        """Changes that may not be committed, where no stronger source has the setting."""
+    def _notes(self, values: Values, weak: Values) -> tuple[str, ...]:
+        """Changes that may not be committed, where no stronger source has the setting.
+
+        Each is compared with the value in force: a later change may have taken it back.
+        """
         cluster = self.home.cluster
         if cluster is None or not self.is_joined:
             return ()
@@ -466,12 +552,30 @@ class _Joined:
             ((BROKER, str(self.home.node_id)), topic_name_of, FROM_BROKER),
             ((BROKER, ""), topic_name_of, FROM_CLUSTER),
         ):
-            for each in cluster.changes:
-                value = values.get(name_of(each.name))
-                if each.resource == resource and not (value and value.source in stronger):
-                    notes.append(each.text)
+            for name, changes in _by_name(cluster.changes, resource).items():
+                value = values.get(name_of(name))
+                weaker = weak.get(name) if source == FROM_TOPIC else None
+                change = towards_deletion(changes, weaker and weaker.value)
+                if change is not None and not (value and value.source in stronger):
+                    notes.append(change.text)
             stronger.add(source)
         return tuple(notes)
+
+
+def _bears_changes(cluster: Cluster, topic: str | None) -> bool:
+    """Whether files may be changed by Kafka's defaults, where they are known to count."""
+    return cluster.whole and not is_internal(topic)
+
+
+def _by_name(
+    changes: Sequence[Change], resource: tuple[int, str | None]
+) -> dict[str, list[Change]]:
+    """The changes of one resource, by setting."""
+    found: dict[str, list[Change]] = {}
+    for each in changes:
+        if each.resource == resource:
+            found.setdefault(each.name, []).append(each)
+    return found
 
 
 @lru_cache(maxsize=4096)

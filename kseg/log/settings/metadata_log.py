@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kseg.constants import ControlType
+from kseg.constants import ControlType, StopReason
 from kseg.errors import CorruptRecordError, KsegError
 from kseg.files.names import NamedFile, SegmentFiles, list_partition
 from kseg.format.control import KRaftVoters, parse_control_as, parse_control_key
@@ -67,6 +67,7 @@ def read_cluster(
     if not (snapshots or listing.segments):
         cluster.doubt(CorruptRecordError("the log has no records and no snapshot", path=directory))
     _read_log(listing.segments, cluster, end_offset, past_damage=past_damage)
+    cluster.whole = cluster.trusted and _is_whole(listing.segments, cluster.snapshot_end)
     return cluster
 
 
@@ -130,6 +131,19 @@ def _read_log(
     except KsegError as error:
         cluster.cut_at = cluster.end_offset
         cluster.doubt(error)
+
+
+def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
+    """Whether a log that was read ends with a whole batch, and not before its snapshot does."""
+    if not segments:
+        return False
+    end = segments[-1].base_offset
+    stop = StopReason.END
+    with Segment.open(segments[-1].log) as segment:
+        for table in segment.headers():
+            stop = table.stop
+            end = int(table.last_offset[-1]) + 1 if len(table) else end
+    return stop in (StopReason.END, StopReason.LIMIT) and end >= snapshot_end
 
 
 def _behind(

@@ -25,12 +25,15 @@ class SettingSources:
         broker_config: the broker's `server.properties`.
         config: settings for every topic, weaker than what the broker has.
         topic_config: settings by topic, stronger than that.
+        supposed: settings to answer a question with, see `Settings.supposing`; None where files
+            are changed by the settings.
     """
 
     metadata_directory: str | PathLike[str] | None = None
     broker_config: str | PathLike[str] | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     topic_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    supposed: Mapping[str, str] | None = None
 
     def check(self) -> None:
         """Refuse what is no setting, also where no partition would ask for it.
@@ -38,7 +41,7 @@ class SettingSources:
         Raises:
             ValueError: names it.
         """
-        for each in (self.config, *self.topic_config.values()):
+        for each in (self.config, self.supposed or {}, *self.topic_config.values()):
             LogConfig.from_kafka(each)
 
     def read(self, homes: Sequence[Path]) -> Settings:
@@ -48,13 +51,14 @@ class SettingSources:
             ValueError: two of them have a metadata log, or `broker_config` is malformed.
             OSError: a file cannot be read.
         """
-        return settings(
+        found = settings(
             homes,
             metadata_directory=self.metadata_directory,
             broker_config=self.broker_config,
             config=self.config,
             topic_config=self.topic_config,
         )
+        return found if self.supposed is None else found.supposing(self.supposed)
 
     def groups(self, homes: Iterable[Path]) -> list[list[Path]]:
         """Data directories that share a metadata log.

@@ -18,7 +18,14 @@ from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from tests.builders import batch, record
 from tests.unit.files.foreign import as_user, root_only
-from tests.unit.log.settings.made import Broker, setting, topic
+from tests.unit.log.settings.made import (
+    FIRST,
+    SECOND,
+    Broker,
+    partition_metadata,
+    setting,
+    topic,
+)
 
 DAY_MS = 86_400_000
 NOW_MS = 1_760_000_000_000
@@ -583,3 +590,71 @@ def test_one_partition_can_be_asked_about(tmp_path: Path) -> None:
     path = write_log(tmp_path / "data")
     found = explain(path, config=WEEK, now_ms=NOW_MS)
     assert causes_of(found) == {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}
+
+
+# ---- Kafka's defaults, and each topic's own settings ---------------------------------------------
+
+
+def brokers(root: Path, *told: Any, tail: bytes = b"") -> Path:
+    """`orders` and `clicks` of a broker whose file names nothing; answers the file."""
+    write_log(root)
+    write_log(root, name="clicks")
+    of_broker(None)(root)
+    high = "".join(f"{name} 0 {len(AGES)}\n" for name in ("clicks", "orders"))
+    (root / "replication-offset-checkpoint").write_text(f"0\n2\n{high}")
+    log = Broker(root).says([topic("orders"), topic("clicks", SECOND), *told]).log
+    with (log / f"{0:020d}.log").open("ab") as file:
+        file.write(tail)
+    for name, own in (("orders", FIRST), ("clicks", SECOND)):
+        (root / f"{name}-0" / "partition.metadata").write_text(partition_metadata(own))
+    properties = root.with_name("server.properties")
+    properties.write_text("num.io.threads=8\n")
+    return properties
+
+
+def due_of(found: Sequence[Kept]) -> list[tuple[str, int | None]]:
+    return [
+        (Path(row.path).parent.name, row.base_offset)
+        for row in found
+        if row.base_offset is not None
+    ]
+
+
+def test_kafkas_default_counts_where_nothing_else_says_a_limit(tmp_path: Path) -> None:
+    properties = brokers(tmp_path / "data", setting("retention.ms", "-1"))
+    found = explain(tmp_path / "data", broker_config=properties, now_ms=NOW_MS)
+    due = [row for row in found.rows() if row.cause == DUE]
+    assert due_of(due) == [("clicks-0", 0), ("clicks-0", 1)]
+    (clicks,) = [one for one in found.partitions if one.topic == "clicks"]
+    assert clicks.settings["retention.ms"] == (str(7 * DAY_MS), "default")
+
+
+def test_what_if_leaves_alone_what_a_topic_says_itself(tmp_path: Path) -> None:
+    properties = brokers(tmp_path / "data", setting("retention.ms", "-1"))
+    how: dict[str, Any] = {"broker_config": properties, "now_ms": NOW_MS}
+    supposed = explain(tmp_path / "data", what_if={"retention.ms": "5"}, **how).what_if
+    assert supposed is not None
+    assert due_of(supposed.goes) == [("clicks-0", 2)]
+    assert supposed.own == {"retention.ms": ("orders",)}
+    own = {"orders": {"retention.ms": "5"}}
+    supposed = explain(tmp_path / "data", topic_what_if=own, **how).what_if
+    assert supposed is not None
+    assert due_of(supposed.goes) == [("orders-0", base) for base in ALL]
+    assert supposed.own == {}
+
+
+@pytest.mark.parametrize("tail", [b"", bytes(100)])
+def test_what_is_due_by_defaults_goes_by_the_command_that_is_proposed(
+    tmp_path: Path, tail: bytes
+) -> None:
+    """Of a metadata log that is not whole, `retain` takes no default: then it is named."""
+    root = tmp_path / "data"
+    properties = brokers(root, setting("retention.ms", "-1"), tail=tail)
+    (root / ".kafka_cleanshutdown").write_text("")
+    how: dict[str, Any] = {"broker_config": properties, "now_ms": NOW_MS}
+    proposed = explain(root, free_bytes=1, **how).free
+    assert proposed is not None
+    (step,) = proposed.steps
+    assert ("cleanup.policy" in step.command) is bool(tail)
+    assert run(shlex.split(step.command)[1:]) == 0
+    assert [row for row in explain(root, **how).rows() if row.cause == DUE] == []

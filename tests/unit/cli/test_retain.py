@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from kseg.log.log import Log
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
+from tests.unit.log.settings.made import FIRST, Broker, partition_metadata, setting, topic
 
 DAY_MS = 86_400_000
 NOW_MS = 1_760_000_000_000
@@ -24,6 +26,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 #: What is assumed of no topic.
 RETENTION = ("--config", "retention.ms=604800000")
 A_WEEK = ("--now", NOW, *RETENTION)
+DELETED = ("--config", "cleanup.policy=delete")
 
 
 @pytest.fixture
@@ -199,7 +202,7 @@ def of_broker(data: Path) -> Path:
 def test_in_a_brokers_directory_nothing_above_the_high_watermark_goes(
     kseg: Kseg, of_broker: Path, how: tuple[str, ...], start: int
 ) -> None:
-    command = ("retain", of_broker / "orders-0", "--now", NOW, *RETENTION)
+    command = ("retain", of_broker / "orders-0", "--now", NOW, *RETENTION, *DELETED)
     planned = kseg(*command, *how[1:], "--json").document
     (row,) = planned["partitions"]
     assert row["high_watermark"] == (1 if start == 1 else 4)
@@ -214,7 +217,7 @@ def test_in_a_brokers_directory_nothing_above_the_high_watermark_goes(
 
 def test_a_copy_goes_by_the_high_watermark_of_the_original(kseg: Kseg, of_broker: Path) -> None:
     out = of_broker.parent / "out"
-    ran = kseg("retain", of_broker / "orders-0", "--now", NOW, *RETENTION, "-o", out)
+    ran = kseg("retain", of_broker / "orders-0", "--now", NOW, *RETENTION, *DELETED, "-o", out)
     assert ran.code == 0
     with Log.open(out / "orders-0") as log:
         assert log.log_start_offset == 1
@@ -232,6 +235,41 @@ def test_in_a_brokers_directory_what_is_unknown_is_left_alone_and_said(
     text = kseg("retain", of_broker, "--now", NOW, "--apply").text
     assert "left alone: orders (1 partition): neither its cleanup.policy nor a limit" in text
     assert everything(of_broker) == before
+
+
+def second_disk(root: Path, data: Path, policy: str, *, cluster: str = "c", node: int = 1) -> Path:
+    """`data` as the second directory of a broker whose first one, if it is its, says the policy."""
+    (data / "orders-0" / "partition.metadata").write_text(partition_metadata(FIRST))
+    settings = [setting("cleanup.policy", policy)] if policy else []
+    Broker(root / "disk1", cluster=cluster, node_id=node).says([topic("orders"), *settings])
+    return data / "orders-0"
+
+
+@pytest.mark.parametrize(
+    ("policy", "ids", "goes"),
+    [
+        ("compact", {}, 0),
+        ("delete", {}, 2),
+        ("", {}, 0),
+        ("delete", {"node": 2}, 0),
+        ("delete", {"cluster": "other"}, 0),
+    ],
+)
+def test_a_limit_for_a_partition_of_a_broker_does_not_stand_for_its_policy(
+    kseg: Kseg, of_broker: Path, policy: str, ids: dict[str, Any], goes: int
+) -> None:
+    """Its metadata log is named where it lies beside, and its policy then known."""
+    path = second_disk(of_broker.parent, of_broker, policy, **ids)
+    words = ("--now", NOW, *RETENTION, "--high-watermark", "end", "--json")
+    (row,) = kseg("retain", path, *words).document["partitions"]
+    assert (row["skipped"], row["deleted_segments"]) == ("policy-unknown", 0)
+    advice = f"--metadata-dir {of_broker.parent / 'disk1'}"
+    assert (advice in row["why"]) is not bool(ids)
+    if not ids:
+        (row,) = kseg("retain", path, *words, *advice.split()).document["partitions"]
+        assert row["deleted_segments"] == goes
+    named = kseg("retain", path, *words, "--config", "orders:cleanup.policy=delete").document
+    assert named["partitions"][0]["deleted_segments"] == 2
 
 
 @pytest.mark.parametrize(

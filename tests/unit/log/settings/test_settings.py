@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -28,6 +29,7 @@ from tests.unit.log.settings.made import (
 RETENTION = "retention.ms"
 POLICY = "cleanup.policy"
 DELETED = setting(POLICY, "delete")
+LIMIT = setting(RETENTION, "5")
 
 
 @pytest.fixture
@@ -66,7 +68,11 @@ def test_each_source_gives_way_to_the_stronger_one(broker: Broker, tmp_path: Pat
     assert of_orders(broker, **given).values[RETENTION] == value("4", "cluster")
     broker.says([topic("orders")])
     assert of_orders(broker, **given).values[RETENTION] == value("5", "broker-config")
-    del given["broker_config"]
+    properties.write_text("num.io.threads=8\n")
+    assert of_orders(broker, **given).values[RETENTION] == value("6", "config")
+    del given["config"]
+    assert of_orders(broker, **given).values[RETENTION] == value("604800000", "default")
+    given = {"config": {RETENTION: "6"}}
     found = of_orders(broker, **given)
     assert found.values[RETENTION] == value("6", "config")
     assert RETENTION not in of_orders(broker).values
@@ -318,6 +324,89 @@ def test_the_metadata_log_may_lie_in_another_directory_of_the_cluster(tmp_path: 
         kseg.settings([origin.path, second.path])
 
 
+# ---- Kafka's defaults of what deletes ------------------------------------------------------------
+
+WEEK_MS = 604_800_000
+#: Policy and limit, as retention goes by them; for a question, and where files are changed.
+Known = tuple[set[str], int, str | None]
+DEFAULTS: Known = ({"delete"}, WEEK_MS, None)
+UNKNOWN: Known = (set(), -1, "policy-unknown")
+COMPACTED: Known = ({"compact"}, -1, None)
+
+
+def rules_of(found: PartitionSettings) -> Known:
+    rules = found.retention_rules()
+    limit = rules.config.retention_ms if rules.config.deletes else -1
+    return set(rules.config.cleanup_policy), limit, rules.skipped
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "changed"),
+    [
+        ("all was read", DEFAULTS, DEFAULTS),
+        ("a compacted topic", COMPACTED, COMPACTED),
+        ("a topic with a limit", ({"delete"}, 5, None), ({"delete"}, 5, None)),
+        ("no broker's file", UNKNOWN, UNKNOWN),
+        ("no metadata log", UNKNOWN, UNKNOWN),
+        ("no node id", UNKNOWN, UNKNOWN),
+        ("no topic id", UNKNOWN, UNKNOWN),
+        ("another topic id", (set(), -1, "stray"), (set(), -1, "stray")),
+        ("a torn end of the metadata log", DEFAULTS, UNKNOWN),
+        ("zeros at the end of the metadata log", DEFAULTS, UNKNOWN),
+        ("a metadata log that ends before its snapshot", DEFAULTS, UNKNOWN),
+        ("a flipped bit in the metadata log", UNKNOWN, UNKNOWN),
+        ("a topic of Kafka's own", DEFAULTS, UNKNOWN),
+    ],
+)
+def test_kafkas_defaults_count_where_all_that_goes_before_them_was_read(
+    broker: Broker, tmp_path: Path, name: str, asked: Known, changed: Known
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("num.io.threads=8\n")
+    of = "__mine" if name == "a topic of Kafka's own" else "orders"
+    own = {"a compacted topic": [setting(POLICY, "compact")], "a topic with a limit": [LIMIT]}
+    ids = {"no topic id": None, "another topic id": SECOND}
+    path = broker.has(f"{of}-0", ids.get(name, FIRST))
+    log = broker.says([topic(of), *own.get(name, [])]).log / f"{0:020d}.log"
+    data = log.read_bytes()
+    if name == "no metadata log":
+        shutil.rmtree(broker.log)
+    elif name == "no node id":
+        (broker.path / "meta.properties").write_text("version=1\ncluster.id=c1\n")
+    elif name == "a torn end of the metadata log":
+        log.write_bytes(data + data[:40])
+    elif name == "zeros at the end of the metadata log":
+        log.write_bytes(data + bytes(4096))
+    elif name == "a metadata log that ends before its snapshot":
+        broker.has_snapshot(9, snapshot([[topic(of)]]))
+    elif name == "a flipped bit in the metadata log":
+        log.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    given = None if name == "no broker's file" else properties
+    found = kseg.settings(broker.path, broker_config=given)
+    assert rules_of(found.of(path)) == changed
+    assert rules_of(found.supposing({}).of(path)) == asked
+
+
+@pytest.mark.parametrize(
+    ("own", "supposed", "then"),
+    [
+        ([], {RETENTION: "5"}, ({"delete"}, 5, None)),
+        ([LIMIT], {RETENTION: "6"}, ({"delete"}, 5, None)),  # its own goes before
+        ([setting(POLICY, "compact")], {RETENTION: "6"}, COMPACTED),
+        ([setting(POLICY, "compact")], {POLICY: "delete"}, COMPACTED),
+        ([LIMIT], {POLICY: "compact"}, COMPACTED),
+    ],
+)
+def test_what_is_supposed_gives_way_to_the_topics_own(
+    broker: Broker, tmp_path: Path, own: list[Said], supposed: dict[str, str], then: Known
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.retention.ms=7\n")
+    path = broker.says([topic("orders"), *own]).has()
+    found = kseg.settings(broker.path, broker_config=properties).supposing(supposed)
+    assert rules_of(found.of(path)) == then
+
+
 # ---- changes that may not be committed -----------------------------------------------------------
 
 
@@ -355,6 +444,30 @@ def test_a_change_towards_deletion_behind_the_snapshot_is_said(
     notes = of_orders(broker).notes
     assert len(notes) == count
     assert all("at offset 5 of the metadata log, which may not be committed" in x for x in notes)
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        (["5", "9"], []),  # taken back
+        (["12", "5"], ["from 9 to 5 at offset 2"]),
+        (["5", "8"], ["from 9 to 8 at offset 2"]),
+        (["12", "9"], ["from 12 to 9 at offset 3"]),
+        ([None], ["from 9 to 7 at offset 2"]),  # the broker's
+        ([None, "7"], ["from 9 to 7 at offset 2"]),
+        (["12", None], ["from 9 to 7 at offset 2"]),
+        (["12"], []),
+    ],
+)
+def test_a_change_is_compared_with_the_value_in_force(
+    broker: Broker, tmp_path: Path, records: list[str | None], told: list[str]
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.retention.ms=7\n")
+    broker.has_snapshot(2, snapshot([[topic("orders"), setting(RETENTION, "9")]]))
+    broker.says([setting(RETENTION, text) for text in records], base_offset=2)
+    notes = of_orders(broker, broker_config=properties).notes
+    assert [note.partition("changed ")[2].partition(" of the")[0] for note in notes] == told
 
 
 def test_the_first_settings_of_a_topic_are_no_change(broker: Broker) -> None:
