@@ -39,8 +39,8 @@ def retain(**given: Any) -> int:
     has the topic's id, and never for internal topics. Else a topic without a limit stays as it is,
     and in a broker's data directory (one with meta.properties) so does one without a policy. A
     limit for one topic (--config TOPIC:retention.ms=MS) implies the policy delete, and so does one
-    for a DIR that is one partition and no broker's; elsewhere delete is the default. Nothing at or above the high watermark of a broker's
-    replication-offset-checkpoint goes.
+    for a DIR that is one partition and no broker's; elsewhere delete is the default. Nothing at or
+    above the high watermark of a broker's replication-offset-checkpoint goes.
 
     Directories whose topic was removed, or made again with another id, stay as they are, and so do
     topics with remote.storage.enable=true and settings that kseg does not understand. Directories
