@@ -62,9 +62,9 @@ TYPES: dict[str, pa.DataType] = {
     "valid": pa.bool_(),
     "key_error": pa.string(),
     "value_error": pa.string(),
-    "key_bytes": pa.binary(),
-    "value_bytes": pa.binary(),
 }
+#: Of what does not decode, where its bytes are kept.
+_BYTES_TYPES = {"key_bytes": pa.binary(), "value_bytes": pa.binary()}
 
 #: Arrow type of decoded keys and values.
 KIND_TYPES: dict[Kind, pa.DataType] = {
@@ -89,11 +89,15 @@ def schema(fields: Iterable[str], kinds: Mapping[str, Kind] | None = None) -> pa
     Raises:
         ValueError: no such field.
     """
-    types = {**TYPES, **{name: KIND_TYPES[kind] for name, kind in (kinds or {}).items()}}
+    types = {
+        **TYPES,
+        **_BYTES_TYPES,
+        **{name: KIND_TYPES[kind] for name, kind in (kinds or {}).items()},
+    }
     named = tuple(fields)
     unknown = [name for name in named if name not in types]
     if unknown:
-        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(types)}")
+        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(TYPES)}")
     return pa.schema([pa.field(name, types[name]) for name in named])
 
 

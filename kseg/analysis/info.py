@@ -12,7 +12,7 @@ from kseg import Segment
 from kseg.analysis.summary import Summary
 from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
-from kseg.files.names import PathKind, classify_path, readable_partitions
+from kseg.files.names import PathKind, classify_path, is_new, readable_partitions
 from kseg.log.log import Log
 
 
@@ -73,6 +73,7 @@ class PartitionInfo:
         leader_epochs: as the checkpoint has them; None for a file, or a broken checkpoint.
         leftovers: names of what interrupted work has left.
         faults: what could not be read; the numbers are without it.
+        path: the directory or the file, as it was given.
     """
 
     dir: str | None
@@ -86,11 +87,13 @@ class PartitionInfo:
     leader_epochs: tuple[EpochEntry, ...] | None = None
     leftovers: tuple[str, ...] = ()
     faults: tuple[KsegError, ...] = field(default=(), compare=False)
+    path: str = ""
 
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
         found = {
             "dir": self.dir,
+            "path": self.path,
             "topic": self.topic,
             "partition": self.partition,
             "log_start_offset": self.log_start_offset,
@@ -115,8 +118,9 @@ def info(
         paths: one path or several.
 
     Returns:
-        One for each partition, and for each file that was named; what is damaged is among its
-        `faults`. Counts are of the files: an offset that two segments hold counts twice.
+        One for each partition directory, replicas each by themselves, and for each file that was
+        named; what is damaged is among its `faults`. A path that is given twice counts once. Counts
+        are of the files: an offset that two segments hold counts twice.
 
     Raises:
         NotALogError: a path is nothing of Kafka's, or holds no batches.
@@ -128,20 +132,24 @@ def info(
         ('orders', 254, 5)
     """
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
-    return tuple(one for path in given for one in _of_path(Path(fspath(path))))
+    seen: set[str] = set()
+    return tuple(one for path in given for one in _of_path(Path(fspath(path)), seen))
 
 
-def _of_path(path: Path) -> Iterator[PartitionInfo]:
+def _of_path(path: Path, seen: set[str]) -> Iterator[PartitionInfo]:
     known = classify_path(path)
     if known.kind is PathKind.FILE:
-        yield info_of_file(path)
+        if is_new(path, seen):
+            yield info_of_file(path)
     elif known.kind is PathKind.PARTITION:
-        yield info_of_partition(path)
+        if is_new(path, seen):
+            yield info_of_partition(path)
     else:
         assert known.data_directory is not None
         listing = known.data_directory
         for entry in readable_partitions((*listing.partitions, *listing.lost), None):
-            yield info_of_partition(entry.path)
+            if is_new(entry.path, seen):
+                yield info_of_partition(entry.path)
 
 
 def info_of_file(path: Path) -> PartitionInfo:
@@ -163,7 +171,9 @@ def info_of_file(path: Path) -> PartitionInfo:
         base, size = segment.base_offset, segment.size
     end = base if facts.last_offset is None else facts.last_offset + 1
     return PartitionInfo(
-        None, None, None, base, end, size, facts.summary, (facts,), faults=tuple(faults)
+        *(None, None, None, base, end, size, facts.summary, (facts,)),
+        faults=tuple(faults),
+        path=fspath(path),
     )
 
 
@@ -196,6 +206,7 @@ def info_of_partition(path: Path) -> PartitionInfo:
             leader_epochs=_leader_epochs(log, faults),
             leftovers=tuple(each.path.name for each in log.files.temporary_files),
             faults=tuple(faults),
+            path=fspath(path),
         )
 
 

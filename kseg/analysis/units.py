@@ -96,12 +96,16 @@ def plan(
         OSError: a path is missing or cannot be listed.
     """
     units: dict[tuple[UnitKind, str], Unit] = {}
+    real = cache(os.path.realpath)
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
     said = cache(told_in)
     for path in [paths] if isinstance(paths, (str, PathLike)) else paths:
         kept = {} if listings is None else listings
         for unit in _units_of(path, list_once, said, skipped, kept):
-            units.setdefault((unit.kind, unit.path), unit)
+            place = os.path.join(real(os.path.dirname(unit.path)), os.path.basename(unit.path))
+            if unit.kind in (UnitKind.DATA_DIRECTORY, UnitKind.PARTITION):
+                place = real(unit.path)
+            units.setdefault((unit.kind, place), unit)
     return list(units.values())
 
 

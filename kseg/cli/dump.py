@@ -21,7 +21,7 @@ from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.kafka_dump.options import refuse_kafka_options
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
-from kseg.cli.paths import InputFile, sources
+from kseg.cli.paths import InputFile, refuse_replicas, sources
 from kseg.cli.row_writer import RowWriter, dump_workspace, inexact
 from kseg.cli.rows import (
     BATCH_FIELDS,
@@ -37,7 +37,7 @@ from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
-from kseg.files.names import FileKind, FileName
+from kseg.files.names import FileKind, FileName, is_new
 from kseg.format.columns import decode
 from kseg.format.header import crc_error, stop_error
 from kseg.format.request import INT64_MIN, NO_END, Request
@@ -160,6 +160,10 @@ class Dump:
 
     def paths(self, paths: Iterable[str], selection: Selection) -> None:
         """Dump everything under the paths."""
+        chosen, given = list(paths), [path for path in paths if path != "-"]
+        if not self.asked.batches:
+            refuse_replicas(given, selection, files=False)
+        paths = chosen
         take = output.taker(self.out.write)
         run_in_order(self._pieces(paths, selection), take, threads=self._jobs)
         if self._met_log:
@@ -191,8 +195,9 @@ class Dump:
         Lines of CSV have one head, so that records are decoded by the name of their topic only if
         all are.
         """
+        seen: set[str] = set()
         found = (
-            (path, [_stdin_source()] if path == "-" else list(sources((path,), selection)))
+            (path, [_stdin_source()] if path == "-" else list(_new(path, selection, seen)))
             for path in paths
         )
         if self.style.form != "csv" or not self.decoding.by_name:
@@ -397,6 +402,11 @@ class Dump:
         self.findings += 1
         self.out.flush()
         complain(f"kseg: {one_line(error)}")
+
+
+def _new(path: str, selection: Selection, seen: set[str]) -> Iterator[InputFile]:
+    """The files under a path that were not under one before."""
+    return (source for source in sources((path,), selection) if is_new(source.path, seen))
 
 
 def _title(path: Path) -> bytes:

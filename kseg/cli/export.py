@@ -21,11 +21,10 @@ from kseg.cli.export_ranges import Selected, refuse_loss
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import EXTENSIONS, Range, Selection
-from kseg.cli.paths import Partition, known_paths, partition_at
-from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.paths import Partition, known_paths, logs_once, partition_at, refuse_replicas
 from kseg.cli.typed import PLACE_FIELDS, kinds_from
 from kseg.errors import KsegError, NotALogError
-from kseg.files.names import OFFSET_MAX, PathKind
+from kseg.files.names import OFFSET_MAX, PathKind, is_new
 from kseg.format.typed import BYTES, ERRORS, read_fields
 from kseg.log.log import Log
 from kseg.log.reader import LogView, first_offsets
@@ -159,15 +158,19 @@ class Input:
 def _inputs(
     paths: tuple[str, ...], selection: Selection, per: str, start: int | None, mapping: Mapping
 ) -> Iterator[Input]:
+    refuse_replicas(paths, selection)
+    seen: set[str] = set()
     for path, known in known_paths(paths):
         if known.kind is PathKind.FILE:
+            if not is_new(path, seen) or os.path.dirname(os.path.realpath(path)) in seen:
+                continue
             if known.file is None or not known.file.kind.holds_batches:
                 raise NotALogError("a file without records", path=path)
             size = known.path.stat().st_size
             parent = partition_at(known.path.absolute().parent)
             yield Input(parent, Path(known.path.stem), known.path, size, mapping=mapping)
             continue
-        for partition in partitions_of((path,), selection):
+        for partition in logs_once(path, known, selection, seen):
             name = Path(partition.path.resolve().name)
             with Log.open(partition.path, mapping=mapping) as log:
                 if per == "partition":

@@ -9,10 +9,10 @@ from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.parsing import Selection
-from kseg.cli.partition_rows import HEAD, partition_row
+from kseg.cli.partition_rows import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
-from kseg.files.names import KnownPath, PathKind
+from kseg.files.names import KnownPath, PathKind, is_new
 from kseg.workers import At, run_in_order
 
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ def info(
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
+    seen: set[str] = set()
     works = [
         work
         for path, known in known_paths(paths)
-        for work in _of_path(path, known, Selection(topics, partitions))
+        for work in _of_path(path, known, Selection(topics, partitions), seen)
     ]
     found: list[PartitionInfo] = []
     run_in_order(works, found.append, threads=min(jobs, len(works)) or 1)
@@ -48,10 +49,10 @@ def info(
     return Exit.FOUND if faults else Exit.OK
 
 
-def _of_path(path: str, known: KnownPath, selection: Selection) -> list[Work]:
+def _of_path(path: str, known: KnownPath, selection: Selection, seen: set[str]) -> list[Work]:
     if known.kind is PathKind.FILE:
-        return [_look(info_of_file, Path(path))]
-    found = partitions_of((path,), selection)
+        return [_look(info_of_file, Path(path))] if is_new(path, seen) else []
+    found = (each for each in partitions_of((path,), selection) if is_new(each.path, seen))
     return [_look(info_of_partition, each.path) for each in found]
 
 
@@ -61,11 +62,12 @@ def _look(look: Callable[[Path], PartitionInfo], path: Path) -> Work:
 
 def _print(found: list[dict[str, Any]], *, per_segment: bool) -> None:
     rows = []
-    for one in found:
-        rows.append(partition_row(one["dir"] or one["segment_files"][0]["file"], one))
+    named = zip(names_of(found), found, strict=True)
+    for name, one in sorted(named, key=lambda pair: -pair[1]["bytes"]):
+        rows.append(partition_row(name, one))
         if per_segment:
             rows += [_segment_row(document) for document in one["segment_files"]]
-    output.write_table(HEAD, rows)
+    output.write_fitted_table(HEAD, rows, (*PRIORITY, *BESIDES), LEFT)
 
 
 def _segment_row(document: dict[str, Any]) -> list[object]:

@@ -6,10 +6,11 @@ Data is written to standard output and nothing else is.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,6 +18,11 @@ from kseg.cli.escapes import printable
 
 if TYPE_CHECKING:
     from kseg.workers import Put
+
+#: Between the columns of a table.
+_GAP: Final = "  "
+#: A longer name stands on a line of its own.
+_NAME_MAX: Final = 32
 
 
 def binary_stdout() -> IO[bytes]:
@@ -76,6 +82,44 @@ def write_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
+def write_fitted_table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    priority: Sequence[str],
+    left: Sequence[str],
+) -> None:
+    """Rows in aligned columns, as many as the terminal has room for; 80 characters without one.
+
+    The first column is always there. A longer name stands on a line of its own.
+
+    Args:
+        head: names of the columns.
+        rows: a cell for each of them.
+        priority: the columns that are shown, as far as there is room: the first ones first.
+        left: the columns whose text begins at the left.
+    """
+    body = [[_cell(value) for value in row] for row in rows]
+    widths = {
+        name: max([len(name), *(len(row[at]) for row in body if at or len(row[at]) <= _NAME_MAX)])
+        for at, name in enumerate(head)
+    }
+    kept, room = {head[0]}, shutil.get_terminal_size().columns - widths[head[0]]
+    for name in priority:
+        if len(_GAP) + widths[name] <= room:
+            kept.add(name)
+            room -= len(_GAP) + widths[name]
+    for row in [list(head), *body]:
+        if len(row[0]) > widths[head[0]]:
+            click.echo(row[0])
+            row[0] = ""
+        cells = (
+            text.ljust(widths[name]) if name in left else text.rjust(widths[name])
+            for name, text in zip(head, row, strict=True)
+            if name in kept
+        )
+        click.echo(_GAP.join(cells).rstrip())
+
+
 def write_codes(verb: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
     """What `--codes` of a verb lists: `code`, `severity`, `meaning` and, in JSON, the rest."""
     if as_json:
@@ -106,6 +150,14 @@ def human_bytes(count: int) -> str:
             return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def human_count(count: int | None) -> str | None:
+    """`254000`, `2.90 M`, `12.1 G`; None for None."""
+    if count is None or count < 1_000_000:
+        return None if count is None else str(count)
+    size = count / 1_000_000
+    return f"{size:.3g} M" if size < 1000 else f"{size / 1000:.3g} G"
 
 
 def wants_progress() -> bool:

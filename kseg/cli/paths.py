@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from kseg.cli.failures import Exit, has_passed_over, pass_over
+from kseg.cli.failures import Exit, complain, has_passed_over, pass_over
 from kseg.cli.parsing import Selection
 from kseg.errors import NotALogError
 from kseg.files.names import (
@@ -20,6 +21,8 @@ from kseg.files.names import (
     PathKind,
     Unreadable,
     classify_path,
+    find_replicas,
+    is_new,
     list_partition,
     parse_name,
     parse_partition_dir,
@@ -152,6 +155,64 @@ def partitions(
         yield from (partition_at(entry.path) for entry in readable)
 
 
+def logs_once(
+    path: str, known: KnownPath, selection: Selection, seen: set[str]
+) -> Iterator[Partition]:
+    """The chosen partitions of a path for verbs that give records: each once.
+
+    In a data directory it leaves out the copies that a broker makes when it moves a log, with a
+    line; a path that names one gets it.
+
+    Args:
+        path: as it was typed.
+        known: what it is: no file.
+        selection: of topics and partitions.
+        seen: the directories so far, under any path; takes those of this one.
+    """
+    for partition in partitions((path,), selection):
+        if known.kind is PathKind.DATA_DIRECTORY and _is_future(partition.path):
+            complain(
+                f"kseg: {partition.path}: left out: a broker was copying the log to here; give "
+                "this path to read the copy"
+            )
+        elif is_new(partition.path, seen):
+            yield partition
+
+
+def _is_future(path: Path) -> bool:
+    try:
+        return parse_partition_dir(path.name).suffix == "future"
+    except NotALogError:
+        return False
+
+
+def refuse_replicas(paths: Sequence[str], selection: Selection, *, files: bool = True) -> None:
+    """Refuse two directories of one partition: their records would count twice.
+
+    Args:
+        paths: of any kind; those that cannot be read are left to the verb.
+        selection: of topics and partitions.
+        files: whether single files count, too.
+
+    Raises:
+        Exit: there are two, which was reported, with the ways out.
+    """
+    directories: list[Path] = []
+    for path in paths if len(paths) > 1 else ():
+        with suppress(OSError, NotALogError):
+            known = classify_path(path)
+            if known.kind is not PathKind.FILE:
+                chosen = (e for e in _entries(known, strict=True) if _is_chosen(e, selection))
+                directories += [entry.path for entry in chosen]
+            elif files and _file_is_chosen(known.path, selection):
+                directories.append(known.path.absolute().parent)
+    replicas = find_replicas(directories)
+    if replicas is not None:
+        complain(f"kseg: {replicas.reason}:")
+        complain(f"  {replicas.command}")
+        raise click.exceptions.Exit(Exit.USAGE)
+
+
 def one_partition(paths: Sequence[str], selection: Selection, *, strict: bool = False) -> Partition:
     """The one partition that is chosen, for verbs that are about one.
 
@@ -190,10 +251,13 @@ def places(paths: Sequence[str], selection: Selection) -> Iterator[str]:
         NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
         OSError: the only path cannot be read.
     """
+    seen: set[str] = set()
     for path, _known in known_paths(paths):
         if selection:
-            yield from (str(partition.path) for partition in partitions((path,), selection))
-        else:
+            for partition in partitions((path,), selection):
+                if is_new(partition.path, seen):
+                    yield str(partition.path)
+        elif is_new(path, seen):
             yield path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,14 +21,14 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
-from kseg.cli.paths import known_path, known_paths, one_partition
+from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.cli.selected import RowSink, RowSinks, equal_to
 from kseg.cli.standard_streams import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import KsegError, NotALogError, at_path
-from kseg.files.names import PathKind
+from kseg.files.names import PathKind, is_new
 from kseg.format.columns import Workspace
 from kseg.format.typed import decode_columns
 from kseg.log.log import Log
@@ -180,6 +181,7 @@ class Reader:
 
     def paths(self, paths: tuple[str, ...], selection: Selection) -> None:
         """Write the records of everything under the paths."""
+        refuse_replicas(paths, selection)
         if self._style.form == "csv" and self._decoding.by_name:
             # One head serves all lines: decoded by name is all or nothing.
             every = _topics(paths, selection, self._decoding)
@@ -189,13 +191,16 @@ class Reader:
             self.sinks.tell_nothing("record", self._asked.offsets, self._asked.times)
 
     def _pieces(self, paths: tuple[str, ...], selection: Selection) -> Iterator[Work]:
+        seen: set[str] = set()
         for path, known in known_paths(paths):
             if known.kind is PathKind.FILE:
+                if not is_new(path, seen) or os.path.dirname(os.path.realpath(path)) in seen:
+                    continue
                 self._inside = True
                 yield from self._file(known.path)
                 self.sinks.finish()
                 continue
-            for partition in partitions_of((path,), selection):
+            for partition in logs_once(path, known, selection, seen):
                 if self.sinks.full:
                     return
                 yield from self._partition(LogView.open(partition.path))

@@ -11,7 +11,7 @@ import click
 from kseg.cli import compact, output
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.parsing import GivenSettings, Selection
-from kseg.cli.partition_rows import HEAD, partition_row
+from kseg.cli.partition_rows import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.paths import places
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kseg.log.compact_closed import ClosedPartition
 
 #: Of a key that is shown as text; JSON has the whole.
-_KEY_CHARACTERS_MAX = 60
+_KEY_CHARACTERS_MAX = 24
 
 
 def stats(
@@ -141,15 +141,32 @@ _SIZES = ("p50", "p99", "max")
 
 
 def _print(report: StatsReport) -> None:
-    output.write_table((*HEAD, *_SIZES, "keys"), [_row(one) for one in report.partitions])
+    documents = [one.document() for one in report.partitions]
+    found = sorted(
+        zip(names_of(documents), report.partitions, documents, strict=True),
+        key=lambda named: -named[2]["bytes"],
+    )
+    output.write_fitted_table(
+        (*HEAD, *_SIZES, "keys"),
+        [_row(name, document) for name, _one, document in found],
+        (*PRIORITY, *reversed(_SIZES[1:]), "keys", *BESIDES, _SIZES[0]),
+        LEFT,
+    )
     keys = [
-        (one.dir or one.path, _short(key.key), key.records, key.bytes, key.bytes_error or None)
-        for one in report.partitions
+        (
+            name,
+            _short(key.key),
+            output.human_count(key.records),
+            output.human_bytes(key.bytes),
+            output.human_bytes(key.bytes_error) if key.bytes_error else None,
+        )
+        for name, one, _document in found
         for key in one.top_keys
     ]
     if keys:
         output.write_line()
-        output.write_table(("partition", "key", "records", "bytes", "error"), keys)
+        head = ("partition", "key", "records", "bytes", "error")
+        output.write_fitted_table(head, keys, ("bytes", "records", "key", "error"), LEFT)
     if any(one.stats.records is not None for one in report.partitions):
         output.write_line()
         for line in _estimates(with_errors=any(key[-1] for key in keys)):
@@ -190,13 +207,12 @@ def _print_compaction(planned: Sequence[ClosedPartition]) -> None:
     compact.say_what_stays(planned)
 
 
-def _row(one: PartitionReport) -> list[object]:
-    document = one.document()
+def _row(name: str, document: dict[str, Any]) -> list[object]:
     sizes = document.get("record_bytes", {})
     return [
-        *partition_row(one.dir or one.path, document),
-        *(sizes.get(name) for name in _SIZES),
-        document.get("distinct_keys"),
+        *partition_row(name, document),
+        *(None if at not in sizes else output.human_bytes(sizes[at]) for at in _SIZES),
+        output.human_count(document.get("distinct_keys")),
     ]
 
 

@@ -29,7 +29,6 @@ FIELD_NAMES: Final = (
     *(field.name for field in RECORD_FIELDS),
     "timestamp_ms",
     *ERRORS.values(),
-    *BYTES.values(),
 )
 _WORDS: Final = (Kind.TEXT, Kind.UUID)
 _SPACES: Final = (0x09, 0x0A, 0x0D)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
@@ -45,10 +45,13 @@ __all__ = [
     "PartitionFiles",
     "PartitionName",
     "PathKind",
+    "Replicas",
     "SegmentFiles",
     "Unreadable",
     "classify_path",
     "file_name",
+    "find_replicas",
+    "is_new",
     "is_url",
     "list_data_directory",
     "list_partition",
@@ -481,6 +484,67 @@ def _why_unreadable(entry: PartitionDirectory) -> OSError | None:
         if not os.access(log, os.R_OK):
             return PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(log))
     return None
+
+
+class Replicas(NamedTuple):
+    """Two directories of one partition.
+
+    Attributes:
+        partition: what both are called.
+        first, second: the directories, as they were given.
+    """
+
+    partition: str
+    first: str
+    second: str
+
+    @property
+    def reason(self) -> str:
+        """What this means for a reader."""
+        return (
+            f"{self.partition} is both {self.first} and {self.second}: the records of replicas "
+            "would count twice; read one of them, or make one log of both"
+        )
+
+    @property
+    def command(self) -> str:
+        """What makes one log of them."""
+        from kseg.commands import command_line  # rarely wanted
+
+        return command_line("kseg", "merge", self.first, self.second, "-o", "OUT")
+
+    def refuse(self) -> NoReturn:
+        """Raise a ValueError that says so."""
+        raise ValueError(f"{self.reason}:\n{self.command}")
+
+
+def find_replicas(directories: Iterable[str | PathLike[str]]) -> Replicas | None:
+    """The first partition that two directories hold; None if there is none.
+
+    A directory that is given twice is one. The copy that a broker makes when it moves a log
+    (`-future`), and logs that are deleted or stray, are no replicas.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for directory in directories:
+        place = os.path.realpath(directory)
+        if is_url(os.fspath(directory)):
+            place = os.fspath(directory)
+        known = _partition_name(Path(place))
+        if known is None or known.suffix is not None:
+            continue
+        name = f"{known.topic}-{known.partition}"
+        other, given = seen.setdefault(name, (place, os.fspath(directory)))
+        if other != place:
+            return Replicas(name, given, os.fspath(directory))
+    return None
+
+
+def is_new(path: str | PathLike[str], seen: set[str]) -> bool:
+    """Whether a path was not seen before, however it was spelled; notes it."""
+    place = os.path.realpath(path)
+    known = place in seen
+    seen.add(place)
+    return not known
 
 
 def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPath:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from kseg.files.names import (
     PathKind,
     Unreadable,
     classify_path,
+    find_replicas,
     readable_partitions,
 )
 from kseg.format.header import BatchTable
@@ -265,7 +267,8 @@ def scan(
 
     Raises:
         NotALogError: a path is nothing that kseg reads, or nothing is left after choosing.
-        ValueError: an argument is none of its values, or a `datetime` has no time zone.
+        ValueError: an argument is none of its values, a `datetime` has no time zone, or two
+            directories are replicas of a partition, whose records would count twice.
         TypeError: bounds that are no pair of whole numbers, or of times.
         OSError: a path is missing, or something in it cannot be read.
 
@@ -294,7 +297,7 @@ def scan(
         )
 
     kinds = kinds_of(decode)
-    kept = tuple(source for path in chosen for source in _readable(path, wants, skipped))
+    kept = _each_once(source for path in chosen for source in _readable(path, wants, skipped))
     if not kept:
         raise NotALogError("no partition is left to read", path=chosen[0] if chosen else None)
     if isolation == "read_committed" and any(source.is_file for source in kept):
@@ -381,6 +384,28 @@ def _readable(
         if skipped is None:
             raise
         skipped.append(Unreadable(path, error))
+
+
+def _each_once(found: Iterable[ScanSource]) -> tuple[ScanSource, ...]:
+    """The sources without those that others are or hold.
+
+    Raises:
+        ValueError: two are replicas of one partition.
+    """
+    places: dict[str, ScanSource] = {}
+    for source in found:
+        places.setdefault(os.path.realpath(source.path), source)
+    kept = tuple(
+        source
+        for place, source in places.items()
+        if not (source.is_file and os.path.dirname(place) in places)
+    )
+    replicas = find_replicas(
+        source.path.absolute().parent if source.is_file else source.path for source in kept
+    )
+    if replicas is not None:
+        replicas.refuse()
+    return kept
 
 
 def _sources(

@@ -27,6 +27,7 @@ from kseg import Segment
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files.log_file import LogFile
+from kseg.files.names import find_replicas
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex, TimeIndexEntry
 from kseg.format.header import BatchHeader
@@ -150,8 +151,17 @@ def make_plan(
 
     Raises:
         OSError: an index or a log that the plan needs cannot be read.
+        ValueError: two directories are replicas of a partition, whose records would count twice.
     """
     narrowing = narrowing or Narrowing()
+    logs = tuple(logs)
+    if options.mode == "records" and "path" not in options.columns:
+        replicas = find_replicas(
+            log.directory for log in logs if narrowing.wants(log.topic, log.partition)
+        )
+        if replicas is not None:
+            also = "; or name path in the option columns, which tells them apart"
+            raise ValueError(f"kseg: {replicas.reason}{also}:\n{replicas.command}")
     splits: list[Split] = []
     segment_count = pruned_count = 0
     for log in logs:

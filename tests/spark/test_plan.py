@@ -398,3 +398,14 @@ def test_planning_needs_no_pyspark() -> None:
         "sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_replicas_are_refused_unless_rows_say_their_path(tmp_path: Path) -> None:
+    for broker in ("b1", "b2"):
+        segment(tmp_path / broker / "orders-0", 0)
+    both = (tmp_path / "b1", tmp_path / "b2")
+    with pytest.raises(ValueError, match=r"kseg: orders-0 is both .*/b1/.* and .*/b2/"):
+        plan(*both)
+    for told in ({"columns": "value,path"}, {"mode": "segments"}, {"mode": "batches"}):
+        assert plan(*both, **told).segment_count == 2
+    assert plan(both[0], both[0], both[0] / "orders-0").segment_count == 1

@@ -318,3 +318,89 @@ def test_an_empty_directory_without_a_partitions_name_is_nothing(tmp_path: Path)
     with pytest.raises(NotALogError):
         classify_path(tmp_path / "nothing")
     assert classify_path(tmp_path / "orders-0").kind is PathKind.PARTITION
+
+
+# ---- replicas ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Path:
+    """`b1` and `b2` with replicas of orders-0, and each with a partition of its own."""
+    for broker, mine in (("b1", "orders-1"), ("b2", "orders-2")):
+        for name in ("orders-0", mine):
+            write_segment(tmp_path / broker / name, 0, batch([record(b"one"), record(b"two")]))
+    return tmp_path
+
+
+#: What gives records, and where its rows go.
+RECORDS = [
+    ("read", "--format", "jsonl"),
+    ("dump", "--format", "jsonl"),
+    ("export", "-o", "OUT"),
+]
+
+
+def given(brokers: Path, words: tuple[str, ...], *paths: str) -> list[object]:
+    return [str(brokers / "out") if word == "OUT" else word for word in words] + [
+        brokers / path for path in paths
+    ]
+
+
+@pytest.mark.parametrize("words", RECORDS, ids=lambda words: words[0])
+@pytest.mark.parametrize("paths", [("b1", "b2"), ("b1/orders-0", "b2")])
+def test_records_of_replicas_are_refused_with_the_ways_out(
+    kseg: Kseg, brokers: Path, words: tuple[str, ...], paths: tuple[str, ...]
+) -> None:
+    ran = kseg(*given(brokers, words, *paths))
+    one, other = brokers / "b1" / "orders-0", brokers / "b2" / "orders-0"
+    assert (ran.code, ran.out) == (2, b"")
+    assert ran.err.splitlines() == [
+        f"kseg: orders-0 is both {one} and {other}: the records of replicas would count twice; "
+        "read one of them, or make one log of both:",
+        f"  kseg merge {one} {other} -o OUT",
+    ]
+    assert not (brokers / "out").exists()
+    assert kseg(*given(brokers, words, *paths), "--partition", "1-2").code in (0, 3)
+
+
+@pytest.mark.parametrize("words", RECORDS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "paths", [("b1", "b1"), ("b1", "b2/../b1/orders-0"), ("b1", "b1/orders-0/" + "0" * 20 + ".log")]
+)
+def test_records_of_a_path_given_twice_come_once(
+    kseg: Kseg, brokers: Path, words: tuple[str, ...], paths: tuple[str, ...]
+) -> None:
+    once = kseg(*given(brokers, words, "b1"))
+    twice = kseg(*given(brokers, words, *paths))
+    assert (twice.code, twice.out, twice.err) == (0, once.out, once.err)
+
+
+@pytest.mark.parametrize("words", [RECORDS[0], RECORDS[2]], ids=lambda words: words[0])
+def test_a_copy_that_a_broker_was_making_is_no_replica_and_not_read(
+    kseg: Kseg, brokers: Path, words: tuple[str, ...]
+) -> None:
+    name = f"orders-0.{'0' * 32}-future"
+    (brokers / "b2" / "orders-0").rename(brokers / "b1" / name)
+    ran = kseg(*given(brokers, words, "b1", "b2"))
+    assert ran.code == 0
+    assert f"{name}: left out: a broker was copying the log" in ran.err
+    if words[0] == "read":
+        assert [row["dir"] for row in ran.rows] == ["orders-0"] * 2 + ["orders-1"] * 2 + [
+            "orders-2"
+        ] * 2
+        assert len(kseg("read", "--format", "jsonl", brokers / "b1" / name).rows) == 2
+
+
+@pytest.mark.parametrize("verb", ["info", "stats"])
+def test_each_copy_has_its_own_row_and_its_directory(kseg: Kseg, brokers: Path, verb: str) -> None:
+    b1, b2 = str(brokers / "b1"), str(brokers / "b2")
+    rows = kseg(verb, "--json", b1, b2, b1, f"{b2}/../b1/orders-0").document["partitions"]
+    assert sorted((row["path"], row["records"]) for row in rows) == [
+        (f"{b1}/orders-0", 2),
+        (f"{b1}/orders-1", 2),
+        (f"{b2}/orders-0", 2),
+        (f"{b2}/orders-2", 2),
+    ]
+    text = kseg(verb, b1, b2).text
+    assert f"{b1}/orders-0" in text
+    assert f"{b2}/orders-0" in text

@@ -178,6 +178,7 @@ def test_info_sums_up_partitions(kseg: Kseg, orders: Path, payments: Path) -> No
     files = first.pop("segment_files")
     assert first == {
         "dir": "orders-0",
+        "path": str(orders),
         "topic": "orders",
         "partition": 0,
         "log_start_offset": 0,
@@ -226,6 +227,25 @@ def test_info_in_text_is_a_table_and_segments_are_lines_of_it(kseg: Kseg, orders
     assert lines[0].split()[:4] == ["partition", "segments", "start", "end"]
     assert lines[1].split()[:4] == ["orders-0", "2", "0", "10"]
     assert len(kseg("info", "--segments", orders).text.splitlines()) == 4
+
+
+@pytest.mark.parametrize("verb", ["info", "stats"])
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_tables_fit_the_terminal_with_the_largest_partition_first(
+    kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, columns: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    base = 1_234_567_890_123
+    for name, size in (("a-0", 10), ("b-0", 3 << 20), ("c-0", 5000)):
+        given = batch([record(bytes(size), key=b"k" * 99)], base_offset=base)
+        write_segment(tmp_path / name, base, given)
+    long = f"{'long' * 20}-0"
+    write_segment(tmp_path / long, 0, batch([record()]))
+    table = kseg(verb, tmp_path).text.split("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in table] == ["partition", "b-0", "c-0", "a-0", long, "1"]
+    assert max(len(line) for line in table if line != long) <= int(columns)
+    assert "3.0 MiB" in table[1]
+    assert ("from" in table[0]) is (columns == "200")
 
 
 def test_info_of_an_empty_log_has_no_times(kseg: Kseg, tmp_path: Path) -> None:

@@ -234,6 +234,22 @@ def test_bounds_of_time_are_a_pair_of_times(tmp_path: Path, bounds: Any) -> None
         scan(tmp_path / "t-0", time=bounds)
 
 
+def test_replicas_are_refused_and_a_path_given_twice_counts_once(tmp_path: Path) -> None:
+    for broker in ("b1", "b2"):
+        write_segment(tmp_path / broker / "t-0", 0)
+    one, other = tmp_path / "b1", tmp_path / "b2"
+    for paths in ([one, other], [one / "t-0", other], [one, other / "t-0" / f"{0:020d}.log"]):
+        with pytest.raises(ValueError, match=r"t-0 is both .*/b1/t-0 and .*/b2/t-0") as caught:
+            scan(paths)
+        assert f"\nkseg merge {one}/t-0 {other}/t-0 -o OUT" in str(caught.value)
+    once = values(scan(one))
+    for paths in ([one, one], [one, other / ".." / "b1" / "t-0"]):
+        assert values(scan(paths)) == once
+    assert values(scan([one / "t-0" / f"{0:020d}.log", one])) == once
+    (other / "t-0").rename(other / f"t-0.{'0' * 32}-future")
+    assert values(scan([one, other])) == once
+
+
 @pytest.fixture
 def typed(tmp_path: Path) -> Path:
     """Keys that are numbers, values that are JSON, but for the last ones."""
