@@ -25,6 +25,7 @@ def diff(
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     mapping: Mapping,
+    show_all: bool,
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
@@ -39,32 +40,54 @@ def diff(
             jobs=jobs,
             progress=bar.to,
         )
-    return write_report(found, copies, as_json=as_json)
+    return write_report(found, copies, as_json=as_json, show_all=show_all)
 
 
-def write_report(found: Diff, paths: Sequence[str], *, as_json: bool) -> Exit:
-    """Print how the copies compare; returns the exit code."""
+def write_report(
+    found: Diff, paths: Sequence[str], *, as_json: bool, show_all: bool = False
+) -> Exit:
+    """Print how the copies compare; returns the exit code.
+
+    Args:
+        found: how they do.
+        paths: as they were given.
+        as_json: one document instead of text; it has all partitions in their order.
+        show_all: also the partitions whose copies are the same, behind those that differ.
+    """
     if as_json:
         output.write_document("diff/1", {"path": list(paths), **found.to_json()})
     else:
-        for line in _page(found):
+        for line in _page(found, show_all=show_all):
             output.write_line(printable(line))
     return Exit.OK if found.ok else Exit.FOUND
 
 
-def _page(found: Diff) -> Iterator[str]:
-    for partition in found.partitions:
+def _page(found: Diff, *, show_all: bool) -> Iterator[str]:
+    same = [one for one in found.partitions if _is_same(one)]
+    different = [one for one in found.partitions if not _is_same(one)]
+    for partition in (*different, *(same if show_all else ())):
         name = "" if partition.topic is None else f"{partition.topic}-{partition.partition}: "
         if partition.first.error is not None:
             yield f"{name}{partition.first.path}: {partition.first.error}"
         for one in partition.compared:
             yield f"{name}{one.copy.path}: {one.relation}{_extent(partition, one)}"
             yield from (f"  {line}" for line in _details(partition, one))
+    if same and not show_all:
+        yield f"{output.counted(len(same), 'partition')} the same in all copies; --all lists them"
     totals = ", ".join(f"{count} {word}" for word, count in found.totals.items())
     yield (
         f"{output.counted(len(found.partitions), 'partition')}, "
         f"{output.human_bytes(found.bytes)}, "
         f"{output.counted(found.batches, 'batch', 'batches')}: {totals or 'nothing to compare'}"
+    )
+
+
+def _is_same(partition: PartitionDiff) -> bool:
+    """Whether nothing is to be said of a partition."""
+    return (
+        partition.ok
+        and partition.first.error is None
+        and not any(line for one in partition.compared for line in _details(partition, one))
     )
 
 

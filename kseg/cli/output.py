@@ -6,6 +6,7 @@ Data is written to standard output and nothing else is.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,9 @@ from kseg.cli.escapes import printable
 if TYPE_CHECKING:
     from kseg.workers import Put
 
+#: The word of a finding that says how bad it is.
+_SEVERITY: Final = re.compile(r"^( *)(error|warning|note|lost)(?=: )")
+_COLORS: Final = {"error": "red", "lost": "red", "warning": "yellow", "note": "cyan"}
 #: Between the columns of a table.
 _GAP: Final = "  "
 #: A longer name stands on a line of its own.
@@ -61,8 +65,29 @@ def write_json(document: dict[str, Any]) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """One line of text, with control characters escaped."""
-    click.echo(printable(text))
+    """One line of text, with control characters escaped; the word for how bad it is in colour."""
+    line = printable(text)
+    if wants_color():
+        line = re.sub(_SEVERITY, _colored, line)
+        click.echo(line, color=True)
+    else:
+        click.echo(line)
+
+
+def _colored(found: re.Match[str]) -> str:
+    return found[1] + click.style(found[2], fg=_COLORS[found[2]], bold=True)
+
+
+def wants_color() -> bool:
+    """Whether text on standard output is coloured: as NO_COLOR or FORCE_COLOR say, or a terminal.
+
+    An empty variable says nothing.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def write_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -20,6 +20,7 @@ from kseg.cli.starting import Verb
 @click.command(cls=Verb)
 @copies_argument
 @records_option
+@click.option("--all", "show_all", is_flag=True, help="Also list the partitions that are the same.")
 @jobs_option
 @selection_options
 @mapping_option

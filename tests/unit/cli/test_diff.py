@@ -35,10 +35,27 @@ def test_a_line_for_each_copy_says_where_it_diverges(kseg: Kseg, copies: tuple[P
         "epoch 1, offsets 10 to 11, 2 records",
         f"    {b / 't-0'}/{6:020d}.log @ {ran.text.split(' @ ')[2].split(':')[0]}: "
         "epoch 3, offsets 10 to 10, 1 record",
-        f"u-0: {b / 'u-0'}: same: offsets 0 to 17",
+        "1 partition the same in all copies; --all lists them",
         ran.text.splitlines()[-1],
     ]
     assert ran.text.endswith(", 35 batches: 1 same, 1 diverged\n")
+
+
+def test_partitions_that_are_the_same_stand_behind_the_others_on_request(
+    kseg: Kseg, copies: tuple[Path, Path]
+) -> None:
+    a, b = copies
+    write_copy(a / "a-0", BASE)
+    write_copy(b / "a-0", BASE)
+    lines = kseg("diff", a, b, "--all").text.splitlines()
+    assert [line.split(":")[0] for line in lines if not line.startswith(" ")][:3] == [
+        *("t-0", "a-0", "u-0")
+    ]
+    plain = kseg("diff", a, b).text
+    assert "2 partitions the same in all copies; --all lists them" in plain
+    assert ": same: " not in plain
+    json = kseg("diff", a, b, "--json").document
+    assert [one["topic"] for one in json["partitions"]] == ["a", "t", "u"]
 
 
 def test_copies_that_are_the_same_exit_0(kseg: Kseg, copies: tuple[Path, Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,32 @@ def test_demo_gives_equal_results_here_and_through_spark(kseg: Kseg) -> None:
     ran = kseg("demo")
     assert ran.code == 0
     assert "Equal." in ran.text
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_terminal", "colored"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"FORCE_COLOR": "1"}, False, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, True, False),
+        ({"TERM": "dumb"}, True, False),
+    ],
+)
+def test_severity_is_colored_on_a_terminal(
+    kseg: Kseg,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    is_terminal: bool,
+    colored: bool,
+) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    write_segment(tmp_path / "t-0", 0, batch([record()], crc=5))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    text = kseg("verify", tmp_path / "t-0").text
+    assert text.startswith("\x1b[31m\x1b[1merror\x1b[0m: " if colored else "error: ")
