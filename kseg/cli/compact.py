@@ -13,12 +13,11 @@ from kseg.cli.changing import Change
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.parsing import GivenSettings, Selection
-from kseg.cli.paths import known_path, partition_at
+from kseg.cli.paths import data_directories, is_one_log, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.retain import actions_of
 from kseg.cli.settings import have_damage, known_settings, say_of_settings, settings_fields
 from kseg.commands import command_line
-from kseg.files.names import PathKind
 from kseg.log import disk_room
 from kseg.log.compact_closed import (
     ClosedPartition,
@@ -39,7 +38,7 @@ _SIZES: Final = ("kept_bytes", "bytes")
 
 
 def compact(
-    directory: str,
+    directories: tuple[str, ...],
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     given: GivenSettings,
@@ -52,8 +51,9 @@ def compact(
 ) -> int:
     """Do what the verb says; returns the exit code."""
     change = Change(apply, output_dir, backup_dir, backup_dir is not None)
-    found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
-    known = known_settings(found, given)
+    directories, given = data_directories(directories, given)
+    found = list(partitions_of(directories, Selection(topics, partitions), strict=True))
+    known = known_settings(found, given, directories)
     chosen = [each for each in found if has_segments(each.path)] if len(found) > 1 else found
     clock = given.clock
     run = _Run(
@@ -61,13 +61,13 @@ def compact(
         clock,
         Compacting(clock(), high_watermark, CompactionOptions(**how)),
         known.findings,
-        of_one_log=known_path(directory).kind is PathKind.PARTITION,
+        of_one_log=is_one_log(directories),
     )
     for each in chosen:
         run.look(each.path, known.of(each.path))
     if not change.is_plan:
         run.change_all()
-    return run.report(directory, as_json=as_json)
+    return run.report(output.path_field(directories), as_json=as_json)
 
 
 class _Run:
@@ -108,12 +108,12 @@ class _Run:
             self.kept[home] = self.change.backup_of(home, self.how.now_ms)
         return self.kept[home]
 
-    def report(self, directory: str, *, as_json: bool) -> Exit:
+    def report(self, path: str | list[str], *, as_json: bool) -> Exit:
         """Print it; answers the exit code."""
         say = partial(
             changing.report,
             "compact",
-            directory,
+            path,
             self.change,
             kept=changing.all_kept(self.kept.values()),
             freed_bytes=sum(one.freed_bytes for one in self.ones) if self.change.apply else 0,

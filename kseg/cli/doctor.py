@@ -12,6 +12,7 @@ from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting
+from kseg.cli.paths import data_directories
 from kseg.cli.settings import check_settings
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def doctor(
     if codes:
         _list_codes(as_json=as_json)
         return Exit.OK
+    directories, given = data_directories(directories, given)
     if not directories:
         raise click.UsageError("Missing argument 'DIR...'.")
     with usage_errors(), output.progress("doctor", 0) as bar:

@@ -9,6 +9,7 @@ from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
+from kseg.cli.paths import data_directories
 from kseg.cli.settings import check_settings, defaults_lines
 from kseg.format.times import iso_text
 
@@ -31,6 +32,7 @@ def explain(
     """Do what the verb says; returns the exit code."""
     from kseg import explain as run
 
+    directories, given = data_directories(directories, given)
     what_if, topic_what_if = by_topic(supposed)
     with usage_errors(), output.progress("explain", 0) as bar:
         found = run(

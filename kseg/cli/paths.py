@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import click
 
-from kseg.cli.failures import Exit, complain, has_passed_over, pass_over
-from kseg.cli.parsing import Selection
+from kseg.cli.failures import Exit, complain, has_passed_over, pass_over, usage_errors
+from kseg.cli.parsing import GivenSettings, Selection
 from kseg.errors import NotALogError
+from kseg.files import metadata
 from kseg.files.names import (
     FileKind,
     FileName,
@@ -78,6 +79,50 @@ def known_path(path: str) -> KnownPath:
     return known
 
 
+def data_directories(
+    paths: Sequence[str], given: GivenSettings
+) -> tuple[tuple[str, ...], GivenSettings]:
+    """The data directories DIR... of a verb; a file among them stands for those that it names.
+
+    Args:
+        paths: partition directories, data directories, or a broker's `server.properties`. Without
+            any, the file of `--broker-config` is taken.
+        given: what else was given of settings.
+
+    Returns:
+        The directories, and the same settings with that file as `--broker-config` if none is given.
+
+    Raises:
+        UsageError: the file names no directory, or is malformed.
+        OSError: it cannot be read.
+    """
+    files = [path for path in paths if path.endswith(".properties") and os.path.isfile(path)]
+    if not paths and given.broker_config is not None:
+        paths = files = [given.broker_config]
+    found: dict[str, None] = {}
+    for path in paths:
+        found |= dict.fromkeys(_named_in(path) if path in files else [path])
+    if given.broker_config is None and files:
+        given = given._replace(broker_config=files[0])
+    return tuple(found), given
+
+
+def _named_in(file: str) -> tuple[str, ...]:
+    """The data directories that a broker's file names."""
+    with usage_errors():
+        properties = metadata.read_properties(file)
+    named = metadata.log_directories(properties)
+    if not named:
+        raise click.UsageError(f"{file} has no log.dirs; give the data directories themselves.")
+    own = properties.get("metadata.log.dir", "").strip()
+    return (*named, own) if own else named
+
+
+def is_one_log(paths: Sequence[str]) -> bool:
+    """Whether one partition directory was given, so that all settings are given for it."""
+    return len(paths) == 1 and known_path(paths[0]).kind is PathKind.PARTITION
+
+
 def known_paths(paths: Sequence[str]) -> Iterator[tuple[str, KnownPath]]:
     """What each path is; of several, reports and skips one that cannot be read.
 
@@ -135,24 +180,28 @@ def partitions(
         strict: skip nothing, for verbs that remove records.
 
     Raises:
-        NotALogError: a path is neither, or nothing in it is chosen.
+        NotALogError: a path is neither, or nothing in all of them is chosen.
         OSError: the only path cannot be read; with `strict`, any of them.
     """
     known_ones = ((path, known_path(path)) for path in paths) if strict else known_paths(paths)
+    here: list[PartitionDirectory] = []
+    is_any = False
     for path, known in known_ones:
         if known.kind is PathKind.FILE:
             raise NotALogError("a file; this verb wants a directory", path=path)
         found = _entries(known, strict=strict)
         chosen = [one for one in found if _is_chosen(one, selection)]
-        if not chosen and selection:
-            every = (partition_at(one.path) for one in found)
-            reason = selection.why_nothing((one.topic, one.partition) for one in every)
-            raise NotALogError(reason, path=path)
+        here.extend(found)
+        is_any |= bool(chosen)
         skipped = list[Unreadable]()
         readable = chosen if strict else list(readable_partitions(chosen, skipped))
         for one in skipped:
             pass_over(one.error)
         yield from (partition_at(entry.path) for entry in readable)
+    if not is_any and selection:
+        every = (partition_at(one.path) for one in here)
+        reason = selection.why_nothing((one.topic, one.partition) for one in every)
+        raise NotALogError(reason, path=", ".join(paths))
 
 
 def logs_once(

@@ -19,6 +19,7 @@ from kseg.cli.changing import Change, PartitionWork
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.parsing import GivenSettings, Selection, some_of
+from kseg.cli.paths import data_directories
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import known_configs
 from kseg.errors import CorruptIndexError, UnreadableError
@@ -56,9 +57,10 @@ def recover(
 ) -> int:
     """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
+    directories, given = data_directories(directories, given)
     readable = list(partitions_of(directories, Selection(topics, partitions)))
     found = changing.changeable(readable)
-    known = known_configs(found, given)
+    known = known_configs(found, given, directories)
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind is EntryKind.LOG]
         if recovery_point is not None or log_start_offset is not None:

@@ -13,10 +13,10 @@ from kseg.cli import changing, output
 from kseg.cli.changing import Change
 from kseg.cli.failures import Exit
 from kseg.cli.parsing import GivenSettings, Selection
-from kseg.cli.paths import Partition, known_path
+from kseg.cli.paths import Partition, data_directories, is_one_log
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import have_damage, known_settings, say_of_settings, settings_fields
-from kseg.files.names import PathKind, list_partition
+from kseg.files.names import list_partition
 from kseg.format.times import iso_text
 from kseg.log import disk_room
 from kseg.log.log import Log
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def retain(
-    directory: str,
+    directories: tuple[str, ...],
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     given: GivenSettings,
@@ -49,18 +49,19 @@ def retain(
 ) -> int:
     """Do what the verb says; returns the exit code."""
     change = changing.change_of(**how)
-    found = list(partitions_of((directory,), Selection(topics, partitions), strict=True))
-    known = known_settings(found, given)
+    directories, given = data_directories(directories, given)
+    found = list(partitions_of(directories, Selection(topics, partitions), strict=True))
+    known = known_settings(found, given, directories)
     # What is empty, deleted, in the making or astray has none, unless it is asked for by name.
     chosen = [each for each in found if _has_retention(each.path)] if len(found) > 1 else found
-    of_one_log = known_path(directory).kind is PathKind.PARTITION
+    of_one_log = is_one_log(directories)
     run = _Run(change, given.clock, high_watermark)
     run.findings.extend(known.findings)
     for each in chosen:
         run.look(each, known.of(each.path), of_one_log=of_one_log)
     if not change.is_plan:
         run.change_all()
-    return run.report(directory, as_json=as_json)
+    return run.report(output.path_field(directories), as_json=as_json)
 
 
 def _has_retention(path: Path) -> bool:
@@ -143,14 +144,14 @@ class _Run:
             for path in files_of(plan):
                 kept.keep_file(path)
 
-    def report(self, directory: str, *, as_json: bool) -> int:
+    def report(self, path: str | list[str], *, as_json: bool) -> int:
         """Print the results; returns the exit code."""
         plans = self.plans.values()
         if not as_json:
             self._say_what_stays()
         code = changing.report(
             "retain",
-            directory,
+            path,
             self.change,
             [
                 action

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +18,6 @@ from kseg.errors import UnsupportedFormatError
 from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kseg.errors import KsegError
     from kseg.log.settings import SettingValue
 
@@ -58,30 +57,37 @@ def check_given(partitions: Sequence[Partition], given: GivenSettings) -> None:
         config_of(given.settings, topic)
 
 
-def known_settings(partitions: Sequence[Partition], given: GivenSettings) -> kseg.Settings:
+def known_settings(
+    partitions: Sequence[Partition], given: GivenSettings, directories: Sequence[str] = ()
+) -> kseg.Settings:
     """Read the settings of partitions from where the broker has them.
 
     Args:
         partitions: whose data directories are looked at.
         given: what goes before what the broker has.
+        directories: as they were given: one without a chosen partition may have the metadata log.
 
     Raises:
         UsageError: a setting is none, or of a topic that is not here.
         OSError: a file cannot be read.
     """
     check_given(partitions, given)
-    homes = sorted({each.path.resolve().parent for each in partitions})
+    others = {Path(each).resolve() for each in directories}
+    homes = {each.path.resolve().parent for each in partitions}
+    homes |= others - {each.path.resolve() for each in partitions}
     with usage_errors():
-        return kseg.settings(homes, **given.arguments)
+        return kseg.settings(sorted(homes), **given.arguments)
 
 
-def known_configs(partitions: Sequence[Partition], given: GivenSettings) -> dict[Path, LogConfig]:
+def known_configs(
+    partitions: Sequence[Partition], given: GivenSettings, directories: Sequence[str] = ()
+) -> dict[Path, LogConfig]:
     """The configuration of each partition, for verbs that delete nothing by it.
 
     What could not be understood is named on standard error. For the arguments and errors see
     `known_settings`.
     """
-    known = known_settings(partitions, given)
+    known = known_settings(partitions, given, directories)
     found = [known.of(each.path) for each in partitions]
     say_of_findings([*known.findings, *(one for each in found for one in each.findings)])
     return {each.path: each.config for each in found}

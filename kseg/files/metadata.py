@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -122,6 +122,16 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
         OSError: the file is missing or cannot be read.
     """
     return parse_properties(io.read_file(path, bytes_max=PROPERTIES_BYTES_MAX).decode("latin-1"))
+
+
+def log_directories(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The data directories that a broker's properties name, without that of the metadata log.
+
+    >>> log_directories({"log.dir": "/a", "log.dirs": "/b, /c"})
+    ('/b', '/c')
+    """
+    named = properties.get("log.dirs") or properties.get("log.dir") or ""
+    return tuple(each.strip() for each in named.split(",") if each.strip())
 
 
 def read_meta_properties(path: str | PathLike[str]) -> MetaProperties:

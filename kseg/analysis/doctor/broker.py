@@ -42,8 +42,7 @@ def read_broker_file(path: str | PathLike[str] | None) -> BrokerFile:
     if path is None:
         return BrokerFile()
     found = metadata.read_properties(path)
-    named = found.get("log.dirs") or found.get("log.dir") or ""
-    directories = tuple(Path(each.strip()) for each in named.split(",") if each.strip())
+    directories = tuple(map(Path, metadata.log_directories(found)))
     own = found.get("metadata.log.dir")
     first = directories[0] if directories else None
     return BrokerFile(

@@ -7,12 +7,17 @@ from typing import Any
 import click
 
 from kseg.cli import change_options
-from kseg.cli.options import PATH, json_option, selection_options, settings_options
+from kseg.cli.options import (
+    directories_argument,
+    json_option,
+    selection_options,
+    settings_options,
+)
 from kseg.cli.starting import Verb
 
 
 @click.command(cls=Verb)
-@click.argument("directory", metavar="DIR", type=PATH)
+@directories_argument(required=True)
 @selection_options
 @change_options.output_option
 @change_options.backup_dir_option
@@ -21,10 +26,11 @@ from kseg.cli.starting import Verb
 @change_options.compaction_options
 @json_option
 def compact(**given: Any) -> int:
-    """Say what compaction would leave of DIR: of each key the last record.
+    """Say what compaction would leave of DIR...: of each key the last record.
 
-    DIR is a partition directory, or a data directory with all its partitions. Compacted are topics
-    whose cleanup.policy has compact: __consumer_offsets, __transaction_state, those in
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties, for the directories in its log.dirs. Compacted are topics whose
+    cleanup.policy has compact: __consumer_offsets, __transaction_state, those in
     cleaner-offset-checkpoint, and those of which --config, the metadata log or --broker-config says
     so. 'kseg retain --help' has the order of these sources, and what is left alone. A run does what
     Kafka's cleaner would: from where the checkpoint says, where enough is dirty, and nothing of the

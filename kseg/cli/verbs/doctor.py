@@ -26,10 +26,11 @@ from kseg.cli.starting import Verb
 def doctor(**given: Any) -> int:
     """Say whether a broker starts on its data directories DIR..., and what it does to them.
 
-    Give all data directories of the broker. Loads every partition as Kafka does, without changing
-    anything: which offsets would be cut and how many records they hold, what fails and with which
-    exception, how much is read again and how long that takes about. An error of input and output
-    takes one directory offline, any other stops the broker. Each finding names what mends it.
+    Give all data directories of the broker, or its server.properties, which names them. Loads every
+    partition as Kafka does, without changing anything: which offsets would be cut and how many
+    records they hold, what fails and with which exception, how much is read again and how long that
+    takes about. An error of input and output takes one directory offline, any other stops the
+    broker. Each finding names what mends it.
 
     Exits 1 if the broker would not start with all directories, or would lose records.
     """

@@ -25,10 +25,12 @@ from kseg.cli.starting import Verb
 def explain(**given: Any) -> int:
     """Say what keeps each byte of the data directories DIR... on the disk, and until when.
 
-    Each segment, index and other file has a cause, by the settings that the broker has ('kseg
-    retain --help' has their order): younger than retention, with the date at which it goes; held by
-    a record whose time lies in the future; compacted, or why it is not; leftovers; backups of kseg;
-    deleted files that a process still has open. Totals by cause come first.
+    A broker's server.properties stands for the directories in its log.dirs, and is its
+    --broker-config, too. Each segment, index and other file has a cause, by the settings that the
+    broker has ('kseg retain --help' has their order): younger than retention, with the date at
+    which it goes; held by a record whose time lies in the future; compacted, or why it is not;
+    leftovers; backups of kseg; deleted files that a process still has open. Totals by cause come
+    first.
 
     --free proposes steps in this order: leftovers, what is due by the settings, compaction, shorter
     retention. Nothing is changed: run the commands yourself. Kafka's own topics are not among them.

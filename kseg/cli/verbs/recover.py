@@ -48,10 +48,10 @@ from kseg.cli.starting import Verb
 def recover(**given: Any) -> int:
     """Show what a start after a crash would do to DIR...: what it cuts, makes anew and removes.
 
-    Each DIR is a partition directory, or a data directory with all its partitions; give all those
-    of a broker. Checks the end of the log and of its indexes also after a clean shutdown. Changes
-    nothing without --apply. Settings of topics, such as index.interval.bytes, are looked for as by
-    'kseg retain'.
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties, for the directories in its log.dirs; give all those of a broker. Checks the
+    end of the log and of its indexes also after a clean shutdown. Changes nothing without --apply.
+    Settings of topics, such as index.interval.bytes, are looked for as by 'kseg retain'.
 
     With --apply a broker that starts afterwards reads no log again: once all partitions of a data
     directory are in order, it gets the mark of a clean stop, without the broker's epoch. A

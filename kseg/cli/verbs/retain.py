@@ -8,7 +8,7 @@ import click
 
 from kseg.cli import change_options
 from kseg.cli.options import (
-    PATH,
+    directories_argument,
     high_watermark_option,
     json_option,
     selection_options,
@@ -18,7 +18,7 @@ from kseg.cli.starting import Verb
 
 
 @click.command(cls=Verb)
-@click.argument("directory", metavar="DIR", type=PATH)
+@directories_argument(required=True)
 @selection_options
 @change_options.change_options
 @settings_options
@@ -27,9 +27,10 @@ from kseg.cli.starting import Verb
 )
 @json_option
 def retain(**given: Any) -> int:
-    """Show which segments of DIR are too old, too many, or before the log's start.
+    """Show which segments of DIR... are too old, too many, or before the log's start.
 
-    DIR is a partition directory, or a data directory with all its partitions. The settings
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties, for the directories in its log.dirs. The settings
     retention.ms, retention.bytes and cleanup.policy decide. Each comes from the first of these that
     has it: --config TOPIC:NAME=VALUE; the topic's own configuration in the metadata log
     (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
