@@ -365,8 +365,9 @@ def _config_options(function: _F) -> _F:
         "settings",
         type=SETTING,
         multiple=True,
-        help="A topic setting in Kafka's spelling, such as retention.ms=86400000; with TOPIC: for"
-        " that topic alone, which goes before the others. Repeatable.",
+        help="A topic setting in Kafka's spelling, such as retention.ms=86400000 or =1d, or"
+        " retention.bytes=10GiB; with TOPIC: for that topic alone, which goes before the others."
+        " Repeatable.",
     )(function)
 
 

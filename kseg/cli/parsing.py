@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from kseg.constants import Compression
 from kseg.files.grammar import is_topic_name
-from kseg.format.times import time_ms
+from kseg.format.times import duration_ms, time_ms
 
 _INT64_MAX = 2**63 - 1
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.ASCII | re.IGNORECASE)
@@ -194,18 +194,27 @@ def parse_setting(text: str) -> Setting:
 
     >>> parse_setting("segment.bytes=1048576")
     Setting(name='segment.bytes', value='1048576', topic=None)
-    >>> parse_setting("orders:retention.ms=-1").topic
-    'orders'
+    >>> parse_setting("orders:retention.ms=7d")
+    Setting(name='retention.ms', value='604800000', topic='orders')
     """
     left, equals, value = text.partition("=")
     topic, colon, name = left.rpartition(":")
     if not (name.strip() and equals):
         raise ValueError("a setting is [TOPIC:]NAME=VALUE, such as segment.bytes=1048576")
-    if not colon:
-        return Setting(name.strip(), value)
-    if not is_topic_name(topic):
+    if colon and not is_topic_name(topic):
         raise ValueError(f"{topic!r} is not the name of a topic")
-    return Setting(name.strip(), value, topic)
+    return Setting(name.strip(), _plain(name.strip(), value), topic if colon else None)
+
+
+def _plain(name: str, value: str) -> str:
+    """A value as Kafka spells it: of a time in ms, or a size in bytes, with a unit, the number."""
+    text = value.strip()
+    if not text[-1:].isalpha():
+        return value
+    duration = duration_ms(text) if name.endswith(".ms") else None
+    if duration is not None:
+        return str(duration)
+    return str(parse_size(text)) if name.endswith(".bytes") and _SIZE.fullmatch(text) else value
 
 
 def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

@@ -42,6 +42,16 @@ _DAYS: Final = {"today": 0, "yesterday": 1}
 DATETIMES_MS: Final = range(-62_135_596_800_000, 253_402_300_800_000)
 
 
+def duration_ms(text: str) -> int | None:
+    """A span of time with a unit in milliseconds; None for other text.
+
+    >>> duration_ms("7d"), duration_ms("-1")
+    (604800000, None)
+    """
+    span = _AGO.fullmatch(f"-{text}")
+    return None if span is None else int(span[1]) * _UNITS_MS[span[2]]
+
+
 def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | None = None) -> int:
     """Milliseconds since 1970 in UTC.
 
@@ -183,4 +193,4 @@ def _counted(given: Any) -> tuple[Any, int, int]:
     return counts, 1, _UNITS_MS[unit.lower()] * step
 
 
-__all__ = ["Time", "as_datetime", "bound_ms", "datetimes_ms", "iso_text", "time_ms"]
+__all__ = ["Time", "as_datetime", "bound_ms", "datetimes_ms", "duration_ms", "iso_text", "time_ms"]

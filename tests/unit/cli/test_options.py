@@ -118,6 +118,24 @@ def test_settings_make_a_configuration_and_the_last_of_a_name_counts() -> None:
     assert config_of(()).segment_bytes == 2**30
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("retention.ms=7d", "604800000"),
+        ("orders:segment.ms=12h", "43200000"),
+        ("retention.ms=-1", "-1"),
+        ("retention.ms=soon", "soon"),
+        ("retention.bytes=1GiB", "1073741824"),
+        ("segment.bytes=64k", "65536"),
+        ("segment.bytes=1.5", "1.5"),
+        ("retention.bytes=7d", "7d"),
+        ("cleanup.policy=delete", "delete"),
+    ],
+)
+def test_times_and_sizes_of_settings_may_have_units(text: str, value: str) -> None:
+    assert parse_setting(text).value == value
+
+
 @pytest.mark.parametrize("text", ["", "segment.bytes", "=1"])
 def test_what_is_no_setting_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="NAME=VALUE"):
