@@ -15,6 +15,7 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
+from kseg.commands import command_line
 from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
@@ -99,6 +100,8 @@ class Change:
         with ExitStack() as stack:
             if self.apply:
                 for home in sorted({path.resolve().parent for path in paths}):
+                    if read_clean_shutdown(home) is not None:
+                        stack.callback(_say_of_lost_mark, home)
                     stack.callback(data_directory.enter(home).leave)
             yield
 
@@ -141,6 +144,16 @@ class Change:
         if not self.keeps:
             return None
         return Backup(data_directory, self.backup_directory, now_ms=now_ms)
+
+
+def _say_of_lost_mark(home: Path) -> None:
+    """Report that a data directory has lost its mark, and what brings it back."""
+    if read_clean_shutdown(home) is None:
+        complain(
+            f"kseg: {printable(str(home))}: the mark of a clean stop is gone: a broker reads logs "
+            "again when it starts, since some indexes are not as after a clean stop; run"
+        )
+        complain(command_line("kseg", "recover", str(home), "--apply"))
 
 
 class Done:
