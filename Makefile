@@ -69,6 +69,8 @@ soak: $(VENV)/.built $(VENV)/.with-test
 	$(PY) -m tests.fuzz.fuzz_borders --cases 100000 --seed $(SEED)
 	$(PY) -m tests.fuzz.fuzz_columns --cases 1000000 --seed $(SEED)
 	$(PY) -m tests.fuzz.fuzz_dumps --rounds 20000 --seed $(SEED)
+	$(PY) -m tests.fuzz.changing --seconds 600 --seed $(SEED)
+	$(PY) -m tests.fuzz.changing --seconds 600 --seed $(SEED) --sanitized
 	$(PY) -m tests.interop.differential --cases 20000 --seed $(SEED)
 	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 4.2.0
 	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 0.10.1.1
