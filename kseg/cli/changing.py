@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import log_bytes
 from kseg.log import data_directory
 from kseg.log.copy import copy_partition
-from kseg.log.recovery import Backup, Kept, kept_bytes
+from kseg.log.recovery import Backup, Kept, kept_bytes, other_file_system
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.workers import At, in_order
 
@@ -51,12 +50,13 @@ class Room:
             "kept_in_backup_bytes": self.kept_in_backup_bytes,
         }
 
-    def line(self, backups: Sequence[str]) -> str:
-        """The last line of a text report: what was freed, and how to free the rest."""
+    def lines(self, backups: Sequence[str]) -> tuple[str, ...]:
+        """The last lines of a text report: what was freed, and the command that frees the rest."""
         freed = f"{self.freed_bytes} bytes of disk are free again"
         if not backups:
-            return freed
-        return f"{freed}; {self.kept_in_backup_bytes} more with: rm -r {shlex.join(backups)}"
+            return (freed,)
+        command = command_line("rm", "-r", *backups)
+        return (f"{freed}; {self.kept_in_backup_bytes} more with:", f"    {command}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +270,8 @@ def report(
         fields: more fields of the document.
     """
     room = None if freed_bytes is None else Room(freed_bytes, kept_bytes(kept))
+    if change.keeps and change.backup_directory is None:
+        _say_of_other_disks(actions)
     return say(
         verb,
         path,
@@ -281,6 +283,18 @@ def report(
         as_json=as_json,
         **fields,
     )
+
+
+def _say_of_other_disks(actions: Sequence[Action]) -> None:
+    """Announce backups that do not lie on the file system of their data."""
+    changed = {Path(each.path) for each in actions}
+    for home in sorted({p.parent if p.is_dir() else p.parent.parent for p in changed}):
+        place = other_file_system(home)
+        if place is not None:
+            complain(
+                f"kseg: backups of {home} lie in {place}, on another file system, and take room "
+                "there; --backup-dir DIR chooses another place"
+            )
 
 
 def say(
@@ -327,7 +341,8 @@ def say(
     for backup in backups:
         output.write_line(f"what went is kept in {backup}")
     if room is not None and applied and actions:
-        output.write_line(room.line(backups))
+        for line in room.lines(backups):
+            output.write_line(line)
     if actions and not applied:
         complain(f"kseg: nothing was changed; {remedy}")
     return _code(actions, applied=applied)
