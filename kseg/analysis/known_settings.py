@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kseg import PartitionSettings, Settings
 from kseg.errors import KsegError
-from kseg.log.settings import SettingSources
+from kseg.log.settings import Cluster, SettingSources
 
 
 class KnownSettings:
@@ -42,10 +42,11 @@ class KnownSettings:
         except (KsegError, OSError) as error:
             return f"its settings: {error}"
 
-    def has_cluster(self, home: Path) -> bool:
-        """Whether a metadata log says which topics there are in a data directory."""
-        known = self._of_home(home.resolve())
-        return not isinstance(known, str) and known.cluster is not None
+    @property
+    def cluster(self) -> Cluster | None:
+        """What the metadata log says; None without one."""
+        known = (each for each in self._by_home.values() if not isinstance(each, str))
+        return next((each.cluster for each in known if each.cluster is not None), None)
 
     @property
     def errors(self) -> dict[Path, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -138,13 +139,28 @@ def _page(found: Doctored) -> Iterator[str]:
     counts = Counter(one.severity for one in found.all_noticed())
     errors = output.counted(counts["error"], "error")
     warnings = output.counted(counts["warning"], "warning")
-    yield f"Kafka {found.release}: {_SAID[found.outcome.value]}; {errors}, {warnings}"
+    said = f"{_SAID[found.outcome.value]}{_loss(found)}"
+    yield f"Kafka {found.release}: {said}; {errors}, {warnings}"
     for directory in found.directories:
         yield ""
         yield from _of_directory(directory, found.rate)
     if found.noticed:
         yield ""
         yield from _lines(found.noticed)
+
+
+def _loss(found: Doctored) -> str:
+    """What readers lose if the broker starts now; nothing if it does not start, or loses none."""
+    losing = found.losing
+    if not losing or found.outcome.value not in ("starts", "directory-offline"):
+        return ""
+    records = found.lost_records
+    many = "records" if records is None else output.counted(records, "record")
+    named = (one.partitions or (os.path.basename(one.path),) for one in losing)
+    names = sorted({name for each in named for name in each})
+    of = names[0] if len(names) == 1 else f"{len(names)} partitions"
+    is_aside = all(one.code not in ("records-cut", "log-start-ahead") for one in losing)
+    return f" and LOSES {many} of {of}{' from service' if is_aside else ''}"
 
 
 def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[str]:

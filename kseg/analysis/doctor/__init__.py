@@ -5,6 +5,8 @@ values       the answer as values, and as JSON
 codes        what can be found, with what follows from it
 partitions   what loading makes of one partition, by Kafka's own steps (`kseg.log.recovery`)
 homes        what lies beside the partitions of a data directory: ids, checkpoints, rights, room
+quorum       the metadata log: missing, or cut; what the broker forgets, what mends it
+assigned     partitions and directories that the metadata log gives to this node
 ensemble     what shows only across the data directories of a broker
 broker       what `server.properties` says of directories and threads
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from kseg.analysis.doctor import ensemble
+from kseg.analysis.doctor.assigned import Node
 from kseg.analysis.doctor.broker import BrokerFile, read_broker_file
 from kseg.analysis.doctor.homes import Home, look_at_home
 from kseg.analysis.doctor.partitions import PartitionUnit, examine
+from kseg.analysis.doctor.quorum import of_missing_log, quorum_of, with_damage
 from kseg.analysis.doctor.values import (
     DirectoryOutlook,
     Doctored,
@@ -24,13 +26,12 @@ from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Progress, run_units
 from kseg.commands import command_line
 from kseg.errors import NotALogError
-from kseg.files.names import FileKind, PathKind, classify_path
+from kseg.files.names import PathKind, classify_path
 from kseg.format.times import Time
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.settings import SettingSources
-from kseg.log.sub_directories import DirectoryEntry, EntryKind
-from kseg.log.topic_policy import STRAY
+from kseg.log.sub_directories import EntryKind
 
 #: The release whose steps are followed one by one.
 _FOLLOWED: Final = "4.2"
@@ -139,14 +140,34 @@ def report(asked: Asked, answers: Iterable[PartitionOutlook]) -> Doctored:
     homes, told = asked.homes, asked.told
     loaded = {one.path: one for one in answers}
     rate = _rate(loaded.values())
+    quorum = quorum_of(homes, told, asked.settings.cluster, loaded)
+    node = Node.of(homes, told, quorum)
+    loaded = dict(_judged(homes, node, loaded))
     directories = tuple(_directory(home, loaded, asked, rate) for home in homes)
-    noticed = [*_of_settings(asked.settings), *ensemble.across(homes, told)]
+    noticed = [*_of_settings(asked.settings), *ensemble.across(homes, told, node)]
+    if quorum.log is None and quorum.before is None and ensemble.is_kraft(homes):
+        noticed.extend(of_missing_log(homes, told, loaded))
     outcomes = {home.path: each.outcome for home, each in zip(homes, directories, strict=True)}
     noticed.extend(ensemble.of_outcomes(homes, outcomes, told))
     every = [each.outcome for each in directories]
     every.extend(one.outcome for one in noticed)
     found = Doctored(asked.release, Outcome.worst(every), rate, directories, tuple(noticed))
     return _for_release(found, known=asked.known)
+
+
+def _judged(
+    homes: Iterable[Home], node: Node, loaded: Mapping[str, PartitionOutlook]
+) -> Iterator[tuple[str, PartitionOutlook]]:
+    """Each partition, with what the metadata log says of it."""
+    lost = [path for part, path in node.paths() if node.is_forgotten(part) and path in loaded]
+    for home in homes:
+        for entry in home.entries:
+            one = loaded.get(fspath(entry.path))
+            if one is None:
+                continue
+            if entry.kind is EntryKind.CLUSTER_METADATA:
+                one = with_damage(one, node.quorum, [loaded[path] for path in lost])
+            yield one.path, node.with_finding(one, entry)
 
 
 def _release_of(release: str) -> str | None:
@@ -201,11 +222,8 @@ def _directory(
     asked: Asked,
     rate: float | None,
 ) -> DirectoryOutlook:
-    partitions = [
-        _with_stray(answers[fspath(entry.path)], entry, asked.settings)
-        for entry in home.entries
-        if fspath(entry.path) in answers
-    ]
+    paths = (fspath(entry.path) for entry in home.entries)
+    partitions = [answers[path] for path in paths if path in answers]
     noticed = [*home.noticed, *_of_room(home, partitions)]
     sizes = [one.swept_bytes for one in partitions]
     meta, threads = home.meta, asked.told.threads
@@ -229,29 +247,6 @@ def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | 
     if not any(sizes):
         return 0.0
     return None if rate is None else max(max(sizes), sum(sizes) / threads) / rate
-
-
-def _with_stray(
-    one: PartitionOutlook, entry: DirectoryEntry, known: KnownSettings
-) -> PartitionOutlook:
-    """Whether a start puts the partition aside.
-
-    Source: Kafka `LogManager.isStrayKraftReplica`.
-    """
-    if entry.kind is not EntryKind.LOG or not known.has_cluster(entry.path.parent):
-        return one
-    if one.outcome is Outcome.OFFLINE:  # perhaps not even its files can be listed
-        return one
-    why = ""
-    if not (entry.path / FileKind.PARTITION_METADATA.value).exists():
-        why = "there is no partition.metadata, so nobody knows its topic's id"
-    own = known.of(entry.path)
-    if not isinstance(own, str) and own.skipped == STRAY:
-        why = own.why
-    if not why:
-        return one
-    message = f"{why}; a start renames it to -stray, keeps it and does not serve it"
-    return replace(one, noticed=(*one.noticed, Noticed("stray", one.path, message)))
 
 
 def _of_room(home: Home, partitions: Sequence[PartitionOutlook]) -> Iterator[Noticed]:

@@ -26,10 +26,18 @@ CODES: Final[dict[str, Code]] = {
     "records-cut": Code("error", "loading cuts records off, sound ones behind the damage too"),
     "bytes-cut": Code("warning", "loading cuts bytes off that hold no record"),
     "log-start-ahead": Code("error", "the log ends in front of its start: all of it is deleted"),
-    "index-unused": Code("error", "Kafka believes unused index entries: retention takes records"),
     "hidden": Code("error", "records at the end stay on the disk, and nobody can read them"),
     "swept": Code("warning", "loading reads segments again, which takes time"),
     "stray": Code("warning", "the partition is not this broker's any more: renamed, not served"),
+    "partition-lost": Code(
+        "error", "a partition of this node is made anew, empty; no other replica has its records"
+    ),
+    "partition-behind": Code(
+        "warning", "a partition of this node is made anew, empty, and copied from other replicas"
+    ),
+    "partition-elsewhere": Code(
+        "note", "a partition of this node is still being copied, or in a directory not given"
+    ),
     "set-aside": Code("note", "a directory that is kept, in the making, or waits for deletion"),
     "not-imitated": Code("warning", "a case in which Kafka's load may differ from what is said"),
     # A data directory.
@@ -51,6 +59,9 @@ CODES: Final[dict[str, Code]] = {
     "duplicate-partition": Code("error", "two directories hold the same partition"),
     "ids": Code("error", "the ids of the data directories contradict each other"),
     "metadata-elsewhere": Code("error", "a metadata log outside of the metadata directory"),
+    "metadata-missing": Code("error", "no metadata log: a controller forgets the cluster"),
+    "metadata-cut": Code("error", "loading cuts the metadata log, and the broker forgets topics"),
+    "metadata-fetched": Code("note", "the node fetches its metadata log from the controllers"),
     "metadata-offline": Code("error", "the metadata directory does not come up"),
     "no-directory": Code("error", "none of the data directories comes up"),
     "not-given": Code("note", "server.properties names a data directory that was not looked at"),
@@ -58,3 +69,11 @@ CODES: Final[dict[str, Code]] = {
     "open-files": Code("warning", "more files than this shell's limit lets a process open"),
     "maps": Code("warning", "more indexes than the kernel lets a process map"),
 }
+
+#: What takes records from their readers, cut or put aside.
+LOSING: Final = frozenset(
+    {
+        *("records-cut", "log-start-ahead", "hidden", "partition-lost"),
+        *("metadata-missing", "metadata-cut"),
+    }
+)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from kseg.analysis.doctor.assigned import Node
 from kseg.analysis.doctor.broker import BrokerFile
 from kseg.analysis.doctor.homes import Home
 from kseg.analysis.doctor.values import Noticed, Outcome
@@ -45,13 +46,14 @@ def is_kraft(homes: Iterable[Home]) -> bool:
     )
 
 
-def across(homes: Sequence[Home], told: BrokerFile) -> Iterator[Noticed]:
+def across(homes: Sequence[Home], told: BrokerFile, node: Node) -> Iterator[Noticed]:
     """What contradicts between directories, and what the machine has too little of."""
     yield from _of_same(homes)
     yield from _of_ids(homes, told)
     if is_kraft(homes):
-        yield from _of_formatting(homes)
+        yield from node.of_formatting()
         yield from _of_metadata(homes, told)
+        yield from node.missing()
     yield from _of_duplicates(homes)
     yield from _of_machine(sum(home.logs for home in homes))
     given = {home.path.resolve() for home in homes}
@@ -103,19 +105,6 @@ def _not_equal(
 def _id_fault(path: Path, message: str) -> Noticed:
     place = str(path / FileKind.META_PROPERTIES.value)
     return Noticed("ids", place, message, _FAILS, "RuntimeException", _BY_HAND)
-
-
-def _of_formatting(homes: Sequence[Home]) -> Iterator[Noticed]:
-    for home in homes:
-        place = home.path / FileKind.META_PROPERTIES.value
-        if home.meta is None and home.exists and not _is_malformed(home):
-            message = "no meta.properties: a broker of KRaft refuses a directory without one"
-            mend = "kafka-storage.sh format --ignore-formatted"
-            yield Noticed("not-formatted", str(place), message, _FAILS, "RuntimeException", mend)
-
-
-def _is_malformed(home: Home) -> bool:
-    return any(one.code in ("meta-properties", "unreadable") for one in home.noticed)
 
 
 def _of_metadata(homes: Sequence[Home], told: BrokerFile) -> Iterator[Noticed]:

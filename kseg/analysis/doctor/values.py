@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kseg.analysis.doctor.codes import CODES, Weight
+from kseg.analysis.doctor.codes import CODES, LOSING, Weight
 from kseg.log.recovery import Lost
 
 
@@ -38,6 +38,7 @@ class Noticed:
         exception: Kafka's; None where none is raised.
         mend: what mends it, a line each; a command has a line of its own.
         records: how many a start takes from their readers; None where that is not known.
+        partitions: whose records these are, by name; of the path itself if there are none.
     """
 
     code: str
@@ -47,6 +48,7 @@ class Noticed:
     exception: str | None = None
     mend: str | None = None
     records: int | None = None
+    partitions: tuple[str, ...] = ()
 
     @property
     def severity(self) -> Weight:
@@ -64,6 +66,7 @@ class Noticed:
             "exception": self.exception,
             "mend": self.mend,
             "records": self.records,
+            "partitions": list(self.partitions),
         }
 
 
@@ -224,6 +227,17 @@ class Doctored:
         """Of the first directory that has one."""
         known = (each.node_id for each in self.directories if each.node_id is not None)
         return next(known, None)
+
+    @property
+    def losing(self) -> tuple[Noticed, ...]:
+        """What takes records from their readers."""
+        found = (one for one in self.all_noticed() if one.code in LOSING)
+        return tuple(one for one in found if one.records != 0)
+
+    @property
+    def lost_records(self) -> int | None:
+        """How many records a start takes from their readers; None where that is not known."""
+        return count_records(self.losing)
 
     @property
     def ok(self) -> bool:

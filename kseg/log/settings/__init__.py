@@ -30,6 +30,8 @@ from kseg._door import door
 #: What programs may use of this room.
 _HOMES = {
     "kseg.log.settings.broker_names": ("SettingValue",),
+    "kseg.log.settings.cluster": ("TOPIC", "Assigned", "Cluster"),
+    "kseg.log.settings.metadata_log": ("read_cluster",),
     "kseg.log.settings.joined": ("OF_TOPICS", "PartitionSettings", "Settings", "settings"),
     "kseg.log.settings.sources": ("SettingSources", "group_by_broker"),
 }

@@ -343,15 +343,15 @@ def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
         return _flat(data)
     if origin is AppendOrigin.CLIENT and data.magic >= 2 and data.base_offset:
         return memoryview(bytes(_SIZE.start) + data.data[_SIZE.start :])
-    return _flat(data)
+    return memoryview(data.data)
 
 
 def _flat(data: Buffer | EncodedBatch) -> memoryview:
-    """The bytes, copied where their owner may change them: what is written is what was checked."""
-    if type(data) is bytes:
+    if type(data) is bytes or type(data) is bytearray:
         return memoryview(data)
     view = memoryview(data.data if isinstance(data, EncodedBatch) else data)
-    return memoryview(bytes(view)) if type(view.obj) is not bytes else view.cast("B")
+    flat = view.format == "B" and view.ndim == 1 and view.contiguous
+    return view if flat else view.cast("B")
 
 
 def _is_nothing(view: memoryview) -> bool:

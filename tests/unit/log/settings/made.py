@@ -23,8 +23,8 @@ def topic(name: str, topic_id: UUID = FIRST) -> Said:
     return "TOPIC_RECORD", {"name": name, "topicId": topic_id}
 
 
-def partition(of: UUID, number: int, replicas: Sequence[int]) -> Said:
-    """A partition with its replicas, each by its node's id."""
+def partition(of: UUID, number: int, replicas: Sequence[int], **others: Any) -> Said:
+    """A partition with its replicas, each by its node's id; `others` are fields of the record."""
     fields = {
         "partitionId": number,
         "topicId": of,
@@ -40,7 +40,7 @@ def partition(of: UUID, number: int, replicas: Sequence[int]) -> Said:
         "eligibleLeaderReplicas": None,
         "lastKnownElr": None,
     }
-    return "PARTITION_RECORD", fields
+    return "PARTITION_RECORD", fields | others
 
 
 def moved(of: UUID, number: int, replicas: Sequence[int] | None) -> Said:

@@ -1,0 +1,294 @@
+"""The doctor and the metadata log: what a start takes from service, and what brings it back."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from kseg.analysis.doctor import Doctored, Noticed, Outcome, doctor
+from kseg.cli.main import run
+from kseg.internal.ids import id_text
+from tests.unit.analysis.breaks import patch
+from tests.unit.log.settings import made
+
+#: A directory's id: those below 100 are words.
+HERE, GONE = UUID(int=1000), UUID(int=2000)
+CONFIG = "log.dirs={0}/data,{0}/more\nnode.id=7\n"
+CODES = ("partition-lost", "partition-behind", "partition-elsewhere")
+SOLE = "process.roles=broker,controller\ncontroller.quorum.voters=7@h:1\n"
+SEVERAL = "process.roles=broker,controller\ncontroller.quorum.voters=7@h:1,8@h:1,9@h:1\n"
+BROKER_ONLY = "process.roles=broker\ncontroller.quorum.voters=8@h:1\n"
+
+
+def only(found: Doctored, *codes: str) -> Noticed:
+    """The one finding with one of these codes."""
+    (one,) = (each for each in found.all_noticed() if each.code in codes)
+    return one
+
+
+def mends(one: Noticed) -> None:
+    """Run what the last line of its advice says."""
+    assert one.mend is not None
+    subprocess.run(one.mend.splitlines()[-1], shell=True, check=True)
+
+
+def node(path: Path, directory_id: UUID | None = None, **cluster: str) -> made.Broker:
+    """A data directory of node 7."""
+    broker = made.Broker(path, **cluster)
+    if directory_id is not None:
+        with (path / "meta.properties").open("a") as file:
+            file.write(f"directory.id={id_text(directory_id)}\n")
+    return broker
+
+
+def configured(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "server.properties"
+    path.write_text(text.format(tmp_path))
+    return path
+
+
+# ---- partitions of this node ---------------------------------------------------------------------
+
+
+def missing(broker: made.Broker) -> None:
+    pass
+
+
+def without_id(broker: made.Broker) -> None:
+    broker.has(topic_id=None)
+
+
+def of_another_id(broker: made.Broker) -> None:
+    broker.has(topic_id=UUID(int=77))
+
+
+ASSIGNED = {
+    "the leader": (made.partition(made.FIRST, 0, [7]), "partition-lost"),
+    "the leader of others": (made.partition(made.FIRST, 0, [7, 8]), "partition-lost"),
+    "alone in sync": (made.partition(made.FIRST, 0, [8, 7], isr=[7], leader=-1), "partition-lost"),
+    "a follower": (made.partition(made.FIRST, 0, [8, 7]), "partition-behind"),
+    "being added": (
+        made.partition(made.FIRST, 0, [8, 7], isr=[8], addingReplicas=[7]),
+        "partition-elsewhere",
+    ),
+}
+
+
+@pytest.mark.parametrize("harm", [missing, without_id, of_another_id])
+@pytest.mark.parametrize("how", ASSIGNED)
+def test_a_partition_that_a_start_makes_empty_weighs_by_who_else_has_its_records(
+    tmp_path: Path, how: str, harm: Callable[[made.Broker], None]
+) -> None:
+    said, code = ASSIGNED[how]
+    broker = node(tmp_path / "data")
+    broker.says([made.topic("orders"), said])
+    harm(broker)
+    found = doctor(broker.path)
+    one = only(found, *CODES)
+    assert (one.code, one.path) == (code, f"{broker.path}/orders-0")
+    assert found.ok is (code != "partition-lost")
+    assert "stray" not in {each.code for each in found.all_noticed()}
+
+
+@pytest.mark.parametrize("harm", [without_id, of_another_id])
+def test_the_id_that_is_printed_mends_the_partition(
+    tmp_path: Path, harm: Callable[[made.Broker], None]
+) -> None:
+    broker = node(tmp_path / "data")
+    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
+    harm(broker)
+    mends(only(doctor(broker.path), "partition-lost"))
+    assert doctor(broker.path).ok
+    (broker.path / "orders-0" / "partition.metadata").write_text("")
+    mends(only(doctor(broker.path), "load-fails"))
+    assert doctor(broker.path).ok
+
+
+def test_the_first_line_says_what_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = node(tmp_path / "data")
+    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
+    (broker.path / "replication-offset-checkpoint").write_text("0\n1\norders 0 4000\n")
+    assert run(["doctor", str(broker.path)]) == 1
+    assert capsys.readouterr().out.startswith(
+        "Kafka 4.2: the broker starts and LOSES 4000 records of orders-0 from service; 1 error"
+    )
+
+
+def test_a_node_that_is_no_controller_is_said_how_old_its_metadata_is(tmp_path: Path) -> None:
+    broker = node(tmp_path / "data")
+    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
+    for text, told in ((BROKER_ONLY, True), (SOLE, False)):
+        config = configured(tmp_path, f"log.dirs={{0}}/data\n{text}")
+        message = only(doctor(broker.path, broker_config=config), "partition-lost").message
+        assert ("goes up to offset 2" in message) is told
+
+
+# ---- directories ---------------------------------------------------------------------------------
+
+
+def with_a_disk_away(tmp_path: Path) -> made.Broker:
+    """Node 7 has a partition in a directory that is not here."""
+    broker = node(tmp_path / "data", HERE)
+    return broker.says(
+        [made.topic("orders"), made.partition(made.FIRST, 0, [7], directories=[GONE])]
+    )
+
+
+def test_partitions_in_a_directory_that_was_not_given_are_a_note(tmp_path: Path) -> None:
+    found = doctor(with_a_disk_away(tmp_path).path)
+    one = only(found, *CODES)
+    assert (one.code, one.path) == ("partition-elsewhere", f"directory.id {id_text(GONE)}")
+    assert "1 partition (orders-0)" in one.message
+    assert found.ok
+
+
+def test_partitions_of_a_disk_that_was_replaced_are_lost(tmp_path: Path) -> None:
+    broker = with_a_disk_away(tmp_path)
+    node(tmp_path / "more", UUID(int=3000))
+    homes = [broker.path, tmp_path / "more"]
+    found = doctor(homes, broker_config=configured(tmp_path, CONFIG))
+    assert only(found, *CODES).code == "partition-lost"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_empty_or_missing_mount_point_is_not_to_be_formatted(
+    tmp_path: Path, there: bool
+) -> None:
+    broker = with_a_disk_away(tmp_path)
+    if there:
+        (tmp_path / "more").mkdir()
+    found = doctor([broker.path, tmp_path / "more"])
+    one = only(found, "not-formatted")
+    assert f"1 partition (orders-0) to {id_text(GONE)}" in one.message
+    assert one.mend is not None
+    assert "kafka-storage" not in one.mend
+    assert found.outcome is Outcome.FAILS
+
+
+def test_lost_ids_are_printed_with_the_directory_that_it_was(tmp_path: Path) -> None:
+    broker = with_a_disk_away(tmp_path)
+    more = node(tmp_path / "more", GONE)
+    more.has()
+    before = (more.path / "meta.properties").read_text()
+    (more.path / "meta.properties").unlink()
+    homes = [broker.path, more.path]
+    mends(only(doctor(homes), "not-formatted"))
+    assert (more.path / "meta.properties").read_text() == before
+    assert doctor(homes).ok
+
+
+def test_a_new_disk_is_to_be_formatted_with_the_cluster_id(tmp_path: Path) -> None:
+    broker = node(tmp_path / "data", HERE)
+    broker.says([made.topic("orders")])
+    (tmp_path / "more").mkdir()
+    assert only(doctor([broker.path, tmp_path / "more"]), "not-formatted").mend == (
+        "kafka-storage.sh format --ignore-formatted -t c1 -c server.properties"
+    )
+
+
+# ---- no metadata log -----------------------------------------------------------------------------
+
+NO_LOG: dict[str, tuple[str | None, str, str]] = {
+    "unknown": (None, "metadata-missing", "if this node is a controller"),
+    "the only controller": (SOLE, "metadata-missing", "begins a new cluster without topics"),
+    "one of three": (SEVERAL, "metadata-missing", "if the other controllers have no leader"),
+    "broker only": (BROKER_ONLY, "metadata-fetched", "fetches it from the controllers"),
+    "elsewhere": ("metadata.log.dir=/elsewhere\n", "not-given", "as metadata.log.dir"),
+}
+
+
+@pytest.mark.parametrize("how", NO_LOG)
+def test_what_follows_without_a_metadata_log_depends_on_the_role(tmp_path: Path, how: str) -> None:
+    text, code, message = NO_LOG[how]
+    broker = node(tmp_path / "data")
+    broker.has()
+    config = None if text is None else configured(tmp_path, f"log.dirs={{0}}/data\n{text}")
+    found = doctor(broker.path, broker_config=config)
+    one = only(found, code)
+    assert message in one.message
+    assert found.ok is (code == "metadata-fetched")
+    if code == "metadata-missing":
+        assert "all 1 partitions here become -stray" in one.message
+        assert one.partitions == ("orders-0",)
+
+
+# ---- a damaged one -------------------------------------------------------------------------------
+
+
+def damaged(tmp_path: Path) -> made.Broker:
+    """The second batch is damaged, by which node 7 has two of its topics."""
+    broker = node(tmp_path / "data")
+    offsets = UUID(int=5)
+    told = (
+        [made.topic("orders"), made.partition(made.FIRST, 0, [7])],
+        [made.topic("payments", made.SECOND), made.partition(made.SECOND, 0, [7])],
+        [made.topic("__consumer_offsets", offsets), made.partition(offsets, 0, [7])],
+        [made.setting("retention.ms", "1")],
+    )
+    broker.says(*told)
+    for name, topic_id in (
+        ("orders-0", made.FIRST),
+        ("payments-0", made.SECOND),
+        ("__consumer_offsets-0", offsets),
+    ):
+        broker.has(name, topic_id)
+    patch(broker.log / f"{0:020d}.log", len(made.batches(told[:1])) + 70, b"?")
+    return broker
+
+
+@pytest.mark.parametrize(
+    ("text", "mend"),
+    [
+        (None, "If there are more controllers, "),
+        (SOLE, "Restore it from a backup, or keep what is whole "),
+        (SEVERAL, "While a majority of the other controllers is up, move it away"),
+    ],
+)
+def test_a_cut_of_the_metadata_log_says_what_is_forgotten(
+    tmp_path: Path, text: str | None, mend: str
+) -> None:
+    broker = damaged(tmp_path)
+    config = None if text is None else configured(tmp_path, f"log.dirs={{0}}/data\n{text}")
+    found = doctor(broker.path, broker_config=config)
+    one = only(found, "metadata-cut")
+    assert "topics __consumer_offsets, payments; settings of orders" in one.message
+    assert "committed offsets are lost" in one.message
+    assert set(one.partitions) == {"payments-0", "__consumer_offsets-0"}
+    assert one.mend is not None
+    assert one.mend.startswith(mend)
+    assert ("salvage" in one.mend) is (text is not SEVERAL)
+    assert {each.code for each in found.all_noticed()} & {"stray", "records-cut", "swept"} == set()
+
+
+def test_a_node_that_is_no_controller_fetches_what_is_cut(tmp_path: Path) -> None:
+    broker = damaged(tmp_path)
+    config = configured(tmp_path, f"log.dirs={{0}}/data\n{BROKER_ONLY}")
+    found = doctor(broker.path, broker_config=config)
+    assert only(found, "metadata-fetched", "metadata-cut").code == "metadata-fetched"
+    assert found.ok
+
+
+def test_a_metadata_log_that_no_broker_can_read_stops_it(tmp_path: Path) -> None:
+    """No checksum covers the magic: loading keeps the batch, and its reader refuses it."""
+    broker = damaged(tmp_path)
+    said = [made.topic("orders"), made.partition(made.FIRST, 0, [7])]
+    broker.says(said, [made.NO_OP])
+    patch(broker.log / f"{0:020d}.log", len(made.batches([said])) + 16, b"X")
+    found = doctor(broker.path)
+    one = only(found, "load-fails")
+    assert (one.outcome, one.exception) == (Outcome.FAILS, "CorruptRecordException")
+    assert found.outcome is Outcome.FAILS
+
+
+def test_no_advice_names_a_verb_that_refuses_the_metadata_log(tmp_path: Path) -> None:
+    broker = damaged(tmp_path)
+    for found in (doctor(broker.path), doctor(node(tmp_path / "more").says([made.NO_OP]).path)):
+        assert not any(
+            "recover" in (one.mend or "") for one in found.directories[0].partitions[0].noticed
+        )
