@@ -65,10 +65,13 @@ soak: $(VENV)/.built $(VENV)/.with-test
 	KSEG_WHOLE=1 $(PYTEST) tests/crash tests/conformance \
 		tests/property/test_merge.py tests/property/test_salvage.py tests/interop/test_merge.py $(ARGS)
 	KSEG_KILLS=20 $(PY) -m pytest -p no:benchmark -m cluster -rP tests/spark/test_sink.py $(ARGS)
+	KSEG_WHOLE=1 $(PY) -m pytest -p no:benchmark -m broker tests/interop/broker/test_after_kill.py $(ARGS)
 	$(PY) -m tests.fuzz.fuzz_read --seconds 600
 	$(PY) -m tests.fuzz.fuzz_borders --cases 100000 --seed $(SEED)
 	$(PY) -m tests.fuzz.fuzz_columns --cases 1000000 --seed $(SEED)
 	$(PY) -m tests.fuzz.fuzz_dumps --rounds 20000 --seed $(SEED)
+	$(PY) -m tests.fuzz.changing --seconds 600 --seed $(SEED)
+	$(PY) -m tests.fuzz.changing --seconds 600 --seed $(SEED) --sanitized
 	$(PY) -m tests.interop.differential --cases 20000 --seed $(SEED)
 	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 4.2.0
 	$(PY) -m tests.interop.differential --cases 5000 --seed $(SEED) --kafka 0.10.1.1

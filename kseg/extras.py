@@ -7,6 +7,9 @@ from types import ModuleType
 
 from kseg.errors import MissingExtraError
 
+#: How the loader of shared libraries says that memory is short.
+_NO_MEMORY = ("Cannot allocate memory", "failed to map segment", "cannot create shared object")
+
 
 def require(module: str, *, extra: str) -> ModuleType:
     """Import an optional module.
@@ -16,12 +19,18 @@ def require(module: str, *, extra: str) -> ModuleType:
         extra: the extra of kseg that brings it.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: it, or a module that it needs, is not installed.
+        MemoryError: there is no memory for it.
+        ImportError: it is installed, and cannot be loaded.
     """
     try:
         return import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
+    except ModuleNotFoundError as error:
+        package = (error.name or module).partition(".")[0]
         raise MissingExtraError(
             f"{package} is not installed; pip install 'kseg[{extra}]' brings it"
         ) from error
+    except ImportError as error:
+        if any(words in str(error) for words in _NO_MEMORY):
+            raise MemoryError(str(error)) from error
+        raise

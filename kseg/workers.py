@@ -156,6 +156,7 @@ class _Run:
         self, pieces: Iterable[Work], threads: int, window: int, *, helps: bool = False
     ) -> None:
         self.stopped = False
+        self._process = os.getpid()
         self.lock = Lock()
         self.space = Condition(self.lock)
         self.todo: SimpleQueue[_Piece | None] = SimpleQueue()
@@ -264,8 +265,18 @@ class _Run:
         with suppress(RuntimeError):  # it is awake
             self._bell.release()
 
+    def _check_process(self) -> None:
+        """Refuse to go on in a forked process: the threads that have the pieces are not there."""
+        if self._process != os.getpid():
+            raise KsegError("another process began this, and its threads are not in this one")
+
     def _fill(self) -> bool:
-        """Take up as many pieces as may be under way; whether there are any."""
+        """Take up as many pieces as may be under way; whether there are any.
+
+        Raises:
+            KsegError: another process began them.
+        """
+        self._check_process()
         while self._left is not None and len(self._under_way) < self._window:
             work = self._next(self._left)
             if work is None:
@@ -310,9 +321,11 @@ class _Run:
         """Wait for results of the piece in front and take them; once it has ended, it is taken off.
 
         Raises:
+            KsegError: another process began it.
             LimitExceededError: the thread that had the piece has died.
             _StoppedError: the piece ended with an error.
         """
+        self._check_process()
         front = self._under_way[0]
         front.awaited = True
         while not (front.waiting or front.ended):
@@ -341,7 +354,12 @@ class _Run:
         yield from piece.taken()
 
     def _stop(self) -> None:
-        """Tell all threads that no more results are taken, and wait for their end."""
+        """Tell all threads that no more results are taken, and wait for their end.
+
+        A process forked from this one has none of them, and maybe a lock that one of them held.
+        """
+        if self._process != os.getpid():
+            return
         for _ in self._workers:
             self.todo.put(None)
         if any(worker.ident == get_ident() for worker in self._workers):

@@ -54,4 +54,4 @@ cdef int begin_lz4(const uint8_t *p, int64_t size, bint verify, Walk *walk) noex
 cdef int next_lz4(const uint8_t *p, int64_t size, Walk *walk) noexcept nogil
 cdef int walk_zstd(const uint8_t *p, int64_t size, int64_t *fault, Extent *extent) noexcept nogil
 cdef int next_snappy(const uint8_t *p, int64_t size, Walk *walk) noexcept nogil
-cdef int64_t snappy_size(const uint8_t *p, int64_t left) noexcept nogil
+cdef int64_t snappy_size(const uint8_t *p, int64_t left, int64_t *number_bytes) noexcept nogil

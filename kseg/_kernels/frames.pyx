@@ -80,18 +80,19 @@ def xxh32_short(data):
 cdef int begin_lz4(const uint8_t *p, int64_t size, bint verify, Walk *walk) noexcept nogil:
     """Judge the descriptor that a frame begins with: LZ4_BLOCK, or what is wrong with it."""
     cdef int64_t end
+    cdef int code
     walk.start = walk.end = walk.next = walk.flags = walk.block_bytes_max = 0
     if size < 7 or memcmp(p, b"\x04\x22\x4d\x18", 4) != 0:
         return LZ4_NO_HEADER
-    walk.flags = p[4]
-    if p[4] >> 6 != 1 or p[4] & LZ4_RESERVED:
+    walk.flags, code = p[4], p[5]
+    if walk.flags >> 6 != 1 or walk.flags & LZ4_RESERVED:
         return LZ4_FLAGS
-    if not p[4] & LZ4_INDEPENDENT:
+    if not walk.flags & LZ4_INDEPENDENT:
         return LZ4_DEPENDENT
-    if p[5] & 0x8F or p[5] >> 4 < 4:
+    if code & 0x8F or code >> 4 < 4:
         return LZ4_BLOCK_CODE
-    walk.block_bytes_max = <int64_t>1 << ((p[5] >> 3) + 8)
-    end = 15 if p[4] & LZ4_CONTENT_SIZE else 7
+    walk.block_bytes_max = <int64_t>1 << ((code >> 3) + 8)
+    end = 15 if walk.flags & LZ4_CONTENT_SIZE else 7
     if size < end:
         return LZ4_HEADER_CUT
     # Kafka wrote, and 0.8 and 0.9 clients still send, a wrong checksum in magic 0.
@@ -172,17 +173,18 @@ cdef enum:
     ZSTD_SKIPPABLE = 0x184D2A50
     ZSTD_BLOCK_BYTES_MAX = 1 << 17
 
-cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int64_t *window) noexcept nogil:
+cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int flags,
+                          int64_t *window) noexcept nogil:
     """Bytes in front of a frame's blocks, -1 where they are cut; the window it asks for."""
     cdef int64_t size, content_bytes
     cdef uint64_t content = 0
     if left < 6:
         return -1
-    content_bytes = (p[4] >> 5 & 1) if p[4] < 0x40 else 1 << (p[4] >> 6)
-    size = (5 if p[4] & 0x20 else 6) + ((1 << (p[4] & 3)) >> 1)
+    content_bytes = (flags >> 5 & 1) if flags < 0x40 else 1 << (flags >> 6)
+    size = (5 if flags & 0x20 else 6) + ((1 << (flags & 3)) >> 1)
     if left < size + content_bytes:
         return -1
-    if p[4] & 0x20:  # its window is all of its content
+    if flags & 0x20:  # its window is all of its content
         memcpy(&content, p + size, content_bytes)
         if content_bytes == 2:
             content += 256  # smaller ones have a field of one byte
@@ -198,6 +200,7 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
     cdef const uint8_t *p = data + at
     cdef uint32_t number, word = 0
     cdef bint checksum, states, whole
+    cdef int flags
     if size - at < 4:
         return ZSTD_NO_FRAME
     number = _u32(p)
@@ -207,11 +210,12 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
         return ZSTD_OK if extent.position <= size else ZSTD_CUT
     if number != ZSTD_MAGIC:
         return ZSTD_NO_FRAME
-    header = _zstd_header(p, size - at, &window)
+    flags = p[4] if size - at > 4 else 0
+    header = _zstd_header(p, size - at, flags, &window)
     if header < 0:
         return ZSTD_CUT
-    checksum = (p[4] & 0x04) != 0
-    states, whole = p[4] >> 5 != 0, p[4] & 0x20 and window > 0
+    checksum = (flags & 0x04) != 0
+    states, whole = flags >> 5 != 0, flags & 0x20 and window > 0
     at += header
     block_bytes = min(max(window, 256), <int64_t>ZSTD_BLOCK_BYTES_MAX)
     while not word & 1:
@@ -267,13 +271,19 @@ cdef enum:
     XERIAL_HEADER_BYTES = 16
 
 
-cdef int64_t snappy_size(const uint8_t *p, int64_t left) noexcept nogil:
-    """The uncompressed size in front of a block; -1 where it is no number of five bytes or less."""
+cdef int64_t snappy_size(const uint8_t *p, int64_t left, int64_t *number_bytes) noexcept nogil:
+    """The uncompressed size in front of a block, and how many bytes say it.
+
+    -1 where it is no number of five bytes or less.
+    """
     cdef uint64_t value = 0
+    cdef uint8_t byte
     cdef int i
     for i in range(5 if left > 5 else <int>left):
-        value |= <uint64_t>(p[i] & 0x7F) << (7 * i)
-        if p[i] < 0x80:
+        byte = p[i]
+        value |= <uint64_t>(byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            number_bytes[0] = i + 1
             return <int64_t>value if value >> 32 == 0 else -1
     return -1
 
@@ -326,7 +336,7 @@ def snappy_chunks(data, int64_t position):
     cdef Py_buffer buffer
     cdef Walk walk
     cdef list chunks = []
-    cdef int64_t size
+    cdef int64_t size, number_bytes = 0
     cdef int status = SNAPPY_END
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     cdef const uint8_t *p = <const uint8_t *>buffer.buf
@@ -337,7 +347,7 @@ def snappy_chunks(data, int64_t position):
             status = next_snappy(p, buffer.len, &walk)
             if status != SNAPPY_BLOCK:
                 break
-            size = snappy_size(p + walk.start, walk.end - walk.start)
+            size = snappy_size(p + walk.start, walk.end - walk.start, &number_bytes)
             chunks.append((walk.start, walk.end, size))
         return status, walk.end - walk.start, buffer.len - walk.start, walk.next, chunks
     finally:

@@ -9,6 +9,8 @@ cdef struct Scratch:
     uint8_t *bytes
     int64_t size  # bytes of the last batch
     int64_t room  # bytes there are
+    uint8_t *packed  # what a library gets in place of bytes that may change
+    int64_t packed_room
     void *zstd
     void *deflate
 

@@ -20,7 +20,6 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy, memset
@@ -29,7 +28,6 @@ from kseg._core cimport crc32_of
 from kseg._kernels.frames cimport *
 
 cdef extern from "Python.h":
-    int PyBUF_READ
     void PyErr_SetInterrupt()
 
 cdef extern from "loader.h" nogil:
@@ -130,7 +128,7 @@ cdef struct Target:
 cdef int _snappy(const uint8_t *data, int64_t size, Target *out) noexcept nogil:
     """Inflate a xerial stream, or one raw block."""
     cdef Walk walk
-    cdef int64_t block_bytes, header
+    cdef int64_t block_bytes, number_bytes = 0
     cdef int status
     walk.start = walk.end = walk.next = 0
     if size == 0:
@@ -139,17 +137,15 @@ cdef int _snappy(const uint8_t *data, int64_t size, Target *out) noexcept nogil:
         status = next_snappy(data, size, &walk)
         if status != SNAPPY_BLOCK:
             return INFLATED if status == SNAPPY_END else UNUSUAL
-        header = walk.start
-        block_bytes = snappy_size(data + walk.start, walk.end - walk.start)
+        block_bytes = snappy_size(data + walk.start, walk.end - walk.start, &number_bytes)
         # The densest element copies 64 bytes by 3.
         if block_bytes < 0 or 3 * block_bytes > 64 * (walk.end - walk.start):
             return UNUSUAL
         if block_bytes > out.room - out.used:
             return NO_ROOM
-        while data[header] & 0x80:
-            header += 1
-        header += 1
-        if not snappy_block(data + header, walk.end - header, out.bytes + out.used, block_bytes):
+        walk.start += number_bytes
+        if not snappy_block(data + walk.start, walk.end - walk.start, out.bytes + out.used,
+                            block_bytes):
             return UNUSUAL
         out.used += block_bytes
 
@@ -270,11 +266,31 @@ cdef int _zstd(const uint8_t *data, int64_t size, Scratch *contexts, Target *out
     return status
 
 
+cdef const uint8_t *_copied(Scratch *contexts, const uint8_t *data, int64_t size) noexcept nogil:
+    """The same bytes in memory that none else changes; NULL where there is no room for them."""
+    if size > contexts.packed_room or contexts.packed_room > ROOM_KEPT_MAX:
+        free(contexts.packed)
+        contexts.packed_room = max(<int64_t>ROOM_FIRST, size)
+        contexts.packed = <uint8_t *>malloc(contexts.packed_room)
+        if contexts.packed == NULL:
+            contexts.packed_room = 0
+            return NULL
+    if size:
+        memcpy(contexts.packed, data, size)
+    return contexts.packed
+
+
 cdef int _inflate(int codec, int magic, const uint8_t *data, int64_t size, Scratch *contexts,
                   Target *out) noexcept nogil:
-    """Inflate into `out`, which holds nothing yet, by a library that is there."""
+    """Inflate into `out`, which holds nothing yet, by a library that is there.
+
+    A library may read a length twice: it gets a copy, since a mapped file may change meanwhile.
+    """
     if codec == CODEC_SNAPPY:
         return _snappy(data, size, out)
+    data = _copied(contexts, data, size)
+    if data == NULL:
+        return UNUSUAL
     if codec == CODEC_LZ4:
         return _lz4(data, size, magic, out)
     if codec == CODEC_GZIP:
@@ -327,7 +343,7 @@ cdef int _by_package(int codec, int magic, const uint8_t *data, int64_t size, Sc
     if package is None:
         return UNUSUAL
     try:
-        with PyMemoryView_FromMemory(<char *>data, size, PyBUF_READ) as body:
+        with memoryview(<bytes>data[:size]) as body:
             result = package(codec, body, magic, inflated_max)
             if result is None:
                 return UNUSUAL
@@ -362,6 +378,7 @@ cdef bint _grow(Scratch *scratch, int64_t room) noexcept nogil:
 cdef void drop_scratch(Scratch *scratch) noexcept nogil:
     """Give the memory back; what is left is as good as new."""
     free(scratch.bytes)
+    free(scratch.packed)
     if scratch.zstd != NULL:
         zstd_free(scratch.zstd)
     if scratch.deflate != NULL:

@@ -52,6 +52,7 @@ def hash_values(const uint8_t[::1] data not None, const int32_t[::1] offsets not
         ValueError: the offsets do not ascend within `data`, or `out` is too short.
     """
     cdef Py_ssize_t row, count = offsets.shape[0] - 1
+    cdef int64_t start, end
     cdef const uint8_t *base = pointer_to(data)
     cdef bint sound = True
     if count < 0 or out.shape[0] < count:
@@ -59,11 +60,11 @@ def hash_values(const uint8_t[::1] data not None, const int32_t[::1] offsets not
     with nogil:
         # `row` stays below `count`; each value is checked against the data before it is read.
         for row in range(count):
-            if offsets[row] < 0 or offsets[row] > offsets[row + 1] \
-                    or offsets[row + 1] > data.shape[0]:
+            start, end = offsets[row], offsets[row + 1]
+            if not 0 <= start <= end <= data.shape[0]:
                 sound = False
                 break
-            out[row] = _hash(base + offsets[row], offsets[row + 1] - offsets[row])
+            out[row] = _hash(base + start, end - start)
     if not sound:
         raise ValueError("offsets do not ascend within the data")
 
@@ -210,14 +211,16 @@ cdef class KeyTable:
             ValueError: the arrays differ in length, or a number is of no key.
         """
         cdef Py_ssize_t row
+        cdef int32_t number
         cdef bint sound = True
         if numbers.shape[0] != sizes.shape[0]:
             raise ValueError("arrays of different lengths")
         with nogil:
             for row in range(numbers.shape[0]):
-                if not 0 <= numbers[row] < self.count:
+                number = numbers[row]
+                if not 0 <= number < self.count:
                     sound = False
                     break
-                sizes[row] = self._bytes[numbers[row]]
+                sizes[row] = self._bytes[number]
         if not sound:
             raise ValueError("a number of no key")

@@ -24,8 +24,12 @@ cdef enum:
     VERIFY_STOP = 1
 
 
-cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *size) noexcept nogil:
-    """As in `_core`: STOP_END where a whole message starts at `p`, else why the walk ends."""
+cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *size,
+                   int *magic) noexcept nogil:
+    """As in `_core`: STOP_END where a whole message starts at `p`, else why the walk ends.
+
+    The magic is read here and not again: the least size of a message depends on it.
+    """
     cdef int64_t length
     if visible < min(left, LENGTH_BYTES_07 + 1):
         size[0] = min(left, LENGTH_BYTES_07 + 1)
@@ -36,26 +40,27 @@ cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *siz
     if length < MESSAGE_MIN_07:
         return STOP_ZERO_TAIL if all_zero(p, visible) else STOP_BAD_LENGTH
     size[0] = length + LENGTH_BYTES_07
-    if left > LENGTH_BYTES_07 and p[4] > 1:
+    magic[0] = p[4] if left > LENGTH_BYTES_07 else 0
+    if magic[0] > 1:
         return STOP_BAD_MAGIC
-    if left > LENGTH_BYTES_07 and p[4] == 1 and length == MESSAGE_MIN_07:
+    if magic[0] == 1 and length == MESSAGE_MIN_07:
         return STOP_BAD_LENGTH
     if size[0] > left:
         return STOP_TORN_TAIL
     return STOP_LIMIT if size[0] > visible else STOP_END
 
 
-cdef void _fill_07(const uint8_t *p, int64_t size, int64_t offset, bint verify,
+cdef void _fill_07(const uint8_t *p, int64_t size, int magic, int64_t offset, bint verify,
                    int64_t *row) noexcept nogil:
-    cdef int64_t header = 10 if p[4] else 9
+    cdef int64_t header = 10 if magic else 9
     cdef int field
     for field in range(BASE_OFFSET, ROW_FIELDS):
         row[field] = -1
     row[SIZE] = size
-    row[MAGIC] = p[4]
+    row[MAGIC] = magic
     row[BASE_OFFSET] = row[LAST_OFFSET] = offset
     row[CRC] = load_u32(p + header - 4)
-    row[ATTRIBUTES] = p[5] & 3 if p[4] else 0
+    row[ATTRIBUTES] = p[5] & 3 if magic else 0
     row[RECORD_COUNT] = -1 if row[ATTRIBUTES] else 1
     if verify:
         row[CRC_OK] = crc32_of(p + header, size - header) == <uint32_t>row[CRC]
@@ -65,7 +70,7 @@ cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t 
                    int64_t visible_end, int64_t file_end, int verify, int64_t log_start,
                    int64_t capacity, int64_t *row, int64_t *walk) noexcept nogil:
     cdef int64_t count = 0, size = 0, attributes = 0, magics = 0, bad = 0
-    cdef int stop = STOP_END
+    cdef int stop = STOP_END, magic = 0
     cdef const uint8_t *p
     while position < file_end:
         size = 0
@@ -73,11 +78,11 @@ cdef void _walk_07(const uint8_t *data, int64_t base, int64_t position, int64_t 
             stop = STOP_LIMIT
             break
         p = data + (position - base)
-        stop = _frame_07(p, file_end - position, visible_end - position, &size)
+        stop = _frame_07(p, file_end - position, visible_end - position, &size, &magic)
         if stop != STOP_END:
             break
         row[POSITION] = position
-        _fill_07(p, size, add64(log_start, position), verify != 0, row)
+        _fill_07(p, size, magic, add64(log_start, position), verify != 0, row)
         if row[CRC_OK] == 0:
             if verify == VERIFY_STOP:
                 stop = STOP_BAD_CRC

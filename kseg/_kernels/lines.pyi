@@ -29,7 +29,7 @@ class LinesEnd(NamedTuple):
     nulls: tuple[int, int, int, int]
 
 def parse_lines(
-    data: Buffer,
+    text: bytes,
     encoding: int,
     keep_timestamps: bool,
     now_ms: int,

@@ -65,6 +65,7 @@ cdef enum:
     F_COUNT = 7
     MAX_DEPTH = 64
     VALUE_DEPTH = 512
+    LEVEL_WORDS = 8           # VALUE_DEPTH bits
     MIN_HEADER_BYTES = 7
     NAME_BYTES_MAX = 64       # every letter of the longest name as an escape fits
     LINE_BLANK = 0
@@ -239,6 +240,18 @@ cdef const uint8_t *take_word(
     return NULL
 
 
+cdef inline void put_bit(uint64_t *bits, int at, bint value) noexcept nogil:
+    cdef uint64_t bit = <uint64_t>1 << (at & 63)
+    if value:
+        bits[at >> 6] |= bit
+    else:
+        bits[at >> 6] &= ~bit
+
+
+cdef inline bint has_bit(const uint64_t *bits, int at) noexcept nogil:
+    return bits[at >> 6] >> (at & 63) & 1
+
+
 cdef const uint8_t *take_name(const uint8_t *p, const uint8_t *end, Token *name) noexcept nogil:
     """A name and the colon behind it; answers where the value begins."""
     if p == end or p[0] != 0x22:
@@ -252,46 +265,71 @@ cdef const uint8_t *take_name(const uint8_t *p, const uint8_t *end, Token *name)
     return skip_white(p + 1, end)
 
 
-cdef const uint8_t *take_value(
-    const uint8_t *p, const uint8_t *end, Token *token, int depth
+cdef const uint8_t *take_plain(
+    const uint8_t *p, const uint8_t *end, Token *token
 ) noexcept nogil:
-    """Any value; of lists and objects only where they lie."""
-    cdef Token inner
-    cdef uint8_t close
+    """A value that is no list and no object."""
     if p == end:
         return NULL
     if p[0] == 0x22:
         return take_string(p + 1, end, token)
     if p[0] == 0x2D or 0x30 <= p[0] <= 0x39:
         return take_number(p, end, token)
-    if p[0] != 0x5B and p[0] != 0x7B:  # [ {
-        return take_word(p, end, token)
-    if depth == MAX_DEPTH:
-        return NULL
-    token.kind = K_ARRAY if p[0] == 0x5B else K_OBJECT
-    token.start = p
-    close = p[0] + 2
-    p = skip_white(p + 1, end)
-    if p < end and p[0] == close:
-        token.size = p + 1 - token.start
-        return p + 1
+    return take_word(p, end, token)
+
+
+cdef const uint8_t *take_value(
+    const uint8_t *p, const uint8_t *end, Token *token, int depth
+) noexcept nogil:
+    """Any value; of lists and objects only where they lie.
+
+    A level of these takes a bit and no call, since the stack of a thread may be small.
+    """
+    cdef uint64_t[LEVEL_WORDS] objects  # a bit a level: set for an object
+    cdef Token inner
+    cdef Token *found = token
+    cdef int levels = 0
+    cdef bint is_object = False
     while True:
-        if token.kind == K_OBJECT:
-            p = take_name(p, end, &inner)
-            if p == NULL:
+        if p < end and (p[0] == 0x5B or p[0] == 0x7B):  # [ {
+            if depth + levels == MAX_DEPTH:
                 return NULL
-        p = take_value(p, end, &inner, depth + 1)
-        if p == NULL:
-            return NULL
-        p = skip_white(p, end)
-        if p == end:
-            return NULL
-        if p[0] == close:
-            token.size = p + 1 - token.start
-            return p + 1
-        if p[0] != 0x2C:  # ,
-            return NULL
-        p = skip_white(p + 1, end)
+            is_object = p[0] == 0x7B
+            if levels == 0:
+                token.kind = K_OBJECT if is_object else K_ARRAY
+                token.start = p
+            put_bit(objects, levels, is_object)
+            levels += 1
+            found = &inner
+            p = skip_white(p + 1, end)
+            if p == end or p[0] != (0x7D if is_object else 0x5D):
+                p = take_name(p, end, &inner) if is_object else p
+                if p == NULL:
+                    return NULL
+                continue
+        else:
+            p = take_plain(p, end, found)
+            if p == NULL or levels == 0:
+                return p
+        # A value has ended, or an empty list or object ends: up to where the next value begins.
+        while True:
+            p = skip_white(p, end)
+            if p == end:
+                return NULL
+            if p[0] == 0x2C:  # ,
+                p = skip_white(p + 1, end)
+                p = take_name(p, end, &inner) if is_object else p
+                if p == NULL:
+                    return NULL
+                break
+            if p[0] != (0x7D if is_object else 0x5D):
+                return NULL
+            p += 1
+            levels -= 1
+            if levels == 0:
+                token.size = p - token.start
+                return p
+            is_object = has_bit(objects, levels - 1)
 
 
 # ---- text to bytes -------------------------------------------------------------------------------
@@ -607,7 +645,7 @@ cdef int add_line(
 
 
 def parse_lines(
-    const uint8_t[::1] data,
+    bytes text not None,
     int encoding,
     bint keep_timestamps,
     int64_t now_ms,
@@ -622,13 +660,14 @@ def parse_lines(
     """Take the records of whole lines, up to the first line that is none.
 
     Args:
-        data: UTF-8, each line with its end, less than 2 GiB.
+        text: UTF-8, each line with its end, less than 2 GiB. It is looked at more than once, so
+            that it is an object that never changes.
         encoding: of keys, values and header values: BASE64, HEX or UTF8.
         keep_timestamps: take times from the lines.
         now_ms: the time of lines that have none, or of all.
         offsets: int32[BINARY_COLUMNS, m + 1], zeros; m is at least the number of lines, and
-            `len(data) // HEADER_BYTES_MIN`.
-        bytes_out: uint8[BINARY_COLUMNS, len(data) or more]; no text becomes longer bytes.
+            `len(text) // HEADER_BYTES_MIN`.
+        bytes_out: uint8[BINARY_COLUMNS, len(text) or more]; no text becomes longer bytes.
         validity: uint8[BINARY_COLUMNS, (m + 7) // 8], zeros.
         header_offsets: int32[lines + 1], zeros.
         timestamps: int64[lines], of each row.
@@ -640,7 +679,7 @@ def parse_lines(
         one is no record. `nulls` are those of each binary column; the bits of a column without
         any are to be passed over.
     """
-    cdef int64_t size = data.shape[0], line = 0, control_count = 0
+    cdef int64_t size = len(text), line = 0, control_count = 0
     if size > 0x7FFFFFFF:
         raise ValueError("the text has 2 GiB or more")
     if encoding not in (E_BASE64, E_HEX, E_UTF8):
@@ -667,7 +706,7 @@ def parse_lines(
     out.timestamps = &timestamps[0] if rows_max else NULL
     out.numbers = &numbers[0] if rows_max else NULL
     out.encoding, out.keep_timestamps, out.now_ms = encoding, keep_timestamps, now_ms
-    cdef const uint8_t *p = &data[0]
+    cdef const uint8_t *p = text
     cdef const uint8_t *end = p + size
     cdef const uint8_t *line_end
     # In bounds: a line adds one row at most, and a header takes HEADER_BYTES_MIN of text.

@@ -68,6 +68,14 @@ cdef inline void _add(Ahead *ahead, const uint8_t *key, int64_t size, int64_t of
     ahead.count += 1
 
 
+cdef inline void _add_row(Ahead *ahead, const uint8_t *base, int64_t size, int64_t start,
+                          int64_t end, bint valid, int64_t offset, bint has_value) noexcept nogil:
+    """Add a row of columns. `_check` has seen its ends; should they have changed, it has no key."""
+    if not (valid and 0 <= start <= end <= size):
+        start, end = 0, -1
+    _add(ahead, base + start, end - start, offset, has_value)
+
+
 cdef void _add_found(Ahead *ahead, const Found *found, int64_t first) noexcept nogil:
     """Take up records of a batch from `first` on, as many as there is room for."""
     cdef int64_t i
@@ -332,8 +340,8 @@ cdef class OffsetMap:
                     if told and not base_offsets[batch] <= offsets[i] <= last_offsets[batch]:
                         # `told` goes by what headers say of the records.
                         self._rising = False
-                    _add(&ahead, base + ends[i], ends[i + 1] - ends[i] if valid[i] else -1,
-                         offsets[i], values and has_value[i])
+                    _add_row(&ahead, base, data.shape[0], ends[i], ends[i + 1], valid[i],
+                             offsets[i], values and has_value[i])
                 self._seek(&ahead)
                 taken = self._put(&ahead, start_offset)
                 row += taken
@@ -436,8 +444,8 @@ cdef class OffsetMap:
             while row < count:
                 ahead.count = 0
                 for i in range(row, min(row + AHEAD, count)):
-                    _add(&ahead, base + ends[i], ends[i + 1] - ends[i] if valid[i] else -1,
-                         offsets[i], True)
+                    _add_row(&ahead, base, data.shape[0], ends[i], ends[i + 1], valid[i],
+                             offsets[i], True)
                 self._latest_of(&ahead, known_to, &out[row])
                 row += ahead.count
 

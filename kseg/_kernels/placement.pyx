@@ -268,15 +268,20 @@ cdef inline bint _goes_on(const uint8_t *before, const uint8_t *p) noexcept nogi
 cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t position):
     """Batches with a producer, of a row of one's the first and the last ones; None for unusual.
 
-    In bounds: `_keep` has walked here.
+    In bounds: each header is read where HEADER_BYTES are left. `_keep` has walked here, but what an
+    entry answers may be the caller's code, which can change the bytes.
     """
     cdef const uint8_t *end = p + size
+    cdef int64_t body
     cdef const uint8_t *before = NULL
     cdef list told = []
     cdef dict seen = {}
     cdef Row row
     row.count = 0
     while p < end:
+        body = load_i32(p + 8)
+        if end - p < HEADER_BYTES or not 0 <= body <= end - p - LOG_OVERHEAD:
+            return None
         if load_i64(p + 43) >= 0:
             if before != NULL and _goes_on(before, p):
                 row.batches[row.count % TOLD_MAX] = p
@@ -291,8 +296,8 @@ cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t posit
                 _tell_row(told, &row)
                 told.append(_told_as_stored(p, position))
             before = p
-        position += load_i32(p + 8) + LOG_OVERHEAD
-        p += load_i32(p + 8) + LOG_OVERHEAD
+        position += body + LOG_OVERHEAD
+        p += body + LOG_OVERHEAD
     _tell_row(told, &row)
     return told
 

@@ -651,13 +651,17 @@ cdef inline bint is_null(const Binary* values, Py_ssize_t row) noexcept nogil:
     return values.validity != NULL and not (values.validity[row >> 3] >> (row & 7)) & 1
 
 
-cdef inline Py_ssize_t value_bytes(const Binary* values, Py_ssize_t row) noexcept nogil:
-    """Length of a value, or -1 where its offsets do not lie in order inside the data."""
+cdef inline Bytes bytes_of(const Binary* values, Py_ssize_t row) noexcept nogil:
+    """A value; its count is -1 where its offsets do not lie in order inside the data."""
     cdef int32_t start = values.offsets[row]
     cdef int32_t end = values.offsets[row + 1]
     if start < 0 or end < start or end > values.data_bytes:
-        return -1
-    return end - start
+        return Bytes(values.data, -1, 0)
+    return Bytes(values.data + start, end - start, values.data_bytes - start)
+
+
+cdef inline Py_ssize_t value_bytes(const Binary* values, Py_ssize_t row) noexcept nogil:
+    return bytes_of(values, row).count
 
 
 cdef Py_ssize_t row_bound(
@@ -767,22 +771,27 @@ cdef inline char* put_null(char* out, const Piece* piece) noexcept nogil:
 
 
 cdef inline Bytes value_of(const Binary* values, Py_ssize_t row) noexcept nogil:
-    cdef Bytes found
-    found.data = values.data + values.offsets[row]
-    found.count = -1 if is_null(values, row) else value_bytes(values, row)
-    found.readable = values.data_bytes - values.offsets[row]
+    cdef Bytes found = bytes_of(values, row)
+    if is_null(values, row):
+        found.count = -1
     return found
 
 
 cdef inline Bytes take_stored(Headers* headers) noexcept nogil:
-    """The next name or value of a record's own headers, which have been checked."""
+    """The next name or value of a record's own headers.
+
+    They were sound when the record was, but a file may change meanwhile: where a length now leads
+    behind the record, what is left of its headers is empty.
+    """
     cdef Bytes found
     cdef int32_t size = 0
-    headers.at = read_varint(headers.at, headers.end, &size)
-    found.data = headers.at
+    cdef const uint8_t* at = read_varint(headers.at, headers.end, &size)
+    if at == NULL or size > headers.end - at:
+        at, size = headers.end, 0
+    found.data = at
     found.count = max(size, -1)
-    found.readable = headers.readable_end - headers.at
-    headers.at += max(size, 0)
+    found.readable = headers.readable_end - at
+    headers.at = at + max(size, 0)
     return found
 
 
@@ -791,6 +800,7 @@ cdef inline void take_header(Headers* headers, Bytes* name, Bytes* value) noexce
     if headers.piece == NULL:
         name[0] = take_stored(headers)
         value[0] = take_stored(headers)
+        name.count = max(name.count, 0)
         return
     name[0] = value_of(&headers.piece.keys, headers.next)
     value[0] = value_of(&headers.piece.values, headers.next)
@@ -1710,8 +1720,9 @@ def count_not_utf8(offsets, data, Py_ssize_t start, Py_ssize_t stop, mask=None):
     cdef Views views
     cdef Binary values
     cdef Column select
+    cdef Bytes value
     cdef bint masked = mask is not None
-    cdef Py_ssize_t row, size, count = 0
+    cdef Py_ssize_t row, count = 0
     if not 0 <= start <= stop:
         raise ValueError(f"values {start} to {stop} are no range")
     views.count = 0
@@ -1723,11 +1734,11 @@ def count_not_utf8(offsets, data, Py_ssize_t start, Py_ssize_t stop, mask=None):
             for row in range(start, stop):
                 if masked and load(&select, row) == 0:
                     continue
-                size = value_bytes(&values, row)
-                if size < 0:
+                value = bytes_of(&values, row)
+                if value.count < 0:
                     count = -1
                     break
-                if not is_utf8(values.data + values.offsets[row], size):
+                if not is_utf8(value.data, value.count):
                     count += 1
     finally:
         close_views(&views)

@@ -117,12 +117,12 @@ cdef void _fill_message(const uint8_t *p, int64_t size, bint verify, int64_t *ro
     """One row from a magic 0 or 1 message of `size` >= 26 bytes, its 12 of offset and size among
     them.
     """
-    cdef bint plain = not p[17] & ATTRIBUTE_CODEC
+    row[ATTRIBUTES] = p[17]
+    cdef bint plain = not row[ATTRIBUTES] & ATTRIBUTE_CODEC
     row[LAST_OFFSET] = load_i64(p)
     row[BASE_OFFSET] = row[LAST_OFFSET] if plain else -1
     row[LEADER_EPOCH] = -1
     row[CRC] = load_u32(p + 12)
-    row[ATTRIBUTES] = p[17]
     row[BASE_TIMESTAMP] = load_i64(p + 18) if row[MAGIC] == 1 else -1
     row[MAX_TIMESTAMP] = row[BASE_TIMESTAMP]
     row[PRODUCER_ID] = -1

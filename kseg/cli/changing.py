@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -15,13 +14,14 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
+from kseg.commands import command_line
 from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import log_bytes
 from kseg.log import data_directory
 from kseg.log.copy import copy_partition
-from kseg.log.recovery import Backup, Kept, kept_bytes
+from kseg.log.recovery import Backup, Kept, kept_bytes, other_file_system
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.workers import At, in_order
 
@@ -50,12 +50,13 @@ class Room:
             "kept_in_backup_bytes": self.kept_in_backup_bytes,
         }
 
-    def line(self, backups: Sequence[str]) -> str:
-        """The last line of a text report: what was freed, and how to free the rest."""
+    def lines(self, backups: Sequence[str]) -> tuple[str, ...]:
+        """The last lines of a text report: what was freed, and the command that frees the rest."""
         freed = f"{self.freed_bytes} bytes of disk are free again"
         if not backups:
-            return freed
-        return f"{freed}; {self.kept_in_backup_bytes} more with: rm -r {shlex.join(backups)}"
+            return (freed,)
+        command = command_line("rm", "-r", *backups)
+        return (f"{freed}; {self.kept_in_backup_bytes} more with:", f"    {command}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,8 @@ class Change:
         with ExitStack() as stack:
             if self.apply:
                 for home in sorted({path.resolve().parent for path in paths}):
+                    if read_clean_shutdown(home) is not None:
+                        stack.callback(_say_of_lost_mark, home)
                     stack.callback(data_directory.enter(home).leave)
             yield
 
@@ -141,6 +144,16 @@ class Change:
         if not self.keeps:
             return None
         return Backup(data_directory, self.backup_directory, now_ms=now_ms)
+
+
+def _say_of_lost_mark(home: Path) -> None:
+    """Report that a data directory has lost its mark, and what brings it back."""
+    if read_clean_shutdown(home) is None:
+        complain(
+            f"kseg: {printable(str(home))}: the mark of a clean stop is gone: a broker reads logs "
+            "again when it starts, since some indexes are not as after a clean stop; run"
+        )
+        complain(command_line("kseg", "recover", str(home), "--apply"))
 
 
 class Done:
@@ -257,6 +270,8 @@ def report(
         fields: more fields of the document.
     """
     room = None if freed_bytes is None else Room(freed_bytes, kept_bytes(kept))
+    if change.keeps and change.backup_directory is None:
+        _say_of_other_disks(actions)
     return say(
         verb,
         path,
@@ -268,6 +283,18 @@ def report(
         as_json=as_json,
         **fields,
     )
+
+
+def _say_of_other_disks(actions: Sequence[Action]) -> None:
+    """Announce backups that do not lie on the file system of their data."""
+    changed = {Path(each.path) for each in actions}
+    for home in sorted({p.parent if p.is_dir() else p.parent.parent for p in changed}):
+        place = other_file_system(home)
+        if place is not None:
+            complain(
+                f"kseg: backups of {home} lie in {place}, on another file system, and take room "
+                "there; --backup-dir DIR chooses another place"
+            )
 
 
 def say(
@@ -314,7 +341,8 @@ def say(
     for backup in backups:
         output.write_line(f"what went is kept in {backup}")
     if room is not None and applied and actions:
-        output.write_line(room.line(backups))
+        for line in room.lines(backups):
+            output.write_line(line)
     if actions and not applied:
         complain(f"kseg: nothing was changed; {remedy}")
     return _code(actions, applied=applied)

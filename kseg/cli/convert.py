@@ -19,6 +19,7 @@ from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import CODECS, Selection
 from kseg.cli.paths import known_path, sources
 from kseg.cli.streams import stream_tiles
+from kseg.commands import command_line
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
 from kseg.errors import (
     KsegError,
@@ -71,7 +72,8 @@ def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked:
         document = {"path": path, "output": out, "files": documents} if whole else documents[0]
         output.write_document("convert/1", document)
     elif whole:
-        complain(f"kseg: {out} has logs alone; 'kseg reindex {out} --apply' makes their indexes")
+        complain(f"kseg: {out} has logs alone; this makes their indexes:")
+        complain(f"    {command_line('kseg', 'reindex', out, '--apply')}")
     if not as_json:
         _say_owner([(run.path, place) for run, place in runs], whole=whole)
     return Exit.FOUND if any(run.faults for run, _ in runs) else Exit.OK

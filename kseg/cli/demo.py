@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.cli import output
 from kseg.cli.failures import Exit
+from kseg.errors import KsegError
 from kseg.extras import require
 from kseg.format.times import iso_text
 
@@ -28,8 +29,8 @@ _TOUR = (
         "Show records, as a consumer of committed ones gets them:",
         f"read --isolation read_committed --limit 3 {_DATA}/payments-0",
     ),
-    ("Decode into Parquet, one file a partition:", f"export {_DATA} -o parquet"),
 )
+_EXPORT = ("Decode into Parquet, one file a partition:", f"export {_DATA} -o parquet")
 _BROKEN = f"{_DATA}/clicks-1"
 _LOST_BYTES = 40
 _REPAIR = (
@@ -42,13 +43,36 @@ _REPAIR = (
 
 def demo(no_spark: bool) -> int:
     """Do what the verb says; returns the exit code."""
+    arrow = _lacks(lambda: require("pyarrow", extra="arrow"))
+    spark = None if no_spark else _lacks(_check_spark)
     with _copy() as place, chdir(place):
-        for title, command in _TOUR:
+        for title, command in (*_TOUR, *(() if arrow else (_EXPORT,))):
             _run(title, command)
-        same = _arrow_and_parquet()
-        same &= _side_by_side(no_spark=no_spark)
+        if arrow:
+            output.write_line(f"Arrow and Parquet are left out: {arrow}")
+        same = True if arrow else _arrow_and_parquet()
+        if spark:
+            output.write_line(f"Spark is left out: {spark}")
+        same &= _side_by_side(no_spark=bool(no_spark or spark))
         same &= _break_and_repair()
     return Exit.OK if same else Exit.FOUND
+
+
+def _lacks(check: Callable[[], object]) -> KsegError | None:
+    """What is missing for a part of the tour, if something is."""
+    try:
+        check()
+    except KsegError as error:
+        return error
+    return None
+
+
+def _check_spark() -> None:
+    from kseg.spark.demo import check_java
+    from kseg.spark.versions import check_pyspark
+
+    check_pyspark()
+    check_java()
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from kseg.cli.paths import Partition, known_paths, logs_once, partition_at, refu
 from kseg.cli.typed import PLACE_FIELDS, kinds_from
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind, is_new
+from kseg.files.output_names import fitting_name
 from kseg.format.typed import BYTES, ERRORS, read_fields
 from kseg.log.log import Log
 from kseg.log.reader import LogView, first_offsets
@@ -47,6 +48,7 @@ def export(
     fields: tuple[str, ...] | None,
     keep_bytes: bool,
     replace_files: bool,
+    no_formulas: bool,
     encoding: str,
     on_corrupt: str,
     isolation: str,
@@ -65,8 +67,8 @@ def export(
     kinds = kinds_from(decode_key, decode_value)
     if keep_bytes and not kinds:
         raise click.UsageError("--keep-bytes goes with --decode-key or --decode-value.")
-    look = Look(form, fields, encoding, kinds=kinds, by=by)
-    look = _checked(replace(look, keep_bytes=keep_bytes, replace=replace_files))
+    look = Look(form, fields, encoding, None, kinds, by, keep_bytes)
+    look = _checked(replace(look, replace=replace_files, formulas=not no_formulas))
     chosen = Selection(topics, partitions)
     found = list(_inputs(paths, chosen, per, offsets[0], mapping))
     targets = _targets(found, Path(out), form, by)
@@ -116,6 +118,8 @@ def _say_owner(source: Path, target: Path, out: Path) -> None:
 
 
 def _checked(look: Look) -> Look:
+    if not look.formulas and look.form != "csv":
+        raise click.UsageError("--no-formulas goes with --format csv.")
     with usage_errors():
         empty = not look.fields
     if empty:
@@ -211,7 +215,9 @@ def _targets(found: list[Input], out: Path, form: str, by: tuple[str, ...]) -> l
         if out.suffix[1:] in EXTENSIONS and not out.is_dir():
             raise click.UsageError(f"With --partition-by -o must be a directory, not {out}.")
         layout = out.joinpath(*(f"{key}=*" for key in by))
-        targets = [layout / f"part-{'-'.join(one.name.parts)}.{form}" for one in found]
+        targets = [
+            layout / fitting_name(f"part-{'-'.join(one.name.parts)}", f".{form}") for one in found
+        ]
     elif out.suffix[1:] in EXTENSIONS and not out.is_dir():
         if len(found) != 1:
             raise click.UsageError(
@@ -219,7 +225,9 @@ def _targets(found: list[Input], out: Path, form: str, by: tuple[str, ...]) -> l
             )
         return [out]
     else:
-        targets = [out / one.name.with_name(f"{one.name.name}.{form}") for one in found]
+        targets = [
+            out / one.name.with_name(fitting_name(one.name.name, f".{form}")) for one in found
+        ]
     if len(set(targets)) < len(targets):
         raise click.UsageError("Two of the paths have the same name; export them one by one.")
     return targets

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kseg.cli.csv_formulas import FormulaGuard
 from kseg.cli.export_ranges import EVERYTHING, Selected, refusal, refuse_loss
 from kseg.cli.failures import tell_replaced
 from kseg.cli.row_writer import RowWriter
@@ -51,6 +52,7 @@ class Look:
         keep_bytes: also the bytes of what does not decode.
         selected: the records that the file has.
         replace: replace any file, whatever it has.
+        formulas: leave text in CSV that a spreadsheet would compute as it is.
         source: the log or partition directory whose owner and permissions the file gets.
     """
 
@@ -63,6 +65,7 @@ class Look:
     keep_bytes: bool = False
     selected: Selected = EVERYTHING
     replace: bool = False
+    formulas: bool = True
     source: Path | None = None
 
     @property
@@ -143,7 +146,7 @@ def _jsonl(sink: FileSink, look: Look) -> Iterator[Write]:
 @contextmanager
 def _csv(sink: FileSink, look: Look) -> Iterator[Write]:
     sink.write(csv_head(_row_fields(look), _style(look, "")))
-    writer = RowWriter(sink.write)
+    writer = RowWriter(sink.write if look.formulas else FormulaGuard(sink.write).write)
     yield lambda columns: _write_rows(writer, columns, look)
     tell_replaced(writer.replaced, f"{sink.target}: ")
 

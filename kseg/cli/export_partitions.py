@@ -17,6 +17,7 @@ import numpy as np
 from kseg.cli.export_files import Look, open_target
 from kseg.constants import NO_TIMESTAMP
 from kseg.errors import LimitExceededError
+from kseg.files.output_names import fitting_name, hive_directory
 from kseg.format.take import take_rows
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class PartitionedFiles:
                 "topic": columns.topic or _NONE,
                 "partition": _NONE if columns.partition is None else str(columns.partition),
             }
-            names = [f"{key}={said[key]}" for key in self._look.by]
+            names = [hive_directory(key, said[key]) for key in self._look.by]
             self._file(self._out.joinpath(*names))(part)
 
     def _file(self, directory: Path) -> Write:
@@ -104,7 +105,7 @@ class PartitionedFiles:
         # No partition's directory has a name with such an end.
         again = "" if part == 1 else f".{part}"
         stack = ExitStack()
-        name = f"{self._target.stem}{again}{self._target.suffix}"
+        name = fitting_name(self._target.stem + again, self._target.suffix)
         return stack, stack.enter_context(open_target(directory / name, self._look, self._faults))
 
 

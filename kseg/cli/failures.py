@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 import click
 
 from kseg.cli.escapes import printable
+from kseg.commands import command_line
 from kseg.errors import (
     KsegError,
     LimitExceededError,
@@ -122,16 +123,19 @@ def report(error: BaseException, *, debug: bool) -> Exit:
         for lines in traceback.format_exception(error):
             for line in lines.splitlines():
                 complain(line)
-    hint = ""
+    hint, command = "", ""
     if isinstance(error, UncleanShutdownError):
         # Of one partition that is in order, recover says that there is nothing to do.
-        home = "" if error.path is None else f" {printable(os.path.dirname(error.path) or '.')}"
-        hint = f"; 'kseg recover{home}' tells what is to be done, and does it with --apply"
+        home = "DIR" if error.path is None else os.path.dirname(error.path) or "."
+        hint = "; this shows what a recovery would do, and does it with --apply:"
+        command = command_line("kseg", "recover", home)
     elif code is Exit.FOUND:
         hint = "; 'kseg verify' tells more, 'kseg dump' shows what can be read"
     elif code is Exit.BUG:
         hint = "; this is a bug in kseg" + ("" if debug else ", --debug shows where")
     complain(f"kseg: {one_line(error)}{hint}")
+    if command:
+        complain(f"    {command}")
     return code
 
 

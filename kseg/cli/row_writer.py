@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from kseg.errors import CorruptRecordError
 from kseg.format import text as _text
 from kseg.format.reader import End
 from kseg.format.workspace import Workspace
@@ -122,6 +123,9 @@ class RowWriter:
 
         Returns:
             The batch in front of which it ended, because it is unusual or damaged; else `stop`.
+
+        Raises:
+            CorruptRecordError: the bytes of a batch changed while its lines were written.
         """
         lines, ends = before or (None, None)
         state = np.zeros(_text.STATE_FIELDS, np.int64)
@@ -130,17 +134,20 @@ class RowWriter:
         if gaps is not None:
             pairs, state[_text.LAST_OFFSET] = np.empty((_GAPS_MAX, 2), np.int64), gaps.previous
         while True:
-            end = _text.write_records(
-                template,
-                batches.data,
-                batches.table.rows[:stop],
-                state,
-                self._buffer,
-                base=batches.base,
-                before=lines,
-                ends=ends,
-                gaps=pairs,
-            )
+            try:
+                end = _text.write_records(
+                    template,
+                    batches.data,
+                    batches.table.rows[:stop],
+                    state,
+                    self._buffer,
+                    base=batches.base,
+                    before=lines,
+                    ends=ends,
+                    gaps=pairs,
+                )
+            except ValueError as error:
+                raise CorruptRecordError(str(error)) from error
             if end.written:
                 self._send(end.written)
             if gaps is not None and pairs is not None and state[_text.RECORDS]:

@@ -33,13 +33,14 @@ def truncate(
     report = TruncationReport(plan)
     if not (plan.is_noop or change.is_plan):
         place = change.place_of(partition.path)
-        report = apply_truncation(
-            plan if place == partition.path else plan_truncation(place, offset),
-            config=configs[partition.path],
-            now_ms=given.now_ms,
-            backup_directory=change.backup_directory,
-            keep_cut=change.keeps,
-        )
+        with change.holding([partition.path]):
+            report = apply_truncation(
+                plan if place == partition.path else plan_truncation(place, offset),
+                config=configs[partition.path],
+                now_ms=given.now_ms,
+                backup_directory=change.backup_directory,
+                keep_cut=change.keeps,
+            )
     return changing.report(
         "truncate",
         directory,

@@ -497,10 +497,14 @@ KSEG_INLINE int kseg_frame(const kseg_source *source, int64_t position, int64_t 
     int64_t left = source->base + source->size - position, in_file = source->file_end - position;
     const uint8_t *p = source->data + (position - source->base);
     state[KSEG_NEED_BYTES] = KSEG_HEAD;
-    if (left < KSEG_MESSAGE_MIN || (p[16] >= 2 && left < KSEG_HEAD))
+    if (left < KSEG_MESSAGE_MIN)
+        return left < in_file ? KSEG_MORE : KSEG_ODD;
+    /* Read once: the file may change, and the loop that reads the batch counts on the size for its magic. */
+    int magic = p[16];
+    if (magic >= 2 && left < KSEG_HEAD)
         return left < in_file ? KSEG_MORE : KSEG_ODD;
     batch->size = (int64_t)kseg_i32(p + 8) + KSEG_OVERHEAD;
-    if (p[16] > 2 || batch->size < (p[16] == 2 ? KSEG_HEAD : KSEG_MESSAGE_MIN) || batch->size > in_file)
+    if (magic > 2 || batch->size < (magic == 2 ? KSEG_HEAD : KSEG_MESSAGE_MIN) || batch->size > in_file)
         return KSEG_ODD;
     state[KSEG_NEED_BYTES] = batch->size;
     if (batch->size > left)
@@ -509,9 +513,9 @@ KSEG_INLINE int kseg_frame(const kseg_source *source, int64_t position, int64_t 
     batch->entry = p;
     batch->end = p + batch->size;
     batch->lent_end = source->data + source->size;
-    batch->magic = p[16];
+    batch->magic = magic;
     batch->compare = source->ask[KSEG_ASK_VERIFY] != 0;
-    return p[16] == 2 ? KSEG_NEWER : KSEG_OLDER;
+    return magic == 2 ? KSEG_NEWER : KSEG_OLDER;
 }
 
 /* The same of the batch that a row of the table tells. */
@@ -748,12 +752,13 @@ KSEG_INLINE int kseg_parse_message(const uint8_t *p, const uint8_t *end, kseg_re
 /* What the message itself tells of it. A row must tell the same: the careful path looks at both. */
 KSEG_INLINE int kseg_describe(const int64_t *row, kseg_batch *batch) {
     const uint8_t *p = batch->entry;
-    batch->attributes = p[17];
+    int attributes = p[17];
+    batch->attributes = attributes;
     batch->crc = kseg_u32(p + 12);
     batch->last_offset = kseg_i64(p);
-    batch->base_offset = (p[17] & 7) ? -1 : batch->last_offset;
-    batch->max_timestamp = p[16] ? kseg_i64(p + 18) : -1;
-    batch->time_type = p[16] ? (p[17] >> 3) & 1 : -1;
+    batch->base_offset = (attributes & 7) ? -1 : batch->last_offset;
+    batch->max_timestamp = batch->magic ? kseg_i64(p + 18) : -1;
+    batch->time_type = batch->magic ? (attributes >> 3) & 1 : -1;
     batch->start = p + KSEG_MESSAGE_MIN;
     batch->count = 1;
     batch->shift = 0;
@@ -842,13 +847,14 @@ KSEG_INLINE void kseg_read_plain(const kseg_source *source, const kseg_batch *be
     const uint8_t *stop = left < lent_end - p ? p + left : lent_end;
     int64_t rows = out->rows, rows_max = state[KSEG_ROWS_MAX], bytes_max = state[KSEG_BYTES_MAX] - state[KSEG_BYTES];
     kseg_batch batch = *before;
+    const int magic = before->magic, attributes = (int)before->attributes;
     while (KSEG_LIKELY(p < stop && lent_end - p >= KSEG_MESSAGE_MIN && out->rows < rows_max)) {
         batch.size = (int64_t)kseg_i32(p + 8) + KSEG_OVERHEAD;
         int64_t bytes = batch.size - KSEG_MESSAGE_MIN, offset = kseg_i64(p);
-        if (!KSEG_LIKELY(p[16] == before->entry[16] && p[17] == before->entry[17] && bytes >= 0 && bytes <= bytes_max &&
+        if (!KSEG_LIKELY(p[16] == magic && p[17] == attributes && bytes >= 0 && bytes <= bytes_max &&
                          batch.size <= lent_end - p))
             break;
-        batch.max_timestamp = p[16] ? kseg_i64(p + 18) : -1;
+        batch.max_timestamp = magic ? kseg_i64(p + 18) : -1;
         if (filtered && !kseg_in_range(source, offset, batch.max_timestamp))
             break;
         batch.start = p;

@@ -15,12 +15,12 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 from kseg.files import io, ownership
+from kseg.files.output_names import fitting_name
 
 _SUFFIX: Final = ".kseg-part"
 #: Bytes of a name up to which there is room for more of it.
@@ -212,8 +212,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _stem(target: Path) -> str:
-    name = os.fsencode(target.name)
-    return target.name if len(name) <= _NAME_BYTES_MAX else sha256(name).hexdigest()
+    return fitting_name(target.name, bytes_max=_NAME_BYTES_MAX)
 
 
 __all__ = ["FileSink", "check_replaceable", "whole_file"]

@@ -112,7 +112,8 @@ def decompress_into(codec: int, data: Data, arena: Arena, *, magic: int, limit: 
         arena.ceiling = start + limit
     try:
         if codec not in USABLE or not _inflate_by_kernel(codec, view, arena, magic):
-            inflate(view, arena, magic)
+            # A package may read a length twice, and a mapped file may change meanwhile.
+            inflate(memoryview(bytes(view)), arena, magic)
     except ImportError as error:
         arena.used = start
         name = Compression(codec).label

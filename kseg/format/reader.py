@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg._kernels import reader as kernel
+from kseg.errors import CorruptRecordError
 from kseg.format.header import join_tables, scan
 from kseg.format.request import HAS_VALUE
 from kseg.format.shared import Shared
@@ -154,6 +155,9 @@ class PieceReader:
 
         Returns:
             What is wrong with the batch, 0 for nothing, and with which record.
+
+        Raises:
+            CorruptRecordError: its bytes changed while they were read.
         """
         request = self._plan.request
         bounds = {
@@ -163,9 +167,12 @@ class PieceReader:
         self._kernel.begin_one()
         goes_on = True
         while goes_on:
-            goes_on, status, record = self._kernel.read_one(
-                data, table.rows[0], body, base=base, **bounds
-            )
+            try:
+                goes_on, status, record = self._kernel.read_one(
+                    data, table.rows[0], body, base=base, **bounds
+                )
+            except ValueError as error:
+                raise CorruptRecordError(str(error)) from error
             if self._plan.shares:
                 self._tables.append(table)
             yield from self.pieces()
@@ -191,6 +198,8 @@ class PieceReader:
     def _shared(self, piece: Piece) -> dict[str, Any]:
         """The columns that come from the batches of a piece."""
         tables = self._tables
+        if sum(map(len, tables)) != piece.batches:
+            raise CorruptRecordError("the bytes of a batch changed while they were read")
         counts, first_offsets = self._workspace.counts[:, : piece.batches]
         shared = Shared(
             tables[0] if len(tables) == 1 else join_tables(tables, 0),

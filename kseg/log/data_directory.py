@@ -450,12 +450,14 @@ def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPar
 
 
 def _write(shared: _SharedLease, kind: FileKind) -> None:
-    """Write one checkpoint, if it has changed."""
+    """Write one checkpoint, if it has changed: what is there in its order, then others by name."""
     with _guard:
         if kind not in shared.changed:
             return
         offsets = dict(shared.said.offsets[kind])
         shared.changed.discard(kind)
+    there = [one for one in _read(shared.path, kind, []) if one in offsets]
+    offsets = {one: offsets[one] for one in (*there, *sorted(offsets.keys() - set(there)))}
     try:
         checkpoints.write_offset_checkpoint(os.path.join(shared.path, kind.value), offsets)
     except BaseException:

@@ -30,7 +30,7 @@ def test_the_first_hour_of_an_operator(terminal: Terminal, fixtures_dir: Path) -
     retain = "kseg retain copy/orders-0 --config retention.bytes=600"
     terminal.types(retain, "delete", "--apply", code=1)
     terminal.types("kseg info copy/orders-0", "1232")
-    terminal.types(f"{retain} --apply", "bytes of disk are free again", "more with: rm -r")
+    terminal.types(f"{retain} --apply", "bytes of disk are free again", "more with:", "rm -r")
     terminal.types("kseg info copy/orders-0 --json", '"log_end_offset": 26')
     terminal.types("kseg verify copy/orders-0", ": 0 errors")
 

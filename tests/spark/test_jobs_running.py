@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from kseg.analysis.doctor.values import Noticed, Outcome
 from kseg.analysis.units import plan
-from kseg.errors import CorruptRecordError, KsegError, NotALogError
+from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
+from kseg.files.checkpoints import TopicPartition
 from kseg.files.whole_file import FileSink
 from kseg.spark.jobs import job_directory
 from kseg.spark.jobs.job_directory import (
@@ -128,6 +133,56 @@ def test_what_is_no_answer_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.done").write_bytes(data)
     with pytest.raises(KsegError, match=r"x\.done: no answer of a job"):
         finished(tmp_path, ITEMS)
+
+
+def test_an_answer_comes_back_as_it_was(tmp_path: Path) -> None:
+    error = InvalidRecordError("odd", path="/a", position=7, offset=9).as_kafka("Odd")
+    answer = {
+        ("t", 0): (Noticed("x", "/\udcff", "m", Outcome.OFFLINE), TopicPartition("t", 3)),
+        "kinds": [frozenset((1, 2)), b"\xff", UUID(int=5), Path("/a b"), None, 0.5, 2**70, True],
+        "array": np.arange(6, dtype=np.int32).reshape(2, 3),
+        "number": np.int64(5),
+    }
+    keep_answer(tmp_path, ["a"], (answer, error))
+    ((found, again),) = finished(tmp_path, ITEMS).answers
+    assert repr(found) == repr(answer)
+    assert (type(again), vars(again), str(again)) == (type(error), vars(error), str(error))
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        {"value": ["os:system", {}]},
+        {"value": ["kseg.files.io:WriteFile", {"_fd": 1}]},
+        {"value": ["kseg.analysis.units:Unit.__init__", {}]},
+        {"value": ["kseg.analysis.units:Unit", {"__class__": 1}]},
+        {"value": ["kseg.files.io:os.PathLike", {}]},
+        {"named": ["kseg.analysis.units:Unit", []]},
+        {"enum": ["kseg.analysis.units:Unit", 1]},
+        {"error": ["kseg.analysis.units:Unit", "x", {"dict": []}]},
+        {"array": ["|O", [1], "AAAAAAAAAAA=", False]},
+        {"path": 5},
+        {"unknown": 5},
+        {"tuple": [], "set": []},
+    ],
+)
+def test_an_answer_names_no_code_that_runs(tmp_path: Path, inner: object) -> None:
+    (tmp_path / "x.done").write_text(json.dumps([["a"], inner]))
+    with pytest.raises(KsegError, match=r"x\.done: no answer of a job"):
+        finished(tmp_path, ITEMS)
+
+
+def test_a_job_is_not_begun_in_a_directory_that_another_user_can_change(tmp_path: Path) -> None:
+    place = open_job(tmp_path / "job", "verify", None)
+    assert place.stat().st_mode & 0o777 == 0o700
+    place.chmod(0o770)
+    with pytest.raises(PermissionError, match="another user could change"):
+        open_job(place, "verify", None)
+    place.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(place, 1000, 1000)
+        with pytest.raises(PermissionError, match="it belongs to user 1000"):
+            open_job(place, "verify", None)
 
 
 def test_a_unit_is_known_by_the_state_of_its_files(tmp_path: Path) -> None:

@@ -405,6 +405,48 @@ def refuse(*_: object) -> None:
     raise MemoryError
 
 
+def _in_a_fork(step: Callable[[], object]) -> int:
+    """What a forked child exits with that does this and ends as a program does; -1 if it waits."""
+    child = os.fork()
+    if not child:
+        signal.setitimer(signal.ITIMER_REAL, 10)  # ends it
+        try:
+            step()
+        except KsegError:
+            os._exit(3)
+        except BaseException:
+            os._exit(4)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return -1 if status == -signal.SIGALRM else status
+
+
+@pytest.mark.parametrize(("how", "status"), [("drop", 0), ("next", 3), ("all", 3), ("new", 0)])
+def test_a_forked_process_waits_for_none_of_the_threads_that_it_does_not_have(
+    how: str, status: int
+) -> None:
+    goes_on = threading.Event()
+
+    def work(put: Put) -> None:
+        put(1)
+        goes_on.wait()
+        put(2)
+
+    results = in_order([work, work, work], threads=3)
+    assert next(results) == 1
+    steps: dict[str, Callable[[], object]] = {
+        "drop": results.close,
+        "next": lambda: next(results),
+        "all": lambda: list(results),
+        "new": lambda: list(in_order([putting(1)] * 3, threads=3)),
+    }
+    try:
+        assert _in_a_fork(steps[how]) == status
+    finally:
+        goes_on.set()
+    assert list(results) == [2, 1, 2, 1, 2]  # the parent's go on
+
+
 def test_a_lack_of_memory_anywhere_is_an_error_with_the_file() -> None:
     def asking() -> Iterator[Work]:
         yield putting(1)

@@ -26,6 +26,7 @@ CODES: Final[dict[str, Code]] = {
     "records-cut": Code("error", "loading cuts records off, sound ones behind the damage too"),
     "bytes-cut": Code("warning", "loading cuts bytes off that hold no record"),
     "log-start-ahead": Code("error", "the log ends in front of its start: all of it is deleted"),
+    "index-unused": Code("error", "Kafka believes unused index entries: retention takes records"),
     "hidden": Code("error", "records at the end stay on the disk, and nobody can read them"),
     "swept": Code("warning", "loading reads segments again, which takes time"),
     "stray": Code("warning", "the partition is not this broker's any more: renamed, not served"),

@@ -32,7 +32,9 @@ from kseg.errors import (
     os_reason,
 )
 from kseg.files import io, metadata
-from kseg.files.names import FileKind, segment_name
+from kseg.files.mapping import held_by_another
+from kseg.files.names import FileKind, list_partition, segment_name
+from kseg.log import closed_indexes
 from kseg.log.config import LogConfig
 from kseg.log.sub_directories import EntryKind, entry_of
 
@@ -111,7 +113,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
     begin = time.perf_counter()
     try:
         plan = _plan(unit, as_broker=True)
-        noticed = [*_of_load(plan), *_of_topic_id(unit.path)]
+        noticed = [*_of_load(plan), *_of_topic_id(unit.path), *_of_indexes(unit)]
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
             noticed.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
             noticed.extend(_of_old_messages(plan))
@@ -283,6 +285,29 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[Noticed]:
     yield Noticed(
         "hidden", unit.path, message, mend=command_line("kseg", "recover", unit.path, "--apply")
     )
+
+
+def _of_indexes(unit: PartitionUnit) -> Iterator[Noticed]:
+    """Unused index entries that Kafka believes: all under the mark, else those that were flushed.
+
+    Beside a running broker they are normal.
+    """
+    if held_by_another(os.path.join(unit.path, FileKind.PARTITION_METADATA.value)):
+        return
+    segments = list_partition(unit.path).segments
+    for number, each in enumerate(segments):
+        ends_at = segments[number + 1].base_offset if number + 1 < len(segments) else _INT64_MAX
+        if each.kafka07 or not (unit.clean or ends_at <= unit.recovery_point):
+            continue
+        fault = closed_indexes.fault_in(each)
+        if fault is not None and fault.code == "index-unused":
+            message = (
+                f"{segment_name(each.base_offset, fault.kind)} ends with unused entries, which a "
+                "broker believes: the records count as those of 1970, and retention deletes them"
+            )
+            mend = command_line("kseg", "recover", unit.path, "--apply")
+            yield Noticed("index-unused", unit.path, message, mend=mend)
+            return
 
 
 def _of_old_messages(plan: RecoveryPlan) -> Iterator[Noticed]:

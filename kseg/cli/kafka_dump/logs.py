@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from kseg.cli.batch_lines import BatchColumns, each_stretch
+from kseg.cli.escapes import printable
 from kseg.cli.kafka_dump.lines import (
     Look,
     Marks,
@@ -228,7 +229,9 @@ class LogDump:
                 raise CorruptRecordError(reason, path=file.path, position=position)
         if left and self._options.max_bytes is None:
             self.found = True
-            put(f"Found {left} invalid bytes at the end of {file.path.name}\n".encode())
+            name = printable(file.path.name) if self._options.look.terminal else file.path.name
+            line = f"Found {left} invalid bytes at the end of {name}\n"
+            put(line.encode("utf-8", "surrogateescape"))
 
 
 class _TileLines:

@@ -77,6 +77,11 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     shell_complete=completed("fields"),
     help="Only these, in this order.",
 )
+@click.option(
+    "--no-formulas",
+    is_flag=True,
+    help="In csv for a spreadsheet: ' in front of text that it would compute, as =1+1.",
+)
 @json_bytes_option("How bytes are written in jsonl and csv.")
 @on_corrupt_option
 @isolation_option
@@ -95,6 +100,9 @@ def export(**given: Any) -> int:
     A file is not replaced if it may have records that this export does not take: an older offset,
     another time. Parquet and Arrow files say which they have; a .jsonl or .csv file does not, so
     that only an export without --offset and --time replaces it. --replace replaces any.
+
+    A spreadsheet computes text that begins with = + - or @. --no-formulas puts an apostrophe in
+    front of such text in a .csv file.
 
     Keys and values that do not decode are null; they are counted, and the exit code is 1.
 

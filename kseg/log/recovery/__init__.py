@@ -25,7 +25,13 @@ from kseg._door import door
 
 #: What programs may use of this room.
 _HOMES = {
-    "kseg.log.recovery.backup": ("Backup", "Kept", "backup_root", "kept_bytes"),
+    "kseg.log.recovery.backup": (
+        "Backup",
+        "Kept",
+        "backup_root",
+        "kept_bytes",
+        "other_file_system",
+    ),
     "kseg.log.recovery.codes": ("CODES", "Code", "Severity"),
     "kseg.log.recovery.findings": ("PER_CODE_MAX", "Finding"),
     "kseg.log.recovery.index_check": (

@@ -2,6 +2,7 @@ from kseg.log.recovery.backup import Backup as Backup
 from kseg.log.recovery.backup import Kept as Kept
 from kseg.log.recovery.backup import backup_root as backup_root
 from kseg.log.recovery.backup import kept_bytes as kept_bytes
+from kseg.log.recovery.backup import other_file_system as other_file_system
 from kseg.log.recovery.codes import CODES as CODES
 from kseg.log.recovery.codes import Code as Code
 from kseg.log.recovery.codes import Severity as Severity

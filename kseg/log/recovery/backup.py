@@ -254,6 +254,17 @@ def backup_root(data_directory: io.StrPath) -> Path:
     return home.with_name((home.name or "root") + _SUFFIX)
 
 
+def other_file_system(data_directory: io.StrPath) -> Path | None:
+    """The place of backups if that is not on the file system of the data; None if it is.
+
+    So it is where a data directory is a mount point.
+    """
+    place = root = backup_root(data_directory)
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    return None if os.stat(place).st_dev == os.stat(data_directory).st_dev else root
+
+
 def _refuse_link(path: Path) -> None:
     """Refuse a link: another user may have chosen its target, to read or change files there."""
     if path.is_symlink():

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from kseg.constants import INT64_MAX
 from kseg.errors import NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
+from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import list_partition
 from kseg.log import closed_indexes, data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
@@ -239,18 +240,28 @@ def _apply(
             lease.forget_broker_epoch()
             io.flush_directory(home)  # checkpoints, on whose word files go
             load().apply(applier)
-            lower_clean_offset(
-                directory, data_directory.partition_of(directory), plan.log_end_offset
-            )
+            lower_clean_offset(directory, _noted(directory), plan.log_end_offset)
         _flush(directory, plan.inputs.recovery_point)
         if not plan.as_broker:  # which leaves the point where it is
             point = plan.log_end_offset
-            lease.note(data_directory.partition_of(directory), recovery_point=point)
+            lease.note(_noted(directory), recovery_point=point)
         sound = _is_believed(plan)
     finally:
         lease.leave(clean=sound)
     kept = () if backup is None else tuple(backup.kept)
     return RecoveryReport(plan, kept, freed_bytes=applier.freed_bytes)
+
+
+def _noted(directory: Path) -> TopicPartition | None:
+    """What checkpoints are to say of a log; nothing of a stray one beside the partition's own log.
+
+    Both have one line in each checkpoint.
+    """
+    partition = data_directory.partition_of(directory)
+    if partition is None:
+        return None
+    own = directory.resolve().with_name(f"{partition.topic}-{partition.partition}")
+    return None if own != directory.resolve() and own.exists() else partition
 
 
 def _is_believed(plan: RecoveryPlan) -> bool:

@@ -16,13 +16,16 @@ from kseg.files.names import FileKind
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
-from kseg.format.header import CONTROL, ENTRY_BYTES_MIN
+from kseg.format.header import CONTROL, ENTRY_BYTES_MIN, scan
 from kseg.log import closed_indexes
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import is_possible
 from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, LoadContext, file_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kseg.format.header import BatchTable
     from kseg.log.segment.reader import Segment
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
@@ -34,6 +37,8 @@ _HEAD: Final = struct.Struct(">qiibIhiqq")
 _INT64_MAX: Final = 2**63 - 1
 #: Entries of what is torn off, one in 4 KiB: 16 MiB.
 _ENTRIES_TRIED_MAX: Final = 4096
+#: The end of a log that is read at once, rather than walked.
+_TAIL_BYTES: Final = 1 << 17
 _GOES_ON: Final = (StopReason.END, StopReason.LIMIT)
 
 
@@ -85,17 +90,23 @@ def index_fault_of(context: LoadContext, base: int) -> Finding | None:
 
 def _end_fault(context: LoadContext, base: int) -> Finding | None:
     """What Kafka would believe wrongly of the ends of the indexes."""
-    overlay = context.overlay
+    overlay, log = context.overlay, file_of(base, LOG)
+    log_bytes = overlay.size(log)
     names = {kind: file_of(base, kind.value) for kind in (FileKind.INDEX, FileKind.TIMEINDEX)}
     sizes = {kind: overlay.size(name) for kind, name in names.items() if name in overlay.files}
 
     def read(kind: FileKind, position: int, size: int) -> bytes:
         return overlay.read(names[kind], position=position, size=size)
 
-    with context.open(base) as segment:
-        fault = closed_indexes.fault_of(
-            segment.size, sizes, read, lambda start: segment.headers(start=start)
-        )
+    def headers(start: int) -> Iterator[BatchTable]:
+        size = log_bytes - start
+        if size <= _TAIL_BYTES and not overlay.files[log].part:
+            yield scan(overlay.read(log, position=start), base=start, on_bad_crc="ignore")
+            return
+        with context.open(base) as segment:
+            yield from segment.headers(start=start)
+
+    fault = closed_indexes.fault_of(log_bytes, sizes, read, headers)
     if fault is None:
         return None
     return Finding(fault.code, overlay.path(names[fault.kind]), fault.message, fault.position)

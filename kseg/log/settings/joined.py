@@ -6,6 +6,7 @@ The order of the sources stands in the guide of this room.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -84,6 +85,8 @@ _NO_LOG: Final = (
 _LOG_BESIDE: Final = (
     "its broker's settings of topics lie in another directory, which may be the one beside this:"
 )
+#: What is shown of a `server.properties`. Any other value may be part of a password's line.
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 Values = dict[str, SettingValue]
 
@@ -497,6 +500,10 @@ class _Joined:
         sound = {}
         for name, each in values.items():
             refusal = "" if name == REMOTE_STORAGE else _refusal(name, each.value)
+            if refusal and each.source == FROM_FILE and not _NUMBER.fullmatch(each.value):
+                refusal = (
+                    f"{name} has a value that Kafka refuses; it may be secret, and is not shown"
+                )
             if refusal:
                 self._refuse(f"{refusal} (source: {each.source})")
             else:

@@ -343,15 +343,15 @@ def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
         return _flat(data)
     if origin is AppendOrigin.CLIENT and data.magic >= 2 and data.base_offset:
         return memoryview(bytes(_SIZE.start) + data.data[_SIZE.start :])
-    return memoryview(data.data)
+    return _flat(data)
 
 
 def _flat(data: Buffer | EncodedBatch) -> memoryview:
-    if type(data) is bytes or type(data) is bytearray:
+    """The bytes, copied where their owner may change them: what is written is what was checked."""
+    if type(data) is bytes:
         return memoryview(data)
     view = memoryview(data.data if isinstance(data, EncodedBatch) else data)
-    flat = view.format == "B" and view.ndim == 1 and view.contiguous
-    return view if flat else view.cast("B")
+    return memoryview(bytes(view)) if type(view.obj) is not bytes else view.cast("B")
 
 
 def _is_nothing(view: memoryview) -> bool:

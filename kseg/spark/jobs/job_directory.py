@@ -1,13 +1,13 @@
 """The finished pieces of a job, in a directory of the caller, so that a later run can go on.
 
     job.json                 which job, with which options, by which kseg
-    <task>-<attempt>.done    one finished list of items: their marks, and the answer, pickled
+    <task>-<attempt>.done    one finished list of items: their marks, and the answer, as JSON
     <task>-<attempt>.rows    the same, where the answer is rows: an Arrow file
 
 A file gets its name when it is complete. An item's mark names it and the state of its files, so an
 item that has changed since is done again. Two attempts of one task leave two files, of which one
-counts. Every worker must see the directory, and only trusted users may write to it: its files are
-pickles. Needs no pyspark.
+counts. Every worker must see the directory. One that another user owns or may write to is refused,
+since its answers would be believed. Needs no pyspark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,11 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from kseg.errors import KsegError
-from kseg.files import atomic, io
+from kseg.files import atomic, io, ownership
 from kseg.files.whole_file import FileSink
+from kseg.spark.jobs.answers import from_json, to_json
 from kseg.spark.listing import local_path
 
-_SCHEMA: Final = "kseg.job/1"
+_SCHEMA: Final = "kseg.job/2"
 _NAME: Final = "job.json"
 _DONE, _ROWS = ".done", ".rows"
 _MARKS: Final = b"kseg.marks"
@@ -73,9 +73,11 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
     Raises:
         ValueError: it is in a store.
         KsegError: another job is in it, or one with other options.
+        PermissionError: another user owns it, or may write to it.
         OSError: it cannot be read or made.
     """
     path = Path(local_path(directory)).absolute()
+    ownership.check_safe(path)
     told = {
         "schema": _SCHEMA,
         "job": job,
@@ -85,7 +87,8 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
     try:
         known = json.loads((path / _NAME).read_bytes())
     except FileNotFoundError:
-        io.make_directories(path)
+        with ownership.private():
+            io.make_directories(path)
         if os.listdir(path):
             raise KsegError("a job needs a directory of its own", path=path) from None
         atomic.replace_file(path / _NAME, json.dumps(told).encode())
@@ -100,8 +103,7 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
 
 def keep_answer(directory: Path, marks: Sequence[str], answer: object) -> None:
     """Note the answer to a list of items; lasting when this returns."""
-    data = pickle.dumps((tuple(marks), answer), pickle.HIGHEST_PROTOCOL)
-    atomic.replace_file(_place(directory, marks, _DONE), data)
+    atomic.replace_file(_place(directory, marks, _DONE), to_json([list(marks), answer]))
 
 
 def finished(
@@ -122,8 +124,8 @@ def finished(
     answers = []
     for path in sorted(directory.glob(f"*{_DONE}")):
         try:
-            marks, answer = pickle.loads(path.read_bytes())
-        except (pickle.UnpicklingError, EOFError, AttributeError, ValueError, TypeError):
+            marks, answer = from_json(path.read_bytes())
+        except ValueError:
             raise KsegError("no answer of a job; remove it", path=path) from None
         if all(mark in left for mark in marks) and usable(answer):
             answers.append(answer)

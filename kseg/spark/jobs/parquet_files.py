@@ -20,6 +20,7 @@ import pyarrow as pa
 from kseg.arrow import to_record_batch
 from kseg.constants import NO_TIMESTAMP
 from kseg.files import io
+from kseg.files.output_names import hive_directory
 from kseg.files.whole_file import FileSink
 from kseg.parquet import parquet_writer
 
@@ -148,7 +149,8 @@ def _places(columns: RecordColumns, by: str) -> Iterator[tuple[tuple[str, ...], 
         return
     if by == "partition":
         number = NO_VALUE if columns.partition is None else str(columns.partition)
-        yield (f"topic={columns.topic or NO_VALUE}", f"partition={number}"), None
+        topic = hive_directory("topic", columns.topic or NO_VALUE)
+        yield (topic, f"partition={number}"), None
         return
     times = columns["timestamp"]
     days = times // _MS_PER_DAY

@@ -173,6 +173,11 @@ class Broker:
         found = (_LINE.match(line) for line in text.splitlines())
         return Said(tuple(Line(*match.groups()) for match in found if match))
 
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of its log by now, for `said`."""
+        return self._log.stat().st_size
+
     def stop(self) -> None:
         """Shut it down in good order."""
         assert self._process is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from typing import Any
 
 import numpy as np
@@ -50,3 +52,37 @@ def test_the_kernel_reads_no_more_lines_than_there_is_room_for() -> None:
     end = _lines.parse_lines(TEXT * 3, **given, **arrays(2, 3 * len(TEXT)))
     assert (end.rows, end.lines, end.faulty) == (2, 2, False)
     assert _lines.parse_lines(b"", **given, **arrays(0, 0)).rows == 0
+
+
+NESTED = {
+    "lists": b"[" * 512 + b"]" * 512,
+    "objects": b'{"a":' * 512 + b"1" + b"}" * 512,
+    "both": b'[{"a":' * 256 + b"0" + b"}]" * 256,
+    "one too many": b"[" * 513 + b"]" * 513,
+    "an end that is another's": b"[" * 511 + b"{" + b"]" * 512,
+    "an end too few": b"[" * 512 + b"]" * 511,
+    "an end too many": b"[" * 511 + b"]" * 512,
+    "a comma without a value": b"[" * 511 + b"[1,]" + b"]" * 511,
+    "a list behind an object": b'[{"a":{}},[{}],[],{"b":[1,{"c":[]}]} , 2]',
+    "a name without a value": b'{"a":{"b"}}',
+    "a value without a name": b"[{1}]",
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_nested_json_is_followed_on_a_small_stack(name: str) -> None:
+    text, marks, before = NESTED[name], np.zeros(1, np.uint8), threading.stack_size()
+    ends = np.array([0, len(text)], np.int32)
+    threading.stack_size(48 << 10)
+    try:
+        thread = threading.Thread(target=_lines.mark_not_json, args=(ends, text, marks))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    try:
+        json.loads(text)
+        sound = name != "one too many"  # deeper than is followed
+    except ValueError:
+        sound = False
+    assert marks[0] == (not sound)

@@ -161,3 +161,21 @@ def test_a_state_that_leads_elsewhere_reads_nothing(at: int, far: int) -> None:
             text.write_records(LINE, data, rows, state, out, base=0)
         return
     assert text.write_records(LINE, data, rows, state, out, base=0).written == 0
+
+
+@pytest.mark.parametrize("now", [b"\xfe\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff", b"\x0d"])
+def test_headers_whose_lengths_change_behind_the_check_stay_inside_their_record(now: bytes) -> None:
+    """The lines are written over the bytes that are read, as another process might change them."""
+    data = batch([record(b"value", headers=[(b"name", b"value" * 5)] * 3, width=5)])
+    at = data.index(b"name") - 5  # where the lengths of the first header begin
+    memory = np.zeros(1 << 16, np.uint8)
+    memory[: len(data)] = np.frombuffer(data, np.uint8)
+    pieces = (
+        (text.TEXT, now),
+        (text.HEADERS, b"", None, text.UTF8, text.RECORD_HEADERS, *[None] * 5),
+    )
+    state = np.zeros(text.STATE_FIELDS, np.int64)
+    rows = scan(data).rows
+    end = text.write_records(pieces, memory[: len(data)], rows, state, memory[at:], base=0)
+    assert end.why == End.END
+    assert end.written < len(now) + 400

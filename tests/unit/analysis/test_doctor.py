@@ -32,6 +32,9 @@ def data(tmp_path: Path) -> Data:
     """A data directory that was shut down cleanly, with one partition."""
     data = healthy.make(tmp_path / "data")
     data.file(11, ".snapshot").write_bytes(snapshot((7, 0, -1, -1, 0, 1003, 0, -1)))
+    for suffix, room in ((".index", 32), (".timeindex", 48)):
+        index = data.file(LAST, suffix)
+        os.truncate(index, index.stat().st_size - room)
     write_clean_shutdown(data.root)
     # Without a metadata log it is one of ZooKeeper's era.
     (data.root / "meta.properties").write_text("version=0\ncluster.id=c\nbroker.id=1\n")
@@ -117,6 +120,9 @@ HARMS = {
     "flipped": Harm(flipped, "records-cut", STARTS),
     "zeros": Harm(zeros_unclean, "bytes-cut", STARTS, ok=True),
     "torn behind a clean stop": Harm(torn, "hidden", STARTS),
+    "room in an index behind a clean stop": Harm(
+        lambda data: grow(data.file(LAST, ".timeindex"), bytes(48)), "index-unused", STARTS
+    ),
     "zeros behind a clean stop": Harm(zeros, "load-fails", FAILS, "CorruptRecordException"),
     "epochs: no count": Harm(
         in_partition("leader-epoch-checkpoint", "0\nx\n"),

@@ -211,7 +211,7 @@ def test_a_directory_that_another_process_holds_is_left_alone(kseg: Kseg, orders
 def test_a_log_that_was_not_shut_down_cleanly_wants_recover(kseg: Kseg, orders: Path) -> None:
     before = {path.name: path.read_bytes() for path in orders.iterdir()}
     ran = kseg("append", orders, stdin=lines("YQ=="))
-    assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, b"", 1)
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, b"", 2)
     assert "kseg recover" in ran.err
     assert {path.name: path.read_bytes() for path in orders.iterdir()} == before
     assert lock.holder(orders.parent) is None

@@ -321,3 +321,61 @@ def test_a_url_is_no_place_to_write_to(
     assert ran.code == 2
     assert f"{URL} is a URL, and kseg writes to directories of this machine only" in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+FORMULAS = [b'=cmd|"/c calc"!A0', b"@SUM(1)", b"+h", b"-1+1", b"\t=1", b"\r=1", "\uff1d1".encode()]
+HARMLESS = [b"a=1", b"-5", b"+1.5e3", b'say "=1"', b'"=1"', b"", b'a,"', b"x,\r\n=1"]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_spreadsheet_finds_no_formula_where_none_is_asked_for(
+    kseg: Kseg, tmp_path: Path, large: bool
+) -> None:
+    filler = b'x"' * 600_000 if large else b""
+    values = [*FORMULAS, *HARMLESS]
+    records = [record(value + filler, key=value, headers=((b"=h", b"=v"),)) for value in values]
+    write_segment(tmp_path / "t-0", 0, batch(records))
+    out = tmp_path / "out.csv"
+    words = ("export", tmp_path / "t-0", "-o", out, "--bytes", "utf8")
+    assert kseg(*words).code == 0
+    plain = out.read_bytes()
+    assert kseg(*words, "--no-formulas").code == 0
+    with out.open(newline="", encoding="utf-8") as file:
+        csv.field_size_limit(1 << 24)
+        rows = list(csv.DictReader(file))
+    keys = [b"'" + value for value in FORMULAS] + HARMLESS
+    assert [row["key"].encode() for row in rows] == keys
+    ends = [value + filler for value in values]
+    marked = [value in FORMULAS or (value in (b"-5", b"+1.5e3") and large) for value in values]
+    shown = [b"'" * mark + end for mark, end in zip(marked, ends, strict=True)]
+    assert [row["value"].encode() for row in rows] == shown
+    assert b'"=cmd|' in plain
+    assert kseg("export", tmp_path, "-o", tmp_path / "o.jsonl", "--no-formulas").code == 2
+
+
+def test_a_topic_of_the_longest_name_is_exported_beside_others(kseg: Kseg, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    names = ["t" * 249, "t" * 248 + "u", "orders"]
+    for name in names:
+        write_segment(data / f"{name}-0", 0, batch([record(b"v")]))
+    for words, pattern in (
+        ((), "*.parquet"),
+        (("--per", "segment"), "*/*.parquet"),
+        (("--partition-by", "topic"), "topic=*/*.parquet"),
+    ):
+        out = tmp_path / f"out{len(pattern)}"
+        assert kseg("export", data, "-o", out, *words).code == 0
+        assert len(list(out.glob(pattern))) == len(names)
+        assert (kseg("export", data, "-o", out, *words).code, len(list(out.glob(pattern)))) == (
+            0,
+            3,
+        )
+
+
+def test_directories_are_escaped_as_hive_does(kseg: Kseg, tmp_path: Path) -> None:
+    name = "a=b%2F\x1b'[x]"
+    write_segment(tmp_path / "data" / f"{name}-0", 0, batch([record(b"v")]))
+    out = tmp_path / "out"
+    assert kseg("export", tmp_path / "data", "-o", out, "--partition-by", "topic").code == 0
+    assert os.listdir(out) == ["topic=a%3Db%252F%1B%27%5Bx%5D"]
+    assert pq.ParquetDataset(out).read()["topic"].unique().to_pylist() == [name]

@@ -11,6 +11,7 @@ import pytest
 from kseg.files.metadata import remove_clean_shutdown
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
+from kseg.log.recovery import backup
 from tests import full_disk
 from tests.unit.cli.conftest import Kseg
 from tests.unit.log.logs import NOW_MS, one
@@ -69,9 +70,8 @@ def test_what_a_backup_keeps_is_freed_by_the_command_in_the_last_line(
 ) -> None:
     ran = kseg(*command(verb, partition))
     assert ran.code == 0
-    last = ran.text.splitlines()[-1]
-    told, _, remedy = last.partition(" more with: ")
-    kept = int(told.rpartition(" ")[2])
+    told, remedy = ran.text.splitlines()[-2:]
+    kept = int(told.removesuffix(" more with:").rpartition(" ")[2])
     backup = Path(shlex.split(remedy)[-1])
     assert shlex.split(remedy)[:2] == ["rm", "-r"]
     assert kept == blocks_bytes(backup) >= FREED_MIN
@@ -132,3 +132,16 @@ def test_a_partition_that_frees_too_little_itself_has_the_room_of_the_others(
     starts = {row["topic"]: row["new_log_start_offset"] for row in ran.document["partitions"]}
     assert starts == {"clicks": 1, "orders": 50}
     assert kseg("verify", "--deep", partition.parent).code == 0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_backups_on_another_file_system_are_announced(
+    kseg: Kseg, partition: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    words = [word for word in command(verb, partition) if word != "--apply"]
+    assert "another file system" not in kseg(*words).err
+    elsewhere = Path("/proc/data.kseg-backup")  # as beside a mount point
+    monkeypatch.setattr(backup, "backup_root", lambda _: elsewhere)
+    ran = kseg(*words)
+    assert f"backups of {partition.parent} lie in {elsewhere}, on another file system" in ran.err
+    assert "another file system" not in kseg(*words, "--no-backup").err

@@ -118,6 +118,16 @@ def test_demo_breaks_a_log_and_repairs_it(kseg: Kseg) -> None:
     assert "0 errors, 0 warnings" in ran.text[cut:]
 
 
+def test_demo_leaves_out_what_is_not_installed(kseg: Kseg, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyarrow", "pyspark", "kseg.arrow", "kseg.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    ran = kseg("demo")
+    assert (ran.code, "Traceback" in ran.err) == (0, False)
+    assert "Arrow and Parquet are left out: pyarrow is not installed; pip install" in ran.text
+    assert "Spark is left out: pyspark is not installed; pip install" in ran.text
+    assert "0 errors, 0 warnings" in ran.text[ran.text.index("Break a log") :]
+
+
 @pytest.mark.spark
 def test_demo_gives_equal_results_here_and_through_spark(kseg: Kseg) -> None:
     ran = kseg("demo")

@@ -428,3 +428,16 @@ def test_what_a_log_noted_before_it_failed_is_written_before_it_is_loaded(tmp_pa
     assert (tmp_path / LOG_STARTS).read_text() == "0\n1\norders 0 16\n"
     again.leave()
     others.leave()
+
+
+def test_new_entries_have_one_order_whichever_is_done_first(tmp_path: Path) -> None:
+    partitions = [TopicPartition(name, number) for name in ("b", "a") for number in (10, 9)]
+    texts = set()
+    for order in (partitions, partitions[::-1]):
+        home = data_directory.enter(tmp_path)
+        for number, one in enumerate(order):
+            home.note(one, recovery_point=number if order is partitions else 3 - number)
+        home.leave()
+        texts.add((tmp_path / RECOVERY_POINTS).read_text())
+        (tmp_path / RECOVERY_POINTS).unlink()
+    assert texts == {"0\n4\na 9 3\na 10 2\nb 9 1\nb 10 0\n"}

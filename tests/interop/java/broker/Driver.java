@@ -18,6 +18,7 @@ import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -45,6 +46,7 @@ public final class Driver {
         Pipe.serve(Map.of(
             "create", Driver::create, "delete", Driver::delete, "leaders", Driver::leaders,
             "configure", Driver::configure, "describe", Driver::describe,
+            "delete_records", Driver::deleteRecords,
             "offsets", Driver::offsets, "produce", Driver::produce, "consume", Driver::consume,
             "dump", Dump::dump));
     }
@@ -96,6 +98,14 @@ public final class Driver {
     private static void delete(JsonNode request, ObjectNode answer) throws Exception {
         try (Admin admin = Admin.create(settings(request))) {
             done(admin.deleteTopics(List.of(request.get("topic").asText())).all());
+        }
+    }
+
+    /** Let the partition begin at "before". */
+    private static void deleteRecords(JsonNode request, ObjectNode answer) throws Exception {
+        RecordsToDelete before = RecordsToDelete.beforeOffset(request.get("before").asLong());
+        try (Admin admin = Admin.create(settings(request))) {
+            done(admin.deleteRecords(Map.of(partition(request), before)).all());
         }
     }
 

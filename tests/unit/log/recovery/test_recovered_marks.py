@@ -10,6 +10,7 @@ import pytest
 from kseg.errors import LogLockedError, UncleanShutdownError
 from kseg.files import io
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import told_of
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.recovery import recover
@@ -66,6 +67,22 @@ def test_the_command_line_recovers_all_and_brings_the_mark(kseg: Kseg, tmp_path:
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
     with LogDirectory.open(data, mode="append") as directory:
         assert [log.log_end_offset for log in directory.logs.values()] == [1, 1, 1]
+
+
+def test_a_stray_log_leaves_the_recovery_point_of_the_partition_alone(tmp_path: Path) -> None:
+    data = crashed(tmp_path / "data", 0, 1)
+    longer = data / f"t-0.{'0' * 32}-stray"
+    (data / "t-1").rename(longer)
+    with open(longer / f"{0:020d}.log", "r+b") as file:
+        file.truncate(0)
+        for offset in range(9):
+            file.write(batch([record(b"x", timestamp=NOW_MS)], base_offset=offset))
+    ends = [
+        recover.recover(each, now_ms=NOW_MS, clean=False).plan.log_end_offset
+        for each in (data / "t-0", longer)
+    ]
+    assert ends == [1, 9]
+    assert told_of(data / "t-0").recovery_point == 1
 
 
 def test_a_log_that_is_open_is_not_recovered_under_its_owner(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
 from kseg.files import metadata
 from kseg.log import closed_indexes
@@ -20,6 +21,8 @@ from kseg.log.recovery.recover import recover
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
 from kseg.log.truncate import apply_truncation, plan_truncation
 from tests.builders import batch, record
+from tests.unit.cli.conftest import Kseg
+from tests.unit.cli.conftest import kseg as kseg
 
 NOW = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=16_000, retention_ms=-1)
@@ -162,6 +165,20 @@ def test_a_change_of_one_partition_leaves_no_mark_over_another(tmp_path: Path) -
     assert not marked(tmp_path / "data")
 
 
+def test_the_command_line_says_that_the_mark_is_gone(kseg: Kseg, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    partition(data)
+    grow("timeindex")(partition(data, "t-1"))
+    done = kseg("truncate", data / "t-0", "--to", RECORDS - 1, "--apply", "--no-backup")
+    assert not marked(data)
+    *_, said, command = done.err.splitlines()
+    assert "the mark of a clean stop is gone" in said
+    assert command == f"kseg recover {data} --apply"
+    assert kseg(*command.split()[1:]).code == 0
+    assert marked(data)
+    assert closed_indexes.is_as_closed(data / "t-1")
+
+
 @pytest.mark.parametrize(
     ("name", "kept"),
     [
@@ -201,7 +218,7 @@ def test_a_time_of_zero_at_the_base_offset_is_an_entry(tmp_path: Path) -> None:
         (False, 11, FIRST, False),
     ],
 )
-def test_verify_reports_unused_entries_that_a_start_believes(
+def test_verify_and_doctor_report_unused_entries_that_a_start_believes(
     tmp_path: Path, mark: bool, point: int, base: int, reported: bool
 ) -> None:
     data = tmp_path / "data"
@@ -214,3 +231,6 @@ def test_verify_reports_unused_entries_that_a_start_believes(
         metadata.write_clean_shutdown(data, -1)
     found = [(each.code, each.severity) for each in verify(data).findings]
     assert found == ([("index-unused", "error")] if reported else [])
+    (home,) = doctor(data).directories
+    (outlook,) = home.partitions
+    assert ("index-unused" in [each.code for each in outlook.noticed]) == reported

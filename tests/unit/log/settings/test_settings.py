@@ -116,6 +116,34 @@ def test_no_other_property_of_a_broker_is_kept(broker: Broker, tmp_path: Path) -
     assert "hunter2" not in shown
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "log.retention.ms=12\\\n  hunter2",
+        "log.retention.hours hunter2",
+        "log.cleanup.policy=delete,hunter2",
+        "compression.type=hunter2",
+        "log.preallocate=hunter2",
+        "log.message.timestamp.type=hunter2",
+        "log.cleaner.min.cleanable.ratio=hunter2",
+    ],
+)
+def test_a_value_of_the_broker_s_file_that_may_be_a_password_is_not_shown(
+    broker: Broker, tmp_path: Path, line: str
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text(f"{line}\n")
+    found = of_orders(broker, broker_config=properties)
+    assert "hunter2" not in repr(found) + str(found.to_json())
+    assert "has a value that Kafka refuses" in str(found.findings[0])
+
+
+def test_a_number_of_the_broker_s_file_is_shown(broker: Broker, tmp_path: Path) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.segment.bytes=-7\n")
+    assert "-7" in str(of_orders(broker, broker_config=properties).findings[0])
+
+
 def test_the_broker_s_directory_of_a_test_has_smaller_segments(broker: Broker) -> None:
     records = [setting("segment.bytes", "1048576"), setting("internal.segment.bytes", "3000")]
     broker.says([topic("orders"), *records])

@@ -12,6 +12,7 @@ import pytest
 from kseg._kernels.placement import Places
 from kseg.constants import Compression, TimestampType
 from kseg.errors import KsegError, PoisonedFileError
+from kseg.files.log_writer import LogWriter
 from kseg.files.time_index import TimeIndexEntry
 from kseg.format.header import scan
 from kseg.log.log import Log
@@ -421,3 +422,31 @@ def test_an_interrupted_append_fails_the_log(tmp_path: Path, follows: bool) -> N
             log.append_as_follower(stored(1)) if follows else log.append(one())
         with pytest.raises(PoisonedFileError):
             log.append(one())
+
+
+@pytest.mark.parametrize("leads", [False, True])
+@pytest.mark.parametrize("usual", [False, True])
+@pytest.mark.parametrize("given", [bytearray, lambda data: memoryview(bytearray(data))])
+def test_what_is_written_is_what_was_checked_whatever_becomes_of_the_bytes_given(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    leads: bool,
+    usual: bool,
+    given: Callable[[bytes], Any],
+) -> None:
+    data = given(one() if leads else stored(1))
+    write = LogWriter.append_parts
+
+    def spoil_and_write(log: LogWriter, parts: Any, size: int) -> int:
+        data[70:] = bytes(len(data) - 70)
+        return write(log, parts, size)
+
+    with open_log(tmp_path / "t-0") as log:
+        log.append_as_follower(stored(0))
+        monkeypatch.setattr(LogWriter, "append_parts", spoil_and_write)
+        if not usual:
+            monkeypatch.setattr(append, "_lead_as_usual", _nothing)
+            monkeypatch.setattr(append, "_follow_as_usual", _nothing)
+        step = append_as_leader if leads else append_as_follower
+        assert step(log.state, data).last_offset == 1
+        assert len(scan(log.fetch(0).data)) == 2  # each with the checksum that it says

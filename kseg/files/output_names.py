@@ -1,0 +1,45 @@
+"""Names of new files and directories for other programs: short enough, and escaped as Hive does.
+
+A topic may have 249 characters, and file systems take names of 255 bytes.
+
+Source: Hive `FileUtils.escapePathName`, Spark `ExternalCatalogUtils.escapePathName`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from hashlib import sha256
+from typing import Final
+
+#: Bytes of a name that file systems take.
+NAME_BYTES_MAX: Final = 255
+_DIGEST_CHARACTERS: Final = 16
+_ESCAPED: Final = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
+
+
+def fitting_name(stem: str, end: str = "", *, bytes_max: int = NAME_BYTES_MAX) -> str:
+    """A file name of a stem and an end; a digest replaces what is too long of the stem.
+
+    >>> fitting_name("orders-0", ".parquet")
+    'orders-0.parquet'
+    >>> len(fitting_name("t" * 249 + "-0", ".parquet"))
+    255
+    """
+    name, room = os.fsencode(stem), bytes_max - len(os.fsencode(end))
+    if len(name) <= room:
+        return stem + end
+    digest = sha256(name).hexdigest()[:_DIGEST_CHARACTERS]
+    return f"{name[: room - len(digest) - 1].decode(errors='ignore')}-{digest}{end}"
+
+
+def hive_directory(key: str, value: str) -> str:
+    """The name of a directory for a value of a partition column.
+
+    >>> hive_directory("topic", "a=b/c")
+    'topic=a%3Db%2Fc'
+    """
+    return f"{key}={_ESCAPED.sub(lambda found: f'%{ord(found[0]):02X}', value)}"
+
+
+__all__ = ["NAME_BYTES_MAX", "fitting_name", "hive_directory"]
