@@ -107,6 +107,9 @@ def fill(broker: Broker) -> None:
                 how |= {"linger_ms": "0", "batch_size": "1"}
                 broker.produce(topic, batches[begin:end], partition, **how)
 
+        if topic == "plain":  # no closed segment in front, which retention would stop at
+            send(0, BATCHES)
+            continue
         send(0, ROLLED_AT)
         broker.ask("configure", topic, configs={"segment.ms": "1"})  # the next batch rolls
         send(ROLLED_AT, ROLLED_AT + 1)
@@ -248,7 +251,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
         copy(broker.data, home / "saved")
         for topic, partition in PLACES:  # what this is about
             *closed, last = sorted((home / "saved" / f"{topic}-{partition}").glob("*.timeindex"))
-            assert closed
+            assert bool(closed) == (topic != "plain")
             assert last.stat().st_size == 10_485_756
             if topic == "deleted":
                 assert last.with_suffix(".log").stat().st_size == 4 << 20
@@ -324,8 +327,8 @@ def test_a_log_goes_on_rolls_and_restarts_behind_a_recovery(killed: Killed) -> N
         for partition in range(PARTITIONS):
             broker.produce("plain", more, partition, linger_ms=0, batch_size=1)
         logs = sorted((broker.data / "plain-2").glob("*.log"))
-        assert len(logs) > 2
-        assert int(logs[2].stem) > BATCHES + 1  # the index of the last one was not full
+        assert len(logs) > 1
+        assert int(logs[1].stem) > BATCHES + 1  # the index of the last one was not full
         broker.stop()
         assert all(closed_indexes.is_as_closed(broker.data / f"plain-{n}") for n in range(3))
         begin = broker.log_bytes
