@@ -26,6 +26,7 @@ from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Progress, run_units
 from kseg.commands import command_line
 from kseg.errors import NotALogError
+from kseg.files.metadata import is_of_broker
 from kseg.files.names import PathKind, classify_path
 from kseg.format.times import Time
 from kseg.log.clock import now_of
@@ -42,6 +43,8 @@ RELEASES: Final = (
 )
 #: Less than this says nothing about a rate.
 _RATE_BYTES_MIN: Final = 1 << 20
+#: The file system makes it where one is mounted.
+_FOUND: Final = "lost+found"
 _StrPath = str | PathLike[str]
 
 
@@ -183,13 +186,21 @@ def _of_settings(found: KnownSettings) -> Iterator[Noticed]:
 
 
 def _refuse_partition(home: Home) -> None:
-    """Refuse a partition in the place of a data directory: it would start as one without logs."""
+    """Refuse a partition, or what holds data directories, in the place of a data directory."""
     kind = None
     if home.exists and not home.entries:
         with suppress(NotALogError, OSError):
             kind = classify_path(home.path).kind
     if kind is PathKind.PARTITION:
         raise NotALogError("a partition: doctor takes the directory that it is in", path=home.path)
+    kinds = {entry.kind for entry in home.entries if entry.path.name != _FOUND}
+    is_home = home.logs or home.offsets or is_of_broker(home.path)
+    if is_home or EntryKind.UNKNOWN not in kinds:
+        return
+    inside = [entry.path for entry in home.entries if is_of_broker(entry.path)]
+    words = command_line("kseg", "doctor", *inside)
+    give = f"give those that are in it: {words}" if inside else "nothing in it is a broker's"
+    raise NotALogError(f"no data directory; {give}", path=home.path)
 
 
 def _units(home: Home, known: KnownSettings, now_ms: int) -> Iterator[PartitionUnit]:

@@ -11,6 +11,7 @@ import pytest
 
 from kseg.analysis.doctor import Doctored, Noticed, Outcome, doctor
 from kseg.cli.main import run
+from kseg.errors import NotALogError
 from kseg.internal.ids import id_text
 from tests.unit.analysis.breaks import patch
 from tests.unit.log.settings import made
@@ -292,3 +293,16 @@ def test_no_advice_names_a_verb_that_refuses_the_metadata_log(tmp_path: Path) ->
         assert not any(
             "recover" in (one.mend or "") for one in found.directories[0].partitions[0].noticed
         )
+
+
+def test_a_directory_that_holds_data_directories_is_refused_with_their_names(
+    tmp_path: Path,
+) -> None:
+    node(tmp_path / "data")
+    with pytest.raises(
+        NotALogError, match=f"give those that are in it: kseg doctor {tmp_path}/data"
+    ):
+        doctor(tmp_path)
+    (tmp_path / "data" / "etc" / "some").mkdir(parents=True)
+    with pytest.raises(NotALogError, match="nothing in it is a broker's"):
+        doctor(tmp_path / "data" / "etc")
