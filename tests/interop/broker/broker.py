@@ -22,6 +22,7 @@ import subprocess
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -152,7 +153,7 @@ class Broker:
 
     def start(self) -> Said:
         """Start it, wait until it serves, and tell what it said meanwhile."""
-        begun = self._log.stat().st_size if self._log.exists() else 0
+        begun = self.log_size()
         command = [*self._java("512m"), "kafka.Kafka", str(self.properties)]
         with open(self._log, "ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
@@ -164,6 +165,17 @@ class Broker:
                 raise RuntimeError(f"the broker did not start:\n{tail}")
             time.sleep(0.1)
         return self.said(begun)
+
+    def log_size(self) -> int:
+        """Bytes of its log."""
+        return self._log.stat().st_size if self._log.exists() else 0
+
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it ends by itself in this time."""
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.poll() is not None
 
     def said(self, begin: int = 0) -> Said:
         """What it logged from a position of its log on."""
