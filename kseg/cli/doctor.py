@@ -12,13 +12,15 @@ import click
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting
+from kseg.cli.parsing import GivenSettings, Setting, some_of
 from kseg.cli.paths import data_directories
 from kseg.cli.settings import check_settings
 
 if TYPE_CHECKING:
-    from kseg.analysis.doctor import DirectoryOutlook, Doctored, Noticed
+    from kseg.analysis.doctor import DirectoryOutlook, Doctored, Noticed, PartitionOutlook
 
+#: The kind of the metadata log, which each start reads again.
+_OF_KRAFT = "cluster metadata"
 #: So many lines of one code are printed for a directory, and counted beyond.
 _LINES_MAX = 10
 _SAID = {
@@ -170,17 +172,30 @@ def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[s
     yield (
         f"{directory.path}: {_OF_DIRECTORY[directory.outcome.value]}; {stop}, {partitions}, {size}"
     )
-    if directory.swept_bytes:
-        yield f"  {_reading(directory, rate)}"
+    swept = [one for one in directory.partitions if one.swept_bytes and one.kind != _OF_KRAFT]
+    if swept:
+        yield f"  {_reading(swept, directory, rate)}"
     inside = [one for each in directory.partitions for one in each.noticed]
+    if not directory.clean:  # the reason is the same for all of them
+        again = [one.path.removeprefix(f"{directory.path}/") for one in inside if _is_swept(one)]
+        inside = [one for one in inside if not _is_swept(one)]
+        if again:
+            warnings = output.counted(len(again), "warning")
+            yield f"  {warnings}: no clean stop, so that a start reads {some_of(again)} again"
     for noticed in (directory.noticed, inside):
         yield from _lines(noticed, "  ", home=f"{directory.path}/")
 
 
-def _reading(directory: DirectoryOutlook, rate: float | None) -> str:
-    swept = [one for one in directory.partitions if one.swept_bytes]
+def _is_swept(one: Noticed) -> bool:
+    return one.code == "swept"
+
+
+def _reading(
+    swept: Sequence[PartitionOutlook], directory: DirectoryOutlook, rate: float | None
+) -> str:
     count = output.counted(len(swept), "partition")
-    text = f"loading reads {output.human_bytes(directory.swept_bytes)} of {count} again"
+    size = output.human_bytes(sum(one.swept_bytes for one in swept))
+    text = f"loading reads {size} of {count} again"
     threads = output.counted(directory.threads, "thread")
     if directory.seconds is None or rate is None:
         return f"{text}, with {threads}"
@@ -195,8 +210,6 @@ def _lines(noticed: Sequence[Noticed], indent: str = "", home: str = "") -> Iter
     order = ("error", "warning", "note")
     shown: Counter[str] = Counter()
     for one in sorted(noticed, key=lambda each: order.index(each.severity)):
-        if one.code == "swept":  # told in one line for all
-            continue
         shown[one.code] += 1
         if shown[one.code] <= _LINES_MAX:
             yield from _with_mend(one, home, indent)

@@ -35,6 +35,11 @@ from kseg.internal.ids import id_of, id_text
 
 #: The broker epoch of a mark that no broker made, as Kafka has it for one that it does not know.
 BROKER_EPOCH_UNKNOWN: Final = -1
+#: What `quorum-state` must name, by its version.
+_QUORUM_FIELDS: Final = {
+    0: ("clusterId", "leaderId", "leaderEpoch", "votedId", "appliedOffset", "currentVoters"),
+    1: ("leaderId", "leaderEpoch", "votedId", "votedDirectoryId"),
+}
 #: None of these files has more than a few hundred bytes.
 METADATA_BYTES_MAX: Final = 2**20
 #: A broker's properties are written by hand, and may have long lists.
@@ -100,7 +105,8 @@ def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
     values = [_AFTER_NAME.split(line) for line in lines[:2]]
     if len(values) < 2 or any(len(parts) != 2 for parts in values):
         error = CorruptIndexError("not the two lines of a version and a topic id", path=path)
-        raise error if len(values) == 2 else error.as_kafka("NullPointerException")
+        is_malformed = any(len(parts) != 2 for parts in values)  # Kafka gets no further then
+        raise error if is_malformed else error.as_kafka("NullPointerException")
     version = _integer(values[0][1])
     if version is None or version < 0:
         raise CorruptIndexError(f"version {values[0][1]!r} is not a number from 0 on", path=path)
@@ -160,6 +166,33 @@ def read_meta_properties(path: str | PathLike[str]) -> MetaProperties:
     if directory_id is not None and not _ID.fullmatch(directory_id):
         raise CorruptIndexError(f"directory id {directory_id!r} is not 16 bytes", path=path)
     return MetaProperties(version, cluster_id, node_id, directory_id, properties)
+
+
+def check_quorum_state(path: str | PathLike[str]) -> None:
+    """Check that Kafka can read a `quorum-state` file.
+
+    Raises:
+        CorruptIndexError: no object in its first line, an unknown version, or a missing field.
+        OSError: the file is missing or cannot be read.
+
+    Source: Kafka `FileQuorumStateStore`, `QuorumStateDataJsonConverter`.
+    """
+    text = io.read_file(path, bytes_max=METADATA_BYTES_MAX).decode("utf-8", "replace")
+    try:
+        found, _end = json.JSONDecoder().raw_decode(text.partition("\n")[0].lstrip())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("data_version") is None:
+        error = CorruptIndexError("its first line is no object with a data_version", path=path)
+        raise error.as_kafka("UncheckedIOException")
+    fields = _QUORUM_FIELDS.get(found["data_version"])
+    if fields is None:
+        error = CorruptIndexError(f"data_version {found['data_version']!r} is unknown", path=path)
+        raise error.as_kafka("IllegalStateException")
+    missing = [name for name in fields if name not in found]
+    if missing:
+        error = CorruptIndexError(f"{missing[0]} is missing", path=path)
+        raise error.as_kafka("RuntimeException")
 
 
 def is_of_broker(data_directory: str | PathLike[str]) -> bool:

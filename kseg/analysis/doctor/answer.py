@@ -12,7 +12,7 @@ from typing import Final
 from kseg.analysis.doctor import ensemble
 from kseg.analysis.doctor.assigned import Node
 from kseg.analysis.doctor.broker import BrokerFile, read_broker_file
-from kseg.analysis.doctor.homes import Home, look_at_home
+from kseg.analysis.doctor.homes import READ_FIRST, Home, look_at_home
 from kseg.analysis.doctor.partitions import PartitionUnit, examine
 from kseg.analysis.doctor.quorum import of_missing_log, quorum_of, with_damage
 from kseg.analysis.doctor.values import (
@@ -41,6 +41,8 @@ RELEASES: Final = (
     _FOLLOWED,
     *("3.9", "2.8", "1.1", "0.11", "0.10.2", "0.10.0", "0.9.0", "0.8.2", "0.8.0"),
 )
+#: The first major release in which all directories are formatted before a start.
+_FORMATTED_SINCE: Final = 4
 #: Less than this says nothing about a rate.
 _RATE_BYTES_MIN: Final = 1 << 20
 #: The file system makes it where one is mounted.
@@ -128,7 +130,8 @@ def plan(
     if not data_directories:
         raise ValueError("doctor wants one data directory or more")
     told = read_broker_file(sources.broker_config)
-    homes = tuple(look_at_home(Path(each)) for each in data_directories)
+    loads = told.roles != ("controller",)
+    homes = tuple(look_at_home(Path(each), loads_logs=loads) for each in data_directories)
     for home in homes:
         _refuse_partition(home)
     found = KnownSettings(sources, [home.path for home in homes if home.exists])
@@ -150,6 +153,8 @@ def report(asked: Asked, answers: Iterable[PartitionOutlook]) -> Doctored:
     noticed = [*_of_settings(asked.settings), *ensemble.across(homes, told, node)]
     if quorum.log is None and quorum.before is None and ensemble.is_kraft(homes):
         noticed.extend(of_missing_log(homes, told, loaded))
+    formatted = int(asked.release.partition(".")[0]) >= _FORMATTED_SINCE
+    noticed.extend(ensemble.of_ids_missing(homes, node, formatted=formatted))
     outcomes = {home.path: each.outcome for home, each in zip(homes, directories, strict=True)}
     noticed.extend(ensemble.of_outcomes(homes, outcomes, told))
     every = [each.outcome for each in directories]
@@ -235,7 +240,7 @@ def _directory(
 ) -> DirectoryOutlook:
     paths = (fspath(entry.path) for entry in home.entries)
     partitions = [answers[path] for path in paths if path in answers]
-    noticed = [*home.noticed, *_of_room(home, partitions)]
+    noticed = [*_with_loads(home.noticed, partitions), *_of_room(home, partitions)]
     sizes = [one.swept_bytes for one in partitions]
     meta, threads = home.meta, asked.told.threads
     return DirectoryOutlook(
@@ -251,6 +256,26 @@ def _directory(
         tuple(partitions),
         tuple(noticed),
     )
+
+
+def _with_loads(
+    noticed: Iterable[Noticed], partitions: Sequence[PartitionOutlook]
+) -> Iterator[Noticed]:
+    """Findings of a directory, with what follows for its partitions, which are loaded afterwards.
+
+    A directory that a checkpoint takes offline is loaded nevertheless. A load that then deletes a
+    segment, or reads where an open transaction begins, stops the broker.
+
+    Source: Kafka `LogManager.loadLogs`, `LocalLog.maybeHandleIOException`.
+    """
+    stopping = next((one for one in partitions if one.reads_itself), None)
+    for one in noticed:
+        is_read_first = one.code == "checkpoint-format" and one.path.endswith(READ_FIRST)
+        if stopping is None or not is_read_first or one.outcome is not Outcome.OFFLINE:
+            yield one
+            continue
+        message = f"{one.message}; the broker then stops while it loads {stopping.path}"
+        yield replace(one, message=message, outcome=Outcome.FAILS)
 
 
 def _seconds(sizes: Sequence[int], threads: int, rate: float | None) -> float | None:

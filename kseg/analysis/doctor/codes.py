@@ -43,6 +43,7 @@ CODES: Final[dict[str, Code]] = {
     "not-imitated": Code("warning", "a case in which Kafka's load may differ from what is said"),
     # A data directory.
     "missing": Code("error", "there is no such directory: a broker makes a new, empty one"),
+    "quorum-state": Code("error", "what a node knows of its quorum cannot be understood"),
     "unreadable": Code("error", "a file or directory cannot be read"),
     "foreign-directory": Code("error", "a folder that is no partition: no broker starts beside it"),
     "not-formatted": Code("error", "no meta.properties, without which a broker does not start"),

@@ -107,6 +107,27 @@ def _id_fault(path: Path, message: str) -> Noticed:
     return Noticed("ids", place, message, _FAILS, "RuntimeException", _BY_HAND)
 
 
+def of_ids_missing(homes: Sequence[Home], node: Node, *, formatted: bool) -> Iterator[Noticed]:
+    """Directories without ids that a start wants.
+
+    Args:
+        homes: the data directories.
+        node: what they are of.
+        formatted: whether the release is one that starts on formatted directories alone.
+    """
+    kraft = is_kraft(homes)
+    if formatted and not kraft:
+        yield from node.of_formatting()
+    for home in homes if formatted or kraft else ():
+        meta = home.meta
+        if meta is not None and None in (meta.node_id, meta.cluster_id):
+            place = str(home.path / FileKind.META_PROPERTIES.value)
+            message = f"no node.id or no cluster.id of version {meta.version}, but no broker of"
+            message += " KRaft starts without both"
+            mend = "write it anew with the ids of the other directories"
+            yield Noticed("meta-properties", place, message, _FAILS, "RuntimeException", mend)
+
+
 def _of_metadata(homes: Sequence[Home], told: BrokerFile) -> Iterator[Noticed]:
     chosen = metadata_home(homes, told)
     for home in homes:

@@ -30,6 +30,8 @@ _RESET: Final = {
     FileKind.RECOVERY_POINT: "Kafka takes 0 for every recovery point, and reads all logs again",
     FileKind.LOG_START: "Kafka lets every log start at its first segment",
 }
+#: Names of the checkpoints that are read before the logs of a directory are loaded.
+READ_FIRST: Final = tuple(kind.value for kind in _RESET)
 _MOVE: Final = "move it out of the data directory"
 
 
@@ -73,8 +75,14 @@ class Home:
         return PartitionOffsets(point, start, clean=self.clean)
 
 
-def look_at_home(path: Path) -> Home:
-    """Look at a data directory; what cannot be read is noticed."""
+def look_at_home(path: Path, *, loads_logs: bool = True) -> Home:
+    """Look at a data directory; what cannot be read is noticed.
+
+    Args:
+        path: the directory.
+        loads_logs: whether the node does; one that only is a controller has the metadata log alone,
+            and passes over all partitions and checkpoints.
+    """
     home = Home(path)
     try:
         home.entries = list_entries(path)
@@ -87,10 +95,13 @@ def look_at_home(path: Path) -> Home:
         return home
     home.noticed.extend(_of_file_system(path))
     home.noticed.extend(_of_lock(path))
-    _read_mark(home)
     _read_meta(home)
-    for kind in _CHECKPOINTS:
+    if not loads_logs:
+        kraft = EntryKind.CLUSTER_METADATA
+        home.entries = tuple(entry for entry in home.entries if entry.kind is kraft)
+    for kind in _CHECKPOINTS if loads_logs else ():
         _read_checkpoint(home, kind)
+    _read_mark(home)
     home.noticed.extend(_of_entries(home))
     _look_at_files(home)
     return home
@@ -178,7 +189,7 @@ def _read_checkpoint(home: Home, kind: FileKind) -> None:
 
 
 def _of_checkpoint(error: CorruptIndexError, path: Path, kind: FileKind) -> Noticed:
-    """A malformed line takes the directory offline; a number that is none may only be warned of."""
+    """A malformed line takes the directory offline; a bad number may only be a warning."""
     where = "" if error.position is None else f"@ {error.position}: "
     message, outcome = f"{where}{error.reason}", Outcome.OFFLINE
     if error.kafka_exception != CorruptIndexError.kafka_exception:
@@ -234,10 +245,12 @@ def _look_at_directory(home: Home, place: Path, owner: os.stat_result) -> list[s
     refused, size = [], 0
     with os.scandir(place) as entries:
         for entry in entries:
+            if not entry.is_file():  # a link without a target, too: Kafka passes over it
+                continue
             if place != home.path and entry.name.endswith(".log"):
                 home.logs += 1
                 size += entry.stat().st_size  # which the entry keeps for the next question
-            if entry.is_file() and not _may(entry.stat(), owner, 6):
+            if not _may(entry.stat(), owner, 6):
                 refused.append(entry.path)
     if place != home.path:
         home.sizes[place.name] = size
@@ -256,4 +269,4 @@ def _may(found: os.stat_result, owner: os.stat_result, bits: int) -> bool:
     return mode & bits == bits
 
 
-__all__ = ["Home", "look_at_home"]
+__all__ = ["READ_FIRST", "Home", "look_at_home"]

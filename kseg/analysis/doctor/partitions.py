@@ -114,6 +114,8 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
     try:
         plan = _plan(unit, as_broker=True)
         noticed = [*_of_load(plan), *_of_topic_id(unit.path), *_of_indexes(unit)]
+        if entry.kind is EntryKind.CLUSTER_METADATA:
+            noticed.extend(_of_quorum_state(unit.path))
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
             noticed.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
             noticed.extend(_of_old_messages(plan))
@@ -144,6 +146,8 @@ def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
 def _with_plan(outlook: PartitionOutlook, plan: RecoveryPlan) -> PartitionOutlook:
     walked = [one for one in plan.segments if one.walked]
     logs = [each for each in plan.seen if each.name.endswith(f".{FileKind.LOG.value}")]
+    goes = (one for one in plan.actions if one.action == "delete")
+    deletes = any(one.path.endswith(f".{FileKind.LOG.value}") for one in goes)
     return replace(
         outlook,
         segments=len(logs),
@@ -156,6 +160,7 @@ def _with_plan(outlook: PartitionOutlook, plan: RecoveryPlan) -> PartitionOutloo
         truncated_bytes=plan.truncated_bytes,
         written_bytes=sum(one.bytes for one in plan.actions if one.action in ("create", "replace")),
         lost=plan.lost,
+        reads_itself=deletes or plan.first_unstable_offset is not None,
     )
 
 
@@ -191,9 +196,11 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
             failed = replace(failed, exception=None)
         yield replace(failed, mend=recover if _is_mended(plan) else None)
         return
-    swept = sum(one.size for one in plan.segments if one.walked)
-    if swept:
-        yield Noticed("swept", plan.path, f"{swept} bytes of log are read again", mend=recover)
+    swept = [one for one in plan.segments if one.walked]
+    if swept and entry_of(Path(plan.path)).kind is not EntryKind.CLUSTER_METADATA:
+        size = sum(one.size for one in swept)
+        message = f"{size} bytes of log are read again: {swept[0].why}"
+        yield Noticed("swept", plan.path, message, mend=recover)
     if plan.start_fault is not None:
         records = count_records(plan.lost)
         yield Noticed(
@@ -335,6 +342,19 @@ def _of_topic_id(path: str) -> Iterator[Noticed]:
         return
     except (KsegError, OSError) as error:
         yield _failure(error, place)
+
+
+def _of_quorum_state(path: str) -> Iterator[Noticed]:
+    """`quorum-state`, which Kafka reads before it starts anything; a missing one is made anew."""
+    place = os.path.join(path, FileKind.QUORUM_STATE.value)
+    try:
+        metadata.check_quorum_state(place)
+    except FileNotFoundError:
+        return
+    except (KsegError, OSError) as error:
+        message = f"{_failure(error, place).message}; no node starts with it"
+        exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
+        yield Noticed("quorum-state", place, message, Outcome.FAILS, exception)
 
 
 __all__ = ["PartitionUnit", "examine", "exception_of", "outcome_of"]

@@ -95,6 +95,8 @@ class PartitionOutlook:
         lost: what goes, with offsets and numbers of records.
         seconds: that reading took here.
         noticed: what was noticed.
+        reads_itself: the load deletes a segment, or reads where an open transaction begins, which
+            it cannot in a directory that is offline by then.
     """
 
     path: str
@@ -114,6 +116,7 @@ class PartitionOutlook:
     lost: tuple[Lost, ...] = ()
     seconds: float = 0.0
     noticed: tuple[Noticed, ...] = ()
+    reads_itself: bool = False
 
     @property
     def lost_records(self) -> int | None:

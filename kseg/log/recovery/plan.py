@@ -109,6 +109,7 @@ class RecoveryPlan:
         error: why the log cannot be loaded, instead of all the offsets; None if it can.
         inflated: compressed messages of magic 0 and 1, by log file and position, that Kafka
             inflates to learn their offsets; only told `as_broker`.
+        first_unstable_offset: where the oldest open transaction begins; None without one.
         ended_at: where a log with records ended, if its start lies behind that, so that all of it
             goes; None else.
     """
@@ -130,6 +131,7 @@ class RecoveryPlan:
     error: KsegError | None = field(default=None, compare=False)
     lost: tuple[Lost, ...] = ()
     inflated: tuple[tuple[str, int], ...] = ()
+    first_unstable_offset: int | None = None
     ended_at: int | None = None
 
     @property

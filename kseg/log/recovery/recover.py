@@ -141,6 +141,7 @@ def _plan_of(loaded: LoadResult) -> RecoveryPlan:
         seen=context.overlay.seen,
         error=loaded.error,
         inflated=tuple(context.inflated),
+        first_unstable_offset=None if log is None else log.producers.first_unstable_offset,
         ended_at=context.ended_at if context.cut_bytes else None,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,6 +113,14 @@ def metadata_is_offline(data: Data) -> None:
     (data.root / "meta.properties").write_text("version=9\n")
 
 
+def quorum_state(text: str) -> Callable[[Data], object]:
+    def do(data: Data) -> None:
+        (data.root / "__cluster_metadata-0").mkdir()
+        (data.root / "__cluster_metadata-0" / "quorum-state").write_text(text)
+
+    return do
+
+
 _U = "0123456789abcdef" * 2
 HARMS = {
     "no mark": Harm(unclean, "unclean", STARTS, ok=True),
@@ -162,6 +171,33 @@ HARMS = {
         "load-fails",
         OFFLINE,
         "KafkaStorageException",
+    ),
+    "topic id: one other line": Harm(
+        in_partition("partition.metadata", "foo\n"), "load-fails", OFFLINE, "KafkaStorageException"
+    ),
+    "topic id: one line": Harm(
+        in_partition("partition.metadata", "version: 0\n"),
+        "load-fails",
+        FAILS,
+        "NullPointerException",
+    ),
+    **{
+        f"quorum state: {how}": Harm(quorum_state(text), "quorum-state", FAILS, exception)
+        for how, text, exception in (
+            ("empty", "", "UncheckedIOException"),
+            ("a bracket", "{", "UncheckedIOException"),
+            ("no object", "7", "UncheckedIOException"),
+            ("no version", "{}", "UncheckedIOException"),
+            ("of later releases", '{"data_version": 9}', "IllegalStateException"),
+            ("no leader", '{"data_version": 1, "leaderEpoch": 1}', "RuntimeException"),
+        )
+    },
+    "no ids": Harm(write("meta.properties", ""), "meta-properties", FAILS, "RuntimeException"),
+    "ids of the other version": Harm(
+        write("meta.properties", "version=0\ncluster.id=c\nnode.id=1\n"),
+        "meta-properties",
+        FAILS,
+        "RuntimeException",
     ),
     "lost+found": Harm(folder("lost+found"), "foreign-directory", FAILS, "KafkaException"),
     "a deleted one": Harm(folder(f"orders-1.{_U}-delete"), "set-aside", STARTS, ok=True),
@@ -325,6 +361,55 @@ def second(data: Data, properties: str = "version=1\ncluster.id=c\nnode.id=1\n")
     return root
 
 
+def test_a_quorum_state_that_kafka_reads_is_no_finding(data: Data) -> None:
+    for text in (
+        '{"leaderId":-1,"leaderEpoch":3,"votedId":-1,"votedDirectoryId":"","data_version":1}',
+        '{"clusterId":"","leaderId":1,"leaderEpoch":2,"votedId":-1,"appliedOffset":0,'
+        '"currentVoters":[{"voterId":1}],"data_version":0}\nand more',
+    ):
+        shutil.rmtree(data.root / "__cluster_metadata-0", ignore_errors=True)
+        quorum_state(text)(data)
+        assert "quorum-state" not in {one.code for one in doctor(data.root).all_noticed()}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("name", ["recovery-point", "log-start"])
+def test_a_load_in_a_directory_that_is_offline_stops_the_broker_at_an_open_transaction(
+    data: Data, name: str, is_open: bool
+) -> None:
+    begun = (7, 0, -1, -1, 0, 1003, 0, 8 if is_open else -1)
+    data.file(11, ".snapshot").write_bytes(snapshot(begun))
+    write(f"{name}-offset-checkpoint", "x\n")(data)
+    found = only(doctor(data.root), "checkpoint-format")
+    assert found.outcome is (FAILS if is_open else OFFLINE)
+
+
+def test_kafka_passes_over_a_log_that_is_a_link_without_a_target(data: Data) -> None:
+    data.file(LAST).unlink()
+    data.file(LAST).symlink_to("/nowhere")
+    found = doctor(data.root)
+    assert found.outcome is STARTS
+    assert partition_of(found).log_end_offset == LAST
+
+
+def test_a_node_that_only_is_a_controller_loads_no_partition(data: Data, tmp_path: Path) -> None:
+    folder("lost+found")(data)
+    zeros(data)
+    config = tmp_path / "server.properties"
+    config.write_text(f"log.dirs={data.root}\nprocess.roles=controller\n")
+    found = doctor(data.root, broker_config=config)
+    assert (found.outcome, list(found.all_noticed())) == (STARTS, [])
+    config.write_text(f"log.dirs={data.root}\nprocess.roles=controller,broker\n")
+    assert doctor(data.root, broker_config=config).outcome is FAILS
+
+
+def test_a_directory_of_a_release_without_zookeeper_has_its_ids(data: Data) -> None:
+    (data.root / "meta.properties").unlink()
+    assert only(doctor(data.root), "not-formatted").outcome is FAILS
+    before = doctor(data.root, release="3.9")
+    assert "not-formatted" not in {one.code for one in before.all_noticed()}
+
+
 def test_an_offline_directory_does_not_stop_the_broker(data: Data) -> None:
     found = doctor([data.root, second(data, "version=9\n")])
     assert [each.outcome for each in found.directories] == [STARTS, OFFLINE]
@@ -475,6 +560,49 @@ def test_what_cannot_be_read_is_a_row_of_the_answer(
     monkeypatch.setattr(homes, "list_entries", refuse)
     found = doctor(data.root)
     assert only(found, "unreadable").outcome is OFFLINE
+
+
+# ---- what is printed -----------------------------------------------------------------------------
+
+
+def printed(capsys: pytest.CaptureFixture[str], root: Path) -> list[str]:
+    run(["doctor", str(root)])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_healthy_broker_of_kraft_has_no_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = made.Broker(tmp_path / "data")
+    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
+    broker.has()
+    write_clean_shutdown(broker.path)
+    assert list(doctor(broker.path).all_noticed()) == []
+    lines = printed(capsys, broker.path)
+    assert lines[0].endswith("the broker starts; 0 errors, 0 warnings")
+    assert "again" not in "".join(lines)
+
+
+def test_each_warning_is_printed_or_summed_up_with_its_reason(
+    data: Data, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(1, 5):
+        shutil.copytree(data.partition, data.root / f"orders-{number}")
+    unclean(data)
+    lines = printed(capsys, data.root)
+    assert lines[0].endswith("0 errors, 6 warnings")
+    assert len([line for line in lines if line.startswith("  warning: ")]) == 1
+    names = "orders-0, orders-1, orders-2 and 2 more"
+    assert f"  5 warnings: no clean stop, so that a start reads {names} again" in lines
+
+
+def test_a_segment_that_is_read_again_behind_a_clean_stop_is_named(
+    data: Data, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data.file(0, ".index").unlink()
+    (line,) = (line for line in printed(capsys, data.root) if line.startswith("  warning: "))
+    assert line.startswith("  warning: orders-0: ")
+    assert line.endswith("its offset index is missing")
 
 
 # ---- releases, processes, codes ------------------------------------------------------------------
