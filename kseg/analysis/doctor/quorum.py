@@ -242,8 +242,7 @@ def _mend_of(path: str, quorum: Quorum) -> str:
     away = command_line("mv", path, f"{os.path.dirname(os.path.abspath(path))}.{LOG_NAME}")
     while_up = "while a majority of the other controllers is up"
     fetch = f"{while_up}, move it away; the node fetches it anew:\n{away}"
-    salvage = command_line("kseg", "salvage", path, "-o", "OUT")
-    keep = f"restore it from a backup, or keep what is whole in front of the damage:\n{salvage}"
+    keep = "restore it from a backup."
     if quorum.is_controller is False:
         return f"Move it away; the node fetches it anew:\n{away}"
     if quorum.voters is None:

@@ -247,7 +247,7 @@ def damaged(tmp_path: Path) -> made.Broker:
     ("text", "mend"),
     [
         (None, "If there are more controllers, "),
-        (SOLE, "Restore it from a backup, or keep what is whole "),
+        (SOLE, "Restore it from a backup."),
         (SEVERAL, "While a majority of the other controllers is up, move it away"),
     ],
 )
@@ -263,7 +263,6 @@ def test_a_cut_of_the_metadata_log_says_what_is_forgotten(
     assert set(one.partitions) == {"payments-0", "__consumer_offsets-0"}
     assert one.mend is not None
     assert one.mend.startswith(mend)
-    assert ("salvage" in one.mend) is (text is not SEVERAL)
     assert {each.code for each in found.all_noticed()} & {"stray", "records-cut", "swept"} == set()
 
 
@@ -291,7 +290,7 @@ def test_no_advice_names_a_verb_that_refuses_the_metadata_log(tmp_path: Path) ->
     broker = damaged(tmp_path)
     for found in (doctor(broker.path), doctor(node(tmp_path / "more").says([made.NO_OP]).path)):
         assert not any(
-            "recover" in (one.mend or "") for one in found.directories[0].partitions[0].noticed
+            "kseg " in (one.mend or "") for one in found.directories[0].partitions[0].noticed
         )
 
 
