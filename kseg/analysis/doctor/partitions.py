@@ -194,7 +194,10 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
         failed = _failure(plan.error, plan.path)
         if spoilt is not None:  # Kafka may have come no further
             failed = replace(failed, exception=None)
-        yield replace(failed, mend=recover if _is_mended(plan) else None)
+        mend = recover if _is_mended(plan) else None
+        if isinstance(plan.error, NotALogError):  # no repair touches a file of another name
+            mend = "move the file out of the partition"
+        yield replace(failed, mend=mend)
         return
     swept = [one for one in plan.segments if one.walked]
     if swept and entry_of(Path(plan.path)).kind is not EntryKind.CLUSTER_METADATA:

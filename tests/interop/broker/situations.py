@@ -148,8 +148,9 @@ def dangling(place: Place) -> Damage:
 
 def a_folder(place: Place) -> Damage:
     def do(root: Path) -> None:
-        place(root).unlink(missing_ok=True)
-        place(root).mkdir()
+        path = place(root)
+        path.unlink(missing_ok=True)
+        path.mkdir()
 
     return do
 

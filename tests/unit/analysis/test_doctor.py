@@ -384,6 +384,11 @@ def test_a_load_in_a_directory_that_is_offline_stops_the_broker_at_an_open_trans
     assert found.outcome is (FAILS if is_open else OFFLINE)
 
 
+def test_a_log_of_no_number_is_to_be_moved(data: Data) -> None:
+    in_partition("core.log", "")(data)
+    assert only(doctor(data.root), "load-fails").mend == "move the file out of the partition"
+
+
 def test_kafka_passes_over_a_log_that_is_a_link_without_a_target(data: Data) -> None:
     data.file(LAST).unlink()
     data.file(LAST).symlink_to("/nowhere")
