@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kseg.cli import output
-from kseg.cli.copies import ITEMS_MAX, batch_line, more_line
+from kseg.cli.copies import ITEMS_MAX, batch_line, more_line, put_back
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Selection
+from kseg.log.salvage.output import beside
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kseg import MergePlan
     from kseg.log.copies import MergedCopy, Missing, PartitionMerge
 
@@ -56,6 +56,11 @@ def _page(plan: MergePlan, report: Path | None) -> Iterator[str]:
     for each in plan.partitions:
         yield _heading(each)
         yield from (f"  {line}" for line in _details(each))
+    if plan.left_alone:
+        yield (
+            f"the log of KRaft is left out ({', '.join(plan.left_alone)}): move a damaged copy "
+            "aside, and its controller fetches it from the others"
+        )
     if report is None:
         yield (
             f"{output.counted(plan.undecided, 'conflict')}: nothing was written; --prefer DIR says "
@@ -69,6 +74,12 @@ def _page(plan: MergePlan, report: Path | None) -> Iterator[str]:
         )
         first = plan.partitions[0]
         yield from owner_lines(plan.out / first.name, first.copies[0].path, plan.out)
+        readable = [(each.name, Path(each.copies[0].path)) for each in plan.partitions]
+        yield from put_back(readable, plan.out, beside(plan.out))
+        yield (
+            "the other brokers of the copies fetch the partitions anew: remove them there while "
+            "these are stopped, and start the one with the merged log first"
+        )
 
 
 def _compacted(plan: MergePlan) -> Iterator[str]:

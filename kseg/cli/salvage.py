@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from kseg import SalvagePlan, SalvageReport, apply_salvage, plan_salvage
 from kseg.cli import output
+from kseg.cli.copies import put_back, without_line
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Selection
-from kseg.log.salvage import HARMLESS, REASONS
+from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.salvage import HARMLESS, READABLE, REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kseg.log.salvage import HurtTransaction, LostOffsets, Mended, SalvagedPartition, Unprovable
+    from kseg.log.salvage import HurtTransaction, LostOffsets, SalvagedPartition, Unprovable
 
 #: So many lines of one kind are printed for a partition; --json and the report have all.
 _LINES_MAX = 5
@@ -26,7 +30,6 @@ def salvage(
     directories: tuple[str, ...],
     out: str,
     abort_open: bool,
-    unproven: bool,
     jobs: int,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
@@ -38,7 +41,6 @@ def salvage(
             *directories,
             out=out,
             abort_open=abort_open,
-            unproven=unproven,
             chosen=Selection(topics, partitions).choice,
             jobs=jobs,
             progress=bar.to,
@@ -54,6 +56,8 @@ def salvage(
 
 def _say(report: SalvageReport) -> None:
     plan = report.plan
+    for line in _unproved(plan):
+        output.write_line(printable(line))
     head = ("partition", "kept", "records", "lost", "duplicates", "offsets")
     output.write_table(head, [_row(one) for one in plan.partitions])
     for one in plan.partitions:
@@ -64,6 +68,19 @@ def _say(report: SalvageReport) -> None:
     first = plan.partitions[0]
     for line in owner_lines(plan.out / first.name, first.path, plan.out):
         output.write_line(printable(line))
+
+
+def _unproved(plan: SalvagePlan) -> Iterator[str]:
+    """How many readable batches are left out for lack of a proof: the first line of all."""
+    count = sum(one.unproved_batches for one in plan.partitions)
+    if count:
+        indexed = any(one.indexed for one in plan.partitions if one.unproved_batches)
+        batches = output.counted(count, "batch", "batches")
+        yield (
+            f"{batches} behind the damage {'is' if count == 1 else 'are'} readable, but nothing "
+            f"proves {'it' if count == 1 else 'them'}: "
+            + ("no index entry leads to them" if indexed else "no index")
+        )
 
 
 def _row(one: SalvagedPartition) -> tuple[object, ...]:
@@ -90,11 +107,6 @@ def _details(one: SalvagedPartition) -> Iterator[str]:
     reasons = dict.fromkeys(each.reason for each in one.unprovable if each.reason not in HARMLESS)
     for reason in reasons:
         yield from _places(one, reason)
-    yield from _some(
-        one,
-        "mended",
-        [_mended(each) for each in one.mended],
-    )
     yield from _some(
         one,
         "transaction",
@@ -124,24 +136,15 @@ def _place(one: Unprovable) -> str:
     if not one.batches:
         return place
     batches = output.counted(one.batches, "sound batch", "sound batches")
-    return f"{place}, {batches}, offsets {one.first_offset} to {one.last_offset}"
+    offsets = f"offsets {one.first_offset} to {one.last_offset}"
+    others = [f"{first} to {last}" for first, last in one.places[1:]]
+    return f"{place}, {batches}, {' or '.join((offsets, *others))}"
 
 
 def _end_of(transaction: HurtTransaction, one: SalvagedPartition) -> str:
     if not transaction.is_open:
         return ""
     return "; aborted" if one.markers else "; --abort-open ends it"
-
-
-def _mended(one: Mended) -> str:
-    """A batch of which only fields without a checksum were wrong, and which they are."""
-    fields = (
-        ("base offset", one.first_offset, one.said_offset),
-        ("leader epoch", one.leader_epoch, one.said_epoch),
-        ("size", one.size, one.said_size),
-    )
-    changed = [f"{what} {now}, it said {said}" for what, now, said in fields if now != said]
-    return f"{one.path} @ {one.position}: {'; '.join(changed)}"
 
 
 def _range(lost: LostOffsets) -> str:
@@ -172,12 +175,40 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
             f"{output.human_bytes(plan.quarantined_bytes)} that are not kept lie in "
             f"{plan.beside / 'quarantine'}"
         )
-    if report.unproven_records:
-        records = output.counted(report.unproven_records, "record")
-        yield f"{records} that may be right lie in {plan.beside / 'unproven'}"
+    for one in plan.partitions:
+        if any("/readable/" in each.path for each in one.quarantined):
+            yield f"the readable batches of {one.name} among them:"
+            yield f"  kseg dump {quote(str(plan.beside / 'quarantine' / one.name / READABLE))}"
     yield f"the report is {report.path}"
+    for path in plan.left_alone:
+        yield "the log of KRaft is left out; a sole controller's is salvaged by its own name:"
+        yield f"  kseg salvage {quote(path)} -o NEW_DIRECTORY"
     if not report.ok:
         yield "a replica or a backup may have what is lost: 'kseg merge' takes it from there"
+    yield from put_back(
+        [(one.name, Path(one.path)) for one in plan.partitions], plan.out, plan.beside
+    )
+    if any(one.partition.topic == CLUSTER_METADATA for one in plan.partitions):
+        yield (
+            "this log of KRaft is for a sole controller: a repaired copy never goes back into a "
+            "quorum of several voters; there move the directory aside, and the node fetches the "
+            "log from the leader while a majority of the others is up"
+        )
+    for one in plan.partitions:
+        if one.start_beyond_end is not None:
+            yield from _start_beyond_end(one)
+
+
+def _start_beyond_end(one: SalvagedPartition) -> Iterator[str]:
+    """What a log start behind the end means, and the command that removes it."""
+    path = Path(one.path).resolve().parent / "log-start-offset-checkpoint"
+    yield (
+        f"{one.name}: {path} says that the log starts at offset {one.start_beyond_end}, behind its "
+        f"end {one.log_end_offset}: a broker would delete all records. {one.name} in OUT does not "
+        "have that start. If the records in front of it were deleted on purpose, the broker is "
+        "right; else remove the line, with the broker stopped:"
+    )
+    yield f"  {without_line(path, one.partition)}"
 
 
 def _all_lost(plan: SalvagePlan) -> str:

@@ -24,24 +24,24 @@ from kseg.cli.starting import Verb
     is_flag=True,
     help="End each transaction whose marker may be lost with a marker that aborts it.",
 )
-@click.option(
-    "--unproven",
-    is_flag=True,
-    help="Also write the records that parse in damaged batches, in files beside OUT.",
-)
 @jobs_option
 @selection_options
 @json_option
 def salvage(**given: Any) -> int:
     """Take what can be proved out of damaged logs, into a new data directory.
 
-    Recovery cuts a log at its first bad byte. This keeps each sound batch behind it, too: one whose
-    checksum is right, that is a batch of the log and not data of a record, and whose offsets fit.
-    DIR is a partition directory or a data directory, and is not changed. OUT is new, or empty; it
-    has its name once it is whole. A broker adopts it.
+    Recovery cuts a log at its first bad byte. This keeps each sound batch behind it, too, whose
+    checksum is right, that is proved to be a batch of the log and not data of a record, and whose
+    offsets and leader epoch fit. Nothing is moved to other offsets or rewritten. DIR is a partition
+    directory or a data directory, and is not changed. OUT is new, or empty; it has its name once it
+    is whole. A broker adopts it.
 
-    What is lost is listed by offsets. OUT.kseg-salvage holds report.json, the bytes that are not
-    kept (quarantine/), and with --unproven the records that may be right (unproven/).
+    What is lost is listed by offsets. OUT.kseg-salvage holds report.json and the bytes that are not
+    kept (quarantine/; kseg dump reads quarantine/TOPIC-N/readable/*.log). The last lines say how to
+    put the result back.
+
+    The log of KRaft, __cluster_metadata-0, is salvaged only where DIR names it, up to its first
+    gap.
 
     Exits 0 if nothing was lost, 1 if anything was.
     """

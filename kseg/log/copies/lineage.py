@@ -88,7 +88,7 @@ def lineage_of(copy: Copy) -> Lineage:
             least = int(ends[at])
             begins.append(EpochBegin(int(epochs[at + 1]), int(rows[at, FIRST]), least))
         epoch, end = int(epochs.max()), int(ends[-1])
-    for entry in _checkpoint(copy):
+    for entry in checkpoint_of(copy):
         is_behind = not begins or entry.epoch > begins[-1].epoch
         if (
             not is_behind
@@ -99,7 +99,8 @@ def lineage_of(copy: Copy) -> Lineage:
     return Lineage(tuple(begins), end)
 
 
-def _checkpoint(copy: Copy) -> Iterable[EpochEntry]:
+def checkpoint_of(copy: Copy) -> Iterable[EpochEntry]:
+    """The epochs that the checkpoint beside a copy says, as far as it can be read."""
     with suppress(KsegError, OSError):
         return LeaderEpochs.load(copy.provable.path / FILE_NAME).entries
     return ()
@@ -157,4 +158,4 @@ def _truncation(leader: Lineage, follower: Lineage) -> EpochEntry:
         epoch = mine.epoch
 
 
-__all__ = ["EpochBegin", "Lineage", "divergence", "lineage_of"]
+__all__ = ["EpochBegin", "Lineage", "checkpoint_of", "divergence", "lineage_of"]

@@ -30,7 +30,7 @@ from kseg.errors import (
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import TopicPartition
 from kseg.log import data_directory
-from kseg.log.copies.choosing import Choosing, Ranked
+from kseg.log.copies.choosing import CONFLICTS_MAX, Choosing, Ranked
 from kseg.log.copies.joining import (
     Chosen,
     CopyPath,
@@ -39,9 +39,11 @@ from kseg.log.copies.joining import (
     places_of,
 )
 from kseg.log.copies.lineage import Lineage, divergence, lineage_of
+from kseg.log.copies.proving import proved_by_each_other, unproved_conflicts
 from kseg.log.copies.source import Copy
 from kseg.log.copies.table import OFFSETS_END
 from kseg.log.copies.values import MergedCopy, MergePlan, PartitionMerge
+from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.salvage.output import (
     REPORT,
     Progress,
@@ -84,8 +86,8 @@ def plan_merge(
             `jobs` below 1.
         FileExistsError, NotADirectoryError: OUT is not new or empty.
         InconsistentTopicIdError: copies of a topic of another id.
-        NotALogError: a path is nothing of Kafka's, or a file; copies of different partitions; or
-            nothing is chosen.
+        NotALogError: a path is nothing of Kafka's, or a file; copies of different partitions, or
+            of the log of KRaft alone; or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
         KsegError: OUT lies in a copy, or around one; or a copy has changed on the way.
         OSError: a path is missing or cannot be listed; or no copy of a partition can be read.
@@ -98,13 +100,13 @@ def plan_merge(
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, not 1 or more")
     first = frozenset[str]() if prefer is None else _preferred(copies, prefer)
-    joined = join_copies(copies, chosen)
+    joined, left_alone = _without_kraft(join_copies(copies, chosen))
     _check(joined)
     sources = tuple(str(place) for copy in copies for place in places_of(copy))
     check_output(out, sources)
     pieces = (partial(_put_plan, each, first) for each in joined)
     with closing(in_order(pieces, threads=jobs)) as plans:
-        return MergePlan(Path(out), sources, tuple(plans))
+        return MergePlan(Path(out), sources, tuple(plans), left_alone)
 
 
 def apply_merge(plan: MergePlan, *, progress: Progress | None = None) -> Path:
@@ -133,7 +135,7 @@ def apply_merge(plan: MergePlan, *, progress: Progress | None = None) -> Path:
             seen = each.conflicts[0].batches[0]
             raise ConflictingCopiesError(
                 f"{each.undecided} batches of {each.name} contradict those of another copy in the "
-                "same leader epoch: say which copy is preferred",
+                "same leader epoch, or may: say which copy is preferred",
                 path=seen.path,
                 position=seen.header.position,
                 offset=each.conflicts[0].offset,
@@ -178,6 +180,31 @@ def _real_places(copy: str | PathLike[str]) -> frozenset[str]:
     return frozenset(map(os.path.realpath, places_of(copy)))
 
 
+def _without_kraft(
+    joined: Sequence[JoinedCopies],
+) -> tuple[list[JoinedCopies], tuple[str, ...]]:
+    """The partitions but for the log of KRaft, and its copies, which a quorum makes whole itself.
+
+    Raises:
+        NotALogError: nothing else was given.
+    """
+    left = [one for one in joined if one.topic != CLUSTER_METADATA]
+    alone = tuple(
+        copy.path
+        for one in joined
+        if one.topic == CLUSTER_METADATA
+        for copy in one.copies
+        if copy.lacks is None
+    )
+    if not left:
+        raise NotALogError(
+            "copies of the log of KRaft are not merged: move a damaged one aside, and its "
+            "controller fetches it from the others",
+            path=alone[0],
+        )
+    return left, alone
+
+
 def _check(joined: Sequence[JoinedCopies]) -> None:
     """Refuse what must not be mixed."""
     for each in joined:
@@ -219,6 +246,7 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
     ranked = _ranked(read, prefer)
     choosing = Choosing(ranked, _start_of([one.copy for one in read]))
     choosing.run()
+    doubts = [] if prefer else list(unproved_conflicts([one.copy for one in read]))
     begins = _last_begins(ranked)
     end = max([choosing.expected, *begins])
     if end > choosing.expected:
@@ -237,26 +265,26 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
         segments,
         choosing.gaps.missing(end),
         choosing.left_out,
-        tuple(choosing.conflicts),
-        choosing.undecided,
+        (*choosing.conflicts, *doubts[:CONFLICTS_MAX]),
+        choosing.undecided + len(doubts),
     )
 
 
 def _read(paths: Sequence[CopyPath]) -> tuple[list[_Read], list[MergedCopy]]:
     """The copies in the order in which they count, and those that the disk does not give."""
-    read, failed = [], []
+    copies, failed = [], []
     errors: list[OSError] = []
     for one in paths:
         try:
             if one.error is not None:
                 raise OSError(one.error)
-            copy = Copy.read(one.path)
-            read.append(_Read(copy, lineage_of(copy)))
+            copies.append(Copy.read(one.path, weighs=True))
         except OSError as error:
             errors.append(error)
             failed.append(MergedCopy(one.path, error=os_reason(error)))
-    if not read:
+    if not copies:
         raise errors[0]
+    read = [_Read(copy, lineage_of(copy)) for copy in proved_by_each_other(copies)]
     return sorted(read, key=lambda one: one.order), failed
 
 

@@ -8,7 +8,6 @@ back under its name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -46,7 +45,7 @@ class Runs:
         for run in self._of(rows):
             before = self.taken[-1] if self.taken else None
             if before is not None and (before.path, before.end) == (run.path, run.position):
-                self.taken[-1] = _joined(before, run)
+                self.taken[-1] = before.and_then(run)
                 continue
             base = self._bases[run.path]
             if before is None or base > before.last_offset:
@@ -78,18 +77,6 @@ class Runs:
                 end - begin,
                 int(counts.sum()) if (counts >= 0).all() else None,
             )
-
-
-def _joined(before: ProvableRun, run: ProvableRun) -> ProvableRun:
-    """Two runs as one; the second follows the first."""
-    known = before.records is not None and run.records is not None
-    return replace(
-        before,
-        size=before.size + run.size,
-        last_offset=run.last_offset,
-        batches=before.batches + run.batches,
-        records=(before.records or 0) + (run.records or 0) if known else None,
-    )
 
 
 __all__ = ["Runs"]

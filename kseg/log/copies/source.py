@@ -16,14 +16,17 @@ import numpy as np
 
 from kseg.errors import KsegError
 from kseg.files.metadata import read_partition_metadata
+from kseg.format.header import FIELDS, BatchHeader
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.copies.sound import sound_rows, taken_for_sound
-from kseg.log.copies.table import OFFSETS_END, rows_of
+from kseg.log.copies.table import FILE, OFFSETS_END, rows_of
+from kseg.log.copies.values import BatchSeen
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.tables import provable_tables
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
+    from collections import abc
     from uuid import UUID
 
     from kseg.files.mapping import Mapping
@@ -60,14 +63,26 @@ class Copy:
         self._is_assumed: Final = is_assumed
 
     @classmethod
-    def read(cls, path: str, mapping: Mapping = "auto") -> Copy:
+    def read(
+        cls,
+        path: str,
+        mapping: Mapping = "auto",
+        *,
+        proved: abc.Mapping[str, abc.Sequence[int]] | None = None,
+        weighs: bool = False,
+    ) -> Copy:
         """Read all batches of a partition directory, with their checksums.
+
+        Args:
+            path: the directory.
+            mapping: see `kseg.files.mapping`.
+            proved, weighs: see `read_provable`.
 
         Raises:
             NotALogError: no segment is in it.
             OSError: it cannot be listed, or a file not be opened.
         """
-        return cls(path, read_provable(path), mapping)
+        return cls(path, read_provable(path, proved=proved, weighs=weighs), mapping)
 
     @classmethod
     def assumed(cls, path: str, mapping: Mapping = "auto") -> Copy:
@@ -121,6 +136,11 @@ class Copy:
         with suppress(KsegError, OSError):
             return read_clean_offset(path.resolve(), self.provable.partition) or 0
         return 0
+
+    def seen(self, row: Rows) -> BatchSeen:
+        """A row of `tables` as a batch."""
+        fields = row.tolist()
+        return BatchSeen(self.files[fields[FILE]], BatchHeader(*fields[: len(FIELDS)]))
 
     def open_segment(self, number: int) -> Segment:
         """Open one of its files.

@@ -81,6 +81,11 @@ def _same_batches(one: Rows, other: Rows) -> Mask:
     return same
 
 
+def keys_of(rows: Rows) -> list[bytes]:
+    """What says which batch each row is, to be compared."""
+    return [row.tobytes() for row in rows[:, _SAME]]
+
+
 def all_same(one: Rows, other: Rows) -> bool:
     """Whether two tables are of the same batches, one by one."""
     return len(one) == len(other) and all(
@@ -139,6 +144,7 @@ __all__ = [
     "POSITION",
     "SIZE",
     "all_same",
+    "keys_of",
     "overlapping",
     "rows_of",
     "touches",

@@ -98,10 +98,11 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Sound batches of the same epoch and offsets that differ.
+    """Sound batches of the same offsets that differ, in one leader epoch or where one may be lost.
 
     Attributes:
-        batches: of the copy that goes first, and of another one.
+        batches: of the copy that goes first, and of another one. One of a higher epoch is not
+            proved: it is readable behind damage, and the other one may be a diverged tail.
         decided: whether `prefer` decides it, for the first.
     """
 
@@ -254,11 +255,13 @@ class MergePlan:
         out: the data directory to be made.
         sources: the directories that were given.
         partitions: by name.
+        left_alone: copies of the log of KRaft, which are not merged.
     """
 
     out: Path
     sources: tuple[str, ...]
     partitions: tuple[PartitionMerge, ...]
+    left_alone: tuple[str, ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -288,6 +291,7 @@ class MergePlan:
             "whole": self.is_whole,
             "undecided": self.undecided,
             "bytes": self.bytes,
+            "left_alone": list(self.left_alone),
             "partitions": [each.to_dict(runs=runs) for each in self.partitions],
         }
 

@@ -25,8 +25,7 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.log.salvage.mends": ("Mended",),
-    "kseg.log.salvage.plan": ("SalvagePlan", "SalvageReport", "SalvagedPartition"),
+    "kseg.log.salvage.plan": ("READABLE", "SalvagePlan", "SalvageReport", "SalvagedPartition"),
     "kseg.log.salvage.provable": ("read_provable",),
     "kseg.log.salvage.tables": ("provable_tables",),
     "kseg.log.salvage.transactions": ("HurtTransaction",),

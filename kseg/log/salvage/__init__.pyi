@@ -1,4 +1,4 @@
-from kseg.log.salvage.mends import Mended as Mended
+from kseg.log.salvage.plan import READABLE as READABLE
 from kseg.log.salvage.plan import SalvagedPartition as SalvagedPartition
 from kseg.log.salvage.plan import SalvagePlan as SalvagePlan
 from kseg.log.salvage.plan import SalvageReport as SalvageReport

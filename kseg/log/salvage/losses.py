@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -27,13 +27,8 @@ from kseg.log.salvage.values import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.log.data_directory import PartitionOffsets
     from kseg.log.salvage.chains import Int64Array
 
-#: Batches with these are not where they belong.
-_MISPLACED: Final = frozenset(("duplicate", "collision", "offset-order"))
-#: More gaps between batches next to each other are compaction's.
-_INNER_MAX: Final = 4_096
 #: Where in a partition: the number of a segment and a position in it.
 _Place = tuple[int, int]
 
@@ -51,7 +46,9 @@ def lost_offsets(
     runs: Sequence[ProvableRun],
     unprovable: Sequence[Unprovable],
     segments: Sequence[SegmentSeen],
-    told: PartitionOffsets,
+    begin: int,
+    *,
+    compacted_to: int = 0,
 ) -> tuple[LostOffsets, ...]:
     """Offsets that are missing in front of the runs, between them and behind.
 
@@ -59,29 +56,30 @@ def lost_offsets(
         runs: by offset.
         unprovable: the other bytes, by segment and position.
         segments: by base offset.
-        told: where the log begins.
+        begin: where the log begins, if not with its first segment.
+        compacted_to: offsets in front of this one may have had no record.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
     numbers = {each.path: number for number, each in enumerate(segments)}
     damage = _Damage(unprovable, segments)
-    if _are_moved(runs, numbers) or any(one.reason in _MISPLACED for one in unprovable):
-        damage.count_anywhere()
-    dense = all(run.is_dense for run in runs)
+    # Compaction leaves segments without a batch in front of others.
+    dense = all(run.is_dense for run in runs) and all(each.size for each in segments[:-1])
     found = []
-    for gap in _gaps(runs, numbers, segments, told, damage):
+    for gap in _gaps(runs, numbers, segments, begin, damage):
         place, size = damage.inside(gap)
         if place is None and (not dense or gap.end is None):
             continue
         last = None if gap.end is None else gap.end - 1
         number, position = gap.before
+        exact = dense and gap.first >= compacted_to
         found.append(
             LostOffsets(
                 gap.first,
                 last,
-                last - gap.first + 1 if dense and last is not None else None,
-                not dense,
+                last - gap.first + 1 if exact and last is not None else None,
+                not exact,
                 segments[number].path if place is None else place.path,
                 position if place is None else place.position,
                 size,
@@ -90,17 +88,8 @@ def lost_offsets(
     return tuple(found)
 
 
-def _are_moved(runs: Sequence[ProvableRun], numbers: dict[str, int]) -> bool:
-    """Whether some batches do not lie in the order of their offsets."""
-    places = [(numbers[run.path], run.position) for run in runs]
-    return any(other < one for one, other in pairwise(places))
-
-
 class _Damage:
-    """Damaged bytes by their places, and by the offsets that batches there say.
-
-    Where batches were moved, damage anywhere may be that of batches that are missing elsewhere.
-    """
+    """Damaged bytes by their places, and by the offsets that batches there say."""
 
     def __init__(self, unprovable: Sequence[Unprovable], segments: Sequence[SegmentSeen]) -> None:
         numbers = {each.path: number for number, each in enumerate(segments)}
@@ -120,27 +109,17 @@ class _Damage:
         self._by_place = _Sizes(((numbers[one.path], one.position), one) for one in found)
         self._by_offset = _Sizes(((offset, 0), one) for offset, one in told)
         self._told = np.array([offset for offset, _ in told], np.int64)
-        self._first = found[0] if found else None
-        self._anywhere: Unprovable | None = None
         self.is_any = bool(found)
-
-    def count_anywhere(self) -> None:
-        """Let it be the damage of all that is missing."""
-        self._anywhere = self._first
 
     def may_hide(self, first: Int64Array, end: Int64Array) -> npt.NDArray[np.bool_]:
         """bool[n]: which offsets without a batch between others may be lost."""
-        if self._anywhere is not None and len(first) <= _INNER_MAX:
-            return np.ones(len(first), np.bool_)
         return np.searchsorted(self._told, first) < np.searchsorted(self._told, end)
 
     def inside(self, gap: _Gap) -> tuple[Unprovable | None, int]:
-        """The first damage between two runs, and its bytes in all; also by offsets, if anywhere."""
+        """The first damage between two runs, and its bytes in all; else by its offsets."""
         found = self._by_place.between(gap.behind, gap.before)
         if found[0] is None and gap.end is not None:
             found = self._by_offset.between((gap.first, 0), (gap.end, 0))
-        if found[0] is None and gap.end is not None and self._anywhere is not None:
-            return self._anywhere, self._anywhere.size
         return found
 
 
@@ -168,12 +147,12 @@ def _gaps(
     runs: Sequence[ProvableRun],
     numbers: dict[str, int],
     segments: Sequence[SegmentSeen],
-    told: PartitionOffsets,
+    begin: int,
     damage: _Damage,
 ) -> Iterator[_Gap]:
     if not segments:
         return
-    begin = max(segments[0].base_offset, told.log_start_offset)
+    begin = max(segments[0].base_offset, begin)
     if not runs:
         yield _Gap(begin, None, (0, 0), (len(segments), 0))
         return
@@ -202,9 +181,14 @@ def _inner_gaps(run: ProvableRun, number: int, damage: _Damage) -> Iterator[_Gap
             yield _Gap(int(first[row]), int(end[row]), place, place)
 
 
+def gaps_within(run: ProvableRun) -> Iterator[tuple[int, int]]:
+    """Where batches of a run leave out offsets: a position, and the first offset behind the gap."""
+    for _, end, position in _gap_columns(run):
+        yield from zip(position.tolist(), end.tolist(), strict=True)
+
+
 def _gap_columns(run: ProvableRun) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
     """First offsets and ends of the gaps in a run, and positions behind them, int64[n] each."""
-    # The header of a single batch may be mended, so that it is not what its file says.
     if run.is_dense or run.batches == 1:
         return
     before = run.first_offset - 1
@@ -216,4 +200,4 @@ def _gap_columns(run: ProvableRun) -> Iterator[tuple[Int64Array, Int64Array, Int
         before = int(table.last_offset[-1])
 
 
-__all__ = ["lost_offsets"]
+__all__ = ["gaps_within", "lost_offsets"]

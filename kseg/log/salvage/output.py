@@ -3,7 +3,7 @@
     OUT/<topic>-<partition>/    the logs; indexes, epochs and snapshots made anew
     OUT.kseg-salvage/           what belongs beside it, never inside
         out/                    OUT under its first name, until it is whole
-        quarantine/, unproven/  bytes that are not in OUT
+        quarantine/             bytes that are not in OUT
         report.json             what became of what, last
 
 Bytes are copied, then each log is recovered as after a crash: `kseg.log.recovery` sweeps all of it,
@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.constants import LOG_OVERHEAD
+from kseg.constants import StopReason
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
+from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, is_url, segment_name
 from kseg.log import data_directory
 from kseg.log.recovery.recover import recover
@@ -42,12 +43,10 @@ Progress = Callable[[int, int], None]
 SUFFIX: Final = ".kseg-salvage"
 _MAKING: Final = "out"
 QUARANTINE: Final = "quarantine"
-UNPROVEN: Final = "unproven"
 REPORT: Final = "report.json"
 #: What an interrupted run may have left.
-_OURS: Final = frozenset((_MAKING, QUARANTINE, UNPROVEN, REPORT, REPORT + ".tmp"))
+_OURS: Final = frozenset((_MAKING, QUARANTINE, REPORT, REPORT + ".tmp"))
 _COPIED_BYTES: Final = 2**20
-_LENGTH_AT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +57,16 @@ class Extent:
         path: the file.
         position: byte in it where they begin.
         size: their bytes.
-        base_offset: written into the header of one batch; None leaves it as it is.
-        leader_epoch: likewise; of magic 2 alone.
-        sets_length: write the length that one batch has by its size. No checksum covers these
-            fields.
     """
 
     path: str
     position: int
     size: int
-    base_offset: int | None = None
-    leader_epoch: int | None = None
-    sets_length: bool = False
 
     @property
-    def is_copy(self) -> bool:
-        """Whether the bytes are those of the file."""
-        changed = self.base_offset is not None or self.leader_epoch is not None
-        return not (changed or self.sets_length)
+    def end(self) -> int:
+        """The position behind them."""
+        return self.position + self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +96,9 @@ class TargetPartition:
         log_start_offset: the first offset to be read.
         high_watermark: None notes none.
         config: of the log.
+        files: others that are copied as they are.
+        is_derived: whether indexes, epochs, snapshots and checkpoints are made; Kafka itself makes
+            those of the log of KRaft.
     """
 
     partition: TopicPartition
@@ -114,6 +108,8 @@ class TargetPartition:
     log_start_offset: int = 0
     high_watermark: int | None = None
     config: LogConfig | None = None
+    files: tuple[Path, ...] = ()
+    is_derived: bool = True
 
     @property
     def name(self) -> str:
@@ -274,27 +270,18 @@ def _write_logs(
             position = 0
             for extent in segment.extents:
                 copier.copy(extent, file, position)
-                _patch(file, position, extent)
                 position += extent.size
             if segment.tail:
                 file.write_at(position, segment.tail)
+            file.flush()
+    for source in partition.files:
+        with io.WriteFile.open(directory / source.name, exclusive=True) as file:
+            copier.copy(Extent(str(source), 0, source.stat().st_size), file, 0)
             file.flush()
     if partition.topic_id is not None:
         path = directory / FileKind.PARTITION_METADATA.value
         metadata.write_partition_metadata(path, partition.topic_id)
     io.flush_directory(directory)
-
-
-def _patch(file: io.WriteFile, position: int, extent: Extent) -> None:
-    """Write what an extent says of its one batch: the fields of the header without a checksum."""
-    if extent.base_offset is not None:
-        file.write_at(position, extent.base_offset.to_bytes(8, "big", signed=True))
-    if extent.leader_epoch is not None:
-        at = position + LOG_OVERHEAD
-        file.write_at(at, extent.leader_epoch.to_bytes(4, "big", signed=True))
-    if extent.sets_length:
-        length = extent.size - LOG_OVERHEAD
-        file.write_at(position + _LENGTH_AT, length.to_bytes(4, "big", signed=True))
 
 
 def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
@@ -303,6 +290,9 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
     clean = False
     try:
         for each in partitions:
+            if not each.is_derived:
+                _check_logs(making / each.name)
+                continue
             report = recover(
                 making / each.name,
                 clean=False,
@@ -330,11 +320,20 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
         lease.leave(clean=clean)
 
 
+def _check_logs(directory: Path) -> None:
+    """Compare the checksums of what was copied."""
+    for path in sorted(directory.glob(f"*.{FileKind.LOG.value}")):
+        with LogFile.open(path, "never") as log:
+            for tile in log.walk(on_bad_crc="stop"):
+                stop = tile.table.stop
+        if stop is not StopReason.END:
+            raise StalePlanError("what was copied is not sound: a source has changed", path=path)
+
+
 __all__ = [
     "QUARANTINE",
     "REPORT",
     "SUFFIX",
-    "UNPROVEN",
     "Extent",
     "Progress",
     "TargetPartition",

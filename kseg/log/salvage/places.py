@@ -1,138 +1,341 @@
-"""Batches placed by their offsets: duplicates, collisions, and those that do not fit."""
+"""Which batches of a log have a certain place, by their offsets and leader epochs.
+
+No checksum covers a base offset or a leader epoch, so a sound batch may have a wrong one. In a log
+both grow as the batches lie in their files. What stays is what all best readings of a partition
+have in common. A reading leaves out batches until the rest grows. The best ones leave out the
+fewest; of these the ones whose other batches follow each other once those that are left out have
+their offsets between them. Two best readings that disagree leave all of their batches in doubt.
+
+A batch in doubt is never moved or changed. Nor is one kept that
+
+- has other offsets than its segment, and does not follow the batch in front of it;
+- has an epoch that the checkpoint of epochs contradicts, where its neighbours do not;
+- is the last one, behind a gap of a log that is else dense, where no index entry and no name of a
+  segment has its offsets.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kseg.log.salvage.values import ProvableRun, Unprovable, refused
+import numpy as np
+
+from kseg.log.salvage.chains import offset_orders
+from kseg.log.salvage.tables import last_batch, provable_tables, row_of, run_between
+from kseg.log.salvage.values import ProvableRun, SegmentSeen, Unprovable, refused
 
 if TYPE_CHECKING:
-    from kseg.format.header import BatchTable
+    import numpy.typing as npt
 
-    #: The headers of some runs, each table with its run.
-    Tables = Callable[[tuple[ProvableRun, ...]], Iterable[tuple[ProvableRun, BatchTable]]]
+    from kseg.files.checkpoints import EpochEntry
+    from kseg.format.header import BatchTable
+    from kseg.log.salvage.chains import Int64Array
+
+    #: Whether something beside the log has the offsets of a batch.
+    Agrees = Callable[[ProvableRun], bool]
+
+#: A piece is compared with so many in front of it.
+_BACK_MAX: Final = 4_096
+#: One batch more counts more than any number of pieces that follow each other.
+_BATCH_SCORE: Final = 1 << 24
+#: Counts of readings are compared by their remainders.
+_PRIME: Final = 2**31 - 1
+_OFFSETS_END: Final = 2**63 - 1
+#: Where the checkpoint of epochs contradicts more batches, it is the checkpoint that is wrong.
+_CONTRADICTED_MAX: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Runs by offset, and what has no place among them.
+    """Runs by offset, and batches without a certain place.
 
     Attributes:
-        runs: each lies behind the one before.
-        refused: batches that are there already, or have offsets that others have.
+        runs: each lies behind the one before, as they lie in the files.
+        refused: the other batches, with a reason.
     """
 
     runs: tuple[ProvableRun, ...]
     refused: tuple[Unprovable, ...]
 
 
-def place_runs(runs: Sequence[ProvableRun], tables: Tables) -> Placed:
-    """Place runs by their offsets; where two have the same offsets, each of their batches.
-
-    Of batches with the same offsets the first one of the first file stays: a batch with the same
-    bytes is a duplicate, any other a collision.
+def place_runs(
+    runs: Sequence[ProvableRun],
+    segments: Sequence[SegmentSeen],
+    epochs: Sequence[EpochEntry],
+    agrees: Agrees | None,
+) -> Placed:
+    """Find the batches that have a certain place.
 
     Args:
         runs: as they lie in the segments; each has offsets that grow.
-        tables: reads the headers of runs.
+        segments: by base offset.
+        epochs: of the checkpoint beside the log.
+        agrees: whether an index entry or the name of a segment has the offsets of a batch. None
+            where a gap in front of the last batch raises no doubt.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
-    order = sorted(runs, key=lambda run: run.first_offset)
-    if all(first.last_offset < second.first_offset for first, second in pairwise(order)):
-        return Placed(tuple(order), ())
-    among = _Places()
-    clear, clashing = _parted(runs)
-    for run, table in tables(tuple(clashing)):
-        for batch in batches_of(run, table):
-            among.add(batch)
-    kept = sorted([*clear, *among.kept], key=lambda run: run.first_offset)
-    return Placed(tuple(_joined(kept)), tuple(among.refused))
+    if not runs:
+        return Placed((), ())
+    pieces = list(runs)
+    if any(one.last_offset >= other.first_offset for one, other in pairwise(runs)):
+        borders = _borders(runs)
+        pieces = [piece for run in runs for piece in _cut(run, borders)]
+    stays = _growing(pieces, segments)
+    kept = [piece for piece, stay in zip(pieces, stays, strict=True) if stay]
+    out = [
+        _refusal(piece, kept, hole)
+        for piece, hole in _with_holes(pieces, stays, segments[0].base_offset)
+    ]
+    kept, falling = _with_epochs(list(_joined(kept)), epochs)
+    out += [refused(piece, "epoch-order") for piece in falling]
+    doubted = None if agrees is None else _behind_gap(kept, segments)
+    if doubted is not None and agrees is not None and not agrees(doubted[0]):
+        last, begin = doubted
+        hole = begin, begin + last.last_offset - last.first_offset
+        said = last.first_offset, last.last_offset
+        out.append(replace(refused(last, "offset-order"), places=(said, hole)))
+        rest = run_between(kept[-1], kept[-1].position, last.position)
+        kept = [*kept[:-1], *([] if rest is None else [rest])]
+    return Placed(tuple(kept), tuple(out))
 
 
-def _parted(runs: Sequence[ProvableRun]) -> tuple[list[ProvableRun], list[ProvableRun]]:
-    """Runs whose offsets no other has; and the others, as they lie in the segments."""
-    order = sorted(range(len(runs)), key=lambda at: runs[at].first_offset)
-    clashing, reach, last = set(), -1, -1
-    for at in order:
-        if runs[at].first_offset <= reach:
-            clashing |= {at, last}
-        if runs[at].last_offset > reach:
-            reach, last = runs[at].last_offset, at
-    clear = [run for at, run in enumerate(runs) if at not in clashing]
-    return clear, [runs[at] for at in sorted(clashing)]
+# ---- offsets -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One batch as a run, and what tells it from another with its offsets."""
-
-    run: ProvableRun
-    checksum: tuple[int, ...]
+def _borders(runs: Iterable[ProvableRun]) -> Int64Array:
+    """Where offsets of a run begin, and the offsets behind one, int64[n], ascending."""
+    found = {border for run in runs for border in (run.first_offset, run.last_offset + 1)}
+    return np.array(sorted(found), np.int64)
 
 
-def batches_of(run: ProvableRun, table: BatchTable) -> Iterator[Batch]:
-    """The batches of a table of a run, each as a run."""
-    # A compressed message of magic 0 or 1 does not tell its first offset.
-    known = table.base_offset >= 0
-    first = table.base_offset * known + table.last_offset * ~known
-    columns = (table.position, table.size, first, table.last_offset, table.record_count, known)
-    marks = zip(table.magic.tolist(), table.crc.tolist(), table.leader_epoch.tolist(), strict=True)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for (position, size, begins, ends, records, is_known), mark in zip(rows, marks, strict=True):
-        count = records if is_known and records >= 0 else None
-        yield Batch(ProvableRun(run.path, position, size, begins, ends, 1, count), mark)
+def _cut(run: ProvableRun, borders: Int64Array) -> Iterator[ProvableRun]:
+    """A run as pieces: none but a single batch has offsets on both sides of a border."""
+    first, end = np.searchsorted(borders, (run.first_offset + 1, run.last_offset + 1)).tolist()
+    inner = borders[first:end]
+    if run.batches == 1 or not len(inner):
+        yield run
+        return
+    cuts = {run.position, run.end}
+    for _, table in provable_tables([run]):
+        rows = np.searchsorted(table.last_offset, inner)
+        inside = rows < len(table)
+        rows, here = rows[inside], inner[inside]
+        reach = (offset_orders(table)[rows] < here).nonzero()[0]
+        cuts.update(table.position[rows].tolist())
+        cuts.update((table.position[rows[reach]] + table.size[rows[reach]]).tolist())
+        inner = inner[~inside]
+    for start, stop in pairwise(sorted(cuts)):
+        piece = run_between(run, start, stop)
+        if piece is not None:
+            yield piece
 
 
-class _Places:
-    """Batches by offset, one after the other."""
+def _growing(pieces: Sequence[ProvableRun], segments: Sequence[SegmentSeen]) -> list[bool]:
+    """Which pieces all best readings have, and do not lie in a segment of other offsets."""
+    first = np.array([piece.first_offset for piece in pieces], np.int64)
+    last = np.array([piece.last_offset for piece in pieces], np.int64)
+    batches = np.array([piece.batches for piece in pieces], np.int64)
+    kinds = _kinds(pieces)
+    stays: list[bool] = _common(first, last, batches, kinds, segments[0].base_offset).tolist()
+    ends = [*(each.base_offset for each in segments[1:]), _OFFSETS_END]
+    bounds = {each.path: (each.base_offset, end) for each, end in zip(segments, ends, strict=True)}
+    before = -1
+    for number, piece in enumerate(pieces):
+        begin, end = bounds[piece.path]
+        is_home = begin <= piece.first_offset and piece.last_offset < end
+        stays[number] &= is_home or piece.first_offset == before + 1
+        before = piece.last_offset if stays[number] else before
+    return stays
 
-    def __init__(self) -> None:
-        self._batches: list[Batch] = []
-        self._ends: list[int] = []
-        self.refused: list[Unprovable] = []
 
-    @property
-    def kept(self) -> Iterator[ProvableRun]:
-        """Those that have a place, by offset."""
-        return (one.run for one in self._batches)
+def _kinds(pieces: Sequence[ProvableRun]) -> Int64Array:
+    """A number for each piece, int64[n]; pieces of the same batches have the same one."""
+    places: dict[tuple[int, int], list[int]] = {}
+    for number, piece in enumerate(pieces):
+        places.setdefault((piece.first_offset, piece.last_offset), []).append(number)
+    kinds = np.arange(len(pieces))
+    for numbers in places.values():
+        known: dict[tuple[tuple[int, ...], ...], int] = {}
+        for number in numbers if len(numbers) > 1 else ():
+            tables = provable_tables([pieces[number]])
+            marks = tuple(mark for _, table in tables for mark in _marks(table))
+            kinds[number] = known.setdefault(marks, number)
+    return kinds
 
-    def add(self, batch: Batch) -> None:
-        """Place a batch, or refuse it."""
-        run = batch.run
-        at = bisect_left(self._ends, run.first_offset)
-        there = self._batches[at] if at < len(self._ends) else None
-        if there is None or there.run.first_offset > run.last_offset:
-            self._ends.insert(at, run.last_offset)
-            self._batches.insert(at, batch)
-            return
-        same = replace(there.run, path=run.path, position=run.position) == run
-        reason = "duplicate" if same and there.checksum == batch.checksum else "collision"
-        self._refuse(refused(run, reason))
 
-    def _refuse(self, one: Unprovable) -> None:
-        """Note a batch; those that follow each other in a file are one extent."""
-        before = self.refused[-1] if self.refused else None
-        where = (one.path, one.position, one.reason)
-        if before is None or (before.path, before.end, before.reason) != where:
-            self.refused.append(one)
-            return
-        assert before.last_offset is not None
-        assert one.first_offset is not None
-        if before.last_offset >= one.first_offset:
-            self.refused.append(one)
-            return
-        self.refused[-1] = replace(
-            before,
-            size=before.size + one.size,
-            last_offset=one.last_offset,
-            batches=before.batches + one.batches,
-        )
+def _common(
+    first: Int64Array,
+    last: Int64Array,
+    batches: Int64Array,
+    kinds: Int64Array,
+    begin: int | None,
+) -> npt.NDArray[np.bool_]:
+    """bool[n]: the pieces of one of the best readings that all others have, too.
+
+    Args:
+        first, last: int64[n]; in a reading each `first` is larger than the `last` in front.
+        batches: how many batches each stands for, int64[n].
+        kinds: equal for pieces of the same batches, int64[n].
+        begin: where the log begins; None where pieces need not follow each other.
+    """
+    stays = np.ones(len(first), np.bool_)
+    # Where all in front have lower offsets than all behind, neither side decides on the other.
+    least = np.minimum.accumulate(first[::-1])[::-1]
+    clean = np.flatnonzero(np.maximum.accumulate(last)[:-1] < least[1:]) + 1
+    for start, stop in pairwise([0, *clean.tolist(), len(first)]):
+        if stop - start > 1:
+            part = slice(start, stop)
+            around = None
+            if begin is not None:
+                ahead = int(last[start - 1]) + 1 if start else begin
+                around = _Around(ahead, int(first[stop]) if stop < len(first) else None)
+            stays[part] = _in_all_readings(
+                first[part], last[part], batches[part], kinds[part], around
+            )
+    return stays
+
+
+class _Around(NamedTuple):
+    """The offset behind what lies in front of some pieces, and the first one behind, if any."""
+
+    begin: int
+    end: int | None
+
+
+def _in_all_readings(
+    first: Int64Array,
+    last: Int64Array,
+    batches: Int64Array,
+    kinds: Int64Array,
+    around: _Around | None,
+) -> npt.NDArray[np.bool_]:
+    """The same for pieces that decide on each other."""
+    count = len(first)
+    begin, end = (-1, None) if around is None else around
+    spans = last - first + 1
+    # Each number is that of a piece; all readings have one more in front, and one behind.
+    ahead_of = np.concatenate(([0, 0], np.cumsum(spans)))
+    first = np.concatenate(([0], first, [_OFFSETS_END if end is None else end]))
+    last = np.concatenate(([begin - 1], last, [0]))
+    spans = np.concatenate(([0], spans, [0]))
+    scores, ways = np.zeros(count + 2, np.int64), np.zeros(count + 2, np.int64)
+    weights = np.concatenate(([0], batches, [0])) * _BATCH_SCORE
+    ways[0] = 1
+    joints = [np.empty(0, np.int64)]
+    for at in range(1, count + 2):
+        back = np.arange(max(0, at - _BACK_MAX), at)
+        back = np.concatenate(([0], back)) if back[0] else back
+        back = back[last[back] < first[at]]
+        found = scores[back] + weights[at]
+        if around is not None and (at <= count or end is not None):
+            between = ahead_of[at] - ahead_of[back] - spans[back]
+            found = found + (first[at] == last[back] + 1 + between)
+        scores[at] = found.max()
+        joints.append(back[found == scores[at]])
+        ways[at] = int(ways[joints[at]].sum()) % _PRIME
+    # How many best readings have a piece: those up to it times those from it on.
+    behind = np.zeros(count + 2, np.int64)
+    behind[count + 1] = 1
+    for at in range(count + 1, 0, -1):
+        behind[joints[at]] = (behind[joints[at]] + behind[at]) % _PRIME
+    through = (ways * behind % _PRIME)[1:-1]
+    _, kind = np.unique(kinds, return_inverse=True)
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, kind, through)
+    in_one = np.zeros(count + 2, np.bool_)
+    at = int(joints[-1][0])
+    while at:
+        in_one[at] = True
+        at = int(joints[at][0])
+    found_in_all: npt.NDArray[np.bool_] = in_one[1:-1] & (sums[kind] % _PRIME == ways[-1])
+    return found_in_all
+
+
+def _with_holes(
+    pieces: Sequence[ProvableRun], stays: Sequence[bool], begin: int
+) -> Iterator[tuple[ProvableRun, tuple[int, int]]]:
+    """Pieces that do not stay, each with the offsets that are missing where it lies."""
+    waiting: list[ProvableRun] = []
+    for piece, stay in zip(pieces, stays, strict=True):
+        if stay:
+            yield from ((one, (begin, piece.first_offset - 1)) for one in waiting)
+            waiting, begin = [], piece.last_offset + 1
+        else:
+            waiting.append(piece)
+    yield from ((one, (begin, _OFFSETS_END)) for one in waiting)
+
+
+def _refusal(piece: ProvableRun, kept: Sequence[ProvableRun], hole: tuple[int, int]) -> Unprovable:
+    """A piece that does not stay, and why."""
+    at = bisect_left(kept, piece.first_offset, key=lambda run: run.last_offset)
+    end = bisect_right(kept, piece.last_offset, key=lambda run: run.first_offset)
+    there = {mark for _, table in provable_tables(kept[at:end]) for mark in _marks(table)}
+    own = {mark for _, table in provable_tables([piece]) for mark in _marks(table)}
+    said = piece.first_offset, piece.last_offset
+    if own <= there:
+        return refused(piece, "duplicate")
+    if any(_overlap(mark[:2], said) for mark in there):
+        return refused(piece, "collision")
+    other = hole[0], hole[0] + piece.last_offset - piece.first_offset
+    places = (said, other) if other[1] <= hole[1] and other != said else (said,)
+    return replace(refused(piece, "offset-order"), places=places)
+
+
+def _marks(table: BatchTable) -> Iterator[tuple[int, ...]]:
+    """The offsets of each batch, and what distinguishes it from another one with these."""
+    columns = (
+        offset_orders(table),
+        table.last_offset,
+        table.size,
+        table.magic,
+        table.crc,
+        table.leader_epoch,
+    )
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _overlap(one: tuple[int, ...], other: tuple[int, int]) -> bool:
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _behind_gap(
+    kept: Sequence[ProvableRun], segments: Sequence[SegmentSeen]
+) -> tuple[ProvableRun, int] | None:
+    """The last batch, if a gap lies in front of it that nothing else of the log explains.
+
+    Returns:
+        The batch, and where the gap begins. None where the log has other gaps, and where the gap is
+        no longer than damage in front of the batch.
+    """
+    if not kept:
+        return None
+    last = _last_of(kept[-1])
+    if last.records is None:
+        return None
+    rest = run_between(kept[-1], kept[-1].position, last.position)
+    front = [*kept[:-1], *([] if rest is None else [rest])]
+    begin = front[-1].last_offset + 1 if front else segments[0].base_offset
+    numbers = {each.path: number for number, each in enumerate(segments)}
+    start = (numbers[front[-1].path], front[-1].end) if front else (0, 0)
+    stop = numbers[last.path]
+    damage = last.position - start[1] + sum(each.size for each in segments[start[0] : stop])
+    if last.first_offset - begin <= damage or not all(run.is_dense for run in front):
+        return None
+    return last, begin
+
+
+def _last_of(run: ProvableRun) -> ProvableRun:
+    """The last batch of a run, as a run."""
+    found = run_between(run, last_batch(run).position, run.end)
+    assert found is not None
+    return found
 
 
 def _joined(runs: Iterable[ProvableRun]) -> Iterator[ProvableRun]:
@@ -140,14 +343,7 @@ def _joined(runs: Iterable[ProvableRun]) -> Iterator[ProvableRun]:
     before: ProvableRun | None = None
     for run in runs:
         if before is not None and (before.path, before.end) == (run.path, run.position):
-            known = before.records is not None and run.records is not None
-            before = replace(
-                before,
-                size=before.size + run.size,
-                last_offset=run.last_offset,
-                batches=before.batches + run.batches,
-                records=(before.records or 0) + (run.records or 0) if known else None,
-            )
+            before = before.and_then(run)
             continue
         if before is not None:
             yield before
@@ -156,4 +352,93 @@ def _joined(runs: Iterable[ProvableRun]) -> Iterator[ProvableRun]:
         yield before
 
 
-__all__ = ["Batch", "Placed", "batches_of", "place_runs"]
+# ---- leader epochs -----------------------------------------------------------------------------
+
+
+def _with_epochs(
+    runs: list[ProvableRun], epochs: Sequence[EpochEntry]
+) -> tuple[list[ProvableRun], list[ProvableRun]]:
+    """The runs without single batches whose leader epoch is in doubt, and these.
+
+    Where more than single batches contradict the rest, all of them stay.
+
+    Args:
+        runs: by offset.
+        epochs: of the checkpoint beside the log.
+    """
+    out: list[ProvableRun] = []
+    for find in (partial(_contradicted, epochs=epochs), _falling):
+        wrong = find(runs)
+        out += wrong
+        by_file: dict[str, list[ProvableRun]] = {}
+        for one in sorted(wrong, key=lambda one: one.position):
+            by_file.setdefault(one.path, []).append(one)
+        runs = [part for run in runs for part in _without(run, by_file.get(run.path, ()))]
+    return runs, out
+
+
+def _contradicted(runs: Sequence[ProvableRun], epochs: Sequence[EpochEntry]) -> list[ProvableRun]:
+    """Batches of an epoch that the checkpoint contradicts, whose neighbours it does not."""
+    starts = np.array([one.start_offset for one in epochs], np.int64)
+    known = np.array([-1, *(one.epoch for one in epochs)], np.int64)
+    found: dict[int, ProvableRun] = {}
+    count = 0
+    for run, table in provable_tables(runs):
+        expected = known[np.searchsorted(starts, table.base_offset, side="right")]
+        differs = (expected >= 0) & (table.leader_epoch >= 0) & (expected != table.leader_epoch)
+        never = table.leader_epoch < -1
+        for row in np.flatnonzero((table.magic >= 2) & (differs | never)).tolist():
+            found[count + row] = row_of(run, table, row)
+        if len(found) > _CONTRADICTED_MAX:
+            return []
+        count += len(table)
+    return [one for row, one in found.items() if not {row - 1, row + 1} & found.keys()]
+
+
+def _falling(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
+    """Batches without which the leader epochs do not fall."""
+    epochs: list[int] = []
+    counts: list[int] = []
+    begins: list[ProvableRun] = []
+    for run, table in provable_tables(runs):
+        rows = np.flatnonzero((table.magic >= 2) & (table.leader_epoch >= 0))
+        found = table.leader_epoch[rows]
+        changes = np.flatnonzero(np.diff(found, prepend=epochs[-1] if epochs else -1)).tolist()
+        if counts:
+            counts[-1] += changes[0] if changes else len(rows)
+        for start, stop in pairwise([*changes, len(rows)]):
+            epochs.append(int(found[start]))
+            counts.append(stop - start)
+            begins.append(row_of(run, table, int(rows[start])))
+    order = np.array(epochs, np.int64)
+    if not (np.diff(order) < 0).any():
+        return []
+    counted, kinds = np.array(counts, np.int64), np.arange(len(order))
+    stays = _common(2 * order + 1, 2 * order, counted, kinds, None)
+    return [
+        one
+        for one, count, stay in zip(begins, counts, stays.tolist(), strict=True)
+        if count == 1 and not stay
+    ]
+
+
+def _without(run: ProvableRun, wrong: Sequence[ProvableRun]) -> Iterator[ProvableRun]:
+    """A run without batches of its file, which are given by position."""
+    first, end = (bisect_left(wrong, at, key=_position) for at in (run.position, run.end))
+    if first == end:
+        yield run
+        return
+    inside = wrong[first:end]
+    starts = [run.position, *(one.end for one in inside)]
+    ends = [*map(_position, inside), run.end]
+    for start, stop in zip(starts, ends, strict=True):
+        part = run_between(run, start, stop)
+        if part is not None:
+            yield part
+
+
+def _position(run: ProvableRun) -> int:
+    return run.position
+
+
+__all__ = ["Agrees", "Placed", "place_runs"]

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg.internal.ids import id_text
-from kseg.log.salvage.output import QUARANTINE, UNPROVEN, beside
+from kseg.log.salvage.output import QUARANTINE, beside
 from kseg.log.salvage.values import HARMLESS
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import TopicPartition
-    from kseg.log.salvage.mends import Mended
     from kseg.log.salvage.output import TargetPartition
     from kseg.log.salvage.transactions import HurtTransaction
     from kseg.log.salvage.values import LostOffsets, Unprovable
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 _NOTHING: Final = frozenset(("zeros",))
 #: Bytes of these are not copied: they are in OUT already, or the disk does not give them.
 _NOT_COPIED: Final = HARMLESS | {"unreadable"}
+#: Below the quarantine of a partition, files that hold nothing but sound batches.
+READABLE: Final = "readable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,11 @@ class SalvagedPartition:
         records: in them; None where only inflating tells.
         lost: offsets that no sound batch has.
         unprovable: bytes that are not kept, and batches that are there twice.
-        mended: batches that are kept with another base offset or leader epoch.
         transactions: that lost offsets may belong to.
         markers: how many markers are added.
+        indexed: whether an offset index lies beside a segment with batches that are not kept.
+        start_beyond_end: what `log-start-offset-checkpoint` says and is not taken over, since it
+            lies behind the end of the log; else None.
     """
 
     path: str
@@ -74,10 +77,11 @@ class SalvagedPartition:
     records: int | None
     lost: tuple[LostOffsets, ...]
     unprovable: tuple[Unprovable, ...]
-    mended: tuple[Mended, ...]
     transactions: tuple[HurtTransaction, ...]
     markers: int
     target: TargetPartition = field(repr=False)
+    indexed: bool = False
+    start_beyond_end: int | None = None
 
     @property
     def name(self) -> str:
@@ -110,18 +114,24 @@ class SalvagedPartition:
         return any(one.at_most for one in self.lost)
 
     @property
+    def unproved_batches(self) -> int:
+        """How many readable batches behind damage are not kept, since nothing proves them."""
+        return sum(one.batches for one in self.unprovable if one.reason == "not-anchored")
+
+    @property
     def duplicate_batches(self) -> int:
         """How many batches are in OUT already."""
         return sum(one.batches for one in self.unprovable if one.reason in HARMLESS)
 
     @cached_property
     def quarantined(self) -> tuple[Quarantined, ...]:
-        """The bytes that are copied beside OUT, a file for each log file."""
+        """The bytes that are copied beside OUT, for each log file those that are sound apart."""
         ends: dict[str, int] = {}
         found = []
-        for one in self.unprovable:
+        for one in sorted(self.unprovable, key=lambda one: bool(one.batches)):
             if one.reason not in _NOT_COPIED:
-                path = f"{QUARANTINE}/{self.name}/{Path(one.path).name}"
+                folder = f"{self.name}/{READABLE}" if one.batches else self.name
+                path = f"{QUARANTINE}/{folder}/{Path(one.path).name}"
                 found.append(Quarantined(one, path, ends.get(path, 0)))
                 ends[path] = ends.get(path, 0) + one.size
         return tuple(found)
@@ -147,9 +157,10 @@ class SalvagedPartition:
             "at_most": self.at_most,
             "lost": [one.to_dict() for one in self.lost],
             "unprovable": [_told(one, places.get(id(one))) for one in self.unprovable],
-            "mended": [one.to_dict() for one in self.mended],
             "transactions": [one.to_dict() for one in self.transactions],
             "markers": self.markers,
+            "unproved": self.unproved_batches,
+            "start_beyond_end": self.start_beyond_end,
         }
 
 
@@ -169,13 +180,13 @@ class SalvagePlan:
         sources: the directories that were given.
         out: the new data directory.
         partitions: by topic and number.
-        unproven: whether records that cannot be proved are written beside it.
+        left_alone: logs of KRaft in data directories: they are salvaged only where they are named.
     """
 
     sources: tuple[str, ...]
     out: Path
     partitions: tuple[SalvagedPartition, ...]
-    unproven: bool = False
+    left_alone: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -226,7 +237,7 @@ class SalvagePlan:
             "lost_records": _sum([one.lost_records for one in self.partitions]),
             "duplicates": sum(one.duplicate_batches for one in self.partitions),
             "quarantined_bytes": self.quarantined_bytes,
-            "unproven": UNPROVEN if self.unproven else None,
+            "left_alone": list(self.left_alone),
             "partitions": [one.to_dict() for one in self.partitions],
         }
 
@@ -255,12 +266,10 @@ class SalvageReport:
     Attributes:
         plan: the plan that was applied.
         path: of `report.json`.
-        unproven_records: how many records that cannot be proved were written beside OUT.
     """
 
     plan: SalvagePlan
     path: Path
-    unproven_records: int = 0
 
     @property
     def ok(self) -> bool:
@@ -269,7 +278,7 @@ class SalvageReport:
 
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg salvage --json`."""
-        return {**self.plan.to_json(), "unproven_records": self.unproven_records}
+        return self.plan.to_json()
 
 
-__all__ = ["Quarantined", "SalvagePlan", "SalvageReport", "SalvagedPartition"]
+__all__ = ["READABLE", "Quarantined", "SalvagePlan", "SalvageReport", "SalvagedPartition"]

@@ -1,8 +1,8 @@
 """One copy of a partition: the batches that can be proved, the bytes that cannot, lost offsets.
 
 A batch is provable if its length, magic and checksum are right, if it is one of the log's and not
-data of a record (`chains`), and if its offsets and its leader epoch fit to those around it
-(`places`). Files are read through windows and never changed.
+data of a record (`chains`), and if its place is certain (`places`). Files are read through windows
+and never changed.
 
 Each segment is searched once, from its start; `kseg.format.search` says what that costs. Memory
 grows with the damage, not with the log.
@@ -11,16 +11,20 @@ grows with the damage, not with the log.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from kseg.errors import CorruptIndexError, NotALogError, UnreadableError, UnsupportedFormatError
+from kseg.errors import (
+    CorruptIndexError,
+    KsegError,
+    NotALogError,
+    UnreadableError,
+    UnsupportedFormatError,
+)
 from kseg.files import metadata
 from kseg.files.log_file import LogFile
 from kseg.files.names import PathKind, SegmentFiles, classify_path
@@ -28,18 +32,19 @@ from kseg.files.offset_index import OffsetEntries, OffsetIndex
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader
 from kseg.format.search import SoundRun
 from kseg.log import data_directory
+from kseg.log.clean_offsets import read_clean_offset
+from kseg.log.epochs import FILE_NAME, LeaderEpochs
 from kseg.log.recovery.lost import claimed
 from kseg.log.salvage.chains import Chains, follow_chains, stored_size
 from kseg.log.salvage.losses import lost_offsets
-from kseg.log.salvage.misfits import Named, strays_that_fit, with_fitting_epochs, without_strays
-from kseg.log.salvage.places import Placed, place_runs
-from kseg.log.salvage.tables import provable_tables
+from kseg.log.salvage.places import place_runs
 from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, Unprovable, refused
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files import io
+    from kseg.files.checkpoints import EpochEntry, TopicPartition
     from kseg.files.names import PartitionFiles
 
 #: `progress(done, total)`: bytes of log searched so far, and in all.
@@ -48,16 +53,24 @@ Progress = Callable[[int, int], None]
 #: Sound runs of one segment that are looked at; the bytes behind them are reported, not kept.
 RUNS_MAX: Final = 16_384
 _INT32_MAX: Final = 2**31 - 1
-_INT64_MAX: Final = 2**63 - 1
 #: A damaged batch of these may say its offsets.
 _TELL_OFFSETS: Final = ("batch-crc", "batch-length", "batch-fields", "offset-order", "torn-tail")
 
 
-def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> ProvablePartition:
+def read_provable(
+    path: io.StrPath,
+    *,
+    proved: Mapping[str, Sequence[int]] | None = None,
+    weighs: bool = True,
+    progress: Progress | None = None,
+) -> ProvablePartition:
     """Read one copy of a partition; changes nothing.
 
     Args:
         path: a partition directory, which may be under a name that Kafka would not take.
+        proved: by log file, ascending positions of sound batches that another copy has, too.
+        weighs: whether the checkpoint of epochs, and a gap in front of the last batch, count
+            against batches. They tell nothing where copies are compared.
         progress: called after each segment.
 
     Raises:
@@ -77,72 +90,82 @@ def read_provable(path: io.StrPath, *, progress: Progress | None = None) -> Prov
     old = [each for each in listing.segments if each.kafka07]
     if old:
         raise UnsupportedFormatError("files of Kafka 0.7 cannot be salvaged", path=old[0].log)
-    reader = _Reader(listing.segments)
+    reader = _Reader(listing.segments, proved or {})
     total, done = sum(each.log.stat().st_size for each in listing.segments), 0
     for files in listing.segments:
         reader.read(files)
         done += reader.seen[-1].size
         if progress is not None:
             progress(done, total)
-    placed = _placed(reader.runs, reader.seen, _Named(listing.segments).name)
+    told = data_directory.told_of(path)
+    partition = data_directory.partition_of(path)
+    beside = _Beside(Path(path), partition, listing.segments, proved or {})
+    epochs, agrees = (beside.epochs(), beside.agrees) if weighs else ((), None)
+    placed = place_runs(reader.runs, reader.seen, epochs, agrees)
     numbers = {each.path: number for number, each in enumerate(reader.seen)}
     unprovable = sorted(
         [*reader.unprovable, *placed.refused], key=lambda one: (numbers[one.path], one.position)
     )
-    told = data_directory.told_of(path)
+    end = placed.runs[-1].last_offset + 1 if placed.runs else 0
+    end = max([end, *(each.base_offset for each in reader.seen[-1:])])
+    # Such a start would let a broker delete all that is here.
+    beyond = told.log_start_offset if told.log_start_offset > end else None
+    start = told.log_start_offset if beyond is None else 0
     return ProvablePartition(
         path=Path(path),
-        partition=data_directory.partition_of(path),
+        partition=partition,
         topic_id=_topic_id(listing),
-        log_start_offset=told.log_start_offset,
+        log_start_offset=start,
         segments=tuple(reader.seen),
         runs=placed.runs,
         unprovable=tuple(unprovable),
-        lost=lost_offsets(placed.runs, unprovable, reader.seen, told),
+        lost=lost_offsets(
+            placed.runs, unprovable, reader.seen, start, compacted_to=beside.clean_offset()
+        ),
+        start_beyond_end=beyond,
     )
 
 
-def _placed(runs: Sequence[ProvableRun], segments: Sequence[SegmentSeen], named: Named) -> Placed:
-    """Runs by offset, without batches that do not fit where they lie."""
-    others, strays = without_strays(runs, segments)
-    start = segments[0].base_offset if segments else 0
-    first = place_runs([*others, *(one.run for one in strays)], provable_tables)
-    duplicates = {(one.path, one.position) for one in first.refused if one.reason == "duplicate"}
-    kept, refused = strays_that_fit(
-        strays, place_runs(others, provable_tables).runs, duplicates, start, named
-    )
-    # Where two have the same offsets, a batch that lies in the segment of its offsets goes first,
-    # and one that lies in order before a stray one.
-    bounds = {one.path: (one.base_offset, other) for one, other in _with_ends(segments)}
-    others.sort(key=lambda run: not _is_at_home(run, bounds[run.path]))
-    placed = place_runs([*others, *kept], provable_tables)
-    fitting, falling = with_fitting_epochs(placed.runs)
-    if falling:
-        # Their offsets are free now for batches that they kept out.
-        placed = place_runs([*fitting, *map(_run_again, placed.refused)], provable_tables)
-        fitting, again = with_fitting_epochs(placed.runs)
-        falling += again
-    return Placed(tuple(fitting), (*placed.refused, *refused, *falling))
+class _Beside:
+    """What the files beside a log say of its batches."""
 
+    def __init__(
+        self,
+        path: Path,
+        partition: TopicPartition | None,
+        segments: Sequence[SegmentFiles],
+        proved: Mapping[str, Sequence[int]],
+    ) -> None:
+        self._path, self._partition, self._segments = path, partition, segments
+        self._proved = proved
+        self._bases = [each.base_offset for each in segments]
 
-def _run_again(one: Unprovable) -> ProvableRun:
-    """Sound batches that were refused, as a run."""
-    assert one.first_offset is not None
-    assert one.last_offset is not None
-    return ProvableRun(
-        one.path, one.position, one.size, one.first_offset, one.last_offset, one.batches
-    )
+    def epochs(self) -> Sequence[EpochEntry]:
+        """The checkpoint of leader epochs, as far as it can be read."""
+        with suppress(KsegError, OSError):
+            return LeaderEpochs.load(self._path / FILE_NAME).entries
+        return ()
 
+    def clean_offset(self) -> int:
+        """Up to where the log was compacted; 0 where nothing says so."""
+        with suppress(KsegError, OSError):
+            return read_clean_offset(self._path.resolve(), self._partition) or 0
+        return 0
 
-def _with_ends(segments: Sequence[SegmentSeen]) -> Iterator[tuple[SegmentSeen, int]]:
-    """Each segment with the offset at which the next one begins."""
-    bases = (*(each.base_offset for each in segments[1:]), _INT64_MAX)
-    return zip(segments, bases, strict=False)
-
-
-def _is_at_home(run: ProvableRun, bounds: tuple[int, int]) -> bool:
-    """Whether the offsets of a run are those of the segment that it lies in."""
-    return bounds[0] <= run.first_offset and run.last_offset < bounds[1]
+    def agrees(self, run: ProvableRun) -> bool:
+        """Whether one of them has the offsets of the last batch."""
+        if run.position in self._proved.get(run.path, ()):
+            return True
+        number = max(bisect_right(self._bases, run.first_offset) - 1, 0)
+        names = (self._bases[number], *self._bases[number + 1 : number + 2])
+        if run.first_offset == names[0] or run.last_offset + 1 in names[1:]:
+            return True
+        entries = _entries(self._segments[number])
+        if entries is not None and {run.first_offset, run.last_offset} & {
+            *entries.offsets.tolist()
+        }:
+            return True
+        return self.clean_offset() >= run.first_offset
 
 
 def _topic_id(listing: PartitionFiles) -> UUID | None:
@@ -156,7 +179,10 @@ def _topic_id(listing: PartitionFiles) -> UUID | None:
 class _Reader:
     """Reads the segments of a partition, one after the other."""
 
-    def __init__(self, segments: tuple[SegmentFiles, ...]) -> None:
+    def __init__(
+        self, segments: tuple[SegmentFiles, ...], proved: Mapping[str, Sequence[int]]
+    ) -> None:
+        self._proved = proved
         # A batch is placed by its offset, so it may lie in a file that others belong to.
         self._bounds = (
             (segments[0].base_offset, segments[-1].base_offset + _INT32_MAX) if segments else (0, 0)
@@ -171,8 +197,9 @@ class _Reader:
         first, last = self._bounds
         with LogFile.open(files.log, mapping="never") as log:
             found = log.sound_runs(0, first_offset=first, last_offset=last, every=True)
-            chains = follow_chains(log, list(islice(found, RUNS_MAX)), _entries(files))
             path = str(files.log)
+            runs = list(islice(found, RUNS_MAX))
+            chains = follow_chains(log, runs, _entries(files), self._proved.get(path, ()))
             self.runs += (_run_of(path, run) for run in chains.kept)
             is_last = files.base_offset == self._last
             gaps = _Gaps(log, path, chains, self._bounds, is_last=is_last)
@@ -196,28 +223,6 @@ def _entries(files: SegmentFiles) -> OffsetEntries | None:
         ):
             return index.entries()
     return None
-
-
-class _Named:
-    """Offsets that the offset indexes name, of the segment that was asked for last."""
-
-    def __init__(self, segments: Sequence[SegmentFiles]) -> None:
-        self._segments = segments
-        self._bases = [each.base_offset for each in segments]
-        self._at = -1
-        self._entries: OffsetEntries | None = None
-
-    def name(self, run: ProvableRun) -> bool:
-        """Whether an entry has the first or the last offset of a batch."""
-        at = bisect_right(self._bases, run.first_offset) - 1
-        if at < 0:
-            return False
-        if at != self._at:
-            self._at, self._entries = at, _entries(self._segments[at])
-        offsets = None if self._entries is None else self._entries.offsets
-        return offsets is not None and bool(
-            np.isin((run.first_offset, run.last_offset), offsets).any()
-        )
 
 
 class _Gaps:
@@ -284,12 +289,12 @@ class _Gaps:
         if header is None:
             return "batch-magic"
         size = stored_size(head)
-        if size < ENTRY_BYTES_MIN:
+        is_whole = self._log.end_by_checksum(start, [end]) == end
+        if size < ENTRY_BYTES_MIN or (is_whole and size != end - start):
             return "batch-length"
         if size > self._log.size - start:
             return "torn-tail" if is_end else "batch-length"
-        table = self._log.batch_at(start) if size == end - start else None
-        if table is None or not len(table) or table.crc_ok[0] != 1:
+        if not is_whole:
             return "batch-crc"
         within = self._first <= header.base_offset <= header.last_offset <= self._last
         return "batch-fields" if within else "offset-order"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,13 +21,11 @@ from kseg.files import atomic, io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import MappedFile
 from kseg.files.names import PathKind, classify_path, log_bytes
-from kseg.files.whole_file import FileSink
 from kseg.log import data_directory
-from kseg.log.salvage.losses import lost_offsets
-from kseg.log.salvage.mends import Mended, mended_batches
+from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.salvage.kraft import up_to_first_gap
 from kseg.log.salvage.output import (
     REPORT,
-    UNPROVEN,
     TargetPartition,
     TargetSegment,
     beside,
@@ -39,21 +36,20 @@ from kseg.log.salvage.plan import Quarantined, SalvagedPartition, SalvagePlan, S
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.segments import target_segments
 from kseg.log.salvage.transactions import abort_markers, hurt_transactions
-from kseg.log.salvage.unproven import unproven_lines
-from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
+from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.workers import in_order
 
 if TYPE_CHECKING:
     from kseg.log.salvage.provable import Progress
-    from kseg.log.salvage.values import ProvablePartition, ProvableRun, Unprovable
+    from kseg.log.salvage.values import Unprovable
     from kseg.workers import Put
 
 #: Chooses partitions by topic and number.
 Chosen = Callable[[str | None, int | None], bool]
 
 _COPIED_BYTES: Final = 2**20
-#: So many lines are written at once.
-_LINES: Final = 256
+#: What a directory may be that is named itself.
+_NAMED: Final = (EntryKind.LOG, EntryKind.CLUSTER_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,6 @@ def plan_salvage(
     *directories: io.StrPath,
     out: io.StrPath,
     abort_open: bool = False,
-    unproven: bool = False,
     chosen: Chosen | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
@@ -82,17 +77,16 @@ def plan_salvage(
 
     Args:
         directories: partition directories, or data directories, whose live partitions are taken.
+            The log of KRaft is taken only where it is named.
         out: a new data directory, or an empty one; in none of the others.
         abort_open: add a marker that aborts each transaction whose own marker may be lost.
-        unproven: also write the records that parse in batches whose checksum fails, beside `out`.
         chosen: leaves out partitions, by topic and number.
         jobs: threads to share the reading.
         progress: called with bytes of log searched and bytes in all.
 
     Raises:
         ValueError: the same partition twice, no directory, or `jobs` below 1.
-        NotALogError: a path is no directory of Kafka's, nothing is chosen, or it is the log of
-            KRaft.
+        NotALogError: a path is no directory of Kafka's, or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
         FileExistsError, NotADirectoryError, KsegError: `out` is not free, or lies in a source.
         OSError: a path is missing, or cannot be listed.
@@ -104,7 +98,8 @@ def plan_salvage(
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, not 1 or more")
     check_output(out, directories)
-    sources = _sources([Path(each) for each in directories], chosen)
+    left_alone: list[Path] = []
+    sources = _sources([Path(each) for each in directories], chosen, left_alone)
     done = _Done(progress, sum(log_bytes(each.path) for each in sources))
     pieces = (partial(_put_plan, each, abort_open, done) for each in sources)
     if jobs == 1 or len(sources) == 1:
@@ -113,14 +108,16 @@ def plan_salvage(
         with closing(in_order(pieces, threads=jobs)) as results:
             found = list(results)
     names = tuple(os.fspath(each) for each in directories)
-    return SalvagePlan(names, Path(os.path.abspath(out)), tuple(found), unproven)
+    return SalvagePlan(names, Path(os.path.abspath(out)), tuple(found), tuple(map(str, left_alone)))
 
 
-def _sources(directories: Sequence[Path], chosen: Chosen | None) -> list[_Source]:
-    """The partitions under some paths, by topic and number."""
+def _sources(
+    directories: Sequence[Path], chosen: Chosen | None, left_alone: list[Path]
+) -> list[_Source]:
+    """The partitions under some paths, by topic and number; logs of KRaft in them are noted."""
     found: dict[TopicPartition, _Source] = {}
     for path in directories:
-        for each in _under(path):
+        for each in _under(path, left_alone):
             if chosen is not None and not chosen(each.partition.topic, each.partition.partition):
                 continue
             known = found.setdefault(each.partition, each)
@@ -136,14 +133,13 @@ def _sources(directories: Sequence[Path], chosen: Chosen | None) -> list[_Source
     return [found[key] for key in sorted(found)]
 
 
-def _under(path: Path) -> Iterator[_Source]:
+def _under(path: Path, left_alone: list[Path]) -> Iterator[_Source]:
     known = classify_path(path)
     if known.kind is PathKind.FILE:
         raise NotALogError("a file; a salvage takes partitions and data directories", path=path)
     if known.kind is PathKind.PARTITION:
-        refuse_cluster_metadata(path)
         entry = entry_of(path.resolve())
-        if entry.kind is not EntryKind.LOG or entry.partition is None:
+        if entry.kind not in _NAMED or entry.partition is None:
             raise NotALogError("its name is not <topic>-<partition>: rename a copy", path=path)
         yield _Source(path, entry.partition)
         return
@@ -153,6 +149,8 @@ def _under(path: Path) -> Iterator[_Source]:
         entry = entry_of(Path(os.path.abspath(each.path)))
         if entry.kind is EntryKind.LOG and entry.partition is not None:
             yield _Source(each.path, entry.partition)
+        elif entry.kind is EntryKind.CLUSTER_METADATA:
+            left_alone.append(each.path)
 
 
 class _Done:
@@ -179,11 +177,14 @@ def _put_plan(source: _Source, abort_open: bool, done: _Done, put: Put) -> None:
 
 def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartition:
     """What becomes of one partition."""
-    found = _with_mends(read_provable(source.path, progress=done.of(source.path)))
-    known, runs, lost = found.known, found.runs, found.known.lost
+    known = read_provable(source.path, progress=done.of(source.path))
+    files: tuple[Path, ...] = ()
+    is_kraft = source.partition.topic == CLUSTER_METADATA
+    if is_kraft:
+        known, files = up_to_first_gap(known)
+    runs, lost = known.runs, known.lost
     bases = [each.base_offset for each in known.segments] or [known.log_start_offset]
-    changed = {(one.path, one.position): one.extent for one in found.mended}
-    segments = target_segments(runs, bases, changed)
+    segments = target_segments(runs, bases)
     end = max(bases[-1], runs[-1].last_offset + 1 if runs else 0)
     transactions = hurt_transactions(runs, lost)
     markers = sum(one.is_open for one in transactions.hurt) if abort_open else 0
@@ -197,6 +198,8 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         topic_id=known.topic_id,
         log_start_offset=min(known.log_start_offset, end),
         high_watermark=None if told.high_watermark is None else min(told.high_watermark, end),
+        files=files,
+        is_derived=not is_kraft,
     )
     records = [run.records for run in runs]
     return SalvagedPartition(
@@ -210,37 +213,20 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         records=_sum(records) + markers if None not in records else None,
         lost=lost,
         unprovable=known.unprovable,
-        mended=found.mended,
         transactions=transactions.hurt,
         markers=markers,
         target=target,
+        indexed=any(
+            Path(one.path).with_suffix(".index").exists()
+            for one in known.unprovable
+            if one.reason == "not-anchored"
+        ),
+        start_beyond_end=known.start_beyond_end,
     )
 
 
 def _sum(numbers: Sequence[int | None]) -> int:
     return sum(one or 0 for one in numbers)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What can be proved of a partition, with batches whose header is mended among the runs."""
-
-    known: ProvablePartition
-    runs: tuple[ProvableRun, ...]
-    mended: tuple[Mended, ...]
-
-
-def _with_mends(known: ProvablePartition) -> _Found:
-    mends = list(mended_batches(known.runs, known.unprovable, known.segments))
-    if not mends:
-        return _Found(known, known.runs, ())
-    gone = {id(one) for _, _, one in mends}
-    runs = sorted([*known.runs, *(run for _, run, _ in mends)], key=lambda run: run.first_offset)
-    unprovable = tuple(one for one in known.unprovable if id(one) not in gone)
-    told = data_directory.told_of(known.path)
-    lost = lost_offsets(runs, unprovable, known.segments, told)
-    known = replace(known, unprovable=unprovable, lost=lost)
-    return _Found(known, tuple(runs), tuple(mended for mended, _, _ in mends))
 
 
 def _with_tail(
@@ -261,9 +247,8 @@ def apply_salvage(plan: SalvagePlan, *, progress: Progress | None = None) -> Sal
     """Write what a plan keeps: the whole data directory, or none of it.
 
     It has indexes, epochs, producer snapshots and checkpoints made anew, and the mark of a clean
-    shutdown: a broker adopts it. `OUT.kseg-salvage` beside it holds `report.json`, the bytes that
-    are not kept, and, if the plan says so, the records that cannot be proved. A run that is killed
-    leaves no `out`; the next one begins anew.
+    shutdown: a broker adopts it. `OUT.kseg-salvage` beside it holds `report.json` and the bytes
+    that are not kept. A run that is killed leaves no `out`; the next one begins anew.
 
     Args:
         plan: from `plan_salvage`.
@@ -274,40 +259,25 @@ def apply_salvage(plan: SalvagePlan, *, progress: Progress | None = None) -> Sal
         FileExistsError, NotADirectoryError, KsegError: `out` is not free any more.
         OSError: the disk refuses, or has no room. There is no `out` then.
     """
-    finisher = _Finisher(plan)
+
+    def finish(place: Path) -> None:
+        parts = list(plan.quarantined)
+        _quarantine(place, parts)
+        folders = {folder for each in parts for folder in Path(each.path).parents}
+        for folder in sorted(folders - {Path()}):
+            io.flush_directory(place / folder)
+        document = {"schema": "kseg.salvage/1", **plan.to_json()}
+        atomic.replace_file(place / REPORT, json.dumps(document, indent=1).encode() + b"\n")
+
     write_output(
         plan.out,
         [each.target for each in plan.partitions],
         sources=[*plan.sources, *(each.path for each in plan.partitions)],
-        finish=finisher.finish,
+        finish=finish,
         finish_bytes=plan.quarantined_bytes,
         progress=progress,
     )
-    return SalvageReport(plan, beside(plan.out) / REPORT, finisher.unproven)
-
-
-class _Finisher:
-    """Writes what lies beside the new data directory."""
-
-    def __init__(self, plan: SalvagePlan) -> None:
-        self._plan = plan
-        self.unproven = 0
-
-    def finish(self, place: Path) -> None:
-        """Quarantine, unproven records, and the report last."""
-        parts = list(self._plan.quarantined)
-        _quarantine(place, parts)
-        folders = {(place / each.path).parent for each in parts}
-        if self._plan.unproven:
-            for each in self._plan.partitions:
-                self.unproven += _write_unproven(place / UNPROVEN, each)
-            if self.unproven:
-                io.flush_directory(place / UNPROVEN)
-        for folder in sorted({*folders, *(each.parent for each in folders)}):
-            io.flush_directory(folder)
-        report = SalvageReport(self._plan, place / REPORT, self.unproven)
-        document = {"schema": "kseg.salvage/1", **report.to_json()}
-        atomic.replace_file(place / REPORT, json.dumps(document, indent=1).encode() + b"\n")
+    return SalvageReport(plan, beside(plan.out) / REPORT)
 
 
 def _quarantine(place: Path, parts: Sequence[Quarantined]) -> None:
@@ -339,21 +309,6 @@ def _copy(source: MappedFile, one: Unprovable, file: io.WriteFile, position: int
             continue  # the disk has got worse since the plan was made
         if any(data):
             file.write_at(position + start, data)
-
-
-def _write_unproven(place: Path, partition: SalvagedPartition) -> int:
-    """A file of lines for the records of a partition that cannot be proved; answers how many."""
-    lines = unproven_lines(partition.unprovable)
-    count, part = 0, b"".join(islice(lines, _LINES))
-    if not part:
-        return 0
-    io.make_directories(place)
-    with FileSink(place / f"{partition.name}.jsonl") as sink:
-        while part:
-            sink.write(part)
-            count += part.count(b"\n")
-            part = b"".join(islice(lines, _LINES))
-    return count
 
 
 __all__ = ["Chosen", "apply_salvage", "plan_salvage"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kseg.log.salvage.output import Extent, TargetSegment
-from kseg.log.salvage.places import batches_of
-from kseg.log.salvage.tables import provable_tables
+from kseg.log.salvage.tables import provable_tables, row_of
 
 if TYPE_CHECKING:
     from kseg.log.salvage.values import ProvableRun
@@ -20,7 +19,6 @@ _INT32_MAX: Final = 2**31 - 1
 def target_segments(
     runs: Sequence[ProvableRun],
     bases: Sequence[int],
-    changed: Mapping[tuple[str, int], Extent] | None = None,
 ) -> tuple[TargetSegment, ...]:
     """The segments of a log, each batch in the one that its offset belongs to.
 
@@ -30,12 +28,11 @@ def target_segments(
     Args:
         runs: by offset; each lies behind the one before.
         bases: base offsets of the segments that the log had, ascending; one or more.
-        changed: extents of single batches that are not copied as they are, by path and position.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
     """
-    segments = _Segments(bases, changed or {})
+    segments = _Segments(bases)
     for run in runs:
         segments.add(run)
     return segments.done()
@@ -44,8 +41,8 @@ def target_segments(
 class _Segments:
     """Segments in the making, one after the other."""
 
-    def __init__(self, bases: Sequence[int], changed: Mapping[tuple[str, int], Extent]) -> None:
-        self._bases, self._changed = bases, changed
+    def __init__(self, bases: Sequence[int]) -> None:
+        self._bases = bases
         self._made: list[TargetSegment] = []
         self._base = self._last = -1
         self._extents: list[Extent] = []
@@ -90,19 +87,13 @@ class _Segments:
             self._close()
             base = self._nominal(run)
             self._base = base if run.last_offset - base <= _INT32_MAX else run.first_offset
-        self._take(self._changed.get((run.path, run.position)), run)
+        self._take(run)
         self._bytes += run.size
         self._last = run.last_offset
 
-    def _take(self, changed: Extent | None, run: ProvableRun) -> None:
+    def _take(self, run: ProvableRun) -> None:
         before = self._extents[-1] if self._extents else None
-        if changed is not None:
-            self._extents.append(changed)
-        elif (
-            before is not None
-            and before.is_copy
-            and (before.path, before.position + before.size) == (run.path, run.position)
-        ):
+        if before is not None and (before.path, before.end) == (run.path, run.position):
             self._extents[-1] = Extent(run.path, before.position, before.size + run.size)
         else:
             self._extents.append(Extent(run.path, run.position, run.size))
@@ -115,7 +106,7 @@ class _Segments:
 
 def _each(run: ProvableRun) -> Iterator[ProvableRun]:
     for _, table in provable_tables([run]):
-        yield from (one.run for one in batches_of(run, table))
+        yield from (row_of(run, table, row) for row in range(len(table)))
 
 
 __all__ = ["target_segments"]

@@ -7,8 +7,7 @@ from itertools import groupby
 
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
-from kseg.format.header import BatchHeader, BatchTable, refused_batch
-from kseg.log.recovery.lost import claimed
+from kseg.format.header import BatchHeader, BatchTable
 from kseg.log.salvage.chains import offset_orders
 from kseg.log.salvage.values import ProvableRun
 
@@ -24,8 +23,7 @@ def provable_tables(
 
     Yields:
         Each run with tables of its batches: positions in its file, sizes, offsets, leader epochs,
-        checksums and the other fields of `kseg.format.header.FIELDS`. A single batch has the size
-        of its run, whatever its length says.
+        checksums and the other fields of `kseg.format.header.FIELDS`.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
@@ -34,19 +32,8 @@ def provable_tables(
         taken: list[ProvableRun] = []
         with LogFile.open(path, mapping) as log:
             for number, table in log.headers_of(_spans(of_file, taken)):
-                run = taken[number]
-                if run.batches == 1 and table.end_position != run.end:
-                    table = _with_size(log, run) or table
                 if len(table):
-                    yield run, table
-
-
-def _with_size(log: LogFile, run: ProvableRun) -> BatchTable | None:
-    """A table of one batch whose stored length is wrong; None if no header begins there."""
-    head = log.head_at(run.position)
-    if claimed(head, run.position) is None:
-        return None
-    return refused_batch(head, position=run.position, size=run.size)
+                    yield taken[number], table
 
 
 def _spans(runs: Iterable[ProvableRun], taken: list[ProvableRun]) -> Iterator[tuple[int, int]]:
@@ -91,4 +78,13 @@ def run_between(run: ProvableRun, start: int, end: int) -> ProvableRun | None:
     return ProvableRun(run.path, start, size, first, last, batches, count)
 
 
-__all__ = ["last_batch", "provable_tables", "run_between"]
+def row_of(run: ProvableRun, table: BatchTable, row: int) -> ProvableRun:
+    """One batch of a table of a run, as a run."""
+    position, size = int(table.position[row]), int(table.size[row])
+    first, last = int(offset_orders(table)[row]), int(table.last_offset[row])
+    count = int(table.record_count[row]) if table.base_offset[row] >= 0 else -1
+    records = count if count >= 0 else None
+    return ProvableRun(run.path, position, size, first, last, 1, records)
+
+
+__all__ = ["last_batch", "provable_tables", "row_of", "run_between"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -12,16 +12,17 @@ from kseg.files.checkpoints import TopicPartition
 #: Why bytes of a log are not kept, in stable words.
 REASONS: Final = {
     "batch-crc": "a batch does not match its checksum",
-    "batch-length": "no batch can have the size stored here",
+    "batch-length": "the size stored here is not that of the batch",
     "batch-magic": "no release ever wrote the magic stored here",
     "batch-fields": "the checksum is right, but no release ever wrote such a header",
     "torn-tail": "the last batch is incomplete",
     "zeros": "zeros where a batch is to begin",
     "unreadable": "the disk cannot read these bytes",
-    "not-anchored": "sound batches that may lie in the value of a damaged one: no chain of lengths "
-    "leads from them to the end of the segment or to a batch that the offset index names",
+    "not-anchored": "sound batches behind damage that may lie in the value of a damaged one: "
+    "nothing proves where they begin",
     "offset-order": "a sound batch whose offsets do not fit where it lies",
     "epoch-order": "a sound batch whose leader epoch does not fit where it lies",
+    "behind-gap": "sound batches of the log of KRaft behind its first gap",
     "duplicate": "a batch that is there already",
     "collision": "a sound batch with offsets that another sound batch has",
 }
@@ -56,6 +57,17 @@ class ProvableRun:
         """The position behind them."""
         return self.position + self.size
 
+    def and_then(self, behind: ProvableRun) -> ProvableRun:
+        """Both as one; the second follows the first in its file."""
+        known = self.records is not None and behind.records is not None
+        return replace(
+            self,
+            size=self.size + behind.size,
+            last_offset=behind.last_offset,
+            batches=self.batches + behind.batches,
+            records=(self.records or 0) + (behind.records or 0) if known else None,
+        )
+
     @property
     def is_dense(self) -> bool | None:
         """Whether each of its offsets has a record; None where only inflating tells."""
@@ -76,6 +88,7 @@ class Unprovable:
         first_offset, last_offset: what the batch there says of its offsets, or what sound batches
             there have; None where nothing can be read.
         batches: how many, if they are sound; else 0.
+        places: first and last offsets that a sound batch in doubt may have.
     """
 
     path: str
@@ -85,6 +98,7 @@ class Unprovable:
     first_offset: int | None = None
     last_offset: int | None = None
     batches: int = 0
+    places: tuple[tuple[int, int], ...] = ()
 
     @property
     def end(self) -> int:
@@ -154,6 +168,8 @@ class ProvablePartition:
         partition: what checkpoints call it; None for a directory under another name.
         topic_id: as `partition.metadata` says; None without one.
         log_start_offset: what the checkpoint beside it says; 0 without one.
+        start_beyond_end: a start that the checkpoint says and that lies behind the end of the log;
+            it is not taken over.
         segments: by base offset.
         runs: by offset; each lies behind the one before.
         unprovable: the other bytes, by segment and position.
@@ -168,6 +184,7 @@ class ProvablePartition:
     runs: tuple[ProvableRun, ...]
     unprovable: tuple[Unprovable, ...]
     lost: tuple[LostOffsets, ...]
+    start_beyond_end: int | None = None
 
     @property
     def end_offset(self) -> int:

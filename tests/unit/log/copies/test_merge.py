@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -292,10 +293,10 @@ def test_a_copy_that_cannot_be_read_is_told_and_the_others_are_merged(
     copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "abc"]
     read = Copy.read
 
-    def refused(path: str) -> Copy:
+    def refused(path: str, **how: Any) -> Copy:
         if path == str(copies[1]):
             raise PermissionError(13, "Permission denied", path)
-        return read(path)
+        return read(path, **how)
 
     monkeypatch.setattr(Copy, "read", refused)
     plan = plan_merge(*copies, out=tmp_path / "out")
