@@ -12,7 +12,6 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Selection
-from kseg.log.salvage.output import beside
 
 if TYPE_CHECKING:
     from kseg import MergePlan
@@ -75,7 +74,7 @@ def _page(plan: MergePlan, report: Path | None) -> Iterator[str]:
         first = plan.partitions[0]
         yield from owner_lines(plan.out / first.name, first.copies[0].path, plan.out)
         readable = [(each.name, Path(each.copies[0].path)) for each in plan.partitions]
-        yield from put_back(readable, plan.out, beside(plan.out))
+        yield from put_back(readable, plan.out, report.parent)
         yield (
             "the other brokers of the copies fetch the partitions anew: remove them there while "
             "these are stopped, and start the one with the merged log first"

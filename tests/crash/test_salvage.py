@@ -33,7 +33,7 @@ class Salvaging:
     source: Path
 
     def run(self, root: Path, remark: Remarks) -> None:
-        apply_salvage(plan_salvage(self.source, out=root / "out", unproven=True))
+        apply_salvage(plan_salvage(self.source, out=root / "out"))
         remark("made")
 
     def is_made(self, root: Path) -> bool:
@@ -42,7 +42,6 @@ class Salvaging:
         if not is_whole(root, b"".join(one.data for one in BASE if one.first != 2)):
             return False
         assert (beside / "quarantine" / "t-0" / f"{0:020d}.log").stat().st_size == len(BASE[1].data)
-        assert (beside / "unproven" / "t-0.jsonl").stat().st_size > 0
         return True
 
 

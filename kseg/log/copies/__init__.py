@@ -2,6 +2,7 @@
 
 joining         which copies belong together, by topic, partition and topic id
 source          a copy: its sound batches by offset, and what of it is not known
+proving         batches behind damage that another copy proves, and those that cast a doubt on it
 sound           a copy that is taken for sound until its one walk finds otherwise
 table           batches of a copy as rows of numbers; which are the same, which overlap
 side_by_side    several copies in step: windows of offsets with what each copy has there

@@ -1,23 +1,37 @@
 """Past the damage: what of a log can be proved.
 
+The algorithm, for each partition:
+
+1. Find every sound batch of each file, whatever lies between them.
+2. Keep those that are the log's. A file begins with a batch, and a sound batch says where the next
+   one begins. Behind a damaged one go on where its checksum says that it ends, where its length
+   leads to a sound batch, or at a batch that the offset index names; in a merge also at a batch
+   that another copy has. Else what follows may be data of a record, and is left out.
+3. Keep those whose place is certain. Offsets and leader epochs grow. Where they do not, keep what
+   all readings with the fewest batches left out agree on. Leave out a single batch that the
+   checkpoint of epochs contradicts, or that lies alone beside the one gap of a dense log.
+4. Copy what is kept, byte for byte, into segments under the names that the log had; list the
+   offsets that are lost; copy all other bytes into the quarantine.
+
+Nothing is moved to another offset, and no byte of a batch is changed.
+
 values      what can be proved of a copy of a partition, and what cannot
 provable    reads one copy: the provable batches by offset, the bytes that are not, lost offsets
-chains      which sound batches of a file count: chains of lengths, anchors in the offset index
-places      batches placed by their offsets: duplicates, collisions
-misfits     single batches whose offsets or leader epoch do not fit where they lie
+chains      step 2: which sound batches of a file are the log's
+places      step 3: which of them have a certain place
 tables      the headers of provable batches, read again from their files
-mends       batches of which only an unchecked field of the header is wrong
+kraft       the log of KRaft: up to its first gap
 transactions  those that lost offsets may belong to; markers that abort them
 segments    batches by offset, as the segments of a new log
 output      a new data directory of batches that lie in other files: whole, or not at all
 losses      which offsets are lost
-unproven    records of damaged batches that still parse
 plan        what a salvage comes to, as values
 salvage     `plan_salvage`, `apply_salvage`: a partition, or all of a data directory
 
 A copy is never changed. Bytes that the disk does not give are lost ones.
 
-Source: nothing of Kafka's, whose recovery cuts everything behind the first bad byte.
+Source: nothing of Kafka's, whose recovery cuts everything behind the first bad byte. LevelDB's
+`repair.cc` has the same shape: read what is sound, make anew what is derived, archive the rest.
 """
 
 from __future__ import annotations

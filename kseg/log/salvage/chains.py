@@ -112,6 +112,15 @@ class _Proved:
             self._at += 1
         return found
 
+    def deny(self, position: int) -> bool:
+        """Whether an entry has another offset for the batch at a position."""
+        at = int(np.searchsorted(self._positions, position))
+        if at == len(self._positions) or self._positions[at] != position:
+            return False
+        with suppress(UnreadableError):
+            return not self._is_named(at)
+        return False
+
     def _is_named(self, number: int) -> bool:
         """Whether a sound batch begins where an entry says, with the offset that it says."""
         position, offset = int(self._positions[number]), int(self._offsets[number])
@@ -185,7 +194,8 @@ class _Follower:
                 return stops
             found = self._run_at(at, number) if at > start else None
             if found is not None:
-                return stops if self._runs[found].order > last else None
+                follows = self._runs[found].order > last and not self._proved.deny(at)
+                return stops if follows else None
             head = self._log.head_at(at)
             if claimed(head, at) is None:
                 return None

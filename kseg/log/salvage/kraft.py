@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kseg.files.names import list_partition
-from kseg.log.salvage.losses import gaps_within, lost_offsets
-from kseg.log.salvage.tables import run_between
+from kseg.log.salvage.losses import lost_offsets
+from kseg.log.salvage.tables import gaps_within, run_between
 from kseg.log.salvage.values import refused
 from kseg.log.settings.metadata_log import read_cluster
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from kseg.log.salvage.chains import offset_orders
-from kseg.log.salvage.tables import provable_tables
+from kseg.log.salvage.tables import gap_columns
 from kseg.log.salvage.values import (
     HARMLESS,
     LostOffsets,
@@ -175,29 +174,10 @@ def _gaps(
 
 def _inner_gaps(run: ProvableRun, number: int, damage: _Damage) -> Iterator[_Gap]:
     """Offsets that batches next to each other leave out, where damage elsewhere may hide them."""
-    for first, end, position in _gap_columns(run) if damage.is_any else ():
+    for first, end, position in gap_columns(run) if damage.is_any else ():
         for row in np.flatnonzero(damage.may_hide(first, end)).tolist():
             place = number, int(position[row])
             yield _Gap(int(first[row]), int(end[row]), place, place)
 
 
-def gaps_within(run: ProvableRun) -> Iterator[tuple[int, int]]:
-    """Where batches of a run leave out offsets: a position, and the first offset behind the gap."""
-    for _, end, position in _gap_columns(run):
-        yield from zip(position.tolist(), end.tolist(), strict=True)
-
-
-def _gap_columns(run: ProvableRun) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
-    """First offsets and ends of the gaps in a run, and positions behind them, int64[n] each."""
-    if run.is_dense or run.batches == 1:
-        return
-    before = run.first_offset - 1
-    for _, table in provable_tables([run]):
-        first = np.append(before, table.last_offset[:-1]) + 1
-        end = offset_orders(table)
-        gaps = np.flatnonzero(end > first)
-        yield first[gaps], end[gaps], table.position[gaps]
-        before = int(table.last_offset[-1])
-
-
-__all__ = ["gaps_within", "lost_offsets"]
+__all__ = ["lost_offsets"]

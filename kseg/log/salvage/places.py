@@ -10,8 +10,8 @@ A batch in doubt is never moved or changed. Nor is one kept that
 
 - has other offsets than its segment, and does not follow the batch in front of it;
 - has an epoch that the checkpoint of epochs contradicts, where its neighbours do not;
-- is the last one, behind a gap of a log that is else dense, where no index entry and no name of a
-  segment has its offsets.
+- lies alone beside the one gap of a log that is else dense, as the last one may, where no index
+  entry and no name of a segment has its offsets.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from kseg.log.salvage.chains import offset_orders
-from kseg.log.salvage.tables import last_batch, provable_tables, row_of, run_between
+from kseg.log.salvage.tables import gaps_within, provable_tables, row_of, run_between
 from kseg.log.salvage.values import ProvableRun, SegmentSeen, Unprovable, refused
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def place_runs(
         segments: by base offset.
         epochs: of the checkpoint beside the log.
         agrees: whether an index entry or the name of a segment has the offsets of a batch. None
-            where a gap in front of the last batch raises no doubt.
+            where a gap raises no doubt.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
@@ -95,14 +95,9 @@ def place_runs(
     ]
     kept, falling = _with_epochs(list(_joined(kept)), epochs)
     out += [refused(piece, "epoch-order") for piece in falling]
-    doubted = None if agrees is None else _behind_gap(kept, segments)
-    if doubted is not None and agrees is not None and not agrees(doubted[0]):
-        last, begin = doubted
-        hole = begin, begin + last.last_offset - last.first_offset
-        said = last.first_offset, last.last_offset
-        out.append(replace(refused(last, "offset-order"), places=(said, hole)))
-        rest = run_between(kept[-1], kept[-1].position, last.position)
-        kept = [*kept[:-1], *([] if rest is None else [rest])]
+    if agrees is not None:
+        kept, beside_gap = _without_doubts(kept, segments, agrees)
+        out += beside_gap
     return Placed(tuple(kept), tuple(out))
 
 
@@ -305,37 +300,52 @@ def _overlap(one: tuple[int, ...], other: tuple[int, int]) -> bool:
     return one[0] <= other[1] and other[0] <= one[1]
 
 
-def _behind_gap(
-    kept: Sequence[ProvableRun], segments: Sequence[SegmentSeen]
-) -> tuple[ProvableRun, int] | None:
-    """The last batch, if a gap lies in front of it that nothing else of the log explains.
-
-    Returns:
-        The batch, and where the gap begins. None where the log has other gaps, and where the gap is
-        no longer than damage in front of the batch.
-    """
-    if not kept:
-        return None
-    last = _last_of(kept[-1])
-    if last.records is None:
-        return None
-    rest = run_between(kept[-1], kept[-1].position, last.position)
-    front = [*kept[:-1], *([] if rest is None else [rest])]
-    begin = front[-1].last_offset + 1 if front else segments[0].base_offset
+def _without_doubts(
+    kept: list[ProvableRun], segments: Sequence[SegmentSeen], agrees: Agrees
+) -> tuple[list[ProvableRun], list[Unprovable]]:
+    """The runs without single batches beside a gap of a log that is else dense, and these."""
+    pieces = _dense_pieces(kept)
     numbers = {each.path: number for number, each in enumerate(segments)}
-    start = (numbers[front[-1].path], front[-1].end) if front else (0, 0)
-    stop = numbers[last.path]
-    damage = last.position - start[1] + sum(each.size for each in segments[start[0] : stop])
-    if last.first_offset - begin <= damage or not all(run.is_dense for run in front):
-        return None
-    return last, begin
+    starts = [0, *accumulate(each.size for each in segments)]
+    # The offsets and the bytes between each piece and the one in front of it.
+    missing, between = [], []
+    last, end = segments[0].base_offset - 1, 0
+    for piece in pieces:
+        start = starts[numbers[piece.path]]
+        # Compressed messages of magic 0 and 1 do not say their first offset.
+        missing.append(0 if piece.records is None else piece.first_offset - last - 1)
+        between.append(start + piece.position - end)
+        last, end = piece.last_offset, start + piece.end
+    gaps = [at for at in range(len(pieces)) if missing[at] > between[at]]
+    if len(gaps) != 1:
+        return kept, []
+    (gap,) = gaps
+    touches = [not (offsets or size) for offsets, size in zip(missing, between, strict=True)]
+    out: dict[int, Unprovable] = {}
+    for at, other in ((gap - 1, gap - 1), (gap, gap + 1)):
+        is_alone = at >= 0 and touches[other : other + 1] != [True]
+        if is_alone and pieces[at].batches == 1 and not agrees(pieces[at]):
+            span = pieces[at].last_offset - pieces[at].first_offset
+            hole = pieces[gap].first_offset - 1 - span
+            if at == gap:
+                hole = pieces[at].first_offset - missing[at]
+            said = pieces[at].first_offset, pieces[at].last_offset
+            places = (said, (hole, hole + span))
+            out[at] = replace(refused(pieces[at], "offset-order"), places=places)
+    rest = [piece for at, piece in enumerate(pieces) if at not in out]
+    return list(_joined(rest)) if out else kept, list(out.values())
 
 
-def _last_of(run: ProvableRun) -> ProvableRun:
-    """The last batch of a run, as a run."""
-    found = run_between(run, last_batch(run).position, run.end)
-    assert found is not None
-    return found
+def _dense_pieces(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
+    """Runs cut where they leave out offsets; none of a log that leaves out more than some."""
+    pieces: list[ProvableRun] = []
+    for run in runs:
+        cuts = [run.position, run.end]
+        if run.is_dense is False:
+            cuts[1:1] = (position for position, _ in islice(gaps_within(run), 2))
+        found = [run_between(run, start, end) for start, end in pairwise(cuts)]
+        pieces += [piece for piece in found if piece is not None]
+    return pieces if all(piece.is_dense is not False for piece in pieces) else []
 
 
 def _joined(runs: Iterable[ProvableRun]) -> Iterator[ProvableRun]:

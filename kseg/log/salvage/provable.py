@@ -153,7 +153,7 @@ class _Beside:
         return 0
 
     def agrees(self, run: ProvableRun) -> bool:
-        """Whether one of them has the offsets of the last batch."""
+        """Whether one of them has the offsets of a batch."""
         if run.position in self._proved.get(run.path, ()):
             return True
         number = max(bisect_right(self._bases, run.first_offset) - 1, 0)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
 from kseg.format.header import BatchHeader, BatchTable
 from kseg.log.salvage.chains import offset_orders
 from kseg.log.salvage.values import ProvableRun
+
+if TYPE_CHECKING:
+    from kseg.log.salvage.chains import Int64Array
 
 
 def provable_tables(
@@ -87,4 +93,23 @@ def row_of(run: ProvableRun, table: BatchTable, row: int) -> ProvableRun:
     return ProvableRun(run.path, position, size, first, last, 1, records)
 
 
-__all__ = ["last_batch", "provable_tables", "row_of", "run_between"]
+def gaps_within(run: ProvableRun) -> Iterator[tuple[int, int]]:
+    """Where batches of a run leave out offsets: a position, and the first offset behind the gap."""
+    for _, end, position in gap_columns(run):
+        yield from zip(position.tolist(), end.tolist(), strict=True)
+
+
+def gap_columns(run: ProvableRun) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+    """First offsets and ends of the gaps in a run, and positions behind them, int64[n] each."""
+    if run.is_dense or run.batches == 1:
+        return
+    before = run.first_offset - 1
+    for _, table in provable_tables([run]):
+        first = np.append(before, table.last_offset[:-1]) + 1
+        end = offset_orders(table)
+        gaps = np.flatnonzero(end > first)
+        yield first[gaps], end[gaps], table.position[gaps]
+        before = int(table.last_offset[-1])
+
+
+__all__ = ["gap_columns", "gaps_within", "provable_tables", "row_of", "run_between"]

@@ -36,7 +36,7 @@ WORDS = [
     "explain DIR",
     "diff DIR COPY --records",
     "merge DIR COPY -o OUT",
-    "salvage DIR -o OUT --unproven",
+    "salvage DIR -o OUT",
     "recover DIR --apply",
     "reindex DIR --apply",
     "truncate PART --to 40 --apply",

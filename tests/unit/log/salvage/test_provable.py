@@ -84,12 +84,20 @@ def test_zeros_behind_the_last_batch_hide_nothing(tmp_path: Path) -> None:
     assert read_provable(path).lost == ()
 
 
-def test_segments_whose_bytes_are_swapped_are_placed_by_their_offsets(tmp_path: Path) -> None:
+def test_of_two_halves_in_the_wrong_order_neither_has_a_certain_place(tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     write_segment(path, 0, *(one.data for one in (*BASE[3:], *BASE[:3])))
     found = read_provable(path)
-    assert offsets(found) == [(0, 5), (6, 11)]
-    assert (found.unprovable, found.lost) == ((), ())
+    assert offsets(found) == []
+    assert [(one.reason, one.batches) for one in found.unprovable] == [("offset-order", 3)] * 2
+
+
+def test_the_larger_part_in_order_is_kept_and_the_rest_is_in_doubt(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    write_segment(path, 0, *(one.data for one in (BASE[5], *BASE[:5])))
+    found = read_provable(path)
+    assert offsets(found) == [(0, 9)]
+    assert [(one.reason, one.places) for one in found.unprovable] == [("offset-order", ((10, 11),))]
 
 
 def test_a_batch_that_is_there_twice_counts_once(tmp_path: Path) -> None:
