@@ -44,7 +44,7 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
     """
     if not replaced:
         return
-    yield "to put it back, stop the broker, then:"
+    yield "to put it back, change the owner if a line below says so, stop the broker, then:"
     kept = beside / "replaced"
     yield f"  mkdir -p {quote(str(kept))}"
     for name, path in replaced[:ITEMS_MAX]:
@@ -52,7 +52,6 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
         place = quote(str(home / name))
         yield f"  mv {place} {quote(str(kept))}/"
         yield f"  mv {quote(str(out / name))} {quote(str(home))}/"
-        yield f"  chown -R --reference={quote(str(home))} {place}"
     yield from (f"  {line}" for line in more_line(len(replaced), "in the same way"))
     yield (
         "the lines of the broker's checkpoints may stay, but for a log start behind the end of the "

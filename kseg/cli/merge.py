@@ -71,14 +71,14 @@ def _page(plan: MergePlan, report: Path | None) -> Iterator[str]:
             f"{plan.out}: {output.counted(len(plan.partitions), 'partition')}, "
             f"{output.human_bytes(plan.bytes)}; what came from where is in {report}"
         )
-        first = plan.partitions[0]
-        yield from owner_lines(plan.out / first.name, first.copies[0].path, plan.out)
         readable = [(each.name, Path(each.copies[0].path)) for each in plan.partitions]
         yield from put_back(readable, plan.out, report.parent)
         yield (
             "the other brokers of the copies fetch the partitions anew: remove them there while "
             "these are stopped, and start the one with the merged log first"
         )
+        first = plan.partitions[0]
+        yield from owner_lines(plan.out / first.name, first.copies[0].path, plan.out)
 
 
 def _compacted(plan: MergePlan) -> Iterator[str]:

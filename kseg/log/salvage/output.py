@@ -274,9 +274,10 @@ def _write_logs(
             if segment.tail:
                 file.write_at(position, segment.tail)
             file.flush()
-    for source in partition.files:
-        with io.WriteFile.open(directory / source.name, exclusive=True) as file:
-            copier.copy(Extent(str(source), 0, source.stat().st_size), file, 0)
+    for other in partition.files:
+        look = ownership.of_copied_file(other)
+        with io.WriteFile.open(directory / other.name, exclusive=True, like=look) as file:
+            copier.copy(Extent(str(other), 0, other.stat().st_size), file, 0)
             file.flush()
     if partition.topic_id is not None:
         path = directory / FileKind.PARTITION_METADATA.value

@@ -45,7 +45,7 @@ def test_a_row_for_each_partition_and_what_is_lost(kseg: Kseg, data: Path, tmp_p
     assert kept.endswith(f"kept in {out}; 2 records lost")
     assert report == f"the report is {out}.kseg-salvage/report.json"
     assert "'kseg merge' takes it from there" in merge
-    assert steps[0] == "to put it back, stop the broker, then:"
+    assert steps[0].startswith("to put it back, ")
     assert kseg("verify", out, "--deep").code == 0
 
 
@@ -102,7 +102,7 @@ def test_the_last_lines_put_the_result_back_when_typed(
     data.rename(home)
     ran = kseg("salvage", home, "-o", tmp_path / "out")
     steps = [line for line in ran.text.splitlines() if line.startswith(("  m", "  c"))]
-    assert len(steps) == 7
+    assert len(steps) == 5
     for step in steps:
         subprocess.run(step, shell=True, check=True)
     assert kseg("verify", home, "--deep").code == 0
