@@ -17,6 +17,8 @@ NO_PARTITION_LEADER_EPOCH = -1
 
 #: What a reader sees of transactions.
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
+#: What becomes of a transaction that nothing has ended, for a reader of committed records.
+OPEN_TRANSACTIONS: Final = ("wait", "abort")
 #: The largest offset, and the largest time.
 INT64_MAX: Final = 2**63 - 1
 #: Bytes of offset and size in front of every batch or message since Kafka 0.8.

@@ -11,9 +11,11 @@ from itertools import pairwise
 from kseg.analysis import overlaps
 from kseg.analysis.findings import Findings
 from kseg.analysis.values import CheckpointSummary, Examined, PartitionSummary, SegmentSummary
+from kseg.errors import KsegError
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.names import FileKind
 from kseg.log.recovery import judge_transactions
+from kseg.log.settings import settings
 
 
 def check_across(examined: Examined, found: Findings) -> None:
@@ -25,6 +27,7 @@ def check_across(examined: Examined, found: Findings) -> None:
     for path, segments in by_partition.items():
         segments.sort(key=lambda segment: segment.base_offset)
         _check_segments(segments, found)
+        _check_gaps(path, segments, found)
         if segments[-1].whole:
             ends[path] = _end_offset(segments)
     for partition in examined.partitions:
@@ -70,6 +73,37 @@ def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None
                 f"leader epoch {epoch} follows {before.epochs[-1][0]}, which ends {name}",
                 offset=offset,
             )
+
+
+def _check_gaps(partition: str, segments: Sequence[SegmentSummary], found: Findings) -> None:
+    """Offsets that no segment has, where the policy is known and compaction takes none."""
+    gaps = [
+        (_end_offset((before,)), segment)
+        for before, segment in pairwise(segments)
+        if before.whole and not segment.kafka07 and segment.base_offset > _end_offset((before,))
+    ]
+    if not gaps or not _keeps_all(partition):
+        return
+    for first, segment in gaps:
+        found.add(
+            "segment-gap",
+            segment.path,
+            f"no segment has offsets {first} to {segment.base_offset - 1}: a segment may be "
+            "missing, or the topic was compacted once",
+            offset=first,
+        )
+
+
+def _keeps_all(partition: str) -> bool:
+    """Whether it is known that the topic of a partition is not compacted."""
+    try:
+        values = settings(os.path.dirname(os.path.realpath(partition))).of(partition).values
+    except (KsegError, OSError, ValueError):
+        return False
+    policy = values.get("cleanup.policy")
+    # A default is a guess: the broker's file, which is not here, may say otherwise.
+    is_known = policy is not None and policy.source != "default"
+    return policy is not None and is_known and "compact" not in policy.value
 
 
 def _check_snapshots(partition: PartitionSummary, end: int | None, found: Findings) -> None:

@@ -74,6 +74,9 @@ class PartitionInfo:
         leftovers: names of what interrupted work has left.
         faults: what could not be read; the numbers are without it.
         path: the directory or the file, as it was given.
+        remote_start_offset: where the log of a tiered topic began whose first segments are not on
+            this disk; None else.
+        notes: what is not here, in words.
     """
 
     dir: str | None
@@ -88,6 +91,8 @@ class PartitionInfo:
     leftovers: tuple[str, ...] = ()
     faults: tuple[KsegError, ...] = field(default=(), compare=False)
     path: str = ""
+    remote_start_offset: int | None = None
+    notes: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
@@ -96,6 +101,7 @@ class PartitionInfo:
             "path": self.path,
             "topic": self.topic,
             "partition": self.partition,
+            "remote_start_offset": self.remote_start_offset,
             "log_start_offset": self.log_start_offset,
             "log_end_offset": self.log_end_offset,
             "segments": len(self.segments),
@@ -207,6 +213,8 @@ def info_of_partition(path: Path) -> PartitionInfo:
             leftovers=tuple(each.path.name for each in log.files.temporary_files),
             faults=tuple(faults),
             path=fspath(path),
+            remote_start_offset=log.view.remote_start_offset,
+            notes=tuple(filter(None, [log.view.remote_warning])),
         )
 
 

@@ -18,7 +18,7 @@ from kseg.cli import output
 from kseg.cli.export_files import Look, open_target
 from kseg.cli.export_partitions import PartitionedFiles
 from kseg.cli.export_ranges import Selected, refuse_loss
-from kseg.cli.failures import Exit, complain, one_line, usage_errors
+from kseg.cli.failures import Exit, complain, one_line, tell_left_out, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import EXTENSIONS, Range, Selection
 from kseg.cli.paths import Partition, known_paths, logs_once, partition_at, refuse_replicas
@@ -52,6 +52,7 @@ def export(
     encoding: str,
     on_corrupt: str,
     isolation: str,
+    open_transactions: str,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     offsets: Range,
@@ -78,6 +79,7 @@ def export(
         "start_timestamp": times[0],
         "end_timestamp": times[1],
         "isolation": isolation,
+        "open_transactions": open_transactions,
     }
     if not by and not replace_files:
         for one, target in zip(found, targets, strict=True):
@@ -302,7 +304,7 @@ def _selected(one: Input, view: LogView | None, where: dict[str, Any]) -> Select
     times, isolation = (where["start_timestamp"], where["end_timestamp"]), where["isolation"]
     has_bounds = (start, end, *times) != (None,) * 4
     if view is not None:
-        committed = isolation == "read_committed"
+        committed = isolation == "read_committed" and where["open_transactions"] == "wait"
         last = view.last_stable_offset if committed else view.log_end_offset
         start, end = max(view.log_start_offset, start or 0), last if end is None else min(end, last)
     elif one.first_offset is not None:
@@ -318,6 +320,7 @@ def _pieces(
     wanted = (name for name in (*look.fields, *extra) if name not in PLACE_FIELDS)
     fields = read_fields(wanted) or ("offset",)
     if view is not None:
+        tell_left_out(view.path, view.left_out(where))
         for columns in view.read(fields=fields, **where):
             yield replace(columns, topic=view.topic, partition=view.partition)
         return
@@ -325,7 +328,11 @@ def _pieces(
     if where["isolation"] != "read_uncommitted":
         raise click.UsageError("--isolation read_committed wants whole partitions.")
     with Segment.open(one.segment, mapping=one.mapping) as segment:
-        rest = {name: value for name, value in where.items() if name != "isolation"}
+        rest = {
+            name: value
+            for name, value in where.items()
+            if name not in ("isolation", "open_transactions")
+        }
         if one.first_offset is not None:
             rest["start_offset"] = max(one.first_offset, rest["start_offset"] or 0)
         topic, partition = one.partition.topic, one.partition.partition

@@ -149,6 +149,15 @@ def tell_replaced(count: int, place: str = "") -> None:
         )
 
 
+def tell_left_out(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
+    """Report what a reader of a partition does not get, and how to get more of it."""
+    for line in lines:
+        more = ""
+        if line.startswith("read_committed "):
+            more = "; --open-transactions abort takes it for aborted and goes on"
+        complain(f"kseg: warning: {os.fspath(path)}: {line}{more}")
+
+
 def pass_over(error: OSError) -> None:
     """Report that a file or directory cannot be read, and go on with the rest; see `answer`."""
     complain(f"kseg: {one_line(error)}")

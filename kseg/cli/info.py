@@ -43,6 +43,9 @@ def info(
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": documents})
     else:
         _print(documents, per_segment=per_segment)
+        for one in found:
+            for note in one.notes:
+                output.write_line(f"{one.path}: {note.replace(', and are not read', '')}")
     faults = [fault for one in found for fault in one.faults]
     for fault in faults:
         complain(f"kseg: {one_line(fault)}")

@@ -23,7 +23,7 @@ from kseg.cli.parsing import (
     parse_time,
     parse_time_range,
 )
-from kseg.constants import BATCH_BYTES
+from kseg.constants import BATCH_BYTES, OPEN_TRANSACTIONS
 from kseg.files.grammar import OFFSET_MAX, is_url
 
 if TYPE_CHECKING:
@@ -234,7 +234,15 @@ def range_options(function: _F) -> _F:
 
 
 def isolation_option(function: _F) -> _F:
-    """`--isolation`."""
+    """`--isolation` and `--open-transactions`."""
+    function = click.option(
+        "--open-transactions",
+        type=_Choice(OPEN_TRANSACTIONS),
+        default="wait",
+        show_default=True,
+        help="Wait: committed records end at the first transaction that is open. Abort: it counts "
+        "as aborted, as a broker's timeout would have it.",
+    )(function)
     return click.option(
         "--isolation",
         type=click.Choice(["read_uncommitted", "read_committed"]),

@@ -18,7 +18,7 @@ from kseg.cli import output
 from kseg.cli.batches import tail_of
 from kseg.cli.decoding import Decoding, decoding
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit, complain, one_line, tell_replaced
+from kseg.cli.failures import Exit, complain, one_line, tell_left_out, tell_replaced
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
@@ -50,6 +50,7 @@ def read(
     form: str,
     encoding: str | None,
     isolation: str,
+    open_transactions: str,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     offsets: Range,
@@ -69,7 +70,7 @@ def read(
     kinds = kinds_from(decode_key, decode_value)
     if kinds and decode_as is not None:
         raise click.UsageError("--decode and --decode-key or --decode-value exclude each other.")
-    asked = Asked(offsets, times, isolation, key, limit, last)
+    asked = Asked(offsets, times, isolation, key, limit, last, open_transactions)
     style = Style(form, encoding or ("utf8" if form == "text" else "base64"))
     selection = Selection(topics, partitions)
     by_topic = decoding(decode_as, raw=raw or bool(kinds))
@@ -92,6 +93,7 @@ class Asked:
     key: bytes | None = None
     limit: int | None = None
     last: int | None = None
+    open_transactions: str = "wait"
 
     @property
     def where(self) -> dict[str, Any]:
@@ -229,6 +231,9 @@ class Reader:
             complain(f"kseg: {printable(str(log.path))}: nothing is there: {log.extent}")
         else:
             self._inside = True
+            where = {"isolation": self._asked.isolation, **self._asked.where}
+            where["open_transactions"] = self._asked.open_transactions
+            tell_left_out(log.path, log.left_out(where))
         if self._jobs == 1:
             yield self._whole(log)
             return
@@ -248,6 +253,7 @@ class Reader:
         """What to read of a partition, as arguments of `LogView.read`."""
         names = _fields(kafka07=any(info.files.kafka07 for info in log.segments))
         where = {"fields": names, "isolation": self._asked.isolation, **self._asked.where}
+        where["open_transactions"] = self._asked.open_transactions
         if self._asked.plain_tail:
             where["start_offset"] = _start_of_tail(log, self._asked.last or 0)
         return where

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from kseg.constants import ISOLATIONS
+from kseg.constants import ISOLATIONS, OPEN_TRANSACTIONS
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.grammar import parse_partition_dir
@@ -113,7 +114,7 @@ class Scan:
                 segment = Segment.open(source.path, mapping=self.mapping)
                 works = segment_pieces(segment, memory, fields=fields, **_of_file(where))
             else:
-                view = _view(source.path, self.mapping)
+                view = self._opened(source.path)
                 works = log_pieces(view, memory, fields=fields, **where)
             for work in works:
                 yield work.through(partial(_placed_or_fault, source, self.kinds))
@@ -125,8 +126,15 @@ class Scan:
             with Segment.open(source.path, mapping=self.mapping) as segment:
                 yield from segment.read(fields=fields, **_of_file(where))
         else:
-            log = _view(source.path, self.mapping)
+            log = self._opened(source.path)
             yield from log.read(fields=fields, **where)
+
+    def _opened(self, path: Path) -> LogView:
+        """A partition; warns of what a reader does not get of it."""
+        view = _view(path, self.mapping)
+        for line in view.left_out(self.where):
+            warnings.warn(f"kseg: {path}: {line}", UserWarning, stacklevel=2)
+        return view
 
     def batches(self) -> Iterator[BatchTable]:
         """Headers alone, at most 65,536 a table; wrong checksums are noted, not refused.
@@ -193,7 +201,8 @@ class Scan:
 
 
 def _of_file(where: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in where.items() if name != "isolation"}
+    no_file_has = ("isolation", "open_transactions")
+    return {name: value for name, value in where.items() if name not in no_file_has}
 
 
 def _view(path: Path, mapping: Mapping) -> LogView:
@@ -226,6 +235,7 @@ def scan(
     topics: Iterable[str] | None = None,
     partitions: Iterable[int] | None = None,
     isolation: str = "read_uncommitted",
+    open_transactions: str = "wait",
     verify_crc: bool = True,
     on_corrupt: str = "raise",
     on_error: OnError = "raise",
@@ -254,6 +264,8 @@ def scan(
         topics: only these topics.
         partitions: only these partition numbers.
         isolation: "read_uncommitted" or "read_committed" (whole partitions only).
+        open_transactions: "wait" ends committed records at the first transaction that is open, with
+            a warning; "abort" takes open ones for aborted, as a broker's timeout makes them.
         verify_crc: refuse damaged batches.
         on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
         on_error: "raise" the error of a path or a partition that cannot be read, before the first
@@ -279,6 +291,9 @@ def scan(
     """
     if isolation not in ISOLATIONS:
         raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+    if open_transactions not in OPEN_TRANSACTIONS:
+        words = " or ".join(OPEN_TRANSACTIONS)
+        raise ValueError(f"open_transactions is {words}, not {open_transactions!r}")
     if on_corrupt not in ("raise", "skip"):
         raise ValueError(f"on_corrupt is raise or skip, not {on_corrupt!r}")
     if on_error not in ("raise", "skip"):
@@ -310,6 +325,7 @@ def scan(
         "start_timestamp": earliest,
         "end_timestamp": latest,
         "isolation": isolation,
+        "open_transactions": open_transactions,
         "verify_crc": verify_crc,
         "control": control,
         "max_rows": max_rows,

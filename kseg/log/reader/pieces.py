@@ -31,6 +31,7 @@ def log_pieces(
     start_offset: int | None = None,
     end_offset: int | None = None,
     isolation: str = "read_uncommitted",
+    open_transactions: str = "wait",
     **where: Any,
 ) -> Iterator[Results]:
     """A read of a log as pieces of work; they give columns, and with `on_error` its faults, too.
@@ -40,11 +41,12 @@ def log_pieces(
     Args:
         view: the log.
         memory: is used again by piece after piece.
-        start_offset, end_offset, isolation: as for `LogView.read`.
+        start_offset, end_offset, isolation, open_transactions: as for `LogView.read`.
         where: what else that takes.
     """
     if isolation != "read_uncommitted" or view.version is not None:
-        where |= {"start_offset": start_offset, "end_offset": end_offset, "isolation": isolation}
+        where |= {"start_offset": start_offset, "end_offset": end_offset}
+        where |= {"isolation": isolation, "open_transactions": open_transactions}
         yield Results(view.path, partial(_results, view.read, where))
         return
     start = max(view.log_start_offset, start_offset or 0)

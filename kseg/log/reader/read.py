@@ -117,6 +117,7 @@ class LogReading:
         start_offset: int | None = None,
         end_offset: int | None = None,
         isolation: str = "read_uncommitted",
+        open_transactions: str = "wait",
         fields: tuple[str, ...] = FIELDS_DEFAULT,
         **where: Unpack[ReadOptions],
     ) -> Iterator[RecordColumns]:
@@ -129,6 +130,7 @@ class LogReading:
             start_offset=start_offset,
             end_offset=end_offset,
             isolation=isolation,
+            open_transactions=open_transactions,
             fields=fields,
             **where,
         )

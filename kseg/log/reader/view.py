@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from collections.abc import Mapping as Mapping_
 from contextlib import suppress
 from functools import cached_property
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 
-from kseg.constants import ISOLATIONS
+from kseg.constants import ISOLATIONS, OPEN_TRANSACTIONS
 from kseg.errors import CorruptRecordError, KsegError, NotALogError, OffsetOutOfRangeError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
@@ -28,7 +29,7 @@ from kseg.files.names import (
     parse_partition_dir,
 )
 from kseg.format.request import FIELDS_DEFAULT, NO_END
-from kseg.format.times import Time, bound_ms, time_ms
+from kseg.format.times import Time, bound_ms, iso_text, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.log.locations import BatchLocation, RecordLocation
@@ -53,6 +54,31 @@ class LogOptions(ReadOptions, total=False):
     start_offset: int | None
     end_offset: int | None
     isolation: str
+    open_transactions: str
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that nothing has ended.
+
+    Attributes:
+        offset: of its first record.
+        log_end_offset: of the log that goes on behind it.
+        producer_id: whose it is; -1 where that cannot be read.
+        timestamp: of its first record, in ms; -1 where it has none.
+    """
+
+    offset: int
+    log_end_offset: int
+    producer_id: int
+    timestamp: int
+
+    def __str__(self) -> str:
+        """What it means for a reader of committed records."""
+        since = iso_text(self.timestamp)
+        return (
+            f"read_committed ends at offset {self.offset} of {self.log_end_offset}: a transaction "
+            f"of producer {self.producer_id} is open" + ("" if since is None else f" since {since}")
+        )
 
 
 class LogView:
@@ -162,15 +188,56 @@ class LogView:
         """
         if self.version is not None:
             return self.version.log_start_offset
+        return max(self.first_offset, self._named_start or 0)
+
+    @cached_property
+    def _named_start(self) -> int | None:
+        """The start in the checkpoint of the data directory; None where it names none."""
         if self.topic is None or self.partition is None:
-            return self.first_offset
+            return None
         path = self.path.resolve().parent / "log-start-offset-checkpoint"
         try:
             offsets = checkpoints.read_offset_checkpoint(path).offsets
         except (KsegError, OSError):
-            return self.first_offset
-        named = offsets.get(TopicPartition(self.topic, self.partition), 0)
-        return max(self.first_offset, named)
+            return None
+        return offsets.get(TopicPartition(self.topic, self.partition))
+
+    @property
+    def remote_start_offset(self) -> int | None:
+        """Where the log began that is on this disk from `first_offset` on; None if all of it is.
+
+        A broker notes a start in front of the first segment for a topic with tiered storage: the
+        segments in front are there. It notes none for other topics, but for one that was killed
+        between the removal of segments and the next checkpoint.
+        """
+        start = self._named_start
+        return start if start is not None and start < self.first_offset else None
+
+    def left_out(self, where: Mapping_[str, Any]) -> Iterator[str]:
+        """What a read does not give although it was asked for, in words.
+
+        Args:
+            where: what `read` takes.
+        """
+        start, end = where.get("start_offset") or 0, where.get("end_offset")
+        if start < self.first_offset and self.remote_warning is not None:
+            yield self.remote_warning
+        if where.get("isolation") != "read_committed" or where.get("open_transactions") == "abort":
+            return
+        open_one = self.open_transaction
+        if open_one is not None and (end is None or end > open_one.offset):
+            yield str(open_one)
+
+    @property
+    def remote_warning(self) -> str | None:
+        """What a reader of this directory does not get of a tiered topic; None for nothing."""
+        if self.remote_start_offset is None:
+            return None
+        return (
+            f"offsets {self.remote_start_offset} to {self.first_offset - 1} are not in this "
+            "directory, and are not read: the topic keeps them in remote storage, or retention "
+            "deleted them just before the broker died"
+        )
 
     @cached_property
     def log_end_offset(self) -> int:
@@ -190,6 +257,20 @@ class LogView:
         if self.version is not None:
             return self.version.last_stable_offset
         return aborted.last_stable_offset(self)
+
+    @property
+    def open_transaction(self) -> OpenTransaction | None:
+        """The transaction at which committed records end; None where they end with the log."""
+        offset = self.last_stable_offset
+        if offset >= self.log_end_offset:
+            return None
+        fields = ("offset", "timestamp", "producer_id")
+        for columns in self.read(start_offset=offset, end_offset=offset + 1, fields=fields):
+            for producer_id, timestamp in zip(
+                columns["producer_id"].tolist(), columns["timestamp"].tolist(), strict=True
+            ):
+                return OpenTransaction(offset, self.log_end_offset, producer_id, timestamp)
+        return OpenTransaction(offset, self.log_end_offset, -1, -1)
 
     @cached_property
     def leader_epochs(self) -> tuple[EpochEntry, ...]:
@@ -260,6 +341,7 @@ class LogView:
         start_offset: int | None = None,
         end_offset: int | None = None,
         isolation: str = "read_uncommitted",
+        open_transactions: str = "wait",
         fields: tuple[str, ...] = FIELDS_DEFAULT,
         **where: Unpack[ReadOptions],
     ) -> Iterator[RecordColumns]:
@@ -271,6 +353,8 @@ class LogView:
                 the same ones; see `kseg.log.reader.overlaps`.
             isolation: "read_uncommitted", or "read_committed": no records of aborted transactions,
                 and none at or past the last stable offset.
+            open_transactions: "wait" ends committed records at the first transaction that is open;
+                "abort" takes those that are open for aborted, as a broker's timeout makes them.
             fields: names out of `kseg.format.columns.FIELDS`.
             where: what else `Segment.read` takes, see `ReadOptions`.
 
@@ -284,11 +368,15 @@ class LogView:
         """
         if isolation not in ISOLATIONS:
             raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+        if open_transactions not in OPEN_TRANSACTIONS:
+            words = " or ".join(OPEN_TRANSACTIONS)
+            raise ValueError(f"open_transactions is {words}, not {open_transactions!r}")
         start = max(self.log_start_offset, start_offset or 0)
         end = NO_END if end_offset is None else end_offset
         ahead = None
         if isolation == "read_committed":
-            end = min(end, self.last_stable_offset)
+            if open_transactions == "wait":
+                end = min(end, self.last_stable_offset)
             ahead = aborted.AbortedAhead(self, start, end)
         return self._read(start, end, fields, ahead, _checked(where))
 

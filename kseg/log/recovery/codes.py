@@ -63,6 +63,9 @@ CODES: dict[str, Code] = {
     ),
     "offset-order": Code("error", "offsets do not grow from batch to batch", _REPLICA),
     "offset-range": Code("error", "an offset that its segment cannot hold", _REPLICA),
+    "segment-gap": Code(
+        "warning", "a segment may be missing, or the topic was compacted once", _REPLICA
+    ),
     "leader-epoch-order": Code("warning", "leader epochs fall from batch to batch", _REPLICA),
     "record-structure": Code("error", "a record breaks the format (--deep: all)", _REPLICA),
     "record-crc": Code("error", "a message in a compressed one fails its checksum", _REPLICA),

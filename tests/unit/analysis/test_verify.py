@@ -7,10 +7,12 @@ import os
 import pickle
 import random
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kseg.analysis import cross_checks
 from kseg.analysis.codes import CODES
 from kseg.analysis.findings import PER_CODE_MAX
 from kseg.analysis.verify import (
@@ -24,6 +26,7 @@ from kseg.analysis.verify import (
     verify,
 )
 from kseg.errors import KsegError, NotALogError
+from kseg.log.settings import settings
 from tests.builders import GZIP, batch, record, wrapper, write_segment
 from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
@@ -48,6 +51,7 @@ ELSEWHERE = {
     "changed": "test_a_file_gone",
     "time-ahead": "tests/unit/cli/test_words.py",
     "time-negative": "tests/unit/cli/test_words.py",
+    "segment-gap": "test_a_gap_between_segments_is_a_warning_where_nothing_compacts",
 }
 OPTIONS = VerifyOptions(inflated_max=1 << 19)
 
@@ -287,3 +291,21 @@ def test_segments_that_share_offsets_are_named_with_their_places(
             f"{names[1]} @ {len(one[5])} and {names[2]} @ 0, and their bytes are the same",
         ),
     }
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"), [("delete", True), ("compact", False), ("compact,delete", False)]
+)
+def test_a_gap_between_segments_is_a_warning_where_nothing_compacts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, found: bool
+) -> None:
+    for base in (0, 1, 5):
+        write_segment(tmp_path / "t-0", base, batch([record()], base_offset=base))
+    assert not [one for one in verify(tmp_path / "t-0").findings if one.code == "segment-gap"]
+    known = partial(settings, topic_config={"t": {"cleanup.policy": policy}})
+    monkeypatch.setattr(cross_checks, "settings", known)
+    gaps = [one for one in verify(tmp_path / "t-0").findings if one.code == "segment-gap"]
+    assert [(one.severity, one.offset) for one in gaps] == [("warning", 2)] * found
+    assert all(
+        "no segment has offsets 2 to 4: a segment may be missing" in str(one) for one in gaps
+    )

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.builders import batch, record, write_segment
+from kseg import scan
+from tests.builders import COMMIT, batch, control_batch, record, write_segment
 from tests.unit.cli.conftest import Kseg, files_no_longer_than, overlapping
 
 
@@ -379,3 +380,81 @@ def test_directories_are_escaped_as_hive_does(kseg: Kseg, tmp_path: Path) -> Non
     assert kseg("export", tmp_path / "data", "-o", out, "--partition-by", "topic").code == 0
     assert os.listdir(out) == ["topic=a%3Db%252F%1B%27%5Bx%5D"]
     assert pq.ParquetDataset(out).read()["topic"].unique().to_pylist() == [name]
+
+
+# ---- what is left out ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pending(tmp_path: Path) -> Path:
+    """`data/txn-0`: producer 4 never ends its transaction, that of 7 behind it is committed."""
+    directory = tmp_path / "data" / "txn-0"
+    given = [
+        batch([record(b"plain", timestamp=1_760_000_000_000)]),
+        transactional(4, 1, b"never"),
+        transactional(7, 2, b"yes"),
+        control_batch(COMMIT, base_offset=3, producer_id=7),
+        batch([record(b"end")], base_offset=4),
+    ]
+    write_segment(directory, 0, *given)
+    return directory
+
+
+def transactional(producer_id: int, offset: int, value: bytes) -> bytes:
+    given = [record(value, timestamp=1_760_000_001_000)]
+    return batch(
+        given, base_offset=offset, producer_id=producer_id, producer_epoch=0, transactional=True
+    )
+
+
+@pytest.mark.parametrize("words", [("read", "--format", "jsonl"), ("export", "-o", "OUT")])
+@pytest.mark.parametrize(("how", "count"), [((), 1), (("--open-transactions", "abort"), 3)])
+def test_committed_records_that_end_at_an_open_transaction_say_so(
+    kseg: Kseg, pending: Path, tmp_path: Path, words: tuple[str, ...], how: tuple[str], count: int
+) -> None:
+    out = tmp_path / "out.jsonl"
+    given = (out if word == "OUT" else word for word in words)
+    ran = kseg(*given, pending, "--isolation", "read_committed", *how)
+    text = ran.out if words[0] == "read" else out.read_bytes()
+    assert (ran.code, len(text.splitlines())) == (0, count)
+    told = (
+        f"kseg: warning: {pending}: read_committed ends at offset 1 of 5: a transaction of "
+        "producer 4 is open since 2025-10-09T08:53:21.000Z; --open-transactions abort"
+    )
+    assert (told in ran.err) is not bool(how)
+    assert ("warning" in ran.err) is not bool(how)
+
+
+def test_python_warns_of_an_open_transaction_and_can_abort_it(pending: Path) -> None:
+    found = scan(pending, isolation="read_committed", fields=("offset",))
+    with pytest.warns(UserWarning, match="ends at offset 1 of 5: a transaction of producer 4"):
+        assert found.to_arrow()["offset"].to_pylist() == [0]
+    for threads in (1, 2):
+        found = scan(
+            pending,
+            isolation="read_committed",
+            open_transactions="abort",
+            fields=("offset",),
+            threads=threads,
+        )
+        assert found.to_arrow()["offset"].to_pylist() == [0, 2, 4]
+    bounded = scan(pending, isolation="read_committed", offset=(0, 1), fields=("offset",))
+    assert bounded.to_arrow().num_rows == 1
+    with pytest.raises(ValueError, match="open_transactions is wait or abort"):
+        scan(pending, isolation="read_committed", open_transactions="commit")
+
+
+def test_a_topic_whose_older_segments_are_elsewhere_says_so(kseg: Kseg, tmp_path: Path) -> None:
+    write_segment(tmp_path / "data" / "t-0", 7, batch([record()], base_offset=7))
+    (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+    told = "offsets 2 to 6 are not in this directory"
+    path, out = tmp_path / "data" / "t-0", tmp_path / "out.jsonl"
+    assert told in kseg("info", path).text
+    (row,) = kseg("info", "--json", path).document["partitions"]
+    assert (row["remote_start_offset"], row["log_start_offset"]) == (2, 7)
+    for words in (("read",), ("export", "--replace", "-o", out)):
+        ran = kseg(*words, path)
+        assert (ran.code, told in ran.err) == (0, True)
+        assert told not in kseg(*words, path, "--offset", "7..").err
+    with pytest.warns(UserWarning, match=told):
+        assert scan(path).to_arrow().num_rows == 1
