@@ -103,9 +103,7 @@ def export(
             bar.by(one.size)
             inside = f" in {output.counted(files, 'file')}" if by else ""
             complain(f"{target}: {output.counted(count, 'record')}{inside}")
-    for fault in faults:
-        complain(f"kseg: {one_line(fault)}")
-    for line in undecoded.lines(look):
+    for line in (*(f"kseg: {one_line(fault)}" for fault in faults), *undecoded.lines(look)):
         complain(line)
     if found:
         _say_owner(found[0].path, targets[0], Path(out))

@@ -289,11 +289,7 @@ def scan(
         >>> reader.to_arrow().num_rows
         14
     """
-    if isolation not in ISOLATIONS:
-        raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
-    if open_transactions not in OPEN_TRANSACTIONS:
-        words = " or ".join(OPEN_TRANSACTIONS)
-        raise ValueError(f"open_transactions is {words}, not {open_transactions!r}")
+    _check_transactions(isolation, open_transactions)
     if on_corrupt not in ("raise", "skip"):
         raise ValueError(f"on_corrupt is raise or skip, not {on_corrupt!r}")
     if on_error not in ("raise", "skip"):
@@ -341,6 +337,14 @@ def scan(
         threads=threads,
         kinds=kinds,
     )
+
+
+def _check_transactions(isolation: str, open_transactions: str) -> None:
+    if isolation not in ISOLATIONS:
+        raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+    if open_transactions not in OPEN_TRANSACTIONS:
+        words = " or ".join(OPEN_TRANSACTIONS)
+        raise ValueError(f"open_transactions is {words}, not {open_transactions!r}")
 
 
 def _bounds(given: Bounds | range) -> Bounds:
