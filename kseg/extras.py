@@ -31,6 +31,18 @@ def require(module: str, *, extra: str) -> ModuleType:
             f"{package} is not installed; pip install 'kseg[{extra}]' brings it"
         ) from error
     except ImportError as error:
-        if any(words in str(error) for words in _NO_MEMORY):
-            raise MemoryError(str(error)) from error
+        check_memory(error)
         raise
+
+
+def check_memory(error: ImportError) -> None:
+    """Raise MemoryError in place of an ImportError for lack of memory.
+
+    Args:
+        error: of an import.
+
+    Raises:
+        MemoryError: there was no memory to load the module.
+    """
+    if any(words in str(error) for words in _NO_MEMORY):
+        raise MemoryError(str(error)) from error

@@ -28,6 +28,7 @@ from kseg.errors import (
     LimitExceededError,
     UnsupportedFormatError,
 )
+from kseg.extras import check_memory
 from kseg.format import _lz4_frame, _zstd_frame
 from kseg.format.arena import Arena
 
@@ -116,6 +117,7 @@ def decompress_into(codec: int, data: Data, arena: Arena, *, magic: int, limit: 
             inflate(memoryview(bytes(view)), arena, magic)
     except ImportError as error:
         arena.used = start
+        check_memory(error)
         name = Compression(codec).label
         raise UnsupportedFormatError(f"{name} needs a missing library: {error}") from error
     except BaseException:

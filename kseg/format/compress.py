@@ -24,6 +24,7 @@ from typing import Any
 from kseg._core import crc32
 from kseg.constants import Compression
 from kseg.errors import UnsupportedFormatError
+from kseg.extras import check_memory
 from kseg.format._zstandard import kept, library
 
 Data = bytes | bytearray | memoryview
@@ -91,6 +92,7 @@ def compress(kind: int, data: Data, *, magic: int = 2, level: int | None = None)
     try:
         return squeeze(data, level, magic)
     except ImportError as error:
+        check_memory(error)
         name = Compression(kind).label
         raise UnsupportedFormatError(f"{name} needs a missing library: {error}") from error
 

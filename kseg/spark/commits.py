@@ -30,7 +30,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kseg.errors import AppendError
-from kseg.files import atomic, io, lock
+from kseg.files import atomic, io, lock, ownership
 from kseg.log import data_directory
 from kseg.log.adopt import StagedSegment, adopt, check_adoptable
 from kseg.log.config import LogConfig
@@ -110,6 +110,7 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
     paths, tasks = SinkPaths.of(options), tuple(tasks)
     for each in sorted({(p.topic, p.partition) for task in tasks for p in task.partitions}):
         io.check_new_files(paths.data / f"{each[0]}-{each[1]}")
+    ownership.check_safe(paths.root)
     for directory in (paths.commits, paths.data):
         io.make_directories(directory)
     with lock.acquire(paths.data):

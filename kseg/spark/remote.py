@@ -24,7 +24,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError, os_reason
-from kseg.extras import require
+from kseg.extras import check_memory, require
 from kseg.files import names
 from kseg.files.mapping import MappedFile
 
@@ -95,6 +95,7 @@ class Store:
             # What others have listed before may be out of date.
             system, _path = url_to_fs(_known(url), use_listings_cache=False)
         except ImportError as error:
+            check_memory(error)
             if scheme in ("s3", *_SCHEMES):
                 package, extra = "s3fs", "'kseg[cloud]'"
             else:

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from kseg.files import ownership
 from kseg.spark.listing import local_path
 from kseg.spark.schema import COLUMNS
 from kseg.spark.sink_options import SinkOptions, parse_sink_options
@@ -91,7 +92,9 @@ class _Staging:
         assert context is not None
         number = context.partitionId()
         # Unlike the attempt's number, this changes when a whole stage runs again.
-        place = SinkPaths.of(self._options).attempt(self._job, number, context.taskAttemptId())
+        paths = SinkPaths.of(self._options)
+        ownership.check_safe(paths.root)
+        place = paths.attempt(self._job, number, context.taskAttemptId())
         return StagedMessage(stage(batches, place, number, self._options))
 
     def _commit(self, messages: list[WriterCommitMessage | None], name: str) -> None:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _DDL: Final = (
     "cluster_id STRING, node_id INT, directory STRING, code STRING, severity STRING, path STRING, "
-    "message STRING, outcome STRING, exception STRING, mend STRING"
+    "message STRING, outcome STRING, exception STRING, mend STRING, records BIGINT, "
+    "partitions ARRAY<STRING>"
 )
 
 

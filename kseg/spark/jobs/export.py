@@ -27,16 +27,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kseg.arrow import TYPES
 from kseg.errors import KsegError
-from kseg.files import atomic, io
-from kseg.format.typed import ERRORS
+from kseg.files import atomic, io, ownership
+from kseg.format.typed import BYTES, ERRORS
 from kseg.spark.damage import Damage, passing_over, report
 from kseg.spark.jobs.compaction import source_options
-from kseg.spark.jobs.job_directory import open_job
+from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.parquet_files import ExportedFile, FileOptions, ParquetFiles
 from kseg.spark.jobs.running import run, splits_of
 from kseg.spark.listing import local_path
 from kseg.spark.options import SourceOptions
 from kseg.spark.reading import read_split
+from kseg.spark.remote import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = "kseg.spark-export/1"
 MANIFEST: Final = "_manifest.json"
-#: What files can have; a job decodes nothing, so it has no reasons for what does not decode.
-FIELD_NAMES: Final = tuple(name for name in TYPES if name not in ERRORS.values())
+#: The fields that files can have: a job decodes nothing, so it has no field about decoding.
+FIELD_NAMES: Final = tuple(
+    name for name in TYPES if name not in (*ERRORS.values(), *BYTES.values())
+)
 #: The columns of Spark's own Kafka source, under kseg's names.
 FIELDS: Final = (
     "topic",
@@ -164,7 +167,7 @@ def export(
         directory = open_job(job, "export", (str(target), look, options))
     _logs, items = splits_of(chosen, marked=directory is not None)
     beside = _beside(target, directory)
-    io.make_directories(beside)
+    _begin(beside, items)
     try:
         ran = run(
             spark,
@@ -212,6 +215,7 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
         raise FileExistsError(
             errno.EEXIST, "is no earlier export, so it is not replaced", str(target)
         )
+    ownership.check_safe(target)
 
 
 def _beside(target: Path, directory: Path | None) -> Path:
@@ -219,6 +223,18 @@ def _beside(target: Path, directory: Path | None) -> Path:
     name = uuid.uuid4().hex if directory is None else str(directory.resolve())
     suffix = hashlib.sha256(name.encode()).hexdigest()[:12]
     return target.with_name(f"{target.name}.kseg-export-{suffix}")
+
+
+def _begin(beside: Path, items: Sequence[Item]) -> None:
+    """Make the directory that files are written to; it gets the owner of the logs.
+
+    Raises:
+        PermissionError: another user made it, or may write to it.
+    """
+    ownership.check_safe(beside)
+    sources = [item.payload.path for item in items if not is_remote(item.payload.path)]
+    look = ownership.of_copied_directory(sources[0]) if sources else None
+    io.make_directories(beside, like=look and look._replace(mode=look.mode & ~0o022))
 
 
 def _result(target: Path, answers: Iterable[_Exported], tasks: int, skipped: int) -> ExportResult:
@@ -253,7 +269,7 @@ def _show(beside: Path, target: Path, result: ExportResult) -> None:
     io.rename(beside, target)
     io.flush_directory(target.parent)
     if old is not None:
-        shutil.rmtree(old)
+        io.remove_tree(old)
 
 
 # ---- in a worker ---------------------------------------------------------------------------------
@@ -267,7 +283,9 @@ def _export(
         for split in splits:
             on_error = passing_over(options, split, damages)
             for columns in read_split(split, look.decoded, options, on_error):
-                files.write(replace(columns, topic=split.topic, partition=split.partition))
+                files.write(
+                    replace(columns, topic=split.topic, partition=split.partition), split.path
+                )
         done = files.finish()
     if options.on_corrupt != "fail":
         report(damages, tuple(splits), options.report_path)

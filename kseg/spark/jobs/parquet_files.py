@@ -19,10 +19,11 @@ import pyarrow as pa
 
 from kseg.arrow import to_record_batch
 from kseg.constants import NO_TIMESTAMP
-from kseg.files import io
+from kseg.files import io, ownership
 from kseg.files.output_names import hive_directory
 from kseg.files.whole_file import FileSink
 from kseg.parquet import parquet_writer
+from kseg.spark.remote import is_remote
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -102,25 +103,25 @@ class ParquetFiles:
         self._open: dict[tuple[str, ...], _OpenFile] = {}
         self._done: list[ExportedFile] = []
 
-    def write(self, columns: RecordColumns) -> None:
-        """Add records, in order."""
+    def write(self, columns: RecordColumns, source: str | None = None) -> None:
+        """Add the records of a log, in order; a new file gets the owner of that log."""
         batch = to_record_batch(columns, fields=self._options.written)
         for place, rows in _places(columns, self._options.by):
             chosen = batch if rows is None else batch.filter(pa.array(rows))
-            self._file(place).add(chosen, columns, rows)
+            self._file(place, source).add(chosen, columns, rows)
         waiting = sum(file.waiting_bytes for file in self._open.values())
         while waiting > _WAITING_BYTES_MAX:
             largest = max(self._open.values(), key=lambda file: file.waiting_bytes)
             waiting -= largest.waiting_bytes
             largest.write_group()
 
-    def _file(self, place: tuple[str, ...]) -> _OpenFile:
+    def _file(self, place: tuple[str, ...], source: str | None) -> _OpenFile:
         file = self._open.pop(place, None)
         if file is None:
             if len(self._open) == _OPEN_MAX:
                 oldest = next(iter(self._open))
                 self._done.append(self._open.pop(oldest).finish())
-            file = _OpenFile(self._root, place, self._options)
+            file = _OpenFile(self._root, place, self._options, source)
         self._open[place] = file  # at the end: the one that was not used for longest comes first
         return file
 
@@ -168,7 +169,13 @@ def _date(day: int) -> str:
 class _OpenFile:
     """One file that is being written."""
 
-    def __init__(self, root: Path, place: tuple[str, ...], options: FileOptions) -> None:
+    def __init__(
+        self, root: Path, place: tuple[str, ...], options: FileOptions, source: str | None
+    ) -> None:
+        self._look = self._above = None
+        if source is not None and not is_remote(source):
+            self._look = ownership.of_copied_file(source)
+            self._above = ownership.of_copied_directory(source)
         self._root, self._place, self._options = root, place, options
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self.waiting_bytes = self._records = 0
@@ -210,8 +217,8 @@ class _OpenFile:
         """Open the file, under a name that no other attempt has."""
         name = f"{self._offsets[0]:020}-{uuid.uuid4().hex[:12]}.parquet"
         self._path = "/".join((*self._place, name))
-        io.make_directories(self._root.joinpath(*self._place))
-        self._sink = FileSink(self._root / self._path)
+        io.make_directories(self._root.joinpath(*self._place), like=self._above)
+        self._sink = FileSink(self._root / self._path, like=self._look)
         written = self._options.written
         self._writer = parquet_writer(
             self._sink, written, first, compression=self._options.compression
