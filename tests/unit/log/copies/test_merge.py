@@ -360,3 +360,56 @@ def test_an_epoch_for_each_batch_takes_time_in_proportion(tmp_path: Path) -> Non
     merge = planned(tmp_path, tmp_path / "a" / "t-0", tmp_path / "b" / "t-0")
     assert time.process_time() - started < 5
     assert (merge.log_end_offset, merge.copies[0].leader_epoch) == (20_000, 9_999)
+
+
+# ---- batches that nothing proves in their copy ---------------------------------------------------
+
+
+def behind_damage(root: Path, batches: list[Told], *, epochs: str | None = None) -> Path:
+    """A copy whose second batch has no header any more, so that nothing proves what follows."""
+    directory = write_copy(root / "t-0", batches, per_segment=99)
+    path, size = directory / f"{0:020d}.log", len(batches[0].data)
+    data = bytearray(path.read_bytes())
+    data[size : size + 61] = b"\xee" * 61
+    path.write_bytes(data)
+    if epochs is not None:
+        (directory / "leader-epoch-checkpoint").write_text(epochs)
+    return directory
+
+
+def test_a_batch_of_another_copy_proves_what_lies_behind_it(tmp_path: Path) -> None:
+    a = behind_damage(tmp_path / "a", BASE)
+    b = write_copy(tmp_path / "b" / "t-0", BASE[:3], per_segment=99)
+    for order in ((a, b), (b, a)):
+        merge = planned(tmp_path, *order)
+        assert taken(merge) == b"".join(one.data for one in BASE)
+        assert merge.missing == ()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "undecided"), [(None, 0), ("0\n2\n0 0\n5 6\n", 0), ("0\n2\n0 0\n5 4\n", 1)]
+)
+def test_an_unproved_batch_of_a_higher_epoch_replaces_none(
+    tmp_path: Path, epochs: str | None, undecided: int
+) -> None:
+    forged = [*BASE[:2], replace(BASE[2], epoch=5, text="w")]
+    a = behind_damage(tmp_path / "a", forged, epochs=epochs)
+    b = write_copy(tmp_path / "b" / "t-0", BASE[:3], per_segment=99)
+    for order in ((a, b), (b, a)):
+        plan = planned(tmp_path, *order)
+        assert plan.undecided == undecided
+        if not undecided:
+            assert replace(BASE[2], epoch=5, text="w").data not in taken(plan)
+
+
+def test_the_log_of_kraft_is_left_out_of_a_merge(tmp_path: Path) -> None:
+    for name in "ab":
+        write_copy(tmp_path / name / "t-0", BASE)
+        write_copy(tmp_path / name / "__cluster_metadata-0", BASE)
+    homes = [tmp_path / name for name in "ab"]
+    plan = plan_merge(*homes, out=tmp_path / "out")
+    assert [each.name for each in plan.partitions] == ["t-0"]
+    assert plan.left_alone == tuple(str(home / "__cluster_metadata-0") for home in homes)
+    apply_merge(plan)
+    with pytest.raises(NotALogError, match="not merged"):
+        plan_merge(*(home / "__cluster_metadata-0" for home in homes), out=tmp_path / "other")
