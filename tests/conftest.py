@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import places
+from tests.fixture_archives import unpacked
 from tests.shares import WHOLE
 
 TESTS = Path(__file__).parent
@@ -56,8 +57,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--fixtures",
         type=Path,
-        default=TESTS / "data" / "fixtures",
-        help="directory that holds old/<case> and new/<case>",
+        default=unpacked(),
+        help="directory that holds old/<case> and new/<case>; those of tests/data by default",
     )
 
 

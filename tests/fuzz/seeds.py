@@ -14,6 +14,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fixture_archives import unpacked
+
 TESTS = Path(__file__).resolve().parent.parent
 CORPUS = Path(__file__).resolve().parent / "corpus"
 BYTES_MAX = 2000
@@ -75,7 +77,7 @@ def _vectors() -> list[Seed]:
 def _files() -> list[Seed]:
     """The start of each fixture file, at most BYTES_MAX of it; of a log whole batches."""
     seeds = []
-    for path in sorted((TESTS / "data/fixtures").rglob("*")):
+    for path in sorted(unpacked().rglob("*")):
         kind = kind_of(path.name)
         if kind is None or not path.is_file():
             continue
@@ -101,7 +103,7 @@ def _start_of(path: Path) -> bytes:
 def _directories() -> list[Seed]:
     """Partition directories, each file from its start, in the form of `tests.fuzz.directories`."""
     seeds = []
-    for case in sorted((TESTS / "data/fixtures").glob("*/*/*/")):
+    for case in sorted(unpacked().glob("*/*/*/")):
         names = [path for path in sorted(case.iterdir()) if path.is_file() and kind_of(path.name)]
         if any(path.suffix == ".log" for path in names):
             files = {path.name: _start_of(path).hex() for path in names[:12]}
