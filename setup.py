@@ -61,7 +61,6 @@ NO_KERNELS = os.environ.get("KSEG_NO_KERNELS") == "1"
 KERNELS = [
     extension("_core", "kseg/csrc/crc.c"),
     extension("_kernels.blocks"),
-    extension("_kernels.builder"),
     extension("_kernels.encode"),
     extension("_kernels.fetch"),
     extension("_kernels.frames"),

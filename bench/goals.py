@@ -46,7 +46,6 @@ GOALS = {
     ("encode lists", "memcpy"): 0.25,
     ("encode zstd", "zstd alone"): 0.91,
     ("encode lz4", "lz4 alone"): 0.91,
-    ("append one by one", "aiokafka"): 1,
     ("validate in place", "verify"): 0.5,
     ("follower 1 MiB pieces", "bare pwrite"): 0.83,
     ("follower 64 KiB batch", "pwrite + 15 us"): 1.0,

@@ -3,7 +3,6 @@
 None allocates on the word of a file.
 
 blocks      memory for the columns of pieces, used again once no column refers to it
-builder     `BatchBuffer`: a batch that grows record by record
 encode      the write path: columns in, one batch out
 fetch       the usual fetch: stored bytes from an offset on, out of files that it opens
 frames      the frames of lz4, zstd and xerial snappy around compressed bodies

@@ -1,7 +1,7 @@
 """BatchBuilder: a batch that grows record by record, and how large batches will be.
 
-Owns the states of a builder and the errors with which it refuses; `kseg._kernels.builder` writes
-the records. If all records are at hand, `kseg.format.encode` writes them at once.
+Owns the states of a builder, the sizes of records and the errors with which it refuses them. It
+keeps records in lists; `kseg.format.encode` writes them when the batch is built.
 
 A builder takes records until it is closed, by `close_for_appends` or `build`; then only the header
 can change, and after `build` only through `reopen`. Once aborted it can do nothing.
@@ -24,13 +24,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NoReturn
+from operator import index
+from typing import TYPE_CHECKING, Any
 
-from kseg._kernels import builder as _builder
-from kseg._kernels import encode as _encode
+import numpy as np
+
 from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
     Codec,
     Compression,
     ControlType,
@@ -38,9 +40,8 @@ from kseg.constants import (
     codec_of,
 )
 from kseg.errors import BuilderStateError, InvalidRecordError
-from kseg.format.compress import compress
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
-from kseg.format.encode import wrap_messages
+from kseg.format.encode import encode_batch
 from kseg.format.encoded import EncodedBatch
 from kseg.format.header import wrap_int64
 from kseg.format.options import BatchOptions
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from kseg.format.values import Record
 
     Headers = Iterable[tuple[str | Buffer, str | Buffer | None]]
+    Pairs = list[tuple[bytes | None, bytes | None]]
 
 #: Bytes of a magic 2 record besides its key, value and headers, at most.
 RECORD_OVERHEAD_MAX = 21
@@ -59,36 +61,15 @@ RECORD_OVERHEAD_MAX = 21
 _INT32_MAX = 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
-#: Why `kseg._kernels.builder` refused a record, by status.
-_REFUSALS = (
-    "",
-    "",
-    "only a control batch takes control records",
-    "a control batch takes control records only",
-    "offset {0} is not above the last one, {last}",
-    "offset {0} lies below the base offset {base} or more than 2147483647 above it",
-    "timestamp {0} is neither -1 nor 0 or later",
-    "magic {magic} has no headers",
-    "a header has no name",
-    "a record has at most 2147483647 bytes",
-    "a batch has at most 2147483647 bytes",
-    "a batch has at most 2147483647 records",
-    "offsets and timestamps have 64 bits",
-)
-_CLOSED = 1
-
 #: Most batches of a producer have the options of the one before, checked by then.
 _options_of = lru_cache(maxsize=256)(BatchOptions)
 
 
-class BatchBuilder(_builder.BatchBuffer):
+class BatchBuilder:
     """Builds one batch of magic 2, one wrapper of magic 0 or 1, or plain messages.
 
-    It extends the kernel's buffer rather than holding one, so that `append` is a single call. One
-    thread at a time may use it.
+    One thread at a time may use it.
     """
-
-    __slots__ = ("_body", "_built", "_is_aborted", "_options", "_ratio")
 
     def __init__(
         self,
@@ -122,7 +103,7 @@ class BatchBuilder(_builder.BatchBuffer):
         Raises:
             ValueError: arguments exclude each other, or a number does not fit its field.
         """
-        options = _options_of(
+        self._options = _options_of(
             magic,
             compression,
             level,
@@ -140,21 +121,226 @@ class BatchBuilder(_builder.BatchBuffer):
             raise ValueError(f"base_offset {base_offset} does not fit 64 bits")
         if not expected_ratio >= 0:
             raise ValueError(f"expected_ratio is 0 or more, not {expected_ratio}")
-        super().__init__(
-            magic=magic,
-            attributes=options.attributes,
-            control=control,
-            log_append_time=log_append_time,
-            base_offset=base_offset,
-            delete_horizon_ms=delete_horizon_ms,
-            limit=min(max(batch_bytes_max, 0), _INT32_MAX),
-            ratio=expected_ratio,
-        )
-        self._options = options
-        self._body: bytes | None = None
+        self._base_offset = base_offset
+        self._limit = min(max(batch_bytes_max, 0), _INT32_MAX)
+        self._expected_ratio = expected_ratio
+        self._head_bytes = BATCH_HEADER_BYTES if magic == 2 else 0
+        if magic < 2 and self._options.compression:
+            self._head_bytes = _message_bytes(magic, None, None)
+        self._is_open, self._is_aborted = True, False
         self._built: EncodedBatch | None = None
-        self._is_aborted = False
-        self._ratio = 1.0
+        self._empty()
+
+    def _empty(self) -> None:
+        self._columns: dict[str, list[Any]] = {
+            name: [] for name in ("offset", "timestamp", "key", "value", "headers")
+        }
+        self._uncompressed_bytes = 0
+        self._last_override: int | None = None
+        self._next_offset = self._base_offset
+        self._max_timestamp = self._max_timestamp_offset = -1
+
+    # Records
+
+    def append(
+        self,
+        key: str | Buffer | None = None,
+        value: str | Buffer | None = None,
+        *,
+        timestamp: Time = -1,
+        headers: Headers = (),
+        offset: int | None = None,
+        timestamp_ms: Time | None = None,
+    ) -> int:
+        """Add a record.
+
+        A record that is refused leaves the builder as it was: the next one can be appended.
+
+        Args:
+            key: bytes, text (as UTF-8), or None for null.
+            value: bytes, text (as UTF-8), or None for null.
+            timestamp: of the record, as `kseg.time_ms` takes it; -1 for none. Without meaning for
+                magic 0.
+            headers: pairs of a name (text or bytes) and a value (likewise, or None); magic 2 only.
+            offset: of the record; the one behind the last record if None.
+            timestamp_ms: the former name of `timestamp`.
+
+        Returns:
+            The record's offset.
+
+        Raises:
+            InvalidRecordError: the record cannot be written; the text names the limit.
+            BuilderStateError: the builder takes no more records.
+
+        Source: Kafka MemoryRecordsBuilder.appendWithOffset.
+        """
+        time = time_ms(timestamp if timestamp_ms is None else timestamp_ms)
+        return self._append(False, key, value, time, headers, offset)
+
+    def _append(
+        self, control: bool, key: Any, value: Any, timestamp: int, headers: Any, offset: int | None
+    ) -> int:
+        pairs, refused = _pairs_of(headers) if headers != () else ([], "")
+        place = self._next_offset if offset is None else index(offset)
+        key, value = _view_of(key), _view_of(value)
+        refused = self._refusal(control, timestamp, place, pairs, refused)
+        if not refused:
+            size = self._record_bytes(timestamp, place - self._base_offset, key, value, pairs)
+            if size - LOG_OVERHEAD > _INT32_MAX:
+                refused = f"a record has at most {_INT32_MAX} bytes"
+            elif size > _INT32_MAX - self._head_bytes - self._uncompressed_bytes:
+                refused = f"a batch has at most {_INT32_MAX} bytes"
+        if refused:
+            raise InvalidRecordError(refused, record_index=self.record_count)
+        copies = [(_copy(name), _copy(content)) for name, content in pairs]
+        self._keep((place, timestamp, _copy(key), _copy(value), copies), size)
+        return place
+
+    def _refusal(
+        self, control: bool, timestamp: int, offset: int, pairs: Pairs, of_headers: str
+    ) -> str:
+        """Why a record is not taken, as far as that does not depend on its size."""
+        if not (_fits_int64(timestamp) and _fits_int64(offset)):
+            return "offsets and timestamps have 64 bits"
+        if not self._is_open:
+            raise BuilderStateError(self._state_text("take a record"))
+        if control != self._options.control:
+            if control:
+                return "only a control batch takes control records"
+            return "a control batch takes control records only"
+        if offset < self._next_offset and self._has_offset:
+            return f"offset {offset} is not above the last one, {self.last_offset}"
+        if timestamp < -1:
+            return f"timestamp {timestamp} is neither -1 nor 0 or later"
+        if of_headers:
+            return of_headers
+        if pairs and self._options.magic < 2:
+            return f"magic {self._options.magic} has no headers"
+        if not 0 <= offset - self._base_offset <= _INT32_MAX:
+            return (
+                f"offset {offset} lies below the base offset {self._base_offset} or more than "
+                f"{_INT32_MAX} above it"
+            )
+        if self.record_count == _INT32_MAX:
+            return f"a batch has at most {_INT32_MAX} records"
+        return ""
+
+    def _record_bytes(
+        self, timestamp: int, offset_delta: int, key: Any, value: Any, pairs: Any
+    ) -> int:
+        magic = self._options.magic
+        delta = wrap_int64(timestamp - self._base_timestamp(timestamp))
+        return _record_bytes(magic, key, value, pairs, delta, offset_delta)
+
+    def _base_timestamp(self, first: int) -> int:
+        """The time that timestamps are relative to; `first` where there is no record yet."""
+        if self._options.delete_horizon_ms >= 0:
+            return self._options.delete_horizon_ms
+        return self._columns["timestamp"][0] if self.record_count else first
+
+    def _keep(self, row: tuple[Any, ...], size: int) -> None:
+        for column, one in zip(self._columns.values(), row, strict=True):
+            column.append(one)
+        self._uncompressed_bytes += size
+        self._last_override = None
+        offset, timestamp = row[:2]
+        self._next_offset = offset + 1
+        if self._options.magic < 2 and self._options.is_log_append:
+            timestamp = self._options.log_append_time
+        if self._options.magic and timestamp > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = timestamp, offset
+
+    # Room
+
+    def has_room_for(
+        self,
+        key: str | Buffer | None = None,
+        value: str | Buffer | None = None,
+        headers: Headers = (),
+        timestamp: Time = -1,
+        *,
+        timestamp_ms: Time | None = None,
+    ) -> bool:
+        """Whether a record fits below the limit, as far as that can be told before compressing.
+
+        The first record always fits. Headers are not counted for magic 0 and 1.
+
+        Args:
+            key, value, headers, timestamp, timestamp_ms: as for `append`.
+
+        Source: Kafka MemoryRecordsBuilder.hasRoomFor.
+        """
+        time = time_ms(timestamp if timestamp_ms is None else timestamp_ms)
+        if self.is_full:
+            return False
+        if self.record_count == 0:
+            return True
+        if not _fits_int64(time):
+            return False
+        pairs = _checked_pairs(headers) if self._options.magic == 2 else []
+        # The delta is cut to 32 bits, as in Java; a record so far off is refused anyway.
+        delta = (self.last_offset - self._base_offset + 1 + 2**31) % 2**32 - 2**31
+        size = self._record_bytes(time, delta, _view_of(key), _view_of(value), pairs)
+        return self._limit >= self._estimate() + size
+
+    def _estimate(self) -> int:
+        if not self._options.compression:
+            return self._head_bytes + self._uncompressed_bytes
+        # In single precision and in this order, as Kafka has it; Java's cast stops at 2^31 - 1.
+        with np.errstate(over="ignore"):
+            ratio = np.float32(self._expected_ratio)
+            compressed = np.float32(self._uncompressed_bytes) * ratio * np.float32(1.05)
+        return self._head_bytes + (int(compressed) if compressed < _INT32_MAX else _INT32_MAX)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more records should come: the limit is reached, or the builder is closed."""
+        return not self.is_open or (self.record_count > 0 and self._limit <= self._estimate())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether records are still taken."""
+        return self._is_open
+
+    @property
+    def record_count(self) -> int:
+        """How many records there are."""
+        return len(self._columns["offset"])
+
+    @property
+    def uncompressed_bytes(self) -> int:
+        """Size of the records so far, without the header of the batch or wrapper.
+
+        For magic 0 and 1 with the 12 bytes of offset and size of each message.
+        """
+        return self._uncompressed_bytes
+
+    @property
+    def base_offset(self) -> int:
+        """The offset that the offsets of the batch are relative to."""
+        return self._base_offset
+
+    @property
+    def _has_offset(self) -> bool:
+        return self._last_override is not None or self.record_count > 0
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of the batch; one below its base offset where it has no record."""
+        if self._last_override is not None:
+            return self._last_override
+        offsets = self._columns["offset"]
+        return offsets[-1] if offsets else wrap_int64(self._base_offset - 1)
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of a record, in ms; -1 where there is none."""
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """Offset of the first record with the largest timestamp; -1 where there is none."""
+        return self._max_timestamp_offset
 
     # Markers
 
@@ -180,7 +366,7 @@ class BatchBuilder(_builder.BatchBuffer):
             raise InvalidRecordError("the end of a transaction needs a producer id")
         if not self._options.transactional:
             raise InvalidRecordError("the end of a transaction needs a transactional batch")
-        return self._append_control(control_key(kind), marker.to_bytes(), time_ms(timestamp))
+        return self._append_marker(control_key(kind), marker.to_bytes(), timestamp)
 
     def append_leader_change(self, change: LeaderChange, *, timestamp: Time) -> int:
         """Add a change of leader; answers its offset.
@@ -210,18 +396,10 @@ class BatchBuilder(_builder.BatchBuffer):
         """
         if isinstance(value, LeaderChange) and self._options.leader_epoch == -1:
             raise InvalidRecordError("a change of leader needs a leader epoch")
-        return self._append_control(control_key(value.TYPE), value.to_bytes(), time_ms(timestamp))
+        return self._append_marker(control_key(value.TYPE), value.to_bytes(), timestamp)
 
-    def _time_ms(self, given: Time) -> int:
-        return time_ms(given)
-
-    def _refuse(self, status: int, number: object) -> NoReturn:
-        """Raise for a record that the kernel did not take."""
-        if status == _CLOSED:
-            raise BuilderStateError(self._state_text("take a record"))
-        base, last = self.base_offset, self.last_offset
-        text = _REFUSALS[status].format(number, base=base, last=last, magic=self._options.magic)
-        raise InvalidRecordError(text, record_index=self.record_count)
+    def _append_marker(self, key: bytes, value: bytes, timestamp: Time) -> int:
+        return self._append(True, key, value, time_ms(timestamp), (), None)
 
     # What it is like
 
@@ -241,28 +419,18 @@ class BatchBuilder(_builder.BatchBuffer):
 
         Source: Kafka MemoryRecordsBuilder.estimatedSizeInBytes.
         """
-        return len(self._built) if self._built is not None else self._estimated
+        return len(self._built) if self._built is not None else self._estimate()
 
     @property
     def compression_ratio(self) -> float:
         """Compressed by uncompressed size of the records; 1.0 until the batch is built."""
-        return self._ratio
+        return 1.0 if self._built is None else self._built.compression_ratio
 
     # The end
 
     def close_for_appends(self) -> None:
-        """Take no more records and compress them; the header may still change."""
-        if not self.is_open:
-            return
-        options = self._options
-        if options.compression and self.record_count:
-            body = compress(
-                options.compression, self._records(), magic=options.magic, level=options.level
-            )
-            # A copy: what a codec answers may hold the memory of its worst case for ever.
-            self._body = bytes(memoryview(body))
-            self._drop(False)
-        self._close()
+        """Take no more records; the header may still change."""
+        self._is_open = False
 
     def set_producer_state(
         self,
@@ -303,10 +471,11 @@ class BatchBuilder(_builder.BatchBuffer):
         Source: Kafka MemoryRecordsBuilder.overrideLastOffset.
         """
         self._ensure_unbuilt("change its last offset")
-        least, most = self._last_record_offset, self.base_offset + _INT32_MAX
+        offsets = self._columns["offset"]
+        least, most = offsets[-1] if offsets else self._base_offset, self.base_offset + _INT32_MAX
         if not least <= last_offset <= most:
             raise ValueError(f"last offset {last_offset} is not within {least} and {most}")
-        self._override(last_offset)
+        self._last_override, self._next_offset = last_offset, last_offset + 1
 
     def reopen(
         self,
@@ -348,14 +517,18 @@ class BatchBuilder(_builder.BatchBuffer):
             raise BuilderStateError(self._state_text("be built"))
         self._options.check_producer()
         self.close_for_appends()
-        self._built = self._make()
+        self._built = encode_batch(
+            self._columns,
+            self._options,
+            base_offset=self._base_offset,
+            last_offset=self._last_override if self.record_count else None,
+        )
         return self._built
 
     def abort(self) -> None:
         """Drop the records; every later call but `abort` is refused."""
-        self._drop(True)
-        self._is_aborted = True
-        self._body = self._built = None
+        self._empty()
+        self._is_open, self._is_aborted, self._built = False, True, None
 
     # Parts of the above
 
@@ -378,62 +551,6 @@ class BatchBuilder(_builder.BatchBuffer):
             transactional=transactional,
         )
 
-    def _make(self) -> EncodedBatch:
-        """The bytes, with their offsets, counts and timestamps."""
-        magic, count, last = self._options.magic, self.record_count, self.last_offset
-        if count == 0:
-            return EncodedBatch(b"", magic, self.base_offset, self.base_offset - 1, 0, -1, -1, 0)
-        body = self._records() if self._body is None else self._body
-        if self._options.compression:
-            self._ratio = len(body) / self.uncompressed_bytes
-        latest, latest_offset = self._latest()
-        return EncodedBatch(
-            data=self._seal(body),
-            magic=magic,
-            base_offset=self.base_offset,
-            last_offset=last,
-            record_count=count,
-            max_timestamp=latest,
-            offset_of_max_timestamp=latest_offset,
-            uncompressed_bytes=self.uncompressed_bytes,
-            compression_ratio=self._ratio,
-        )
-
-    def _latest(self) -> tuple[int, int]:
-        """The largest timestamp, and the last offset of the batch or message that has it.
-
-        Source: Kafka MemoryRecordsBuilder.info.
-        """
-        plain = self._options.magic < 2 and not self._options.compression
-        if self._options.is_log_append:
-            return self._options.log_append_time, self.base_offset if plain else self.last_offset
-        if self.max_timestamp == -1:
-            return -1, -1
-        return self.max_timestamp, self.max_timestamp_offset if plain else self.last_offset
-
-    def _seal(self, body: bytes | memoryview) -> bytes:
-        """Header or wrapper around the records."""
-        options = self._options
-        latest = options.log_append_time if options.is_log_append else self.max_timestamp
-        if options.magic == 2:
-            return _encode.seal_batch(
-                body,
-                self.base_offset,
-                self.last_offset,
-                options.leader_epoch,
-                options.attributes,
-                self._base_timestamp,
-                latest,
-                options.producer_id,
-                options.producer_epoch,
-                options.base_sequence,
-                self.record_count,
-            )
-        body = bytes(body)
-        if not options.compression:
-            return body
-        return wrap_messages(body, options.magic, options.attributes, self.last_offset, latest)
-
 
 # How large a batch will be
 
@@ -450,12 +567,12 @@ def estimate_bytes_upper_bound(
 
     Source: Kafka AbstractRecords.estimateSizeInBytesUpperBound.
     """
-    fields = _builder.fields_bytes(magic, key, value, headers if magic == 2 else ())
     if magic == 2:
+        fields = _fields_bytes(_view_of(key), _view_of(value), _checked_pairs(headers))
         return BATCH_HEADER_BYTES + RECORD_OVERHEAD_MAX + fields
     # Kafka leaves out the offset and size of the inner message.
     wrapper = (22 if magic else 14) if codec_of(compression) else 0
-    return wrapper + fields
+    return wrapper + _message_bytes(magic, _view_of(key), _view_of(value))
 
 
 def estimate_set_bytes(
@@ -478,12 +595,84 @@ def estimate_set_bytes(
         if base_timestamp is None:
             base_timestamp = given.timestamp
             size = BATCH_HEADER_BYTES if magic == 2 else 0
-        size += _builder.record_bytes(
+        size += _record_bytes(
             magic,
             given.key,
             given.value,
-            given.headers if magic == 2 else (),
-            timestamp_delta=wrap_int64(given.timestamp - base_timestamp),
-            offset_delta=given.offset - base_offset,
+            _checked_pairs(given.headers) if magic == 2 else [],
+            wrap_int64(given.timestamp - base_timestamp),
+            given.offset - base_offset,
         )
     return min(max(size // 2, 1024), 65_536) if codec_of(compression) else size
+
+
+def _record_bytes(
+    magic: int,
+    key: bytes | None,
+    value: bytes | None,
+    pairs: Pairs,
+    timestamp_delta: int,
+    offset_delta: int,
+) -> int:
+    """Bytes of one record; for magic 0 and 1 of a message with its offset and size.
+
+    Source: Kafka DefaultRecord.sizeInBytes, LegacyRecord.recordSize.
+    """
+    if magic < 2:
+        return _message_bytes(magic, key, value)
+    deltas = _varint_bytes(timestamp_delta) + _varint_bytes(offset_delta)
+    size = 1 + deltas + _fields_bytes(key, value, pairs)
+    return _varint_bytes(size) + size
+
+
+def _message_bytes(magic: int, key: bytes | None, value: bytes | None) -> int:
+    return LOG_OVERHEAD + (22 if magic else 14) + len(key or b"") + len(value or b"")
+
+
+def _fields_bytes(key: bytes | None, value: bytes | None, pairs: Pairs) -> int:
+    size = _sized(key) + _sized(value) + _varint_bytes(len(pairs))
+    return size + sum(_sized(name) + _sized(content) for name, content in pairs)
+
+
+def _sized(field: bytes | None) -> int:
+    """Bytes of a field with its length."""
+    return 1 if field is None else _varint_bytes(len(field)) + len(field)
+
+
+def _varint_bytes(value: int) -> int:
+    zigzag = value << 1 if value >= 0 else (-value << 1) - 1
+    return max((zigzag.bit_length() + 6) // 7, 1)
+
+
+def _fits_int64(number: int) -> bool:
+    return _INT64_MIN <= number <= _INT64_MAX
+
+
+def _view_of(field: Any) -> Any:
+    """A field as bytes, or as a view of another buffer: only what is kept is copied."""
+    if field is None or isinstance(field, bytes):
+        return field
+    return field.encode() if isinstance(field, str) else memoryview(field).cast("B")
+
+
+def _copy(view: Any) -> bytes | None:
+    return None if view is None else bytes(view)
+
+
+def _pairs_of(headers: Any) -> tuple[Pairs, str]:
+    """Names and values as bytes, and why a record cannot have these headers."""
+    pairs: Pairs = []
+    if headers is None:
+        return pairs, "a header has no name"
+    for name, value in headers:
+        if name is None:
+            return pairs, "a header has no name"
+        pairs.append((_view_of(name), _view_of(value)))
+    return pairs, ""
+
+
+def _checked_pairs(headers: Headers) -> Pairs:
+    pairs, refused = _pairs_of(headers)
+    if refused:
+        raise ValueError(refused)
+    return pairs

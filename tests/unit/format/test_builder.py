@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import mmap
-import pickle
 import tracemalloc
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg._kernels import builder as _builder
 from kseg.constants import BATCH_BYTES, Compression, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.builder import BatchBuilder
@@ -214,20 +212,6 @@ def test_memory_follows_what_is_written_and_not_the_limit() -> None:
         tracemalloc.stop()
 
 
-def test_closing_a_compressed_batch_gives_its_records_memory_back() -> None:
-    builder = BatchBuilder(compression=Compression.ZSTD)
-    tracemalloc.start()
-    try:
-        for _ in range(1000):
-            builder.append(None, bytes(1000))
-        held = tracemalloc.get_traced_memory()[0]
-        builder.close_for_appends()
-        assert tracemalloc.get_traced_memory()[0] < held / 10
-    finally:
-        tracemalloc.stop()
-    assert builder.build().uncompressed_bytes > 1_000_000
-
-
 # Its life
 
 
@@ -349,11 +333,6 @@ def test_the_level_reaches_the_codec() -> None:
     assert sizes[0] > sizes[1]
 
 
-def test_a_builder_does_not_pickle() -> None:
-    with pytest.raises(TypeError):
-        pickle.dumps(BatchBuilder())
-
-
 def test_a_builder_goes_when_nobody_holds_it() -> None:
     gc.collect()
     tracemalloc.start()
@@ -365,41 +344,3 @@ def test_a_builder_goes_when_nobody_holds_it() -> None:
         assert tracemalloc.get_traced_memory()[0] - before < 100_000
     finally:
         tracemalloc.stop()
-
-
-# The buffer by itself
-
-
-def test_a_buffer_that_was_told_nothing_takes_nothing() -> None:
-    bare = _builder.BatchBuffer.__new__(_builder.BatchBuffer)
-    with pytest.raises(ValueError, match="refused"):
-        bare.append(b"k", b"v")
-    assert not bare.has_room_for(b"k")
-    assert (bare.is_open, bare.record_count, bare.uncompressed_bytes) == (False, 0, 0)
-    with pytest.raises(TypeError):
-        bare._records()
-
-
-def test_a_buffer_that_begins_again_forgets() -> None:
-    builder = BatchBuilder()
-    builder.append(b"k", timestamp_ms=5)
-    builder.build()
-    BatchBuilder.__init__(builder, base_offset=3)
-    assert builder.append(b"k", timestamp_ms=9) == 3
-    assert builder.build().data == batch(
-        [record(None, key=b"k", timestamp=9)], base_offset=3, leader_epoch=-1
-    )
-
-
-def test_a_buffer_knows_three_formats() -> None:
-    with pytest.raises(ValueError, match="magic"):
-        _builder.BatchBuffer(
-            magic=3,
-            attributes=0,
-            control=False,
-            log_append_time=-1,
-            base_offset=0,
-            delete_horizon_ms=-1,
-            limit=0,
-            ratio=1.0,
-        )

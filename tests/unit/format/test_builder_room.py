@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kseg._kernels import builder as _builder
 from kseg.constants import Compression, TimestampType
 from kseg.format.builder import (
     BatchBuilder,
@@ -14,9 +13,13 @@ from kseg.format.builder import (
     estimate_set_bytes,
 )
 from kseg.format.values import Record
-from tests.builders import batch, message, record
+from tests.builders import batch, encode_record, message, record
 
 CREATE = TimestampType.CREATE_TIME
+
+
+def encode(value: bytes) -> bytes:
+    return encode_record(record(value), offset_delta=1, timestamp_delta=0)
 
 
 def test_room_is_told_to_the_byte() -> None:
@@ -25,7 +28,7 @@ def test_room_is_told_to_the_byte() -> None:
     room = 200 - builder.estimated_bytes
     # A record of n bytes of value has 8 more around it: at this delta all lengths take one byte
     # but the record's own and the value's, from 64 on.
-    fits = max(n for n in range(200) if _builder.record_bytes(2, None, bytes(n)) <= room)
+    fits = max(n for n in range(200) if len(encode(bytes(n))) <= room)
     assert builder.has_room_for(None, bytes(fits), timestamp_ms=1000)
     assert not builder.has_room_for(None, bytes(fits + 1), timestamp_ms=1000)
     assert not builder.has_room_for(None, bytes(fits), timestamp_ms=1000 + 2**20)
@@ -105,8 +108,3 @@ def test_the_size_of_records_whose_times_lie_far_apart_wraps_as_their_deltas_do(
     records = [Record(n, t, CREATE, None, b"", ()) for n, t in enumerate((-1, 2**63 - 1))]
     rows = [record(b"", timestamp=given.timestamp) for given in records]
     assert estimate_set_bytes(records) == len(batch(rows))
-
-
-def test_a_size_without_header_names_is_refused() -> None:
-    with pytest.raises(ValueError, match="names"):
-        _builder.record_bytes(2, None, None, [(None, b"")])
