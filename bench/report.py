@@ -2,7 +2,7 @@
 
 benchmarks.md        what stands before its mark stays; behind it the headlines, a row a case
 benchmarks.svg       the same as a picture (needs matplotlib)
-all-benchmarks.md    every ratio
+RESULTS.md           beside the last result file: every ratio
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ def main() -> None:
     runs = [json.loads(path.read_text()) for path in given.results]
     found = headlines(runs)
     picture = "![the same beside Kafka's Java, as bars](benchmarks.svg)"
-    rest = "Every ratio, those that miss their goals too: [all benchmarks](all-benchmarks.md)."
+    rest = "`make bench` writes every ratio, with those that miss their goals, to `bench/results`."
     page = [*map(facts, runs), "", *table(found), "", picture, "", rest, ""]
     put("\n".join(page), given.output / "benchmarks.md")
-    put("\n".join(map(every, runs)), given.output / "all-benchmarks.md")
+    every_ratio = given.results[-1].with_suffix(".md")
+    every_ratio.write_text("# All benchmarks\n\n" + "\n".join(map(every, runs)))
     draw(found, given.output / "benchmarks.svg")
 
 
