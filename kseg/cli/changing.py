@@ -54,9 +54,11 @@ class Room:
         """The last lines of a text report: what was freed, and the command that frees the rest."""
         freed = f"{self.freed_bytes} bytes of disk are free again"
         if not backups:
-            return (freed,)
-        command = command_line("rm", "-r", *backups)
-        return (f"{freed}; {self.kept_in_backup_bytes} more with:", f"    {command}")
+            return (freed,) if self.freed_bytes else ()
+        command = f"    {command_line('rm', '-r', *backups)}"
+        if not self.freed_bytes:
+            return (f"{self.kept_in_backup_bytes} bytes of disk become free with:", command)
+        return (f"{freed}; {self.kept_in_backup_bytes} more with:", command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +204,16 @@ def share(
     sizes = {path: log_bytes(path) for path in paths}
     total = sum(sizes.values())
     with ExitStack() as stack:
-        done = Done(stack.enter_context(output.progress(verb, total)).to, total)
+        bar = stack.enter_context(output.progress(verb, total, in_bytes=True))
+        done = Done(bar.to, total)
+        bar.label(f"{verb} 0/{len(paths)} partitions")
         pieces = (
             At(path, partial(work, partial(_walked, done, path)))
             for path, work in zip(paths, works, strict=True)
         )
         results = stack.enter_context(closing(in_order(pieces, threads=jobs)))
-        for path, result in zip(paths, results, strict=True):
+        for count, (path, result) in enumerate(zip(paths, results, strict=True), start=1):
+            bar.label(f"{verb} {count}/{len(paths)} partitions")
             done.finish(path, sizes[path])
             yield result
 

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from kseg.cli.escapes import printable
+from kseg.cli.failures import complain
 
 if TYPE_CHECKING:
     from kseg.workers import Put
@@ -27,6 +29,8 @@ _COLORS: Final = {"error": "red", "lost": "red", "warning": "yellow", "note": "c
 _GAP: Final = "  "
 #: A longer name stands on a line of its own.
 _NAME_MAX: Final = 32
+#: How often a long run writes a line where standard error is no terminal.
+_LINE_SECONDS: Final = 60
 
 
 def binary_stdout() -> IO[bytes]:
@@ -195,6 +199,11 @@ class Bar:
 
     __slots__ = ("_rich", "_task")
 
+    def label(self, text: str) -> None:
+        """Replace the words in front of the bar."""
+        if self._rich is not None:
+            self._rich.update(self._task, description=text)
+
     def __init__(self, rich: Any = None, task: Any = None) -> None:
         """Keep the bar that rich draws; None for none."""
         self._rich = rich
@@ -211,15 +220,58 @@ class Bar:
             self._rich.update(self._task, completed=done, total=total)
 
 
+class MinuteLines(Bar):
+    """A line on standard error each minute, where that is no terminal: what and how far."""
+
+    __slots__ = ("_label", "_started", "_written")
+
+    def __init__(self, label: str) -> None:
+        """Start now; the first line comes after a minute."""
+        super().__init__()
+        self._label = label
+        self._started = self._written = time.monotonic()
+
+    def label(self, text: str) -> None:
+        """Replace the words of the next line."""
+        self._label = text
+
+    def to(self, done: int, total: int) -> None:
+        """Write a line if the last one is a minute old."""
+        now = time.monotonic()
+        if now - self._written < _LINE_SECONDS:
+            return
+        self._written = now
+        rate = done / (now - self._started)
+        left = f", {(total - done) / rate:.0f} s left" if rate else ""
+        sizes = f"{human_bytes(done)} of {human_bytes(total)}, {human_bytes(int(rate))}/s"
+        complain(f"kseg: {self._label}: {sizes}{left}")
+
+
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Bar]:
-    """A bar for the block, gone when it ends."""
+def progress(label: str, total: int, *, in_bytes: bool = False) -> Iterator[Bar]:
+    """A bar for the block, gone when it ends.
+
+    Args:
+        label: the words in front of the bar.
+        total: of what is to be done.
+        in_bytes: the bar also shows bytes and their rate; without a terminal there is a line a
+            minute.
+    """
     if not wants_progress():
-        yield Bar()
+        yield MinuteLines(label) if in_bytes else Bar()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as rich:
+    bytes_columns = (DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else ()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), *bytes_columns)
+    left = (TimeRemainingColumn(), TextColumn("left"))
+    with Progress(*columns, *left, console=Console(stderr=True), transient=True) as rich:
         yield Bar(rich, rich.add_task(printable(label), total=total))

@@ -94,11 +94,14 @@ class _Run:
         #: By the name of the directory, which a copy has, too.
         self.configs = configs
         self.reports: list[RecoveryReport] = []
+        #: Data directories that had no mark of a clean stop.
+        self.unmarked: list[Path] = []
 
     def go(self, directory: str | list[str], found: list[Path], *, as_json: bool) -> int:
         """Plan, change, print; returns the exit code."""
         self.change.check_owners(found)
         homes = sorted({path.resolve().parent for path in found})
+        self.unmarked = [home for home in homes if read_clean_shutdown(home) is None]
         with ExitStack() as stack:
             if self.change.apply:
                 for home in homes:
@@ -132,12 +135,19 @@ class _Run:
                 stack.callback(lease.leave)
             works = (partial(self._recover, path, alone=len(found) == 1) for path in found)
             plans, written = [], time.monotonic()
-            for plan in self._shared(found, works):
-                plans.append(plan)
-                if time.monotonic() - written > _NOTED_SECONDS:
-                    for lease in leases:
-                        lease.write_checkpoints()
-                    written = time.monotonic()
+            try:
+                for plan in self._shared(found, works):
+                    plans.append(plan)
+                    if time.monotonic() - written > _NOTED_SECONDS:
+                        for lease in leases:
+                            lease.write_checkpoints()
+                        written = time.monotonic()
+            except KeyboardInterrupt:
+                complain(
+                    f"kseg: interrupted: {len(plans)} of {len(found)} partitions are in order, "
+                    "nothing is half done; the same command goes on with the rest"
+                )
+                raise
         return plans
 
     def _shared(self, found: list[Path], works: Iterable[PartitionWork]) -> Iterator[RecoveryPlan]:
@@ -242,8 +252,19 @@ class _Run:
         )
         if self.change.output is None:
             _say_of_homes(plans, is_plan=self.change.is_plan)
+        if self.change.apply and not as_json:
+            self._say_what_is_in_order(plans)
         failed = any(plan.error is not None for plan in plans)
         return Exit.FOUND if failed else code
+
+    def _say_what_is_in_order(self, plans: list[RecoveryPlan]) -> None:
+        for home in self.unmarked:
+            if read_clean_shutdown(home) is not None:
+                count = sum(_home_of(plan) == home for plan in plans)
+                output.write_line(
+                    f"{home}: {count} partitions in order, mark of a clean stop written: "
+                    "a start reads no log again"
+                )
 
 
 def _home_of(plan: RecoveryPlan) -> Path:

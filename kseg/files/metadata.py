@@ -54,6 +54,9 @@ _ESCAPED: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.ASCII | re.DOTALL)
 _KEY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?", re.ASCII | re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
+#: Notes of an interrupted recovery, in a data directory; see `kseg.log.recovery.resume`.
+RECOVERED_NAME: Final = ".kseg-recovered"
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
@@ -276,6 +279,15 @@ def write_clean_shutdown(
     """
     text = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
     atomic.replace_file(_clean_shutdown_path(data_directory), text.encode())
+
+
+def remove_recovery_notes(data_directory: str | PathLike[str]) -> None:
+    """Remove the notes of an interrupted recovery; does nothing if there are none.
+
+    Raises:
+        OSError: they are still there.
+    """
+    io.unlink(os.path.join(fspath(data_directory), RECOVERED_NAME), missing_ok=True)
 
 
 def remove_clean_shutdown(data_directory: str | PathLike[str]) -> None:

@@ -397,6 +397,8 @@ class DataDirectoryLease:
                     metadata.write_clean_shutdown(
                         shared.path, metadata.BROKER_EPOCH_UNKNOWN if epoch is None else epoch
                     )
+                    with suppress(OSError):  # the mark says more than they do
+                        metadata.remove_recovery_notes(shared.path)
             finally:
                 shared.lock.release()
 

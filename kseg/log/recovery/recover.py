@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.pending_deletes import files_of_segment
+from kseg.log.recovery import resume
 from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import Backup, CutReport
 from kseg.log.recovery.load import LoadResult, load_partition
@@ -247,6 +249,9 @@ def _apply(
             point = plan.log_end_offset
             lease.note(_noted(directory), recovery_point=point)
         sound = _is_believed(plan)
+        if sound and not marked:
+            with suppress(OSError):  # without the note the next run reads the log again
+                resume.note(directory)
     finally:
         lease.leave(clean=sound)
     kept = () if backup is None else tuple(backup.kept)
@@ -325,7 +330,8 @@ def recover(
 ) -> RecoveryReport:
     """`plan_recovery` and `apply_recovery` in one, under the lock of the data directory.
 
-    Each segment is walked once.
+    Each segment is walked once. A partition that an interrupted run has put in order, and whose
+    files are the same since, is not walked again (`kseg.log.recovery.resume`).
 
     Args:
         path: the partition directory.
@@ -351,6 +357,8 @@ def recover(
     io.check_new_files(path)
     directory = Path(path)
     with lock.acquire(directory.resolve().parent):
+        if clean is None and not as_broker and resume.is_noted(directory):
+            clean = True
         inputs = _inputs(
             directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms
         )

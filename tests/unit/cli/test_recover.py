@@ -190,7 +190,7 @@ def test_there_is_one_bar_for_all(kseg: Kseg, data: Path, monkeypatch: pytest.Mo
     bars = []
 
     @contextmanager
-    def bar(*given: object) -> Iterator[Bar]:
+    def bar(*given: object, in_bytes: bool = False) -> Iterator[Bar]:
         bars.append(given)
         yield Bar()
 
@@ -216,14 +216,24 @@ def test_an_interrupted_run_goes_on_where_it_was(
 
     monkeypatch.setattr(verb, "recover_partition", interrupted)
     monkeypatch.setattr(verb, "_NOTED_SECONDS", -1.0)
-    assert kseg("recover", data, *HOW, "--apply", "--jobs", "2").code == 130
+    ran = kseg("recover", data, *HOW, "--apply", "--jobs", "2")
+    assert (ran.code, "interrupted: 1 of 2 partitions are in order" in ran.err) == (130, True)
     assert noted == [{TopicPartition("t", 0): 24}]
     assert read_clean_shutdown(data) is None
     monkeypatch.undo()
     document = kseg("recover", data, *HOW, "--json").document
     assert [part["recovery_point"] for part in document["partitions"]] == [24, 0]
-    assert kseg("recover", data, *HOW, "--apply").code == 0
+    ran = kseg("recover", data, *HOW, "--apply")
+    assert (ran.code, "2 partitions in order, mark" in ran.text) == (0, True)
     assert read_clean_shutdown(data) == CleanShutdown(-1)
+
+
+def test_without_a_terminal_a_long_run_writes_a_line_a_minute(
+    kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "0/2 partitions" not in kseg("recover", data, *HOW).err
+    monkeypatch.setattr(verb.output, "_LINE_SECONDS", 0)
+    assert "recover 1/2 partitions: " in kseg("recover", data, *HOW).err
 
 
 def test_a_copy_is_mended_and_the_original_left_alone(
