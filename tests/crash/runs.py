@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kseg.errors import KsegError
 from kseg.files import io
+from kseg.files.metadata import RECOVERED_NAME
 from kseg.log import data_directory
 from tests import places
 from tests.crash.checks import MARK, Checker, differing
@@ -217,8 +218,15 @@ def _converges(checker: Checker, before: Contents, wholes: Sequence[Contents]) -
 
 
 def _of_data(contents: Contents) -> Contents:
-    """What is in the data directory; what was kept aside may be there twice."""
-    return {path: data for path, data in contents.items() if path.startswith("data/")}
+    """What is in the data directory; what was kept aside may be there twice.
+
+    The notes of a recovery hold inodes and times, and may outlive a kill behind the mark.
+    """
+    return {
+        path: data
+        for path, data in contents.items()
+        if path.startswith("data/") and not path.endswith(RECOVERED_NAME)
+    }
 
 
 def faults(
