@@ -16,6 +16,7 @@ lost              which offsets go, or cannot be read, and what of it is sound
 index_check       whether an index fits its log: one check for verify and for a reindexing
 findings          what is wrong with a file, as one value; `codes`: the words for it
 reindex           indexes and snapshots made anew; `reindex_plan`, `differences`
+resume            which partitions an interrupted recovery has put in order
 backup            keeps what a repair cuts, replaces or removes, before it goes
 """
 
