@@ -91,8 +91,8 @@ def digests(directory: Path) -> Iterator[str]:
     """A line for each file below a directory."""
     for path in sorted(directory.rglob("*")):
         if path.is_file() and not path.name.endswith(_NOT_REPEATED):
-            data = path.read_bytes()
-            digest = hashlib.sha256(normal(data.decode("latin-1")).encode("latin-1")).hexdigest()
+            data = normal(path.read_bytes().decode("latin-1")).encode("latin-1")
+            digest = hashlib.sha256(data).hexdigest()
             yield f"{path.relative_to(directory)} {len(data)} {digest[:16]}"
 
 
