@@ -31,7 +31,7 @@ from kseg.analysis.sketches import (
 )
 from kseg.analysis.summary import Summary
 from kseg.analysis.units import Unit, UnitKind, plan
-from kseg.analysis.units_run import run_units, skipped_of
+from kseg.analysis.units_run import Jobs, run_units, skipped_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.log.log import Log
@@ -213,7 +213,7 @@ def stats(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     options: StatsOptions | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Callable[[int, int], None] | None = None,
     on_error: OnError = "raise",
 ) -> StatsReport:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from kseg.analysis.helpers import SEGMENTS_MIN, Helpers, can_fork
 from kseg.files.names import Unreadable
@@ -38,6 +38,30 @@ _Unit = TypeVar("_Unit", bound=Costed)
 _Answer = TypeVar("_Answer")
 
 
+class Runner(Protocol):
+    """Examines units elsewhere, as Spark's workers do."""
+
+    def run(
+        self,
+        units: Sequence[Any],
+        work: Callable[[Any], Any],
+        merge: Callable[[Iterable[Any]], Any] | None,
+        progress: Progress | None,
+    ) -> Iterable[Any]:
+        """The answers to units, in any order; an `Unreadable` for each that cannot be read.
+
+        Args:
+            units: they pickle, as the work does.
+            work: takes one unit.
+            merge: joins answers to one; None if each is wanted.
+            progress: called now and then.
+        """
+
+
+#: Who does the work: so many threads, or a runner.
+Jobs = int | Runner
+
+
 def skipped_of(on_error: OnError) -> list[Unreadable] | None:
     """The list for paths that cannot be read; None to raise instead.
 
@@ -53,26 +77,32 @@ def run_units(
     units: Sequence[_Unit],
     work: Callable[[_Unit], _Answer],
     *,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
     skipped: list[Unreadable] | None = None,
     segments: int = 0,
+    merge: Callable[[Iterable[_Answer]], _Answer] | None = None,
 ) -> Iterator[_Answer]:
     """Do some work on each unit; the answers come in any order, the same one for any `jobs` > 1.
 
     Args:
         units: of `kseg.analysis.units.plan`, or others that pickle.
         work: takes one unit; several threads call it if `jobs` is above 1.
-        jobs: threads to share the work; 1 does all of it in this one.
+        jobs: threads to share the work; 1 does all of it in this one. Or what runs it elsewhere.
         progress: called after each unit.
         skipped: takes units whose files cannot be read; None to raise the fault.
         segments: of all units, where `work` takes long over each, however small it is: with
             `SEGMENTS_MIN` of them each thread has a process do its units.
+        merge: joins answers, where a runner may do so.
 
     Raises:
         ValueError: `jobs` is below 1.
         LimitExceededError: a unit ran out of memory; it names the file.
     """
+    if not isinstance(jobs, int):
+        for found in jobs.run(units, work, merge, progress):
+            yield from _taken(found, skipped)
+        return
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, not 1 or more")
     total, done = sum(unit.cost for unit in units), 0
@@ -85,12 +115,17 @@ def run_units(
             done += unit.cost
             if progress is not None:
                 progress(min(done, total), total)
-            if not isinstance(answer, Unreadable):
-                yield answer
-            elif skipped is None:
-                raise answer.error
-            else:
-                skipped.append(answer)
+            yield from _taken(answer, skipped)
+
+
+def _taken(answer: _Answer | Unreadable, skipped: list[Unreadable] | None) -> Iterator[_Answer]:
+    """An answer; what cannot be read is raised, or noted in `skipped`."""
+    if not isinstance(answer, Unreadable):
+        yield answer
+    elif skipped is None:
+        raise answer.error
+    else:
+        skipped.append(answer)
 
 
 def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | Unreadable:

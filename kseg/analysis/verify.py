@@ -28,7 +28,7 @@ from kseg.analysis.directory_checks import (
 from kseg.analysis.findings import Finding, Findings
 from kseg.analysis.segment_checks import examine_segment
 from kseg.analysis.units import Listings, Unit, UnitKind, plan
-from kseg.analysis.units_run import Progress, run_units, skipped_of
+from kseg.analysis.units_run import Jobs, Progress, run_units, skipped_of
 from kseg.analysis.values import Examined, Report, SegmentSummary
 from kseg.errors import os_reason
 from kseg.files.names import (
@@ -69,7 +69,7 @@ def verify(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     deep: bool = False,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
     options: VerifyOptions | None = None,
     on_error: OnError = "raise",
@@ -104,7 +104,7 @@ def verify(
     work = partial(examine, options=chosen, listings=listings)
     skipped = skipped_of(on_error)
     units = plan(paths, skipped, listings)
-    answers = run_units(units, work, jobs=jobs, progress=progress, skipped=skipped)
+    answers = run_units(units, work, jobs=jobs, progress=progress, skipped=skipped, merge=merge_all)
     examined = [*answers, _unread(units, skipped or ())]
     found = report(merge_all(examined))
     return replace(found, skipped=tuple(skipped or ()))

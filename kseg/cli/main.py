@@ -70,9 +70,13 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb; an error for an unknown one names the nearest."""
+        """The verb, or with --spark its job; an error for an unknown one names the nearest."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             failures.refuse_verb(ctx, args[0], VERBS)
+        end = args.index("--") if "--" in args else len(args)
+        if args and args[0] != "spark" and "--spark" in args[:end]:
+            args.remove("--spark")
+            args = ["spark", *args]
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -1,10 +1,14 @@
-"""`kseg spark VERB`: the jobs of `kseg.spark.jobs` on a command line, in a session of their own."""
+"""`kseg spark VERB`: the jobs of `kseg.spark.jobs` on a command line, in a session of their own.
+
+An analysis is the verb itself, with Spark's workers in place of its threads. The other verbs choose
+partitions, run a job and print its answer as the verb without Spark does.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,58 +18,98 @@ import click
 from kseg.cli import changing, output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.parsing import GivenSettings, Range, Selection, Setting, by_topic, parse_names
+from kseg.cli.parsing import GivenSettings, Range, Selection, parse_names
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import check_given, say_of_findings
 from kseg.errors import NotALogError
 
 if TYPE_CHECKING:
-    from kseg.spark.jobs import CompactionResult, CompactResult, ExportResult, ReindexResult
+    from pyspark.sql import SparkSession
 
-#: Runs a job with what it is given besides the session.
-Run = Callable[..., Any]
-#: How the jobs begin what they refuse, for Spark's users.
+    from kseg.spark.jobs import ExportResult
+
+#: The jobs begin their refusals with this word, for Spark's users.
 _MARK = "kseg: "
-#: What an earlier run of a job may have finished.
-_FILES, _PIECES = "files and directories", "pieces of logs"
+#: An earlier run of a job may have finished these; partitions, if the verb is not here.
+_NOUNS = {
+    "verify": "files and directories",
+    "stats": "files and directories",
+    "export": "pieces of logs",
+}
 
 
 @contextmanager
-def _session(
-    cores: int, verb: str, job: str | None, noun: str = "partitions"
-) -> Iterator[tuple[Any, Run]]:
-    """The jobs, and what runs one in a session, with a progress bar on a terminal.
-
-    Args:
-        cores: of this machine.
-        verb: as the bar has it.
-        job: of `--job`.
-        noun: what an earlier run may have finished; said when the session has ended.
-    """
+def _session(cores: int) -> Iterator[SparkSession]:
+    """A session; an error of Spark's is one of kseg's."""
     from kseg.spark.demo import quiet_spark
 
-    skipped = 0
-    with quiet_spark(cores) as session, output.progress(f"spark {verb}", 0) as bar:
+    with quiet_spark(cores) as session:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        from kseg.spark import jobs
         from kseg.spark.jobs import error_of
 
-        def run(work: Callable[..., Any], *given: Any, **how: Any) -> Any:
-            nonlocal skipped
-            progress = bar.to if output.wants_progress() else None
-            found = work(session, *given, job=job, progress=progress, **how)
-            skipped = found.skipped
-            return found
-
         try:
-            with usage_errors(marked=_MARK):
-                yield jobs, run
+            yield session
         except (PySparkException, Py4JError) as error:
             raise error_of(str(error)) from error
+
+
+def _say_skipped(verb: str, skipped: int) -> None:
     if skipped:
+        noun = _NOUNS.get(verb, "partitions")
         complain(f"kseg: {skipped} {noun} were finished by an earlier run")
+
+
+def _run(verb: str, cores: int, job: str | None, *given: Any, **how: Any) -> Any:
+    """The result of a job, run in a session, with a progress bar on a terminal."""
+    with _session(cores) as session, output.progress(f"spark {verb}", 0) as bar:
+        from kseg.spark import jobs
+
+        progress = bar.to if output.wants_progress() else None
+        with usage_errors(marked=_MARK):
+            found = getattr(jobs, verb)(session, *given, job=job, progress=progress, **how)
+    _say_skipped(verb, found.skipped)
+    return found
+
+
+def analysis(
+    verb: str, run: Callable[..., int], cores: int, job: str | None, words: dict[str, Any]
+) -> int:
+    """Run an analysis as its verb does, with Spark in place of threads; returns the exit code.
+
+    Args:
+        verb: its name.
+        run: does what the verb says.
+        cores: of this machine.
+        job: of `--job`.
+        words: options and paths.
+    """
+    from kseg.spark.jobs import SparkRunner
+
+    with ExitStack() as stack:
+        runner = SparkRunner(
+            lambda: stack.enter_context(_session(cores)),
+            verb,
+            now_ms=words.get("now_ms"),
+            job=job,
+        )
+        stack.enter_context(usage_errors(marked=_MARK))
+        code = run(**words, jobs=runner)
+    _say_skipped(verb, runner.skipped)
+    return code
+
+
+def local(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Paths of this machine.
+
+    Raises:
+        UsageError: one is in a store.
+    """
+    from kseg.spark.listing import local_paths
+
+    with usage_errors(marked=_MARK):
+        return tuple(local_paths(paths))
 
 
 def chosen_paths(
@@ -78,15 +122,12 @@ def chosen_paths(
         NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
         OSError: the store refuses.
     """
-    from kseg.spark.listing import local_path
     from kseg.spark.remote import is_remote
 
-    if not stores:
-        _refuse_stores(paths)
     found: list[str] = []
     for path in paths:
-        if not is_remote(path):
-            found += places((local_path(path),), selection)
+        if not (stores and is_remote(path)):
+            found += places(local((path,)), selection)
         else:
             found += _chosen_there(path, selection) if selection else [path]
     return found
@@ -105,106 +146,20 @@ def _chosen_there(path: str, selection: Selection) -> list[str]:
     return found
 
 
-def _refuse_stores(paths: tuple[str, ...]) -> None:
-    from kseg.spark.listing import local_path
-
-    for path in paths:
-        with usage_errors(marked=_MARK):
-            local_path(path)
-
-
-def verify(
-    paths: tuple[str, ...],
-    deep: bool,
-    cores: int,
-    job: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
-    as_json: bool,
-) -> int:
-    """Do what the verb says; returns the exit code."""
-    from kseg.analysis.verify import VerifyOptions
-    from kseg.cli.verify import write_report
-
-    chosen = chosen_paths(paths, Selection(topics, partitions))
-    with _session(cores, "verify", job, _FILES) as (jobs, run):
-        found = run(jobs.verify, chosen, options=VerifyOptions(deep=deep))
-    return write_report(found.report, as_json=as_json)
-
-
-def diff(
-    copies: tuple[str, ...],
-    records: bool,
-    cores: int,
-    job: str | None,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
-    as_json: bool,
-) -> int:
-    """Do what the verb says; returns the exit code."""
-    from kseg.cli.diff import write_report
-
-    _refuse_stores(copies)
-    takes = Selection(topics, partitions).choice
-    with _session(cores, "diff", job) as (jobs, run):
-        found = run(jobs.diff, copies, records=records, chosen=takes)
-    return write_report(found.report, copies, as_json=as_json)
-
-
-def doctor(
+def doctor_of_fleet(
     directories: tuple[str, ...],
-    fleet: bool,
     release: str,
     given: GivenSettings,
     cores: int,
     job: str | None,
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
-    from kseg.cli.doctor import write_report, write_reports
+    """Do what `doctor --fleet` says; returns the exit code."""
+    from kseg.cli.doctor import write_reports
 
-    _refuse_stores(directories)
-    with _session(cores, "doctor", job) as (jobs, run):
-        found = run(
-            jobs.doctor,
-            directories,
-            fleet=fleet,
-            release=release,
-            **given.arguments,
-            now_ms=given.now_ms,
-        )
-    if fleet:
-        return write_reports(found.reports, directories, given.settings, as_json=as_json)
-    return write_report(found.report, directories, given.settings, as_json=as_json)
-
-
-def explain(
-    directories: tuple[str, ...],
-    supposed: tuple[Setting, ...],
-    free_bytes: int | None,
-    segments: bool,
-    given: GivenSettings,
-    cores: int,
-    job: str | None,
-    as_json: bool,
-) -> int:
-    """Do what the verb says; returns the exit code."""
-    from kseg.cli.explain import write_report
-
-    _refuse_stores(directories)
-    what_if, topic_what_if = by_topic(supposed)
-    with _session(cores, "explain", job) as (jobs, run):
-        found = run(
-            jobs.explain,
-            directories,
-            **given.arguments,
-            what_if=what_if,
-            topic_what_if=topic_what_if,
-            free_bytes=free_bytes,
-            now_ms=given.now_ms,
-        )
-    settings = (*given.settings, *supposed)
-    return write_report(found.report, directories, settings, segments=segments, as_json=as_json)
+    how = {"fleet": True, "release": release, "now_ms": given.now_ms}
+    found = _run("doctor", cores, job, directories, **given.arguments, **how)
+    return write_reports(found.reports, directories, given.settings, as_json=as_json)
 
 
 def stats(
@@ -212,6 +167,8 @@ def stats(
     top: int,
     headers: bool,
     encoding: str,
+    with_compaction: bool,
+    given: GivenSettings,
     cores: int,
     job: str | None,
     topics: tuple[str, ...],
@@ -222,11 +179,21 @@ def stats(
     from kseg.analysis.stats import StatsOptions
     from kseg.cli.stats import write_report
 
-    chosen = chosen_paths(paths, Selection(topics, partitions))
+    chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     options = StatsOptions(records=not headers, top=top)
-    with _session(cores, "stats", job, _FILES) as (jobs, run):
-        found = run(jobs.stats, chosen, options=options)
-    return write_report(found.report, paths, encoding, as_json=as_json)
+    planned = None
+    if with_compaction:
+        from kseg.spark.jobs import CompactOptions
+
+        plan = CompactOptions(**given.arguments, now_ms=given.now_ms)
+        found = _run("compaction", cores, job, chosen, options=options, plan=plan)
+        planned = found.planned.partitions
+        say_of_findings(found.planned.settings_findings)
+    else:
+        if given != GivenSettings():
+            raise click.UsageError("Settings and --now are for --compaction.")
+        found = _run("stats", cores, job, chosen, options=options)
+    return write_report(found.report, paths, encoding, planned, as_json=as_json)
 
 
 def export(
@@ -247,35 +214,32 @@ def export(
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
+    from kseg.spark.jobs import EXPORT_FIELD_NAMES, EXPORT_FIELDS
+
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
-    source = _range_options(offsets, times)
-    source |= {"isolation": isolation, "onCorrupt": "skip" if on_corrupt == "skip" else "fail"}
-    with _session(cores, "export", job, _PIECES) as (jobs, run):
-        with usage_errors("--fields"):
-            known = jobs.EXPORT_FIELD_NAMES
-            names = None if fields is None else parse_names(fields, "field", known)
-        written = run(
-            jobs.export,
-            chosen,
-            out,
-            by=by,
-            fields=jobs.EXPORT_FIELDS if names is None else names,
-            compression=codec,
-            options=source,
-            overwrite=overwrite,
-        )
-    return _write_export(written, as_json=as_json)
-
-
-def _range_options(offsets: Range, times: Range) -> dict[str, str]:
-    """Ranges as options of the source."""
-    given = {
+    with usage_errors("--fields"):
+        named = None if fields is None else parse_names(fields, "field", EXPORT_FIELD_NAMES)
+    source = {
         "startingOffsets": offsets[0],
         "endingOffsets": offsets[1],
         "startingTimestamp": times[0],
         "endingTimestamp": times[1],
+        "isolation": isolation,
+        "onCorrupt": "skip" if on_corrupt == "skip" else "fail",
     }
-    return {name: str(value) for name, value in given.items() if value is not None}
+    written = _run(
+        "export",
+        cores,
+        job,
+        chosen,
+        out,
+        by=by,
+        fields=named or EXPORT_FIELDS,
+        compression=codec,
+        options={name: str(value) for name, value in source.items() if value is not None},
+        overwrite=overwrite,
+    )
+    return _write_export(written, as_json=as_json)
 
 
 def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
@@ -287,54 +251,6 @@ def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
     for fault in written.faults:
         complain(f"kseg: {printable(fault)}")
     return Exit.FOUND if written.fault_count else Exit.OK
-
-
-def compaction(
-    paths: tuple[str, ...],
-    given: GivenSettings,
-    cores: int,
-    job: str | None,
-    isolation: str,
-    topics: tuple[str, ...],
-    partitions: tuple[tuple[int, int], ...],
-    as_json: bool,
-) -> int:
-    """Do what the verb says; returns the exit code."""
-    chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
-    with _session(cores, "compaction", job, _PIECES) as (jobs, run):
-        plan = jobs.CompactOptions(
-            **given.arguments,
-            now_ms=given.now_ms,
-        )
-        found = run(jobs.compaction, chosen, options={"isolation": isolation}, plan=plan)
-    return _write_compaction(found, paths, as_json=as_json)
-
-
-def _write_compaction(found: CompactionResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:
-    from kseg.cli import compact as planning
-
-    rows = [one.document() for one in found.partitions]
-    planned = () if found.planned is None else found.planned.partitions
-    say_of_findings(() if found.planned is None else found.planned.settings_findings)
-    if as_json:
-        plans = {str(one.path): planning.document(one) for one in planned}
-        for row in rows:
-            row["compaction"] = plans.get(row["path"])
-        output.write_document(
-            "compaction/1", {"path": output.path_field(paths), "partitions": rows}
-        )
-    else:
-        names = ("log_bytes", "records", "keys", "tombstones", "null_keys")
-        saved = ("saved_records", "saved_bytes", "next_saved_records", "next_saved_bytes")
-        output.write_table(
-            ("partition", *names, *saved),
-            [
-                (os.path.basename(row["path"]), *(row[name] for name in (*names, *saved)))
-                for row in rows
-            ],
-        )
-        planning.say_what_stays(planned)
-    return Exit.FOUND if planning.say_findings(planned) else Exit.OK
 
 
 def compact(
@@ -351,25 +267,19 @@ def compact(
     **how: Any,
 ) -> int:
     """Do what the verb says; returns the exit code."""
-    from kseg.log.compact_closed import CompactionOptions
-
-    wanted = _directories(paths, Selection(topics, partitions))
-    check_given([partition_at(Path(path)) for path in wanted], given)
-    with _session(cores, "compact", job) as (jobs, run):
-        options = jobs.CompactOptions(
-            how=CompactionOptions(**how),
-            **given.arguments,
-            high_watermark=high_watermark,
-            now_ms=given.now_ms,
-            backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
-        )
-        found = run(jobs.compact, wanted, apply=apply, options=options)
-    return _write_compact(found, paths, as_json=as_json)
-
-
-def _write_compact(found: CompactResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:
     from kseg.cli.compact import write_report
+    from kseg.log.compact_closed import CompactionOptions
+    from kseg.spark.jobs import CompactOptions
 
+    options = CompactOptions(
+        how=CompactionOptions(**how),
+        **given.arguments,
+        high_watermark=high_watermark,
+        now_ms=given.now_ms,
+        backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
+    )
+    wanted = _directories(paths, Selection(topics, partitions), given)
+    found = _run("compact", cores, job, wanted, apply=apply, options=options)
     say = partial(
         changing.say,
         "compact",
@@ -397,36 +307,24 @@ def reindex(
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
+    from kseg.cli.reindex import document, say_left_alone
     from kseg.log.recovery import KINDS
+    from kseg.spark.jobs import ReindexOptions
 
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
-    wanted = _directories(paths, Selection(topics, partitions))
-    check_given([partition_at(Path(path)) for path in wanted], given)
-    with _session(cores, "reindex", job) as (jobs, run):
-        options = jobs.ReindexOptions(
-            kinds=tuple(kind for kind in KINDS if not kinds or kind.value in kinds),
-            exact=exact,
-            **given.arguments,
-            now_ms=given.now_ms,
-            keep=not no_backup,
-            backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
-        )
-        found = run(jobs.reindex, wanted, apply=apply, options=options)
-    return _write_reindex(found, paths, as_json=as_json)
-
-
-def _directories(paths: tuple[str, ...], selection: Selection) -> list[str]:
-    _refuse_stores(paths)
-    found = changing.changeable(list(partitions(paths, selection)))
-    return [str(partition.path) for partition in found]
-
-
-def _write_reindex(found: ReindexResult, paths: tuple[str, ...], *, as_json: bool) -> Exit:
-    from kseg.cli.reindex import document, say_left_alone
-
+    options = ReindexOptions(
+        kinds=tuple(kind for kind in KINDS if not kinds or kind.value in kinds),
+        exact=exact,
+        **given.arguments,
+        now_ms=given.now_ms,
+        keep=not no_backup,
+        backup_directory=None if backup_dir is None else os.path.abspath(backup_dir),
+    )
+    wanted = _directories(paths, Selection(topics, partitions), given)
+    found = _run("reindex", cores, job, wanted, apply=apply, options=options)
     say_of_findings(found.settings_findings)
-    places = [partition_at(plan.path) for plan in found.plans]
+    named = [(plan, partition_at(plan.path)) for plan in found.plans]
     code = changing.say(
         "reindex",
         output.path_field(paths),
@@ -436,9 +334,13 @@ def _write_reindex(found: ReindexResult, paths: tuple[str, ...], *, as_json: boo
         remedy="--apply does it",
         as_json=as_json,
         findings=[printable(str(finding)) for finding in found.findings],
-        partitions=[
-            document(plan, place.topic, place.partition)
-            for plan, place in zip(found.plans, places, strict=True)
-        ],
+        partitions=[document(plan, place.topic, place.partition) for plan, place in named],
     )
     return Exit.FOUND if say_left_alone(found.findings) else code
+
+
+def _directories(paths: tuple[str, ...], selection: Selection, given: GivenSettings) -> list[str]:
+    """The chosen partitions that can be changed; the settings name none that is not here."""
+    found = changing.changeable(list(partitions(local(paths), selection)))
+    check_given([partition_at(Path(partition.path)) for partition in found], given)
+    return [str(partition.path) for partition in found]

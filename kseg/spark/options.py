@@ -44,8 +44,9 @@ import difflib
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import Any, Final
 
 from kseg.format.times import time_ms
@@ -210,6 +211,19 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if result.kinds and result.mode != "records":
         raise ValueError(f"kseg: mode={result.mode} has no keys and values to decode")
     return result
+
+
+def source_options(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]], options: Mapping[str, str] | None
+) -> SourceOptions:
+    """Options of the source for paths of this machine.
+
+    Raises:
+        ValueError: an option is unknown or out of its domain.
+    """
+    given = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
+    places = json.dumps([fspath(path) for path in given])
+    return parse_options({**(options or {}), "paths": places})
 
 
 def _ignore_kafka(given: dict[str, str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import random
 import shutil
 from dataclasses import replace
 from datetime import date
@@ -19,22 +18,18 @@ from kseg import diff, doctor, explain, plan_compaction, time_ms
 from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
 from kseg.analysis.units import Unit, UnitKind
+from kseg.analysis.units_run import run_units
 from kseg.analysis.verify import VerifyOptions, examine, merge_all
 from kseg.analysis.verify import verify as verify_here
-from kseg.errors import CorruptRecordError, KsegError, LogLockedError, NotALogError
+from kseg.errors import KsegError, LogLockedError, NotALogError
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.recovery.reindex import plan_reindex
-from kseg.log.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
-from kseg.spark.jobs.compact import CompactOptions
-from kseg.spark.jobs.compaction import CompactionResult
-from kseg.spark.jobs.job_directory import Item, open_job
-from kseg.spark.jobs.reindex import ReindexOptions
-from kseg.spark.options import parse_options
+from kseg.spark.jobs.closed import CompactOptions, ReindexOptions
 from tests.builders import batch, record, write_segment
 from tests.unit.log.settings.made import FIRST, Broker, setting, topic
 from tests.unit.log.settings.made import partition as placed
@@ -264,139 +259,47 @@ def test_what_is_finished_is_not_done_again(
 def test_a_worker_s_error_is_raised_here_when_all_else_is_finished(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
-    job = open_job(tmp_path / "job", "test", None)
     there, missing = data / "t-0" / f"{0:020}.log", tmp_path / f"{0:020}.log"
-    items = [Item(Unit(UnitKind.BATCHES, str(path)), 1, str(path)) for path in (missing, there)]
-    work = partial(running._examined, look=examine, merge_all=merge_all, options=VerifyOptions())
+    units = [Unit(UnitKind.BATCHES, str(path)) for path in (missing, there)]
+    work = partial(examine, options=VerifyOptions())
+
+    def examined() -> tuple[jobs.SparkRunner, list[Any]]:
+        runner = jobs.SparkRunner(lambda: spark, "verify", job=tmp_path / "job")
+        return runner, list(run_units(units, work, jobs=runner, merge=merge_all))
+
     with pytest.raises(FileNotFoundError, match=str(missing)):
-        running.run(spark, items, work, job=job)
+        examined()
     shutil.copy(there, missing)
-    ran = running.run(spark, items, work, job=job)
-    assert (ran.tasks, ran.skipped) == (1, 1)
-    assert [answer.records for answer in ran.answers] == [10, 10]
+    runner, answers = examined()
+    assert (runner.tasks, runner.skipped) == (1, 1)
+    assert [answer.records for answer in answers] == [10, 10]
 
 
 # ---- compaction ----------------------------------------------------------------------------------
 
 
-def random_logs(directory: Path) -> None:
-    """Keys that come again in other segments, tombstones, records without a key."""
-    chance = random.Random(5)
-    for partition in (0, 1):
-        for base in range(0, 2000, 250):
-            given = [
-                record(
-                    None if chance.random() < 0.1 else bytes(chance.randrange(30)),
-                    key=None if chance.random() < 0.1 else b"%d" % chance.randrange(300),
-                )
-                for _ in range(250)
-            ]
-            write_segment(directory / f"t-{partition}", base, batch(given, base_offset=base))
-
-
-def exact(directory: Path) -> list[tuple[int, ...]]:
-    """Records, bytes, keys, bytes of what stays, tombstones, records without a key."""
-    counts = []
-    for partition in (0, 1):
-        last: dict[bytes, bytes | None] = {}
-        records = size = null_keys = 0
-        for columns in scan(directory / f"t-{partition}", fields=("key", "value")):
-            for key, value in zip(columns["key"], columns["value"], strict=True):
-                records += 1
-                size += len(key or b"") + len(value or b"")
-                if key is None:
-                    null_keys += 1
-                else:
-                    last[key] = value
-        kept = sum(len(key) + len(value or b"") for key, value in last.items())
-        tombstones = sum(value is None for value in last.values())
-        counts.append((records, size, len(last), kept, tombstones, null_keys))
-    return counts
-
-
-def counted(found: CompactionResult) -> list[tuple[int, ...]]:
-    return [
-        (one.records, one.bytes, one.keys, one.kept_bytes, one.tombstones, one.null_keys)
-        for one in found.partitions
-    ]
-
-
-@pytest.mark.usefixtures("many_tasks")
-def test_compaction_is_counted_exactly_and_once(spark: SparkSession, tmp_path: Path) -> None:
-    random_logs(tmp_path / "data")
-    found = jobs.compaction(spark, tmp_path / "data", job=tmp_path / "job")
-    assert counted(found) == exact(tmp_path / "data")
-    assert (found.tasks, found.skipped) == (16, 0)
-    again = jobs.compaction(spark, tmp_path / "data", job=tmp_path / "job")
-    assert again.partitions == found.partitions
-    assert (again.tasks, again.skipped) == (0, 16)
-    document = found.partitions[0].document()
-    assert document["saved_records"] == 2000 - document["keys"]
-    assert 0 < document["saved_bytes"] < document["log_bytes"]
-    rows = found.frame(spark).toArrow().to_pylist()
-    assert [row["keys"] for row in rows] == [one.keys for one in found.partitions]
-
-
-def test_a_table_that_is_full_loses_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = module("compaction")
-    monkeypatch.setattr(job, "KEYS_MAX", 16)
-    monkeypatch.setattr(job, "_ROWS_MAX", 5)
-    random_logs(tmp_path)
-    options = parse_options({"path": str(tmp_path / "t-0")})
-    _logs, items = running.splits_of(options, marked=False)
-    last: dict[int, tuple[int, int]] = {}
-    records = 0
-    for rows in job._latest([item.payload for item in items], options=options):
-        assert rows.num_rows <= 5
-        for row in rows.to_pylist():
-            records += row["records"]
-            if row["hash"] is not None:
-                last[row["hash"]] = max(
-                    last.get(row["hash"], (-1, 0)), (row["offset"], row["last"])
-                )
-    expected = exact(tmp_path)[0]
-    kept = sum(max(size, ~size) for _offset, size in last.values())
-    tombstones = sum(size < 0 for _offset, size in last.values())
-    assert (records, len(last), kept, tombstones) == (expected[0], *expected[2:5])
-
-
-def test_compaction_gives_the_numbers_of_the_plan(spark: SparkSession, users: Path) -> None:
+def test_compaction_gives_the_counts_and_the_numbers_of_the_plan(
+    spark: SparkSession, users: Path
+) -> None:
     homes = [users / "one", users / "two"]
-    found = jobs.compaction(spark, homes, plan=COMPACT)
-    planned = {
-        str(one.path): one.plan for one in jobs.compact(spark, homes, options=COMPACT).partitions
-    }
-    for one in found.partitions:
-        plan = planned[one.path]
-        assert plan is not None
-        numbers = one.next_saved_records, one.next_saved_bytes, one.next_skipped
-        assert numbers == (plan.saved_records, plan.saved_bytes, plan.skipped)
-    assert sum(one.next_saved_bytes or 0 for one in found.partitions) > 0
-    rows = found.frame(spark).toArrow().to_pylist()
-    assert [row["next_saved_bytes"] for row in rows] == [
-        one.next_saved_bytes for one in found.partitions
+    found = jobs.compaction(spark, homes, plan=COMPACT, job=users / "job")
+    counted = jobs.stats(spark, homes).report
+    assert [one.document() for one in found.report.partitions] == [
+        one.document() for one in counted.partitions
     ]
-    bare = jobs.compaction(spark, homes, plan=None)
-    assert {one.next_saved_bytes for one in bare.partitions} == {None}
+    planned = jobs.compact(spark, homes, options=COMPACT).partitions
+    assert found.planned is not None
+    alone, beside = (
+        sorted((one.path, one.plan.saved_records, one.plan.saved_bytes) for one in each if one.plan)
+        for each in (planned, found.planned.partitions)
+    )
+    assert beside == alone
+    assert sum(one.plan.saved_bytes or 0 for one in planned if one.plan is not None) > 0
+    again = jobs.compaction(spark, homes, plan=COMPACT, job=users / "job")
+    assert again.skipped > 0
     others = jobs.compaction(spark, homes)  # no topic here has a policy of its own
-    assert {one.next_skipped for one in others.partitions} == {"not-compacted"}
-
-
-def test_damage_ends_compaction_or_is_counted(spark: SparkSession, data: Path) -> None:
-    with pytest.raises(CorruptRecordError, match=r"t-1/0{20}\.log @ 0.*\[batch-crc\]") as caught:
-        jobs.compaction(spark, data)
-    assert "\n" not in str(caught.value)
-    found = jobs.compaction(spark, data, options={"onCorrupt": "skip"})
-    assert [(one.records, one.keys, one.faults) for one in found.partitions] == [
-        (20, 3, 0),
-        (10, 3, 1),
-    ]
-
-
-def test_a_log_without_records_has_nothing_to_save(spark: SparkSession, tmp_path: Path) -> None:
-    write_segment(tmp_path / "t-0", 0)
-    (one,) = jobs.compaction(spark, tmp_path).partitions
-    assert (one.segments, one.records, one.saved_bytes) == (1, 0, 0)
+    assert others.planned is not None
+    assert {one.plan.skipped for one in others.planned.partitions if one.plan} == {"not-compacted"}
 
 
 # ---- reindex -------------------------------------------------------------------------------------

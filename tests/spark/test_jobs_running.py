@@ -8,7 +8,6 @@ from pathlib import Path
 from uuid import UUID
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from kseg.analysis.doctor.values import Noticed, Outcome
@@ -16,13 +15,11 @@ from kseg.analysis.units import plan
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.whole_file import FileSink
-from kseg.spark.jobs import job_directory
+from kseg.spark.jobs import analyses, job_directory
 from kseg.spark.jobs.job_directory import (
     Item,
     finished,
-    finished_rows,
     keep_answer,
-    keep_rows,
     open_job,
 )
 from kseg.spark.jobs.running import (
@@ -30,7 +27,6 @@ from kseg.spark.jobs.running import (
     PACE_OF_PARSING,
     TASK_BYTES_MAX,
     error_of,
-    items_of,
     pack,
 )
 from tests.builders import batch, record, write_segment
@@ -189,7 +185,7 @@ def test_a_unit_is_known_by_the_state_of_its_files(tmp_path: Path) -> None:
     log = write_segment(tmp_path / "t-0", 0, batch([record()]))
 
     def marks() -> list[str]:
-        return [item.mark for item in items_of(plan([tmp_path / "t-0"]), marked=True)]
+        return [analyses._mark(unit) for unit in plan([tmp_path / "t-0"])]
 
     before = marks()
     assert before == marks()
@@ -221,33 +217,6 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path, text: str) -> 
     (tmp_path / "job.json").rename(tmp_path / "mine.txt")
     with pytest.raises(KsegError, match="a directory of its own"):
         open_job(tmp_path, "verify", None)
-
-
-# ---- rows ----------------------------------------------------------------------------------------
-
-SCHEMA = pa.schema([("n", pa.int64())])
-BATCHES = [pa.record_batch([pa.array([n])], schema=SCHEMA) for n in range(3)]
-
-
-def test_rows_are_passed_on_and_noted(tmp_path: Path) -> None:
-    assert list(keep_rows(tmp_path, ["a"], SCHEMA, BATCHES)) == BATCHES
-    found = finished_rows(tmp_path, ITEMS)
-    assert found.left == tuple(ITEMS[1:])
-    with pa.OSFile(found.answers[0]) as file:
-        assert pa.ipc.open_file(file).read_all()["n"].to_pylist() == [0, 1, 2]
-
-
-def test_rows_that_nobody_takes_to_the_end_are_not_noted(tmp_path: Path) -> None:
-    rows = keep_rows(tmp_path, ["a"], SCHEMA, BATCHES)
-    next(rows)
-    rows.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_are_no_rows_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.rows").write_bytes(b"abc")
-    with pytest.raises(KsegError, match=r"x\.rows: no rows of a job"):
-        finished_rows(tmp_path, ITEMS)
 
 
 def test_a_file_left_by_an_error_is_removed(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,11 +198,11 @@ def test_export_and_compaction_of_a_store_are_those_of_a_disk(
         found = [pq.ParquetFile(tmp_path / f"out-{number}" / one.path).read()
                  for one in written.files]  # fmt: skip
         tables.append(pa.concat_tables(found).sort_by("offset"))
-        kept.append(
-            [replace(one, path="") for one in jobs.compaction(spark, path, plan=None).partitions]
-        )
+        (counted,) = jobs.compaction(spark, path).report.partitions
+        kept.append({**counted.document(), "path": ""})
     assert tables[0].equals(tables[1])
     assert kept[0] == kept[1]
+    assert kept[0]["records"] == 3_000
 
 
 def test_the_command_line_chooses_partitions_of_a_store(s3: Any, large: Path) -> None:
@@ -220,12 +219,12 @@ URL = f"{BUCKET}/data"
 #: What asks a store for what only a disk has.
 REFUSED: dict[str, Callable[[Any, Path], object]] = {
     "verify": lambda spark, here: jobs.verify(spark, [here, URL]),
-    "stats": lambda spark, here: jobs.stats(spark, URL),
+    "explain": lambda spark, here: jobs.explain(spark, URL),
     "reindex": lambda spark, here: jobs.reindex(spark, URL),
     "export into one": lambda spark, here: jobs.export(spark, here, URL),
     "a job's notes": lambda spark, here: jobs.compaction(spark, here, job=URL),
-    "a report": lambda spark, here: jobs.compaction(
-        spark, here, options={"onCorrupt": "skip", "reportPath": URL}
+    "a report": lambda spark, here: jobs.export(
+        spark, here, here / "out", options={"onCorrupt": "skip", "reportPath": URL}
     ),
     "the sink": lambda spark, here: parse_sink_options({"path": URL}),
     "a stream": lambda spark, here: parse_options({"path": URL}).check_stream(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kseg.analysis.diff.partitions import examine, plan
 from kseg.analysis.diff.values import Diff, PartitionDiff
-from kseg.analysis.units_run import Progress, run_units
+from kseg.analysis.units_run import Jobs, Progress, run_units
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
@@ -20,7 +20,7 @@ def diff(
     records: bool = False,
     chosen: Chosen | None = None,
     mapping: Mapping = "auto",
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
 ) -> Diff:
     """Compare copies of a partition, or of whole data directories, with the first one.

@@ -23,7 +23,7 @@ from kseg.analysis.doctor.values import (
     PartitionOutlook,
 )
 from kseg.analysis.known_settings import KnownSettings
-from kseg.analysis.units_run import Progress, run_units
+from kseg.analysis.units_run import Jobs, Progress, run_units
 from kseg.commands import command_line
 from kseg.errors import NotALogError
 from kseg.files.metadata import is_of_broker
@@ -80,7 +80,7 @@ def doctor(
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     now_ms: Time | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
 ) -> Doctored:
     """Say whether a broker starts on its data directories, what it does, and what it loses.

@@ -16,7 +16,7 @@ from kseg.analysis.explain.partitions import KeepUnit, examine
 from kseg.analysis.explain.spaces import beside, open_deleted, spaces_of
 from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Supposed
 from kseg.analysis.known_settings import KnownSettings
-from kseg.analysis.units_run import Progress, run_units
+from kseg.analysis.units_run import Jobs, Progress, run_units
 from kseg.errors import KsegError, os_reason
 from kseg.files.names import PathKind, classify_path, list_data_directory, log_sizes, path_order
 from kseg.format.times import Time
@@ -136,7 +136,7 @@ def explain(
     topic_what_if: _TopicConfig | None = None,
     free_bytes: int | None = None,
     now_ms: Time | None = None,
-    jobs: int = 1,
+    jobs: Jobs = 1,
     progress: Progress | None = None,
 ) -> Explained:
     """Say what keeps each byte on the disk, until when, and how room could become free.

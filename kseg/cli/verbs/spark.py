@@ -1,42 +1,36 @@
-"""The options of `kseg spark`."""
+"""The options of `kseg spark`: those of the verbs, and `--master` and `--job`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from inspect import cleandoc
+from typing import Any
 
 import click
 
-from kseg.cli import change_options
 from kseg.cli.failures import refuse_verb
 from kseg.cli.options import (
     PATH,
     Parsed,
     completed,
-    copies_argument,
-    deep_option,
-    directories_argument,
-    explain_options,
     isolation_option,
     json_option,
     offset_and_time_options,
     on_corrupt_option,
     out_option,
     paths_argument,
-    records_option,
-    reindex_options,
-    release_option,
     selection_options,
-    settings_options,
-    stats_options,
 )
+from kseg.cli.parsing import GivenSettings
 from kseg.cli.starting import Verb
-
-if TYPE_CHECKING:
-    Progress = Callable[[int, int], None]
-
-_F = TypeVar("_F", bound=Callable[..., Any])
+from kseg.cli.verbs.compact import compact
+from kseg.cli.verbs.diff import diff
+from kseg.cli.verbs.doctor import doctor
+from kseg.cli.verbs.explain import explain
+from kseg.cli.verbs.reindex import reindex
+from kseg.cli.verbs.stats import stats
+from kseg.cli.verbs.verify import verify
 
 
 def parse_master(text: str) -> int:
@@ -57,23 +51,31 @@ def parse_master(text: str) -> int:
     return int(match[1] or 1)
 
 
-def job_options(function: _F) -> _F:
-    """`--master` and `--job`."""
-    function = click.option(
-        "--job",
-        metavar="DIR",
-        type=PATH,
-        help="Note finished pieces in DIR, and go on from there.",
-    )(function)
-    return click.option(
-        "--master",
-        "cores",
+#: How Spark runs a job.
+_JOB_OPTIONS = (
+    click.Option(
+        ["--master", "cores"],
         type=Parsed("local[N]", parse_master),
         default="local[*]",
         metavar="local[N]",
         show_default=True,
         help="How many cores of this machine.",
-    )(function)
+    ),
+    click.Option(
+        ["--job"],
+        metavar="DIR",
+        type=PATH,
+        help="Note finished pieces in DIR, and go on from there.",
+    ),
+)
+#: Options of verbs that mean nothing for Spark's workers; they have their defaults.
+_LEFT_OUT = ("jobs", "mapping", "codes", "output_dir")
+_FLEET = click.Option(
+    ["--fleet"],
+    is_flag=True,
+    help="DIR... are of several brokers, told apart by cluster.id and node.id: an answer each.",
+)
+_PATHS = click.Argument(["paths"], nargs=-1, required=True, metavar="PATH...", type=PATH)
 
 
 class Jobs(click.Group):
@@ -100,84 +102,87 @@ class Jobs(click.Group):
 def spark() -> None:
     """Jobs over many logs through Spark, on the cores of this machine.
 
-    Each is also a function of kseg.spark.jobs, for your own Spark session. Needs pyspark and Java.
+    'kseg VERB --spark ...' is the same as 'kseg spark VERB ...'. Each is also a function of
+    kseg.spark.jobs, for your own Spark session. Needs pyspark and Java.
     """
 
 
-@spark.command("verify")
-@paths_argument
-@deep_option
-@job_options
-@selection_options
-@json_option
-def verify(**given: Any) -> int:
-    """Check every byte, as 'kseg verify' does, with the same answer."""
-    from kseg.cli.spark import verify as run
+def _add(
+    name: str,
+    base: click.Command,
+    run: Callable[..., int],
+    *more: click.Parameter,
+    without: tuple[str, ...] = (),
+    says: str = "",
+) -> None:
+    """Add a verb as a job.
 
-    return run(**given)
-
-
-@spark.command("diff")
-@copies_argument
-@records_option
-@job_options
-@selection_options
-@json_option
-def diff(**given: Any) -> int:
-    """Compare copies with the first one, as 'kseg diff' does, with the same answer."""
-    from kseg.cli.spark import diff as run
-
-    return run(**given)
+    Args:
+        name: of the job.
+        base: the verb; the job has its options, but for those that mean nothing here.
+        run: takes the options by their names.
+        more: parameters beside those of the verb.
+        without: names of more parameters that the job does not have.
+        says: the help; that of the verb, if it is empty.
+    """
+    kept = [one for one in base.params if one.name not in (*_LEFT_OUT, *without)]
+    says = says or f"{cleandoc(base.help or '')}\n\nSpark's workers share the work."
+    params = [*more, *kept, *_JOB_OPTIONS]
+    spark.add_command(Verb(name, callback=run, params=params, help=says))
 
 
-@spark.command("stats")
-@paths_argument
-@stats_options
-@job_options
-@selection_options
-@json_option
-def stats(**given: Any) -> int:
-    """Count what fills the disk, as 'kseg stats' does, with the same answer."""
-    from kseg.cli.spark import stats as run
+def _analysis(base: click.Command) -> Callable[..., int]:
+    """The verb itself, with Spark's workers in place of threads."""
 
-    return run(**given)
+    def run(cores: int, job: str | None, **words: Any) -> int:
+        from kseg.cli import spark as running
+
+        for name in ("paths", "directories", "copies"):
+            if name in words:
+                words[name] = running.local(words[name])
+        if words.pop("fleet", False):
+            return running.doctor_of_fleet(cores=cores, job=job, **_with_settings(words))
+        context = click.get_current_context()
+        fixed = {one.name: one.get_default(context) for one in base.params if one.name != "jobs"}
+        assert base.callback is not None
+        return running.analysis(str(base.name), base.callback, cores, job, {**fixed, **words})
+
+    return run
 
 
-@spark.command("doctor")
-@directories_argument(required=True)
-@click.option(
-    "--fleet",
-    is_flag=True,
-    help="DIR... are of several brokers, told apart by cluster.id and node.id: an answer each.",
+def _job(name: str, **fixed: Any) -> Callable[..., int]:
+    """A function of `kseg.cli.spark`, which gets the settings as one value."""
+
+    def run(**words: Any) -> int:
+        from kseg.cli import spark as running
+
+        code: int = getattr(running, name)(**fixed, **_with_settings(words))
+        return code
+
+    return run
+
+
+def _with_settings(words: dict[str, Any]) -> dict[str, Any]:
+    given = {name: words.pop(name) for name in GivenSettings._fields}
+    return {**words, "given": GivenSettings(**given)}
+
+
+for _verb in (verify, diff, explain):
+    _add(str(_verb.name), _verb, _analysis(_verb))
+_add("doctor", doctor, _analysis(doctor), _FLEET)
+_add("stats", stats, _job("stats"))
+_add(
+    "compaction",
+    stats,
+    _job("stats", with_compaction=True),
+    without=("with_compaction",),
+    says="""Show what compaction would save, beside what fills the disk.
+
+    The same as 'kseg spark stats --compaction': the counts of 'kseg stats', and the plan of 'kseg
+    compact' for each partition. Logs in a store are counted, and have no plan.""",
 )
-@release_option
-@settings_options
-@job_options
-@json_option
-def doctor(**given: Any) -> int:
-    """Say whether a broker starts on DIR..., as 'kseg doctor' does, with the same answer.
-
-    Give all data directories of the broker; with --fleet those of several.
-    """
-    from kseg.cli.spark import doctor as run
-
-    return run(**given)
-
-
-@spark.command("explain")
-@directories_argument(required=True)
-@explain_options
-@settings_options
-@job_options
-@json_option
-def explain(**given: Any) -> int:
-    """Say what keeps each byte of DIR..., as 'kseg explain' does, with the same answer.
-
-    DIR... may be those of several brokers: each has the settings of its own metadata log.
-    """
-    from kseg.cli.spark import explain as run
-
-    return run(**given)
+_add("compact", compact, _job("compact"), _PATHS, without=("directories",))
+_add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 
 
 @spark.command("export")
@@ -205,7 +210,6 @@ def explain(**given: Any) -> int:
 )
 @on_corrupt_option
 @click.option("--overwrite", is_flag=True, help="Replace an earlier export in OUT.")
-@job_options
 @isolation_option
 @selection_options
 @offset_and_time_options
@@ -220,59 +224,6 @@ def export(**given: Any) -> int:
     return run(**given)
 
 
-@spark.command("compaction")
-@paths_argument
-@settings_options
-@job_options
-@isolation_option
-@selection_options
-@json_option
-def compaction(**given: Any) -> int:
-    """Show what compaction would save: how many records are not the last of their key.
-
-    Sizes of records are those of key and value before compression. The savings in log files are an
-    estimate from these, for all segments whatever the policy. Beside them stands what the next
-    compaction would save, as 'kseg compact' plans it; logs in a store have no plan.
-    """
-    from kseg.cli.spark import compaction as run
-
-    return run(**given)
-
-
-@spark.command("compact")
-@paths_argument
-@change_options.backup_dir_option
-@change_options.apply_option
-@settings_options
-@change_options.compaction_options
-@job_options
-@selection_options
-@json_option
-def compact(**given: Any) -> int:
-    """Say what compaction would leave of logs: of each key the last record.
-
-    As 'kseg compact', over many data directories. A task takes up to --map-bytes of memory. Changes
-    nothing without --apply.
-    """
-    from kseg.cli.spark import compact as run
-
-    return run(**given)
-
-
-@spark.command("reindex")
-@paths_argument
-@reindex_options
-@change_options.apply_option
-@change_options.backup_options
-@job_options
-@selection_options
-@settings_options
-@json_option
-def reindex(**given: Any) -> int:
-    """Show which indexes and snapshots do not fit their logs, and make them anew.
-
-    As 'kseg reindex', over many data directories. Changes nothing without --apply.
-    """
-    from kseg.cli.spark import reindex as run
-
-    return run(**given)
+#: Spark ends committed records at the first open transaction.
+_READ = [one for one in export.params if one.name != "open_transactions"]
+export.params = [*_READ, *_JOB_OPTIONS]

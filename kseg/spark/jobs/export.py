@@ -30,12 +30,11 @@ from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.format.typed import BYTES, ERRORS
 from kseg.spark.damage import Damage, passing_over, report
-from kseg.spark.jobs.compaction import source_options
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.parquet_files import ExportedFile, FileOptions, ParquetFiles
 from kseg.spark.jobs.running import run, splits_of
 from kseg.spark.listing import local_path
-from kseg.spark.options import SourceOptions
+from kseg.spark.options import SourceOptions, source_options
 from kseg.spark.reading import read_split
 from kseg.spark.remote import is_remote
 

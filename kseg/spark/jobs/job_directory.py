@@ -24,7 +24,6 @@ from typing import Any, Final
 
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
-from kseg.files.whole_file import FileSink
 from kseg.spark.jobs.answers import from_json, to_json
 from kseg.spark.listing import local_path
 
@@ -134,56 +133,6 @@ def finished(
     return Finished(tuple(answers), tuple(left.values()))
 
 
-# ---- rows ----------------------------------------------------------------------------------------
-
-
-def keep_rows(directory: Path, marks: Sequence[str], schema: Any, batches: Iterable[Any]) -> Any:
-    """Pass rows on, and note them; they are noted when the last one has been taken.
-
-    Args:
-        directory: of the job.
-        marks: of the items that the rows answer.
-        schema: Arrow's, of the rows.
-        batches: Arrow's record batches.
-    """
-    import pyarrow as pa
-
-    place = _place(directory, marks, _ROWS)
-    unfinished = place.with_suffix(".part")
-    told = schema.with_metadata({_MARKS: json.dumps(list(marks)).encode()})
-    with FileSink(unfinished) as sink, pa.ipc.new_file(sink, told) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            yield batch
-    io.rename(unfinished, place)
-    io.flush_directory(directory)
-
-
-def finished_rows(directory: Path, items: Iterable[Item]) -> Finished:
-    """The files of rows that answer some of these items, as `answers`."""
-    left = {item.mark: item for item in items}
-    found = []
-    for path in sorted(directory.glob(f"*{_ROWS}")):
-        marks = _marks_of(path)
-        if all(mark in left for mark in marks):
-            found.append(str(path))
-            for mark in marks:
-                del left[mark]
-    return Finished(tuple(found), tuple(left.values()))
-
-
-def _marks_of(path: Path) -> list[str]:
-    import pyarrow as pa
-
-    try:
-        with pa.OSFile(str(path)) as file:
-            told: bytes = pa.ipc.open_file(file).schema.metadata[_MARKS]
-    except (pa.ArrowInvalid, KeyError, TypeError):
-        raise KsegError("no rows of a job; remove it", path=path) from None
-    marks: list[str] = json.loads(told)
-    return marks
-
-
 def _place(directory: Path, marks: Sequence[str], suffix: str) -> Path:
     task = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
     return directory / f"{task}-{uuid.uuid4().hex[:8]}{suffix}"
@@ -193,8 +142,6 @@ __all__ = [
     "Finished",
     "Item",
     "finished",
-    "finished_rows",
     "keep_answer",
-    "keep_rows",
     "open_job",
 ]

@@ -4,8 +4,6 @@
     pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB; more of what
               is gone through faster
     run       every task in a worker: its answer comes back pickled, and is kept where asked
-    examine   the same for the units of an analysis
-    rows_of   the same, where the answer is rows of a DataFrame
 
 Spark gets one row a task, with just the task's number; the lists travel with the function. A worker
 returns an error of kseg as its answer. Once all other tasks are done, the driver raises that error,
@@ -21,26 +19,19 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, nullcontext
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
 from kseg import errors
-from kseg.analysis.units import Unit, UnitKind
 from kseg.errors import KsegError
-from kseg.files.names import FileKind
-from kseg.log.recovery import look_at
 from kseg.spark.jobs.job_directory import (
     Item,
     finished,
-    finished_rows,
     keep_answer,
-    keep_rows,
-    open_job,
 )
 from kseg.spark.listing import LogEntry, list_logs
 from kseg.spark.options import SourceOptions
@@ -70,8 +61,6 @@ _ITEM_BYTES: Final = 1 << 20
 #: Where Spark does not say how many cores there are, as through Spark Connect.
 _CORES_UNKNOWN: Final = 8
 _POLL_SECONDS: Final = 0.25
-#: What is said of partitions beside them, but for recovery points.
-_CHECKPOINTS: Final = (FileKind.CLEANER, FileKind.LOG_START, FileKind.REPLICATION)
 _GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
 
 
@@ -173,37 +162,6 @@ def run(
     return Ran((*known, *answers), len(tasks), len(items) - len(left))
 
 
-def rows_of(
-    spark: SparkSession,
-    items: Sequence[Item],
-    work: RowWork,
-    schema: pa.Schema,
-    *,
-    ddl: str,
-    job: Path | None = None,
-) -> tuple[DataFrame, Ran]:
-    """A DataFrame of what the work on all items yields; nothing runs before Spark needs it.
-
-    Args:
-        spark: the session.
-        items: what there is to do.
-        work: takes the payloads of a task, in a worker, and yields record batches; pickles.
-        schema: of these.
-        ddl: the same in Spark's words.
-        job: directory of what was done before, from `open_job`; finished tasks are noted there.
-    """
-    before = finished_rows(job, items) if job is not None else None
-    left = items if before is None else before.left
-    known: tuple[str, ...] = () if before is None else before.answers
-    tasks = pack(left, cores_of(spark))
-    sources: list[tuple[Item, ...] | str] = [*tasks, *known]
-    act = partial(
-        _rows, tasks=_packed(sources), work=work, schema=schema, job=job, place=os.getcwd()
-    )
-    frame = _frame(spark, len(sources), act, ddl)
-    return frame, Ran((), len(tasks), len(items) - len(left))
-
-
 def _frame(spark: SparkSession, count: int, act: Callable[..., Any], ddl: str) -> DataFrame:
     """One row a partition, and what the function makes of it."""
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(act, ddl)
@@ -231,38 +189,12 @@ def _answers(
         try:
             with _where(place):
                 answer = work([item.payload for item in items])
-                if job is not None:
+                if job is not None and not getattr(answer, "unread", ()):
                     keep_answer(job, [item.mark for item in items], answer)
         except (KsegError, OSError) as error:
             answer = _Failed(error)
         data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         yield pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], names=["answer"])
-
-
-def _rows(
-    batches: Iterable[pa.RecordBatch],
-    *,
-    tasks: tuple[bytes, ...],
-    work: RowWork,
-    schema: pa.Schema,
-    job: Path | None,
-    place: str,
-) -> Iterator[pa.RecordBatch]:
-    """What `mapInArrow` runs: the rows of each task that is asked for."""
-    for number in _numbers(batches):
-        task = _unpacked(tasks[number])
-        if isinstance(task, str):
-            with pa.OSFile(task) as file:
-                reader = pa.ipc.open_file(file)
-                for index in range(reader.num_record_batches):
-                    batch = reader.get_batch(index)
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-            continue
-        with _where(place):
-            rows = work([item.payload for item in task])
-            if job is not None:
-                rows = keep_rows(job, [item.mark for item in task], schema, rows)
-            yield from rows
 
 
 def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
@@ -333,110 +265,7 @@ def _finished_tasks(tracker: Any, group: str) -> int:
     return sum(stage.numCompletedTasks for stage in stages if stage is not None)
 
 
-# ---- analyses ------------------------------------------------------------------------------------
-
-
-def examine(
-    spark: SparkSession,
-    units: Iterable[Unit],
-    look: Callable[[Unit, Options], Answer],
-    merge_all: Callable[[Iterable[Answer]], Answer],
-    options: Options,
-    *,
-    name: str,
-    job: str | PathLike[str] | None,
-    pace: int,
-    progress: Progress | None,
-) -> tuple[Answer, Ran]:
-    """Have the units of an analysis examined, and their answers merged.
-
-    Args:
-        spark: the session.
-        units: from `kseg.analysis.units.plan`.
-        look: examines one unit, in a worker; pickles.
-        merge_all: answers as one, in a worker and here; pickles.
-        options: for `look`.
-        name: of the job, and with `options` what its answers depend on.
-        job: a directory to note in what is finished, and to go on from; None remembers nothing.
-        pace: see `pack`.
-        progress: called now and then with tasks done and tasks in all.
-
-    Returns:
-        All answers as one, and what became of the units.
-
-    Raises:
-        KsegError, OSError: as `open_job` and `run` raise them.
-    """
-    directory = None if job is None else open_job(job, name, options)
-    items = items_of(units, marked=directory is not None)
-    work = partial(_examined, look=look, merge_all=merge_all, options=options)
-    ran = run(spark, items, work, job=directory, pace=pace, progress=progress)
-    return merge_all(ran.answers), ran
-
-
-def _examined(
-    units: Sequence[Unit],
-    *,
-    look: Callable[[Unit, Options], Answer],
-    merge_all: Callable[[Iterable[Answer]], Answer],
-    options: Options,
-) -> Answer:
-    """The answer of one task."""
-    return merge_all(look(unit, options) for unit in units)
-
-
-def items_of(units: Iterable[Unit], *, marked: bool) -> list[Item]:
-    """Units of an analysis as items.
-
-    Args:
-        units: from `kseg.analysis.units.plan`.
-        marked: whether to say what state their files are in, which takes a look at each.
-    """
-    return [Item(unit, unit.cost, _mark(unit) if marked else "") for unit in units]
-
-
-class _PartitionUnit(Protocol):
-    """A partition that is looked at by a clock."""
-
-    @property
-    def path(self) -> str:
-        """Its directory."""
-
-    @property
-    def cost(self) -> int:
-        """Bytes of log, roughly."""
-
-
-def partition_items(units: Iterable[_PartitionUnit], *, marked: bool) -> list[Item]:
-    """Partitions as items, where a unit is a dataclass with `now_ms`, which is no part of a mark.
-
-    Args:
-        units: of partitions.
-        marked: as for `items_of`; the checkpoints beside count, too.
-    """
-    return [Item(unit, unit.cost, _mark_of_partition(unit) if marked else "") for unit in units]
-
-
-def _mark_of_partition(unit: _PartitionUnit) -> str:
-    place = os.path.realpath(unit.path)
-    home = os.path.dirname(place)
-    beside = [state_of(os.path.join(home, kind.value)) for kind in _CHECKPOINTS]
-    try:
-        seen = look_at(place)
-    except OSError:  # the answer says so
-        seen = ()
-    timeless = replace(cast("Any", unit), now_ms=0)
-    return mark_of((timeless, place, beside, seen))
-
-
-def _mark(unit: Unit) -> str:
-    """Which unit, and names, sizes and times of all files that its examination reads."""
-    if unit.kind in (UnitKind.PARTITION, UnitKind.DATA_DIRECTORY):
-        seen: list[Any] = [*look_at(unit.path)]
-    else:
-        files = (unit.path, unit.index, unit.time_index, unit.txn_index)
-        seen = [state_of(path) for path in files if path is not None]
-    return repr((unit, os.path.realpath(unit.path), seen))
+# ---- items ---------------------------------------------------------------------------------------
 
 
 def mark_of(state: object) -> str:
@@ -525,13 +354,9 @@ __all__ = [
     "Ran",
     "cores_of",
     "error_of",
-    "examine",
-    "items_of",
     "mark_of",
     "pack",
-    "partition_items",
     "refusals_named",
-    "rows_of",
     "run",
     "splits_of",
     "state_of",

@@ -1,0 +1,478 @@
+"""Compaction and new indexes for a fleet of closed logs, by Spark's workers: planned, then done.
+
+Any free worker plans a partition, as `kseg compact` and `kseg reindex` do. With `apply` one worker
+changes each data directory, since only one process at a time can hold its lock. Damage stops one
+partition alone. A run that was ended plans again what has changed since.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from kseg import ReindexPlan, apply_reindex, plan_reindex
+from kseg.errors import KsegError, NotALogError
+from kseg.files import io
+from kseg.files.names import FileKind, PathKind, classify_path, list_data_directory
+from kseg.log import data_directory, disk_room
+from kseg.log.clock import now_of
+from kseg.log.compact_closed import (
+    ClosedPartition,
+    Compacting,
+    CompactionOptions,
+    has_segments,
+)
+from kseg.log.config import LogConfig
+from kseg.log.recovery import KINDS, Action, Backup, Finding, kept_bytes, look_at
+from kseg.log.settings import SettingSources
+from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
+from kseg.spark.jobs.job_directory import Item, open_job
+from kseg.spark.jobs.running import Ran, mark_of, refusals_named, run, state_of
+from kseg.spark.listing import local_paths
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kseg import PartitionSettings
+    from kseg.format.times import Time
+    from kseg.spark.jobs.running import Progress
+
+_NAMES: Final = (
+    *("bytes", "kept_bytes", "saved_bytes", "room_bytes"),
+    *("records", "kept_records", "saved_records", "first_dirty_offset", "end_offset"),
+)
+_COMPACT_COLUMNS: Final = (
+    "path STRING, "
+    + ", ".join(f"{name} BIGINT" for name in _NAMES)
+    + ", skipped STRING, why STRING, finding STRING, freed_bytes BIGINT"
+)
+_REINDEX_COLUMNS: Final = "partition STRING, action STRING, path STRING, bytes BIGINT, why STRING"
+#: Checkpoints that a plan of compaction goes by.
+_READ: Final = (FileKind.CLEANER, FileKind.REPLICATION)
+#: Does its part in a data directory; its answer is what changed.
+_Act = Callable[[Any, "Backup | None"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClosedOptions:
+    """The settings of closed partitions, looked for as by `kseg.settings`.
+
+    Attributes:
+        config: settings for every topic, weaker than what the broker has.
+        topic_config: settings by topic, stronger than that.
+        broker_config: the broker's `server.properties`.
+        metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
+        now_ms: the time to go by, as `kseg.time_ms` takes it; the clock's if None.
+        backup_directory: keeps replaced files.
+    """
+
+    config: Mapping[str, str] | LogConfig = field(default_factory=dict)
+    topic_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    broker_config: str | None = None
+    metadata_directory: str | None = None
+    now_ms: Time | None = None
+    backup_directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactOptions(_ClosedOptions):
+    """What to compact, and how; without a backup directory nothing is kept.
+
+    Attributes:
+        how: as for `kseg.plan_compaction`. A task takes up to `map_bytes` of memory for keys.
+        high_watermark: "end" where these are the only copies.
+    """
+
+    how: CompactionOptions = field(default_factory=CompactionOptions)
+    high_watermark: Literal["end"] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReindexOptions(_ClosedOptions):
+    """What to make anew; `config` may be a `LogConfig`, which counts as it is.
+
+    Attributes:
+        kinds: of files, out of `kseg.log.recovery.reindex.KINDS`.
+        exact: leave alone only what has the very bytes that Kafka 4.2 would write.
+        keep: whether to keep replaced files, beside each data directory if no other is named.
+    """
+
+    kinds: Collection[FileKind] = KINDS
+    exact: bool = False
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CompactResult:
+    """What compaction does, or would do.
+
+    Attributes:
+        partitions: each with its plan, and its report if `applied`.
+        applied: whether it was done.
+        backups: where old segments were kept.
+        kept_bytes: of these.
+        tasks: how many Spark ran.
+        skipped: partitions that an earlier run had planned.
+        settings_findings: what could not be understood in the metadata logs.
+    """
+
+    partitions: tuple[ClosedPartition, ...]
+    applied: bool
+    backups: tuple[str, ...]
+    kept_bytes: int
+    tasks: int
+    skipped: int
+    settings_findings: tuple[KsegError, ...] = ()
+
+    @property
+    def findings(self) -> tuple[KsegError, ...]:
+        """Damage, for which partitions were left as they are."""
+        return tuple(one.finding for one in self.partitions if one.finding is not None)
+
+    @property
+    def freed_bytes(self) -> int:
+        """What the disks got back."""
+        return sum(one.freed_bytes for one in self.partitions)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The partitions, a row each; numbers are null where damage left no plan."""
+        rows = [
+            (
+                str(one.path),
+                *(getattr(one.plan, name, None) for name in _NAMES),
+                getattr(one.plan, "skipped", None),
+                getattr(one.plan, "why", None) or None,
+                None if one.finding is None else str(one.finding),
+                one.freed_bytes,
+            )
+            for one in self.partitions
+        ]
+        return spark.createDataFrame(rows, _COMPACT_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexResult:
+    """What differs, and whether it was changed.
+
+    Attributes:
+        plans: of each partition, by directory.
+        applied: whether what differs was made anew.
+        backups: where replaced files were kept.
+        tasks: how many Spark ran.
+        skipped: partitions that an earlier run had looked at.
+        settings_findings: what could not be understood of the settings.
+    """
+
+    plans: tuple[ReindexPlan, ...]
+    applied: bool
+    backups: tuple[str, ...]
+    tasks: int
+    skipped: int
+    settings_findings: tuple[KsegError, ...] = ()
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What was done, or would be, in order."""
+        return tuple(action for plan in self.plans for action in plan.actions)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Damage in logs, for which something was left as it is."""
+        return tuple(finding for plan in self.plans for finding in plan.findings)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The actions, a row each."""
+        rows = [
+            (str(plan.path), action.action, str(action.path), action.bytes, action.why)
+            for plan in self.plans
+            for action in plan.actions
+        ]
+        return spark.createDataFrame(rows, _REINDEX_COLUMNS)
+
+
+def compact(
+    spark: SparkSession,
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    apply: bool = False,
+    options: CompactOptions | None = None,
+    job: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> CompactResult:
+    """Say what compaction would leave of logs; with `apply`, compact them.
+
+    Args:
+        spark: the session.
+        paths: partition directories and data directories, as every worker sees them. Where several
+            of these hold a metadata log, those of a broker share its own, by the ids of
+            `meta.properties`.
+        apply: change what can be compacted, each data directory under its lock.
+        options: what to compact, and how.
+        job: a directory to note in what was planned, and to go on from.
+        progress: called now and then with tasks done and tasks in all.
+
+    Raises:
+        ValueError: a path is in a store, or a setting is none.
+        NotALogError: a path is no directory of Kafka's, or is the log of KRaft.
+        LogLockedError: a broker, or another process, holds a data directory; others were done.
+        UncleanShutdownError: a log was not closed in good order; other directories were done.
+        OSError: something is missing or cannot be read or written, here or by a worker.
+        KsegError: `job` is of another job.
+    """
+    chosen = options or CompactOptions()
+    how = Compacting(now_of(chosen.now_ms), chosen.high_watermark, chosen.how)
+    settings, findings = _settings(_partitions(paths), chosen)
+    found = [
+        ClosedPartition.of(path, each) for path, each in settings.items() if has_segments(path)
+    ]
+    directory = None if job is None else open_job(job, "compact", chosen)
+    items = [_compact_item(one, marked=directory is not None) for one in found]
+    ran = run(spark, items, partial(_look, how=how), job=directory, progress=progress)
+    known = {one.path: one for ones in ran.answers for one in ones}
+    for one in found:  # an earlier run may have found other sources of the same settings
+        known[one.path].settings = one.settings
+    done, kept = Ran((), 0, 0), dict[str, int]()
+    if apply:
+        going = [one for one in known.values() if not one.is_noop]
+        act = partial(_compact_in, how=how)
+        done, kept = _change(
+            spark, [(one, one.plan.bytes if one.plan else 0) for one in going], act,
+            _Keeping(chosen.backup_directory is not None, chosen.backup_directory, how.now_ms),
+            progress,
+        )  # fmt: skip
+        known |= {one.path: one for ones, _kept in done.answers for one in ones}
+    return CompactResult(
+        tuple(known[one.path] for one in found),
+        apply,
+        tuple(sorted(kept)),
+        sum(kept.values()),
+        ran.tasks + done.tasks,
+        ran.skipped,
+        findings,
+    )
+
+
+def reindex(
+    spark: SparkSession,
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    apply: bool = False,
+    options: ReindexOptions | None = None,
+    job: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> ReindexResult:
+    """Say which indexes and snapshots do not fit their logs; with `apply`, make them anew.
+
+    Args:
+        spark: the session.
+        paths: partition directories and data directories, as every worker sees them; settings are
+            looked for as by `compact`.
+        apply: change what differs, each data directory under its lock.
+        options: what to make anew.
+        job: a directory to note in what was looked at, and to go on from.
+        progress: called now and then with tasks done and tasks in all.
+
+    Raises:
+        ValueError: a path is in a store, or a setting is none.
+        NotALogError: a path is no directory of Kafka's, or is the log of KRaft, which is left alone
+            in a data directory.
+        LogLockedError: a broker, or another process, holds a data directory; others were done.
+        OSError: something is missing or cannot be read or written, here or by a worker.
+        KsegError: `job` is of another job.
+    """
+    chosen = options or ReindexOptions()
+    partitions = _partitions(paths)
+    configs, findings = _configs(partitions, chosen)
+    directory = None if job is None else open_job(job, "reindex", chosen)
+    marked = directory is not None
+    items = [_reindex_item(path, configs[path], marked=marked) for path in partitions]
+    ran = run(spark, items, partial(_plan, options=chosen), job=directory, progress=progress)
+    found = {plan.path: plan for plans in ran.answers for plan in plans}
+    plans = tuple(found[path] for path in partitions)
+    done, kept = Ran((), 0, 0), dict[str, int]()
+    if apply:
+        sizes = [
+            (plan, sum(each.size for each in plan.segments)) for plan in plans if not plan.is_noop
+        ]
+        keeping = _Keeping(chosen.keep, chosen.backup_directory, now_of(chosen.now_ms))
+        done, kept = _change(spark, sizes, _reindex_in, keeping, progress)
+    backups = tuple(sorted(kept))
+    return ReindexResult(plans, apply, backups, ran.tasks + done.tasks, ran.skipped, findings)
+
+
+# ---- the partitions and their settings -----------------------------------------------------------
+
+
+def _partitions(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Path]:
+    """Partition directories, and those of data directories but for the log of KRaft, once each."""
+    return list(dict.fromkeys(path for place in local_paths(paths) for path in _in(place)))
+
+
+def _in(path: str) -> Iterator[Path]:
+    known = classify_path(path)
+    if known.kind is PathKind.FILE:
+        raise NotALogError("a file; this job wants a directory", path=path)
+    if known.kind is PathKind.PARTITION:
+        refuse_cluster_metadata(known.path)
+        yield known.path
+    else:
+        for entry in list_data_directory(known.path).partitions:
+            if entry_of(entry.path).kind is not EntryKind.CLUSTER_METADATA:
+                yield entry.path
+
+
+def _settings(
+    partitions: Sequence[Path], options: _ClosedOptions
+) -> tuple[dict[Path, PartitionSettings], tuple[KsegError, ...]]:
+    """The settings of each partition by its data directory, and what could not be understood."""
+    assert not isinstance(options.config, LogConfig)
+    sources = SettingSources(
+        options.metadata_directory, options.broker_config, options.config, options.topic_config
+    )
+    with refusals_named():
+        sources.check()
+        known = sources.by_home(path.resolve().parent for path in partitions)
+    found = {path: known[path.resolve().parent].of(path) for path in partitions}
+    return found, tuple(one for each in dict.fromkeys(known.values()) for one in each.findings)
+
+
+def _configs(
+    partitions: Sequence[Path], options: ReindexOptions
+) -> tuple[dict[Path, LogConfig], tuple[KsegError, ...]]:
+    """What each log is opened with, and what could not be understood of the settings."""
+    if isinstance(options.config, LogConfig):
+        return dict.fromkeys(partitions, options.config), ()
+    found, findings = _settings(partitions, options)
+    more = tuple(one for each in found.values() for one in each.findings)
+    return {path: each.config for path, each in found.items()}, (*findings, *more)
+
+
+def _compact_item(one: ClosedPartition, *, marked: bool) -> Item:
+    home = one.path.resolve().parent
+    beside = [state_of(os.fspath(home / kind.value)) for kind in _READ] if marked else []
+    return _item(one, one.path, (one.rules, one.old), beside, marked=marked)
+
+
+def _reindex_item(path: Path, config: LogConfig, *, marked: bool) -> Item:
+    return _item((path, config), path, config, [], marked=marked)
+
+
+def _item(
+    payload: object, path: Path, rules: object, beside: Sequence[object], *, marked: bool
+) -> Item:
+    seen = look_at(path)
+    cost = sum(file.size for file in seen if file.name.endswith(".log"))
+    state = (str(path), str(path.resolve()), rules, seen, beside)
+    return Item(payload, cost, mark_of(state) if marked else "")
+
+
+# ---- in a worker ---------------------------------------------------------------------------------
+
+
+def _look(ones: Sequence[ClosedPartition], *, how: Compacting) -> tuple[ClosedPartition, ...]:
+    for one in ones:
+        how.look(one)
+    return tuple(ones)
+
+
+def _plan(
+    logs: Sequence[tuple[Path, LogConfig]], *, options: ReindexOptions
+) -> tuple[ReindexPlan, ...]:
+    how = {"kinds": options.kinds, "exact": options.exact, "now_ms": options.now_ms}
+    return tuple(plan_reindex(path, config=config, **how) for path, config in logs)  # type: ignore[arg-type]
+
+
+def _compact_in(ones: Sequence[ClosedPartition], backup: Backup | None, *, how: Compacting) -> None:
+    disk_room.in_turn(ones, partial(how.change, backup=backup), in_place=True)
+
+
+def _reindex_in(plans: Sequence[ReindexPlan], backup: Backup | None) -> None:
+    for plan in plans:
+        apply_reindex(plan, keep=False, backup=backup)
+
+
+# ---- changes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeping:
+    """Whether and where replaced files are kept, and the time of the backup."""
+
+    keep: bool
+    directory: str | None
+    now_ms: int
+
+
+def _change(
+    spark: SparkSession,
+    sizes: Iterable[tuple[Any, int]],
+    act: _Act,
+    keeping: _Keeping,
+    progress: Progress | None,
+) -> tuple[Ran, dict[str, int]]:
+    """Change partitions by data directory, each in one task; answers bytes by backup, too.
+
+    Args:
+        spark: the session.
+        sizes: partitions, as values with a `path`, and how large each is.
+        act: changes the partitions of one data directory.
+        keeping: whether and where replaced files are kept.
+        progress: called now and then with tasks done and tasks in all.
+    """
+    homes: dict[Path, list[tuple[Any, int]]] = {}
+    for one, size in sizes:
+        homes.setdefault(one.path.resolve().parent, []).append((one, size))
+    items = [
+        Item((home, tuple(one for one, _size in ones)), sum(size for _one, size in ones))
+        for home, ones in sorted(homes.items())
+    ]
+    done = run(spark, items, partial(_apply, act=act, keeping=keeping), progress=progress)
+    kept: dict[str, int] = {}
+    for _ones, made in done.answers:
+        for backup, size in made:
+            kept[backup] = kept.get(backup, 0) + size
+    return done, kept
+
+
+def _apply(
+    homes: Sequence[tuple[Path, tuple[Any, ...]]], *, act: _Act, keeping: _Keeping
+) -> tuple[tuple[Any, ...], tuple[tuple[str, int], ...]]:
+    """Change some data directories, in a worker; an error of one does not stop the others."""
+    kept: list[tuple[str, int]] = []
+    failed: list[KsegError | OSError] = []
+    for home, ones in homes:
+        backup = Backup(home, keeping.directory, now_ms=keeping.now_ms) if keeping.keep else None
+        try:
+            _change_in(home, ones, act, backup)
+        except (KsegError, OSError) as error:
+            failed.append(error)
+        if backup is not None and backup.kept:
+            kept.append((str(backup.directory), kept_bytes(backup.kept)))
+    if failed:
+        raise failed[0]
+    return tuple(one for _home, ones in homes for one in ones), tuple(kept)
+
+
+def _change_in(home: Path, ones: Sequence[Any], act: _Act, backup: Backup | None) -> None:
+    for one in ones:
+        io.check_new_files(one.path)
+    held = data_directory.enter(home)  # no other process comes in between two partitions
+    try:
+        act(ones, backup)
+    finally:
+        held.leave()
+
+
+__all__ = [
+    "CompactOptions",
+    "CompactResult",
+    "ReindexOptions",
+    "ReindexResult",
+    "compact",
+    "reindex",
+]
