@@ -8,6 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from kseg.cli import output
+from kseg.cli.owners import owner_lines
 
 if TYPE_CHECKING:
     from kseg.files.checkpoints import TopicPartition
@@ -35,7 +36,7 @@ def more_line(count: int, what: str) -> Iterator[str]:
 
 
 def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> Iterator[str]:
-    """The steps that put logs from OUT into the place of damaged ones.
+    """The steps that put logs from OUT into the place of damaged ones, in their order.
 
     Args:
         replaced: the name of each, and the directory that it replaces.
@@ -44,14 +45,15 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
     """
     if not replaced:
         return
-    yield "to put it back, change the owner if a line below says so, stop the broker, then:"
+    name, path = replaced[0]
+    yield from owner_lines(out / name, path, out)
+    yield "to put it back, stop the broker, then:"
     kept = beside / "replaced"
     yield f"  mkdir -p {quote(str(kept))}"
     for name, path in replaced[:ITEMS_MAX]:
-        home = path.resolve().parent
-        place = quote(str(home / name))
+        place = quote(str(path.resolve()))
         yield f"  mv {place} {quote(str(kept))}/"
-        yield f"  mv {quote(str(out / name))} {quote(str(home))}/"
+        yield f"  mv {quote(str(out / name))} {place}"
     yield from (f"  {line}" for line in more_line(len(replaced), "in the same way"))
     yield (
         "the lines of the broker's checkpoints may stay, but for a log start behind the end of the "

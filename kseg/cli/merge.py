@@ -10,7 +10,6 @@ from kseg.cli import output
 from kseg.cli.copies import ITEMS_MAX, batch_line, more_line, put_back
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Selection
 
 if TYPE_CHECKING:
@@ -77,8 +76,6 @@ def _page(plan: MergePlan, report: Path | None) -> Iterator[str]:
             "the other brokers of the copies fetch the partitions anew: remove them there while "
             "these are stopped, and start the one with the merged log first"
         )
-        first = plan.partitions[0]
-        yield from owner_lines(plan.out / first.name, first.copies[0].path, plan.out)
 
 
 def _compacted(plan: MergePlan) -> Iterator[str]:

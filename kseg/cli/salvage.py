@@ -12,7 +12,6 @@ from kseg.cli import output
 from kseg.cli.copies import put_back, without_line
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Selection
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.salvage import HARMLESS, READABLE, REASONS
@@ -64,9 +63,6 @@ def _say(report: SalvageReport) -> None:
         for line in _details(one):
             output.write_line(printable(line))
     for line in _totals(plan, report):
-        output.write_line(printable(line))
-    first = plan.partitions[0]
-    for line in owner_lines(plan.out / first.name, first.path, plan.out):
         output.write_line(printable(line))
 
 

@@ -15,13 +15,14 @@ import struct
 import tempfile
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 import kseg
 from kseg import SalvagePlan, apply_salvage, plan_salvage
+from kseg.files.checkpoints import EpochEntry, write_leader_epochs
 from kseg.log.salvage import READABLE, SalvagedPartition
 from tests import reference
 from tests.builders import (
@@ -75,6 +76,19 @@ class Case:
     @property
     def batches(self) -> list[Original]:
         return [one for each in self.segments.values() for one in each]
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether a checkpoint of leader epochs lies beside the log."""
+        return self.seed % 2 == 1 and self.kind != "old"
+
+    @property
+    def epochs(self) -> list[EpochEntry]:
+        """Where each leader epoch begins."""
+        starts: dict[int, int] = {}
+        for one in self.batches:
+            starts.setdefault(int.from_bytes(one.data[12:16], "big"), one.first)
+        return [EpochEntry(epoch, first) for epoch, first in starts.items()]
 
     def is_wrapped(self, data: bytes) -> bool:
         """Whether a batch is a compressed message of magic 0 or 1, which says its last offset."""
@@ -278,6 +292,8 @@ def write(case: Case, directory: Path) -> None:
     if case.indexed:
         for base, batches in case.segments.items():
             (directory / f"{base:020d}.index").write_bytes(_index(base, batches))
+    if case.has_epochs:
+        write_leader_epochs(directory / "leader-epoch-checkpoint", case.epochs)
     for harm in chosen:
         base = chance.choice([base for base, data in files.items() if len(data) > 1] or [0])
         if base not in files:
@@ -290,11 +306,17 @@ def write(case: Case, directory: Path) -> None:
 
 
 def _index(base: int, batches: list[Original]) -> bytes:
+    entries = _entries(batches)
+    return b"".join(struct.pack(">ii", offset - base, at) for offset, at in entries)
+
+
+def _entries(batches: list[Original]) -> list[tuple[int, int]]:
+    """The last offset and the position of each batch but the first one."""
     position, entries = 0, []
     for one in batches:
-        entries.append(struct.pack(">ii", one.last - base, position))
+        entries.append((one.last, position))
         position += len(one.data)
-    return b"".join(entries[1:])
+    return entries[1:]
 
 
 # ---- what must hold ------------------------------------------------------------------------------
@@ -307,8 +329,8 @@ class Came:
     Attributes:
         kept: batches in OUT.
         left_out: intact batches that are not in OUT, by the reason that is told.
-        displaced: batches of a wrong base offset that nothing tells, in a log with holes.
-        epochs: batches of a wrong leader epoch that nothing tells.
+        displaced: batches of a wrong base offset that nothing beside them contradicts.
+        epochs: batches of a wrong leader epoch that nothing beside them contradicts.
     """
 
     kept: int
@@ -332,16 +354,15 @@ def check(case: Case, home: Path) -> Came:
     (partition,) = plan.partitions
     logs = {str(path): data for path, data in before.items() if path.suffix == ".log"}
     _check_bytes(partition, logs, report.plan)
-    kept = [
-        bytes(one.data)
-        for path in sorted((out / "t-0").glob("*.log"))
-        for one in reference.walk(path.read_bytes()).batches
-    ]
+    kept = list(_kept(partition, logs))
+    written = [path.read_bytes() for path in sorted((out / "t-0").glob("*.log"))]
+    assert b"".join(written) == b"".join(one.data for one in kept)
     assert len(kept) == partition.batches
-    came = Came(len(kept), _left_out(case, partition, logs, set(kept)), 0, 0)
+    there = {one.data for one in kept}
+    came = Came(len(kept), _left_out(case, partition, logs, there), 0, 0)
     _check_kept(case, kept, came)
     if not came.displaced:
-        _check_lost(case, partition, set(kept))
+        _check_lost(case, partition, there)
     found = kseg.verify(out, deep=True)
     assert found.ok, found.findings
     assert json.loads(report.path.read_text())["ok"] is plan.ok
@@ -392,21 +413,104 @@ def _why(partition: SalvagedPartition, path: str, position: int, end: int) -> st
     raise AssertionError((path, position, "neither kept nor told of"))
 
 
-def _check_kept(case: Case, kept: list[bytes], came: Came) -> None:
-    """No batch is in OUT that was not in the log, and none is changed by the salvage."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A batch that is in OUT, and where it lies in the harmed log."""
+
+    base: int
+    position: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.position + len(self.data)
+
+    @property
+    def epoch(self) -> int:
+        return int.from_bytes(self.data[12:16], "big", signed=True)
+
+
+def _kept(partition: SalvagedPartition, logs: dict[str, bytes]) -> Iterator[Kept]:
+    for segment in partition.target.segments:
+        for extent in segment.extents:
+            at = extent.position
+            base = int(Path(extent.path).stem)
+            for one in reference.walk(logs[extent.path][at : at + extent.size]).batches:
+                yield Kept(base, at, bytes(one.data))
+                at += len(one.data)
+
+
+def _check_kept(case: Case, kept: list[Kept], came: Came) -> None:
+    """No batch is in OUT that was not in the log, and none is changed by the salvage.
+
+    One that the harm gave another offset or leader epoch is there only where nothing beside it
+    contradicts that: see `_offsets_contradicted` and `_epoch_contradicted`.
+    """
     whole = {one.data for one in case.batches}
     covered = {one.data[_UNCOVERED:]: one.data for one in case.batches}
-    for data in kept:
-        if data in whole:
+    for number, one in enumerate(kept):
+        if one.data in whole:
             continue
-        assert data[_UNCOVERED:] in covered, "invented"
-        before = covered[data[_UNCOVERED:]]
-        if data[:8] != before[:8]:
-            # Nothing tells of a batch that the harm gave another place in a log with holes.
+        assert one.data[_UNCOVERED:] in covered, "invented"
+        before = covered[one.data[_UNCOVERED:]]
+        if one.data[:8] != before[:8]:
+            # A hole, or a compressed message of an old format, leaves open what an offset was.
             assert case.kind == "compacted" or case.is_wrapped(before), "at another offset"
+            contradicts = _offsets_contradicted(case, kept, number)
+            assert contradicts is None, f"at another offset: {contradicts}"
             came.displaced += 1
         else:
+            contradicts = _epoch_contradicted(case, kept, number)
+            assert contradicts is None, f"of another epoch: {contradicts}"
             came.epochs += 1
+
+
+def _offsets(one: Kept) -> tuple[int, int]:
+    """The first and the last offset that a batch says; the last one twice where only it is said."""
+    offset = int.from_bytes(one.data[:8], "big", signed=True)
+    delta = int.from_bytes(one.data[23:27], "big") if one.data[16] == 2 else 0
+    return offset, offset + delta
+
+
+def _offsets_contradicted(case: Case, kept: list[Kept], number: int) -> str | None:
+    """What contradicts the offsets of a batch: the index, names of segments, its neighbours."""
+    one = kept[number]
+    first, last = _offsets(one)
+    if case.indexed:
+        entries = _entries(case.segments[one.base])
+        if any(position >= one.end and offset <= last for offset, position in entries):
+            return "an index entry behind it"
+        ahead = [offset for offset, position in entries if position <= one.position]
+        if len(ahead) > 1 and ahead[-2] >= first:
+            return "an index entry in front of it"
+    front = _offsets(kept[number - 1])[1] if number else -1
+    if first <= front:
+        return "the batch in front of it"
+    if number + 1 < len(kept) and last >= _offsets(kept[number + 1])[0]:
+        return "the batch behind it"
+    names = sorted(case.segments)
+    behind = [base for base in names if base > one.base]
+    if not (one.base <= first and all(last < base for base in behind)) and first != front + 1:
+        return "the name of a segment"
+    return None
+
+
+def _epoch_contradicted(case: Case, kept: list[Kept], number: int) -> str | None:
+    """What contradicts the leader epoch of a batch: the checkpoint of epochs, its neighbours."""
+    one = kept[number]
+    if case.has_epochs:
+        first, _ = _offsets(one)
+        if one.epoch != max(
+            (each.epoch for each in case.epochs if each.start_offset <= first), default=one.epoch
+        ):
+            return "the checkpoint of epochs"
+    for each in kept[number - 1 : number] if number else ():
+        if each.epoch > one.epoch:
+            return "the batch in front of it"
+    for each in kept[number + 1 : number + 2]:
+        if each.epoch < one.epoch:
+            return "the batch behind it"
+    return None
 
 
 def _check_lost(case: Case, partition: SalvagedPartition, kept: set[bytes]) -> None:

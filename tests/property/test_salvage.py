@@ -1,7 +1,8 @@
-"""Damaged logs, salvaged: nothing is invented, and each omission is told."""
+"""Damaged logs, salvaged: nothing is invented, each omission is listed, and no more is left out."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,16 @@ import pytest
 from tests.property.salvaging import a_case, check
 from tests.shares import share
 
-#: Several damages together give a batch another offset, and nothing of the log contradicts it.
-UNTOLD = (4_221, 4_894)
+#: How many batches each case keeps at least.
+KEPT = json.loads(Path(__file__).with_name("salvage_kept.json").read_text())
 
 
 @pytest.mark.parametrize("seed", share(range(5_000), 100, "salvage"))
-def test_nothing_is_invented_and_what_is_left_out_is_told(tmp_path: Path, seed: int) -> None:
-    if seed not in UNTOLD:
-        check(a_case(seed), tmp_path)
-        return
-    with pytest.raises(AssertionError, match="at another offset"):
-        check(a_case(seed), tmp_path)
+def test_nothing_is_invented_and_what_is_left_out_is_listed(tmp_path: Path, seed: int) -> None:
+    assert check(a_case(seed), tmp_path).kept >= KEPT[seed]
+
+
+@pytest.mark.parametrize("seed", [4_221, 4_894])
+def test_no_batch_has_an_offset_that_something_contradicts(tmp_path: Path, seed: int) -> None:
+    """An index entry behind a batch has a lower offset; a gap follows compressed messages."""
+    assert check(a_case(seed), tmp_path).displaced == 0

@@ -9,7 +9,8 @@ their offsets between them. Two best readings that disagree leave all of their b
 A batch in doubt is never moved or changed. Nor is one kept that
 
 - has other offsets than its segment, and does not follow the batch in front of it;
-- has an epoch that the checkpoint of epochs contradicts, where its neighbours do not;
+- has offsets that its offset index contradicts, or an epoch that the checkpoint of epochs
+  contradicts, where neither contradicts its neighbours;
 - lies alone beside the one gap of a log that is else dense, as the last one may, where no index
   entry and no name of a segment has its offsets.
 """
@@ -26,18 +27,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from kseg.log.salvage.chains import offset_orders
-from kseg.log.salvage.tables import gaps_within, provable_tables, row_of, run_between
+from kseg.log.salvage.tables import provable_tables, row_of, run_between
 from kseg.log.salvage.values import ProvableRun, SegmentSeen, Unprovable, refused
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.files.checkpoints import EpochEntry
+    from kseg.files.offset_index import OffsetEntries
     from kseg.format.header import BatchTable
     from kseg.log.salvage.chains import Int64Array
 
     #: Whether something beside the log has the offsets of a batch.
     Agrees = Callable[[ProvableRun], bool]
+    #: The entries of the offset index of a log file, if there are any.
+    Index = Callable[[str], OffsetEntries | None]
 
 #: A piece is compared with so many in front of it.
 _BACK_MAX: Final = 4_096
@@ -46,7 +50,7 @@ _BATCH_SCORE: Final = 1 << 24
 #: Counts of readings are compared by their remainders.
 _PRIME: Final = 2**31 - 1
 _OFFSETS_END: Final = 2**63 - 1
-#: Where the checkpoint of epochs contradicts more batches, it is the checkpoint that is wrong.
+#: Where a file beside the log contradicts more batches, it is that file that is wrong.
 _CONTRADICTED_MAX: Final = 4_096
 
 
@@ -68,6 +72,7 @@ def place_runs(
     segments: Sequence[SegmentSeen],
     epochs: Sequence[EpochEntry],
     agrees: Agrees | None,
+    index: Index | None = None,
 ) -> Placed:
     """Find the batches that have a certain place.
 
@@ -77,6 +82,7 @@ def place_runs(
         epochs: of the checkpoint beside the log.
         agrees: whether an index entry or the name of a segment has the offsets of a batch. None
             where a gap raises no doubt.
+        index: entries of a log file's offset index. None where they raise no doubt.
 
     Raises:
         CorruptRecordError, UnreadableError: a file is not as it was when it was read.
@@ -93,8 +99,15 @@ def place_runs(
         _refusal(piece, kept, hole)
         for piece, hole in _with_holes(pieces, stays, segments[0].base_offset)
     ]
-    kept, falling = _with_epochs(list(_joined(kept)), epochs)
-    out += [refused(piece, "epoch-order") for piece in falling]
+    kept = list(_joined(kept))
+    if index is not None:
+        elsewhere = _contradicted(kept, partial(_against_index, index=index))
+        kept = _without(kept, elsewhere)
+        out += [refused(piece, "offset-order") for piece in elsewhere]
+    for find in (partial(_contradicted, differs=partial(_against_epochs, epochs=epochs)), _falling):
+        wrong = find(kept)
+        kept = _without(kept, wrong)
+        out += [refused(piece, "epoch-order") for piece in wrong]
     if agrees is not None:
         kept, beside_gap = _without_doubts(kept, segments, agrees)
         out += beside_gap
@@ -341,11 +354,20 @@ def _dense_pieces(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
     pieces: list[ProvableRun] = []
     for run in runs:
         cuts = [run.position, run.end]
-        if run.is_dense is False:
-            cuts[1:1] = (position for position, _ in islice(gaps_within(run), 2))
+        if not run.is_dense:
+            cuts[1:1] = islice(_gap_positions(run), 2)
         found = [run_between(run, start, end) for start, end in pairwise(cuts)]
         pieces += [piece for piece in found if piece is not None]
     return pieces if all(piece.is_dense is not False for piece in pieces) else []
+
+
+def _gap_positions(run: ProvableRun) -> Iterator[int]:
+    """Positions of batches behind a gap; compressed messages do not say whether there is one."""
+    last = run.last_offset
+    for _, table in provable_tables([run]):
+        gap = table.base_offset > np.append(last, table.last_offset[:-1]) + 1
+        last = int(table.last_offset[-1])
+        yield from table.position[gap].tolist()
 
 
 def _joined(runs: Iterable[ProvableRun]) -> Iterator[ProvableRun]:
@@ -362,47 +384,52 @@ def _joined(runs: Iterable[ProvableRun]) -> Iterator[ProvableRun]:
         yield before
 
 
-# ---- leader epochs -----------------------------------------------------------------------------
+# ---- what contradicts single batches -----------------------------------------------------------
 
 
-def _with_epochs(
-    runs: list[ProvableRun], epochs: Sequence[EpochEntry]
-) -> tuple[list[ProvableRun], list[ProvableRun]]:
-    """The runs without single batches whose leader epoch is in doubt, and these.
-
-    Where more than single batches contradict the rest, all of them stay.
-
-    Args:
-        runs: by offset.
-        epochs: of the checkpoint beside the log.
-    """
-    out: list[ProvableRun] = []
-    for find in (partial(_contradicted, epochs=epochs), _falling):
-        wrong = find(runs)
-        out += wrong
-        by_file: dict[str, list[ProvableRun]] = {}
-        for one in sorted(wrong, key=lambda one: one.position):
-            by_file.setdefault(one.path, []).append(one)
-        runs = [part for run in runs for part in _without(run, by_file.get(run.path, ()))]
-    return runs, out
-
-
-def _contradicted(runs: Sequence[ProvableRun], epochs: Sequence[EpochEntry]) -> list[ProvableRun]:
-    """Batches of an epoch that the checkpoint contradicts, whose neighbours it does not."""
-    starts = np.array([one.start_offset for one in epochs], np.int64)
-    known = np.array([-1, *(one.epoch for one in epochs)], np.int64)
+def _contradicted(
+    runs: Sequence[ProvableRun],
+    differs: Callable[[ProvableRun, BatchTable], npt.NDArray[np.bool_]],
+) -> list[ProvableRun]:
+    """Batches that a file beside the log contradicts, whose neighbours it does not."""
     found: dict[int, ProvableRun] = {}
     count = 0
     for run, table in provable_tables(runs):
-        expected = known[np.searchsorted(starts, table.base_offset, side="right")]
-        differs = (expected >= 0) & (table.leader_epoch >= 0) & (expected != table.leader_epoch)
-        never = table.leader_epoch < -1
-        for row in np.flatnonzero((table.magic >= 2) & (differs | never)).tolist():
+        for row in np.flatnonzero(differs(run, table)).tolist():
             found[count + row] = row_of(run, table, row)
         if len(found) > _CONTRADICTED_MAX:
             return []
         count += len(table)
     return [one for row, one in found.items() if not {row - 1, row + 1} & found.keys()]
+
+
+def _against_index(run: ProvableRun, table: BatchTable, index: Index) -> npt.NDArray[np.bool_]:
+    """Batches whose offsets do not lie between those of the entries around them, bool[n].
+
+    An entry has the position of an append, and its first offset or its last one.
+    """
+    entries = index(run.path)
+    if entries is None or (np.diff(entries.offsets) <= 0).any():
+        return np.zeros(len(table), np.bool_)
+    offsets = np.concatenate(([-1, -1], entries.offsets, [_OFFSETS_END]))
+    in_front = np.searchsorted(entries.positions, table.position, side="right")
+    behind = np.searchsorted(entries.positions, table.position + table.size) + 2
+    contradicts: npt.NDArray[np.bool_] = (offsets[in_front] >= offset_orders(table)) | (
+        offsets[behind] <= table.last_offset
+    )
+    return contradicts
+
+
+def _against_epochs(
+    run: ProvableRun, table: BatchTable, epochs: Sequence[EpochEntry]
+) -> npt.NDArray[np.bool_]:
+    """Batches of another epoch than the checkpoint has at their offsets, bool[n]."""
+    starts = np.array([one.start_offset for one in epochs], np.int64)
+    known = np.array([-1, *(one.epoch for one in epochs)], np.int64)
+    expected = known[np.searchsorted(starts, table.base_offset, side="right")]
+    differs = (expected >= 0) & (table.leader_epoch >= 0) & (expected != table.leader_epoch)
+    contradicts: npt.NDArray[np.bool_] = (table.magic >= 2) & (differs | (table.leader_epoch < -1))
+    return contradicts
 
 
 def _falling(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
@@ -432,7 +459,15 @@ def _falling(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
     ]
 
 
-def _without(run: ProvableRun, wrong: Sequence[ProvableRun]) -> Iterator[ProvableRun]:
+def _without(runs: Iterable[ProvableRun], wrong: Sequence[ProvableRun]) -> list[ProvableRun]:
+    """Runs without some of their batches."""
+    by_file: dict[str, list[ProvableRun]] = {}
+    for one in sorted(wrong, key=_position):
+        by_file.setdefault(one.path, []).append(one)
+    return [part for run in runs for part in _parts(run, by_file.get(run.path, ()))]
+
+
+def _parts(run: ProvableRun, wrong: Sequence[ProvableRun]) -> Iterator[ProvableRun]:
     """A run without batches of its file, which are given by position."""
     first, end = (bisect_left(wrong, at, key=_position) for at in (run.position, run.end))
     if first == end:

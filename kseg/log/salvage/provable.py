@@ -69,8 +69,8 @@ def read_provable(
     Args:
         path: a partition directory, which may be under a name that Kafka would not take.
         proved: by log file, ascending positions of sound batches that another copy has, too.
-        weighs: whether the checkpoint of epochs, and a gap in front of the last batch, count
-            against batches. They tell nothing where copies are compared.
+        weighs: whether the offset index, the checkpoint of epochs, and a gap in front of the last
+            batch count against batches. They tell nothing where copies are compared.
         progress: called after each segment.
 
     Raises:
@@ -100,8 +100,8 @@ def read_provable(
     told = data_directory.told_of(path)
     partition = data_directory.partition_of(path)
     beside = _Beside(Path(path), partition, listing.segments, proved or {})
-    epochs, agrees = (beside.epochs(), beside.agrees) if weighs else ((), None)
-    placed = place_runs(reader.runs, reader.seen, epochs, agrees)
+    evidence = (beside.epochs(), beside.agrees, beside.index) if weighs else ((), None)
+    placed = place_runs(reader.runs, reader.seen, *evidence)
     numbers = {each.path: number for number, each in enumerate(reader.seen)}
     unprovable = sorted(
         [*reader.unprovable, *placed.refused], key=lambda one: (numbers[one.path], one.position)
@@ -151,6 +151,10 @@ class _Beside:
         with suppress(KsegError, OSError):
             return read_clean_offset(self._path.resolve(), self._partition) or 0
         return 0
+
+    def index(self, path: str) -> OffsetEntries | None:
+        """The entries of the offset index of a log file, as far as they can be read."""
+        return next((_entries(each) for each in self._segments if str(each.log) == path), None)
 
     def agrees(self, run: ProvableRun) -> bool:
         """Whether one of them has the offsets of a batch."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kseg as library
+from kseg.cli.copies import put_back
 from tests.unit.analysis.copied import told, write_copy
 from tests.unit.cli.conftest import Kseg
+from tests.unit.files.foreign import root_only
 
 BASE = told(9)
 
@@ -41,6 +45,39 @@ def test_what_is_whole_together_is_written_and_exits_0(
     assert ran.text.splitlines()[1].startswith(f"  {a / 't-0'}: epoch 0, gives 8 batches, ")
     assert f"what came from where is in {tmp_path / 'out.kseg-salvage' / 'report.json'}" in ran.text
     assert library.verify(tmp_path / "out", deep=True).ok
+
+
+@pytest.mark.parametrize("name", ["t-0", "t-0.backup"])
+def test_the_last_lines_put_the_result_back_when_typed(
+    kseg: Kseg, damaged: tuple[Path, Path], tmp_path: Path, name: str
+) -> None:
+    home, b = tmp_path / "in it's", damaged[1]
+    home.mkdir()
+    (damaged[0] / "t-0").rename(home / name)
+    ran = kseg("merge", home / name, b / "t-0", "-o", tmp_path / "out")
+    steps = [line for line in ran.text.splitlines() if line.startswith(("  mkdir ", "  mv "))]
+    assert len(steps) == 3
+    for step in steps:
+        subprocess.run(step, shell=True, check=True)
+    assert [each.name for each in home.iterdir()] == [name]
+    assert library.verify(home / name, deep=True).ok
+    assert (tmp_path / "out.kseg-salvage" / "replaced" / name).is_dir()
+
+
+@root_only
+def test_the_owner_is_changed_before_the_result_is_moved(
+    damaged: tuple[Path, Path], tmp_path: Path
+) -> None:
+    for each in (damaged[0], *damaged[0].rglob("*")):
+        os.chown(each, 1000, 1000)
+    new = tmp_path / "out" / "t-0"
+    new.mkdir(parents=True)
+    lines = list(put_back([("t-0", damaged[0] / "t-0")], new.parent, tmp_path / "beside"))
+    places = [
+        next(at for at, line in enumerate(lines) if line.lstrip().startswith(word))
+        for word in ("chown -R ", "to put it back, stop the broker", "mkdir ", "mv ")
+    ]
+    assert places == sorted(places)
 
 
 def test_what_no_copy_has_is_missing_and_exits_1_with_an_output(
