@@ -1,8 +1,9 @@
 """Compaction of closed partitions by their settings: looked at, then changed, one by one.
 
-`look` opens a partition for reading and plans; `change` opens it for appending, plans again under
-the lock of its data directory, and does that. Damage stops one partition alone, and is its
-`finding`. Where the policy is compact,delete, old segments go behind compaction.
+`look` opens a partition for reading and plans; `change` opens it for appending, under the lock of
+its data directory, and applies that plan. It plans again if the log has changed, and for a copy.
+Damage stops one partition alone, and is its `finding`. Where the policy is compact,delete,
+retention deletes old segments after compaction.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kseg.errors import (
     KsegError,
     LimitExceededError,
     OffsetsOutOfOrderError,
+    StalePlanError,
 )
 from kseg.files.names import list_partition
 from kseg.log.cleaner.plan import CompactionOptions
@@ -120,7 +122,7 @@ class Compacting:
         backup: Backup | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        """Plan again, and do it at `place`, under the lock of its data directory.
+        """Apply the plan at `place`, under the lock of its data directory.
 
         Args:
             one: looked at.
@@ -133,15 +135,15 @@ class Compacting:
             OSError: the disk refuses, or is full; what was done so far stays done.
         """
         assert one.plan is not None
-        high_watermark = self.high_watermark
-        if high_watermark is None and one.place != one.path:
-            high_watermark = one.plan.high_watermark  # a copy lies in no data directory
         with Log.open(
             one.place,
             mode="append",
             config=one.rules.config,
             now_ms=clock or (lambda: self.now_ms),
-            high_watermark=high_watermark,
+            # The data directory of a copy has no checkpoint of the high watermark.
+            high_watermark=(
+                self.high_watermark if one.place == one.path else one.plan.high_watermark
+            ),
         ) as log:
             _guarded(one, lambda: self._do(one, log, backup))
 
@@ -159,9 +161,12 @@ class Compacting:
             )
 
     def _do(self, one: ClosedPartition, log: Log, backup: Backup | None) -> None:
-        self._plan(one, log, None)
         assert one.plan is not None
-        one.done = apply_compaction(log, one.plan, backup=backup)
+        try:
+            one.done = apply_compaction(log, one.plan, backup=backup)
+        except StalePlanError:  # the log has changed since then, or this is a copy of it
+            self._plan(one, log, None)
+            one.done = apply_compaction(log, one.plan, backup=backup)
         one.freed_bytes += one.done.freed_bytes
         if one.old is not None:
             one.deletion = plan_retention(log, config=one.old, now_ms=self.now_ms)

@@ -113,7 +113,7 @@ def _check_fresh(state: LogState, plan: CompactionPlan) -> None:
         found = [(info.base_offset, info.size) for info in state.sealed if info.base_offset < end]
         same = sorted(planned) == found
         bounds = (state.replicated_offset, state.version.last_stable_offset)
-        if plan.groups and not (same and end <= min(bounds)):
+        if plan.advances and not (same and end <= min(bounds)):
             raise StalePlanError("the log is not as the plan saw it", path=state.path)
 
 

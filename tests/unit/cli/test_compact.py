@@ -10,9 +10,13 @@ import pytest
 
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.names import log_bytes
+from kseg.log import compact_closed
+from kseg.log.cleaner.values import CompactionPlan
+from kseg.log.compact import plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
+from kseg.log.settings import settings
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
@@ -286,3 +290,36 @@ def test_a_partition_s_document_has_each_setting_with_its_source(
     ran = kseg(verb, broker.path / "users-0", *words)
     assert "users: cleanup.policy was changed from compact to compact,delete" in ran.text
     assert "REGISTER_BROKER_RECORD" in ran.err
+
+
+def test_apply_does_what_was_planned_without_planning_again(
+    kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = []
+
+    def plan(*args: object, **how: object) -> CompactionPlan:
+        planned.append(args)
+        return plan_compaction(*args, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compact_closed, "plan_compaction", plan)
+    ran = kseg("compact", data / "users-0", *COMPACT, "--now", NOW, "--apply")
+    assert ran.code == 0
+    assert len(planned) == 1
+    assert offsets_of(data / "users-0") == [37, 38, 39]
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_a_log_that_changed_after_its_plan_is_planned_again(data: Path, count: int) -> None:
+    path = data / "users-0"
+    config = {"cleanup.policy": "compact", "segment.bytes": "1000"}
+    found = settings([data], config=config).of(path)
+    one = compact_closed.ClosedPartition.of(path, found)
+    how = compact_closed.Compacting(NOW_MS)
+    how.look(one)
+    with Log.open(path, mode="append", config=CONFIG, now_ms=lambda: NOW_MS) as log:
+        log.clean(force=True)
+        fill(log, count, 4)
+    how.change(one)
+    assert one.finding is None
+    assert len(keys_of(path)) == 4
+    assert offsets_of(path) == [36 + count + each for each in range(4)]
