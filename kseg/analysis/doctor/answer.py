@@ -149,7 +149,7 @@ def report(asked: Asked, answers: Iterable[PartitionOutlook]) -> Doctored:
     quorum = quorum_of(homes, told, asked.settings.cluster, loaded)
     node = Node.of(homes, told, quorum)
     loaded = dict(_judged(homes, node, loaded))
-    directories = tuple(_directory(home, loaded, asked, rate) for home in homes)
+    directories = tuple(_directory(home, loaded, asked, rate, node) for home in homes)
     noticed = [*_of_settings(asked.settings), *ensemble.across(homes, told, node)]
     if quorum.log is None and quorum.before is None and ensemble.is_kraft(homes):
         noticed.extend(of_missing_log(homes, told, loaded))
@@ -237,10 +237,12 @@ def _directory(
     answers: Mapping[str, PartitionOutlook],
     asked: Asked,
     rate: float | None,
+    node: Node,
 ) -> DirectoryOutlook:
     paths = (fspath(entry.path) for entry in home.entries)
     partitions = [answers[path] for path in paths if path in answers]
     noticed = [*_with_loads(home.noticed, partitions), *_of_room(home, partitions)]
+    noticed.extend(node.in_the_way(home) if asked.told.roles != ("controller",) else ())
     sizes = [one.swept_bytes for one in partitions]
     meta, threads = home.meta, asked.told.threads
     return DirectoryOutlook(

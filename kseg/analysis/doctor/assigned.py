@@ -138,6 +138,8 @@ class Node:
             if home is None or partition in self.logs:
                 continue
             name = f"{partition.topic}-{partition.partition}"
+            if os.path.lexists(home.path / name):  # `in_the_way` says what follows
+                continue
             records = _known_records(self.homes, partition)
             message = "this node has it, says the metadata log, and it is not here"
             message += "; a start makes an empty one"
@@ -147,6 +149,31 @@ class Node:
             if all(home.meta is not None for home in self.homes):
                 message = f"it was not given: {_in_words(names)} of this node in it"
                 yield Noticed("partition-elsewhere", f"directory.id {directory_id}", message)
+
+    def in_the_way(self, home: Home) -> Iterator[Noticed]:
+        """What lies in a data directory where a start makes a partition, or renames one.
+
+        Source: Kafka `LogManager.createLogDirectory`, `LogManager.recoverAbandonedFutureLogs`.
+        """
+        futures = {entry.partition: entry.path for entry in home.entries if _is_future(entry)}
+        for partition, given in self.given.items():
+            path = home.path / f"{partition.topic}-{partition.partition}"
+            if self._home_of(given) is not home or not os.path.lexists(path):
+                continue
+            future, own = futures.get(partition), self.logs.get(partition)
+            if own is None:
+                message = "no directory, but a partition of this node belongs here: a start cannot "
+                message += "make it, and does without this data directory"
+                mend = f"Move it away:\n{_away(path)}"
+                error = "KafkaStorageException"
+                yield Noticed("unreadable", str(path), message, Outcome.OFFLINE, error, mend)
+            elif future is not None and own.path == path and _topic_id(future) == given.topic_id:
+                message = f"a start renames it to {path.name}, which lies beside it, and stops"
+                mend = f"Move it away, if {path.name} has all its records:\n{_away(future)}"
+                error = "KafkaStorageException"
+                yield Noticed(
+                    "duplicate-partition", str(future), message, Outcome.FAILS, error, mend
+                )
 
     def strangers(self) -> dict[str, list[str]]:
         """Partitions of this node that are not here, by the id of the directory they lie in."""
@@ -259,6 +286,16 @@ def _all_given(
         for number, assigned in of_topic.items():
             if topic is not None and node_id in assigned.replicas:
                 yield TopicPartition(topic, number), _Given(topic_id, assigned)
+
+
+def _is_future(entry: DirectoryEntry) -> bool:
+    return entry.kind is EntryKind.FUTURE
+
+
+def _away(path: Path) -> str:
+    """What moves a file or directory out of its data directory."""
+    home = path.parent.absolute()
+    return command_line("mv", path, home.with_name(f"{home.name}.{path.name}"))
 
 
 def _topic_id(path: Path) -> UUID | None:

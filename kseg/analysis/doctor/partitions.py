@@ -214,11 +214,11 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
         code = "bytes-cut" if lost.records == 0 else "records-cut"
         message = f"{lost.extent} go with {os.path.basename(lost.path)} @ {lost.position}"
         if lost.sound_behind:
-            message += f"; {lost.sound_batches} behind the damage go, too"
+            message += f"; {lost.sound_batches} are lost as well if you start now"
         mend = f"This cuts the log, with a backup of what goes:\n{recover}"
         if lost.sound_behind:
             salvage = command_line("kseg", "salvage", plan.path, "-o", "OUT")
-            mend = f"This keeps the batches behind the damage:\n{salvage}\n{mend}"
+            mend = f"Run this first, which keeps them:\n{salvage}\n{mend}"
         yield Noticed(code, plan.path, message, mend=mend, records=lost.records)
     if plan.truncated_bytes and not plan.lost:
         message = f"{plan.truncated_bytes} bytes behind the last record go"

@@ -240,9 +240,10 @@ def _changed_settings(quorum: Quorum) -> list[str]:
 
 def _mend_of(path: str, quorum: Quorum) -> str:
     away = command_line("mv", path, f"{os.path.dirname(os.path.abspath(path))}.{LOG_NAME}")
+    salvage = command_line("kseg", "salvage", path, "-o", "OUT")
     while_up = "while a majority of the other controllers is up"
     fetch = f"{while_up}, move it away; the node fetches it anew:\n{away}"
-    keep = "restore it from a backup."
+    keep = f"restore it from a backup, or put what this keeps of it in its place:\n{salvage}"
     if quorum.is_controller is False:
         return f"Move it away; the node fetches it anew:\n{away}"
     if quorum.voters is None:

@@ -56,6 +56,7 @@ class Lost:
         batches: that they lie in.
         bytes: of log, in all files.
         sound_behind: batches behind the damage that were found sound.
+        sound_records: how many records these say they hold.
     """
 
     path: str
@@ -66,6 +67,7 @@ class Lost:
     batches: int | None
     bytes: int
     sound_behind: int
+    sound_records: int | None = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
@@ -86,15 +88,24 @@ class Lost:
 
     @property
     def sound_batches(self) -> str:
-        """How many sound batches lie behind, in words."""
-        return f"{self.sound_behind} sound batch{'' if self.sound_behind == 1 else 'es'}"
+        """What the sound batches behind hold, in words."""
+        batches = f"{self.sound_behind} good batch{'' if self.sound_behind == 1 else 'es'}"
+        return (
+            batches
+            if self.sound_records is None
+            else f"{_counted(self.sound_records)} in {batches}"
+        )
 
     def _count(self) -> str:
         if self.records is not None:
-            return f"{self.records} record{'' if self.records == 1 else 's'}"
+            return _counted(self.records)
         if self.first_offset is None or self.last_offset is None:
             return "an unknown number of records"
         return f"at most {self.last_offset - self.first_offset + 1} records"
+
+
+def _counted(records: int) -> str:
+    return f"{records} record{'' if records == 1 else 's'}"
 
 
 def lost_ranges(
@@ -118,14 +129,23 @@ def lost_ranges(
         KsegError: the file shrank meanwhile.
         OSError: it cannot be read.
     """
-    found: list[tuple[Lost, int]] = []
-    sound = 0
+    found: list[tuple[Lost, int, int]] = []
+    sound, records, is_counted = 0, 0, True
     for piece in _pieces(log, position, next_offset, base_offset, following):
         if piece.sound_behind:
             sound += piece.sound_behind
+            records += piece.records or 0
+            is_counted = is_counted and piece.records is not None
         elif len(found) < PLACES_MAX:
-            found.append((piece, sound))
-    return tuple(replace(place, sound_behind=sound - before) for place, before in found)
+            found.append((piece, sound, records))
+    return tuple(
+        replace(
+            place,
+            sound_behind=sound - before,
+            sound_records=records - had if is_counted or sound == before else None,
+        )
+        for place, before, had in found
+    )
 
 
 def gone(
@@ -159,6 +179,7 @@ def _together(first: Lost, second: Lost) -> Lost:
         _sum(first.batches, second.batches),
         first.bytes + second.bytes,
         first.sound_behind + second.sound_behind,
+        _sum(first.sound_records, second.sound_records),
     )
 
 
@@ -187,7 +208,7 @@ def _pieces(
             before = None if run.first_offset is None else run.first_offset - 1
             yield _damaged(log, position, run.position, expected, before)
         first = expected if run.first_offset is None else run.first_offset
-        numbers = (run.records, run.batches, run.bytes, run.batches)
+        numbers = (run.records, run.batches, run.bytes, run.batches, run.records)
         yield Lost(path, run.position, first, run.last_offset, *numbers)
         position, expected = run.end, run.last_offset + 1
     if position < log.size and not _is_zeros(log, position):

@@ -122,6 +122,8 @@ class Broker:
         """
         self.home, self.data, self._log = home, home / "data", home / "broker.log"
         self._class_path = prepare(RELEASE, "broker")
+        #: Options of the JVM that the broker runs in, for its next start.
+        self.java_options: tuple[str, ...] = ()
         self.port, controller = _free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
         self.properties = home / "server.properties"
@@ -145,16 +147,18 @@ class Broker:
         command = [*self._java("256m"), f"kafka.tools.{name}", *map(str, words)]
         subprocess.run(command, check=True, capture_output=True, timeout=_START_SECONDS_MAX)
 
-    def _java(self, heap: str) -> list[str]:
-        shown = "org.slf4j.simpleLogger.showThreadName=false"
-        return ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", f"-D{shown}", "-cp", self._class_path]
+    def _java(self, heap: str, *options: str) -> list[str]:
+        """A JVM's command; without the folder of the driver, which no archive of classes takes."""
+        shown = "-Dorg.slf4j.simpleLogger.showThreadName=false"
+        jars = self._class_path.rpartition(os.pathsep)[2]
+        return ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", *options, shown, "-cp", jars]
 
     # ---- life --------------------------------------------------------------------------------
 
     def start(self) -> Said:
         """Start it, wait until it serves, and tell what it said meanwhile."""
         begun = self.log_size()
-        command = [*self._java("512m"), "kafka.Kafka", str(self.properties)]
+        command = [*self._java("512m", *self.java_options), "kafka.Kafka", str(self.properties)]
         with open(self._log, "ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=out)
         end = time.monotonic() + _START_SECONDS_MAX

@@ -401,6 +401,11 @@ def _of_directories() -> Iterator[Situation]:
             ),
         ),
     )
+    yield Situation(
+        "a -future on the same disk",
+        copied(one, beside(".0123456789abcdef0123456789abcdef-future")),
+    )
+    yield Situation("a partition is a file", lambda root: _as_file(one(root)))
     yield Situation("a -delete", copied(one, beside(".0123456789abcdef0123456789abcdef-delete")))
     yield Situation("a -stray", copied(one, beside(".0123456789abcdef0123456789abcdef-stray")))
     yield Situation(
@@ -432,6 +437,11 @@ def _linked(name: str) -> Damage:
         (root / "disk2" / gone).symlink_to(root / name)
 
     return do
+
+
+def _as_file(path: Path) -> None:
+    shutil.rmtree(path)
+    path.write_bytes(b"x")
 
 
 def _emptied(place: Place) -> Damage:

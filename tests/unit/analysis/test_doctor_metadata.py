@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from kseg.analysis.doctor import Doctored, Noticed, Outcome, doctor
 from kseg.cli.main import run
+from kseg.commands import command_line
 from kseg.errors import NotALogError
 from kseg.internal.ids import id_text
 from tests.unit.analysis.breaks import patch
@@ -247,7 +249,10 @@ def damaged(tmp_path: Path) -> made.Broker:
     ("text", "mend"),
     [
         (None, "If there are more controllers, "),
-        (SOLE, "Restore it from a backup."),
+        (
+            SOLE,
+            "Restore it from a backup, or put what this keeps of it in its place:\nkseg salvage ",
+        ),
         (SEVERAL, "While a majority of the other controllers is up, move it away"),
     ],
 )
@@ -286,12 +291,49 @@ def test_a_metadata_log_that_no_broker_can_read_stops_it(tmp_path: Path) -> None
     assert found.outcome is Outcome.FAILS
 
 
-def test_no_advice_names_a_verb_that_refuses_the_metadata_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["", SOLE, SEVERAL, BROKER_ONLY])
+def test_no_advice_names_a_verb_that_refuses_the_metadata_log(tmp_path: Path, text: str) -> None:
+    """Only of a sole controller's log a salvaged copy is named, and salvage takes it."""
     broker = damaged(tmp_path)
-    for found in (doctor(broker.path), doctor(node(tmp_path / "more").says([made.NO_OP]).path)):
-        assert not any(
-            "kseg " in (one.mend or "") for one in found.directories[0].partitions[0].noticed
-        )
+    config = configured(tmp_path, f"log.dirs={{0}}/data\n{text}")
+    noticed = doctor(broker.path, broker_config=config).directories[0].partitions[0].noticed
+    lines = [line for one in noticed for line in (one.mend or "").splitlines()]
+    commands = {line for line in lines if line.startswith("kseg ")}
+    out = tmp_path / "out"
+    salvage = command_line("kseg", "salvage", broker.log, "-o", "OUT")
+    assert commands == ({salvage} if text in ("", SOLE) else set())
+    for line in commands:
+        words = shlex.split(line.replace("OUT", str(out)))
+        assert run(words[1:]) == 1
+        assert (out / broker.log.name).is_dir()
+
+
+def test_a_file_in_the_place_of_a_partition_takes_the_directory_offline(tmp_path: Path) -> None:
+    broker = node(tmp_path / "data")
+    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
+    (broker.path / "orders-0").write_text("x")
+    found = doctor(broker.path)
+    one = only(found, "unreadable", *CODES)
+    assert (one.outcome, one.exception) == (Outcome.OFFLINE, "KafkaStorageException")
+    assert found.directories[0].outcome is Outcome.OFFLINE
+    mends(one)
+    assert only(doctor(broker.path), "unreadable", *CODES).code == "partition-lost"
+
+
+@pytest.mark.parametrize(("topic_id", "fails"), [(made.FIRST, True), (UUID(int=77), False)])
+def test_a_copy_beside_its_log_stops_the_broker(
+    tmp_path: Path, topic_id: UUID, *, fails: bool
+) -> None:
+    """Kafka renames it to the log that is there; a copy of another topic id it leaves."""
+    broker = node(tmp_path / "data")
+    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
+    broker.has("orders-0", made.FIRST)
+    broker.has("orders-0.0123456789abcdef0123456789abcdef-future", topic_id)
+    found = doctor(broker.path)
+    assert (found.outcome is Outcome.FAILS) is fails
+    if fails:
+        mends(only(found, "duplicate-partition"))
+        assert doctor(broker.path).ok
 
 
 def test_a_directory_that_holds_data_directories_is_refused_with_their_names(

@@ -25,7 +25,10 @@ def test_verify_says_what_cannot_be_read_and_what_is_sound_behind(
     assert ran.code == 1
     assert "torn-tail" not in ran.text
     assert "offsets 12 to 14 (3 records, " in ran.text
-    assert "cannot be read; 15 sound batches behind: a broker's recovery would cut" in ran.text
+    assert (
+        "cannot be read; 45 records in 15 good batches behind: a broker's recovery would cut"
+        in ran.text
+    )
     (lost,) = kseg("verify", "--json", directory).document["lost"]
     numbers = ("first_offset", "last_offset", "records", "batches", "sound_behind")
     assert [lost[name] for name in numbers] == [12, 14, 3, 1, 15]
@@ -36,7 +39,7 @@ def test_recover_says_what_goes_and_how_much_of_it_is_sound(kseg: Kseg, director
     assert "batch-length" in ran.text
     assert "torn-tail" not in ran.text
     assert "offsets 12 to 59 (48 records, " in ran.text
-    assert "15 sound batches behind the damage go, too" in ran.text
+    assert "45 records in 15 good batches behind the damage go, too" in ran.text
     (lost,) = kseg("recover", "--unclean", "--json", directory).document["lost"]
     numbers = ("first_offset", "last_offset", "records", "batches", "sound_behind")
     assert [lost[name] for name in numbers] == [12, 59, 48, 16, 15]

@@ -47,7 +47,9 @@ def test_a_damaged_length_in_an_early_segment_costs_all_that_follows(partition: 
     assert lost.bytes == plan.truncated_bytes
     assert "batch-length" in [finding.code for finding in plan.findings]
     assert "torn-tail" not in [finding.code for finding in plan.findings]
-    assert f"{len(behind)} sound batches behind the damage go, too" in str(plan)
+    assert lost.sound_records == sum(found.record_count for found in behind)
+    kept = f"{lost.sound_records} records in {len(behind)} good batches"
+    assert f"{kept} behind the damage go, too" in str(plan)
     assert json.loads(json.dumps(plan.to_json()))["lost"] == [lost.to_dict()]
 
 
