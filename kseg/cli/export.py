@@ -15,8 +15,7 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.export_files import Look, open_target
-from kseg.cli.export_partitions import PartitionedFiles
+from kseg.cli.export_files import FileFormat, PartitionedFiles, open_target
 from kseg.cli.export_ranges import Selected, refuse_loss
 from kseg.cli.failures import Exit, complain, one_line, tell_left_out, usage_errors
 from kseg.cli.owners import owner_lines
@@ -68,8 +67,8 @@ def export(
     kinds = kinds_from(decode_key, decode_value)
     if keep_bytes and not kinds:
         raise click.UsageError("--keep-bytes goes with --decode-key or --decode-value.")
-    look = Look(form, fields, encoding, None, kinds, by, keep_bytes)
-    look = _checked(replace(look, replace=replace_files, formulas=not no_formulas))
+    file_format = FileFormat(form, fields, encoding, None, kinds, by, keep_bytes)
+    file_format = _checked(replace(file_format, replace=replace_files, formulas=not no_formulas))
     chosen = Selection(topics, partitions)
     found = list(_inputs(paths, chosen, per, offsets[0], mapping))
     targets = _targets(found, Path(out), form, by)
@@ -85,7 +84,7 @@ def export(
         for one, target in zip(found, targets, strict=True):
             _refuse_loss(one, target, form, where)
     works = [
-        At(one.path, partial(_write, one, target, look, where, on_corrupt == "skip"))
+        At(one.path, partial(_write, one, target, file_format, where, on_corrupt == "skip"))
         for one, target in zip(found, targets, strict=True)
     ]
     faults, undecoded = list[KsegError](), Undecoded()
@@ -103,7 +102,7 @@ def export(
             bar.by(one.size)
             inside = f" in {output.counted(files, 'file')}" if by else ""
             complain(f"{target}: {output.counted(count, 'record')}{inside}")
-    for line in (*(f"kseg: {one_line(fault)}" for fault in faults), *undecoded.lines(look)):
+    for line in (*(f"kseg: {one_line(fault)}" for fault in faults), *undecoded.lines(file_format)):
         complain(line)
     if found:
         _say_owner(found[0].path, targets[0], Path(out))
@@ -117,14 +116,14 @@ def _say_owner(source: Path, target: Path, out: Path) -> None:
         complain(line)
 
 
-def _checked(look: Look) -> Look:
-    if not look.formulas and look.form != "csv":
+def _checked(file_format: FileFormat) -> FileFormat:
+    if not file_format.formulas and file_format.form != "csv":
         raise click.UsageError("--no-formulas goes with --format csv.")
     with usage_errors():
-        empty = not look.fields
+        empty = not file_format.fields
     if empty:
         raise click.UsageError("--fields names only what --partition-by leaves out.")
-    return look
+    return file_format
 
 
 #: Ends of names that people give to files of records, and to no directory.
@@ -234,20 +233,20 @@ def _targets(found: list[Input], out: Path, form: str, by: tuple[str, ...]) -> l
 
 
 def _write(
-    one: Input, target: Path, look: Look, where: dict[str, Any], skip: bool, put: Put
+    one: Input, target: Path, file_format: FileFormat, where: dict[str, Any], skip: bool, put: Put
 ) -> None:
     """Write the files of one input; puts how many records and files, and the damage passed over."""
     count, faults, undecoded = 0, list[KsegError](), Undecoded()
     where = {**where, "on_error": faults.append if skip else None}
-    look = replace(look, directory=one.directory, source=one.path)
+    file_format = replace(file_format, directory=one.directory, source=one.path)
     view = None if one.segment is not None else LogView.open(one.path, mapping=one.mapping)
-    look = replace(look, selected=_selected(one, view, where))
-    files = PartitionedFiles(target, look, faults) if look.by else None
-    opened = open_target(target, look, faults) if files is None else files
+    file_format = replace(file_format, selected=_selected(one, view, where))
+    files = PartitionedFiles(target, file_format, faults) if file_format.by else None
+    opened = open_target(target, file_format, faults) if files is None else files
     with opened as write:
-        for columns in _pieces(one, view, look, where):
+        for columns in _pieces(one, view, file_format, where):
             check()
-            decoded = look.decoded(columns)
+            decoded = file_format.decoded(columns)
             undecoded.note(decoded)
             write(decoded)
             count += len(columns)
@@ -277,15 +276,15 @@ class Undecoded:
         self.counts += other.counts
         self._first = other._first | self._first
 
-    def lines(self, look: Look) -> Iterator[str]:
+    def lines(self, file_format: FileFormat) -> Iterator[str]:
         """What to tell the user."""
         for name, count in self.counts.items():
             are = "is" if count == 1 else "are"
             kept = f"their bytes are in {BYTES[name]}"
             yield (
-                f"kseg: {output.counted(count, name)} {are} not {look.kinds[name].value} (the "
-                f"first: {self._first[name]}) and {are} null in what was written; "
-                + (kept if BYTES[name] in look.fields else "--keep-bytes keeps their bytes")
+                f"kseg: {output.counted(count, name)} {are} not {file_format.kinds[name].value} "
+                f"(the first: {self._first[name]}) and {are} null in what was written; "
+                + (kept if BYTES[name] in file_format.fields else "--keep-bytes keeps their bytes")
             )
 
 
@@ -311,11 +310,11 @@ def _selected(one: Input, view: LogView | None, where: dict[str, Any]) -> Select
 
 
 def _pieces(
-    one: Input, view: LogView | None, look: Look, where: dict[str, Any]
+    one: Input, view: LogView | None, file_format: FileFormat, where: dict[str, Any]
 ) -> Iterator[RecordColumns]:
     """The records of an input, each piece saying where it belongs."""
-    extra = ("timestamp",) if "day" in look.by else ()
-    wanted = (name for name in (*look.fields, *extra) if name not in PLACE_FIELDS)
+    extra = ("timestamp",) if "day" in file_format.by else ()
+    wanted = (name for name in (*file_format.fields, *extra) if name not in PLACE_FIELDS)
     fields = read_fields(wanted) or ("offset",)
     if view is not None:
         tell_left_out(view.path, view.left_out(where))

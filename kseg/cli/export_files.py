@@ -2,15 +2,22 @@
 
 Each is written beside its final name and renamed when it is complete, so no program reads half a
 file.
+
+With `--partition-by` they stand in Hive's layout: `day=2026-11-23/topic=t/part-t-0.parquet`. The
+names of directories say what the files leave out. Few files are open at a time: records are mostly
+in order of time, so a day that many others have followed is done; where it comes again after all,
+it gets one more file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from kseg.cli.csv_formulas import FormulaGuard
 from kseg.cli.export_ranges import EVERYTHING, Selected, refusal, refuse_loss
@@ -18,11 +25,17 @@ from kseg.cli.failures import tell_replaced
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
+from kseg.constants import NO_TIMESTAMP
+from kseg.errors import LimitExceededError
 from kseg.extras import require
+from kseg.files.output_names import fitting_name, hive_directory
 from kseg.files.whole_file import FileSink, whole_file
+from kseg.format.take import take_rows
 from kseg.format.typed import KEPT_BYTES, decode_columns, decoded_fields
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from kseg.errors import KsegError
     from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
@@ -36,11 +49,20 @@ _ARROW_FIELDS = (
     *("topic", "partition", *_FIELDS[:_PAST_TIME], "timestamp_ms"),
     *_FIELDS[_PAST_TIME:],
 )
+#: What Hive has for a value that is null.
+_NONE: Final = "__HIVE_DEFAULT_PARTITION__"
+_DAY_MS: Final = 24 * 60 * 60 * 1000
+#: No time of 64 bits is in this day.
+_NO_DAY: Final = np.iinfo(np.int64).min
+#: Files open at a time, each with a few MiB of what is to be written.
+_OPEN_MAX: Final = 8
+#: Files of one partition or segment: more than these are times that mean nothing.
+_FILES_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """How a file is to look.
+class FileFormat:
+    """The form, fields and records of exported files.
 
     Attributes:
         form: one of `kseg.cli.options.EXTENSIONS`.
@@ -99,84 +121,182 @@ class Look:
 
 
 @contextmanager
-def open_target(target: Path, look: Look, faults: Sequence[KsegError]) -> Iterator[Write]:
+def open_target(
+    target: Path, file_format: FileFormat, faults: Sequence[KsegError]
+) -> Iterator[Write]:
     """A function that writes pieces; the file takes its name when the block ends well.
 
     Args:
         target: the file.
-        look: how it is to look.
+        file_format: how it is to look.
         faults: the damage that was passed over so far; more may come.
 
     Raises:
         FileExistsError: there is a file with records that the new one may not have.
     """
-    replaces = target.exists() and not look.replace
+    replaces = target.exists() and not file_format.replace
     if replaces:
-        refuse_loss(target, look.form, look.selected)
-    with whole_file(target, source=look.source) as sink, _OPENERS[look.form](sink, look) as write:
+        refuse_loss(target, file_format.form, file_format.selected)
+    with (
+        whole_file(target, source=file_format.source) as sink,
+        _OPENERS[file_format.form](sink, file_format) as write,
+    ):
         yield write
         if replaces and faults:
             raise refusal(target, "it may have records that are damaged in the log by now")
 
 
 @contextmanager
-def _parquet(sink: FileSink, look: Look) -> Iterator[Write]:
+def _parquet(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
     parquet: Any = require("kseg.parquet", extra="arrow")
-    said = look.selected.metadata()
-    with parquet.ParquetFile(sink, look.fields, look.kinds, said) as file:
+    said = file_format.selected.metadata()
+    with parquet.ParquetFile(sink, file_format.fields, file_format.kinds, said) as file:
         yield file.write
 
 
 @contextmanager
-def _arrow(sink: FileSink, look: Look) -> Iterator[Write]:
+def _arrow(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
     arrow: Any = require("kseg.arrow", extra="arrow")
     pyarrow: Any = require("pyarrow", extra="arrow")
-    fields = look.fields
-    schema = arrow.schema(fields, look.kinds).with_metadata(look.selected.metadata())
+    fields = file_format.fields
+    schema = arrow.schema(fields, file_format.kinds).with_metadata(file_format.selected.metadata())
     with pyarrow.ipc.new_file(sink, schema) as writer:
         yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=fields))
 
 
 @contextmanager
-def _jsonl(sink: FileSink, look: Look) -> Iterator[Write]:
+def _jsonl(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
     writer = RowWriter(sink.write)
-    yield lambda columns: _write_rows(writer, columns, look)
+    yield lambda columns: _write_rows(writer, columns, file_format)
 
 
 @contextmanager
-def _csv(sink: FileSink, look: Look) -> Iterator[Write]:
-    sink.write(csv_head(_row_fields(look), _style(look, "")))
-    writer = RowWriter(sink.write if look.formulas else FormulaGuard(sink.write).write)
-    yield lambda columns: _write_rows(writer, columns, look)
+def _csv(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
+    sink.write(csv_head(_row_fields(file_format), _style(file_format, "")))
+    writer = RowWriter(sink.write if file_format.formulas else FormulaGuard(sink.write).write)
+    yield lambda columns: _write_rows(writer, columns, file_format)
     tell_replaced(writer.replaced, f"{sink.target}: ")
 
 
-def _write_rows(writer: RowWriter, columns: RecordColumns, look: Look) -> None:
-    style = _style(look, Path(columns.source or "").name)
-    fields = _row_fields(look)
-    if look.kinds:
+def _write_rows(writer: RowWriter, columns: RecordColumns, file_format: FileFormat) -> None:
+    style = _style(file_format, Path(columns.source or "").name)
+    fields = _row_fields(file_format)
+    if file_format.kinds:
         template = typed_rows(columns, style, fields)
     else:
         template = record_rows(columns, style, fields)
     writer.rows(template, len(columns))
 
 
-def _style(look: Look, file: str) -> Style:
+def _style(file_format: FileFormat, file: str) -> Style:
     # CSV in a file is for spreadsheets and loaders: text as it is, not escaped for a terminal.
-    encoding = "raw" if (look.form, look.encoding) == ("csv", "utf8") else look.encoding
-    if look.chosen is not None:
-        return Style(look.form, encoding)
-    return Style(look.form, encoding, look.directory, file)
+    encoding = (
+        "raw"
+        if (file_format.form, file_format.encoding) == ("csv", "utf8")
+        else file_format.encoding
+    )
+    if file_format.chosen is not None:
+        return Style(file_format.form, encoding)
+    return Style(file_format.form, encoding, file_format.directory, file)
 
 
-def _row_fields(look: Look) -> tuple[Field, ...]:
-    by_name = {one.name: one for one in typed_fields(look.kinds, keep_bytes=True)}
-    return tuple(by_name[name] for name in look.fields if name in by_name)
+def _row_fields(file_format: FileFormat) -> tuple[Field, ...]:
+    by_name = {one.name: one for one in typed_fields(file_format.kinds, keep_bytes=True)}
+    return tuple(by_name[name] for name in file_format.fields if name in by_name)
 
 
-_OPENERS: dict[str, Callable[[FileSink, Look], Any]] = {
+_OPENERS: dict[str, Callable[[FileSink, FileFormat], Any]] = {
     "parquet": _parquet,
     "arrow": _arrow,
     "jsonl": _jsonl,
     "csv": _csv,
 }
+
+
+class PartitionedFiles:
+    """The files of one source of records, by what is said of each record. Not for threads."""
+
+    def __init__(self, target: Path, file_format: FileFormat, faults: Sequence[KsegError]) -> None:
+        """Write nothing yet.
+
+        Args:
+            target: the path of a file, with any names in place of the directories of the layout.
+            file_format: how files are to look; `file_format.by` are the directories.
+            faults: the damage that was passed over so far; more may come.
+        """
+        self._out: Final = target.parents[len(file_format.by)]
+        self._target = target
+        self._look = file_format
+        self._faults = faults
+        self._open: dict[Path, tuple[ExitStack, Write]] = {}
+        self._parts: dict[Path, int] = {}
+        self.count = 0
+
+    def __enter__(self) -> Write:
+        """A function that writes pieces."""
+        return self._write
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Complete the open files; after an error, remove them."""
+        every = ExitStack()
+        for stack, _write in self._open.values():
+            every.push(stack.__exit__)
+        self._open.clear()
+        every.__exit__(kind, error, traceback)
+
+    def _write(self, columns: RecordColumns) -> None:
+        """Add the records of a piece, each to the file of its directory."""
+        for day, part in _by_day(columns) if "day" in self._look.by else [("", columns)]:
+            said = {
+                "day": day,
+                "topic": columns.topic or _NONE,
+                "partition": _NONE if columns.partition is None else str(columns.partition),
+            }
+            names = [hive_directory(key, said[key]) for key in self._look.by]
+            self._file(self._out.joinpath(*names))(part)
+
+    def _file(self, directory: Path) -> Write:
+        """What writes to a directory's file; the one that was used longest ago may be completed."""
+        found = self._open.pop(directory, None)
+        if found is None:
+            if len(self._open) == _OPEN_MAX:
+                stack, _write = self._open.pop(next(iter(self._open)))
+                stack.close()
+            found = self._begin(directory)
+        self._open[directory] = found
+        return found[1]
+
+    def _begin(self, directory: Path) -> tuple[ExitStack, Write]:
+        if self.count == _FILES_MAX:
+            reason = f"more than {_FILES_MAX} files; --time leaves out times that mean nothing"
+            raise LimitExceededError(reason, path=self._target)
+        self.count += 1
+        part = self._parts[directory] = self._parts.get(directory, 0) + 1
+        # No partition's directory has a name with such an end.
+        again = "" if part == 1 else f".{part}"
+        stack = ExitStack()
+        name = fitting_name(self._target.stem + again, self._target.suffix)
+        return stack, stack.enter_context(open_target(directory / name, self._look, self._faults))
+
+
+def _by_day(columns: RecordColumns) -> Iterator[tuple[str, RecordColumns]]:
+    """The records of each day in UTC, in their order; those without a time by themselves."""
+    times = columns["timestamp"]
+    days = np.where(times == NO_TIMESTAMP, _NO_DAY, times // _DAY_MS)
+    if not len(days) or (days == days[0]).all():
+        runs: list[Any] = [slice(None)] if len(days) else []
+    else:
+        order = np.argsort(days, kind="stable")
+        runs = np.split(order, np.flatnonzero(np.diff(days[order])) + 1)
+    for run in runs:
+        part = columns if isinstance(run, slice) else take_rows(columns, run)
+        yield _day_text(int(days[run][0])), part
+
+
+def _day_text(day: int) -> str:
+    return _NONE if day == _NO_DAY else str(np.datetime64(day, "D"))
