@@ -68,7 +68,7 @@ KERNELS = [
     extension("_kernels.inflate"),
     extension("_kernels.keymap"),
     extension("_kernels.legacy"),
-    extension("_kernels.lines"),
+    extension("_kernels.json"),
     extension("_kernels.located"),
     extension("_kernels.offset_map"),
     extension("_kernels.placement"),

@@ -5,33 +5,31 @@ fields, `value` is needed, `key`, `headers` and `timestamp` may be there, `contr
 checked, and all others are ignored: the new log has its own offsets, producers and codecs. Text
 that is not UTF-8, such as a header name, stands as `{"base64": "..."}`.
 
-The kernel `kseg._kernels.lines` parses; a line that it refuses is parsed again here, to say what
-is wrong.
+Of a name that stands twice in an object the last counts, as for the standard `json`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from binascii import a2b_base64, unhexlify
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from kseg.constants import BATCH_BYTES, NO_TIMESTAMP
 from kseg.errors import InvalidRecordError, LimitExceededError
-from kseg.format import lines as _lines
 from kseg.format.encode import encode_batches
 from kseg.format.join import join_rows
 from kseg.format.options import BatchOptions
 from kseg.format.take import take_rows
-from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
+from kseg.format.values import HeadersColumn, RecordColumns, binary_column, freeze
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kseg.format.encoded import EncodedBatch
 
 #: Text parsed at a time, at least; and of so many batches, so that few are begun twice.
@@ -43,13 +41,20 @@ _LINE_END = 0x0A
 _TIMESTAMP_MAX = 2**63 - 1
 _WHITE = " \t\r"
 
-_ENCODINGS = {"base64": _lines.BASE64, "hex": _lines.HEX, "utf8": _lines.UTF8}
-#: The same for the text of one value, to say what is wrong with it.
-_DECODERS: dict[str, Callable[[str], bytes]] = {
+#: Lists and objects within each other that are taken.
+_DEPTH_MAX = 64
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+#: How bytes stand in a line.
+_ENCODINGS: dict[str, Callable[[str], bytes]] = {
     "base64": partial(a2b_base64, strict_mode=True),
     "hex": unhexlify,
     "utf8": str.encode,
 }
+
+
+#: A record: its line, timestamp, key, value and headers.
+_Row = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes | None, bytes | None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,7 @@ def read_lines(
     for text in _whole_lines(stream, options):
         columns, controls = _parse(text, options, clock(), number)
         if on_control is not None:
-            for line in controls.tolist():
+            for line in controls:
                 on_control(line + 1)
         number += _line_count(text)
         if len(columns):
@@ -190,19 +195,29 @@ def _line_count(text: bytes) -> int:
 
 def _parse(
     text: bytes, options: AppendOptions, now_ms: int, number: int
-) -> tuple[RecordColumns, npt.NDArray[np.int64]]:
+) -> tuple[RecordColumns, list[int]]:
     """The records of whole lines, and which lines hold control records; the first is `number`."""
     if len(text) > options.line_bytes_max:
         _check_lengths(text, options.line_bytes_max, number)
-    bad = _first_bad_byte(text)
-    sound = text if bad is None else text[: text.rfind(b"\n", 0, bad) + 1]
-    columns, controls, end = _columns(sound, options, now_ms, number)
-    if end.faulty:
-        line = sound.split(b"\n", end.lines + 1)[end.lines]
-        _explain(line.decode(), number + end.lines, options)
+    bad: int | None = None
+    try:
+        sound = text.decode()
+    except UnicodeDecodeError as error:
+        bad = error.start
+        sound = text[: text.rfind(b"\n", 0, bad) + 1].decode()
+    rows: list[_Row] = []
+    controls: list[int] = []
+    for at, line in enumerate(sound.split("\n"), number):
+        found = _object(line.strip(_WHITE), at)
+        if found is None:
+            continue
+        if found.get("control") is True:
+            controls.append(at)
+        else:
+            rows.append(_row(found, at, options, now_ms))
     if bad is not None:
-        _refuse(number + end.lines, f"not UTF-8: byte 0x{text[bad]:02x}")
-    return columns, controls
+        _refuse(number + sound.count("\n"), f"not UTF-8: byte 0x{text[bad]:02x}")
+    return _columns(rows), controls
 
 
 def _check_lengths(text: bytes, line_bytes_max: int, number: int) -> None:
@@ -212,116 +227,107 @@ def _check_lengths(text: bytes, line_bytes_max: int, number: int) -> None:
         _too_long(number + int(long[0]), line_bytes_max)
 
 
-def _first_bad_byte(text: bytes) -> int | None:
-    """Where the text stops being UTF-8; None if it does not."""
-    try:
-        text.isascii() or text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    return None
-
-
-def _columns(
-    text: bytes, options: AppendOptions, now_ms: int, number: int
-) -> tuple[RecordColumns, npt.NDArray[np.int64], _lines.LinesEnd]:
-    """The kernel's columns of the lines, up to the first that is no record."""
-    lines = _line_count(text)
-    width = max(lines, len(text) // _lines.HEADER_BYTES_MIN)
-    offsets = np.zeros((_lines.BINARY_COLUMNS, width + 1), np.int32)
-    data = np.empty((_lines.BINARY_COLUMNS, len(text)), np.uint8)
-    validity = np.zeros((_lines.BINARY_COLUMNS, (width + 7) // 8), np.uint8)
-    header_offsets = np.zeros(lines + 1, np.int32)
-    timestamps, numbers, controls = np.empty((3, lines), np.int64)
-    end = _lines.parse_lines(
-        text,
-        _ENCODINGS[options.encoding],
-        options.keep_timestamps,
-        now_ms,
-        offsets,
-        data,
-        validity,
-        header_offsets,
-        timestamps,
-        numbers,
-        controls,
-    )
-
-    def binary(column: int, count: int) -> BinaryColumn:
-        ends = offsets[column, : count + 1]
-        bits = validity[column, : (count + 7) // 8] if end.nulls[column] else None
-        return BinaryColumn(ends, data[column, : ends[-1]], bits, end.nulls[column])
-
-    names, values = (binary(at, end.headers) for at in (_lines.HEADER_NAME, _lines.HEADER_VALUE))
+def _columns(rows: list[_Row]) -> RecordColumns:
+    lines, timestamps, keys, values, headers = zip(*rows, strict=True) if rows else ((),) * 5
+    pairs = list(chain.from_iterable(headers))
+    ends = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(pairs) for pairs in headers], out=ends[1:])
     arrays = {
-        "timestamp": timestamps[: end.rows],
-        "key": binary(_lines.KEY, end.rows),
-        "value": binary(_lines.VALUE, end.rows),
-        "headers": HeadersColumn(header_offsets[: end.rows + 1], names, values),
-        "line": numbers[: end.rows] + number,
+        "timestamp": np.array(timestamps, np.int64),
+        "key": binary_column(keys),
+        "value": binary_column(values),
+        "headers": HeadersColumn(
+            ends,
+            binary_column([name for name, _ in pairs]),
+            binary_column([value for _, value in pairs]),
+        ),
+        "line": np.array(lines, np.int64),
     }
     for array in arrays.values():
         freeze(array)
-    return RecordColumns(end.rows, arrays), controls[: end.controls] + number, end
+    return RecordColumns(len(rows), arrays)
 
 
-# ---- what is wrong with a line -------------------------------------------------------------------
+# ---- one line ------------------------------------------------------------------------------------
 
 
-def _explain(line: str, number: int, options: AppendOptions) -> NoReturn:
-    """Say why the kernel refused a line."""
-    encoding = options.encoding
-    found = _json(line, number)
+def _object(line: str, number: int) -> dict[str, Any] | None:
+    """The JSON object of a line; None for a blank line."""
+    if not line:
+        return None
+    try:
+        found = _decode(line)
+    except json.JSONDecodeError as error:
+        _refuse(number, f"not JSON: {error.msg} at column {error.colno}")
+    except RecursionError:
+        _too_deep(number)
+    except ValueError as error:
+        _refuse(number, f"not JSON that can be read: {error}")
     if type(found) is not dict:
         _refuse(number, "not a JSON object")
+    if line.count("[") + line.count("{") > _DEPTH_MAX:
+        _check_depth(line, number)
+    return found
+
+
+def _check_depth(line: str, number: int) -> None:
+    """Also of values that a later one of the same name replaces."""
+    depth = 0
+    for bracket in re.findall(r"[][{}]", _STRING.sub("", line)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > _DEPTH_MAX:
+            _too_deep(number)
+
+
+def _row(found: dict[str, Any], number: int, options: AppendOptions, now_ms: int) -> _Row:
+    """The record of a line's object."""
+    encoding = options.encoding
     if "value" not in found:
         _refuse(number, "no value; a tombstone says null")
     if found.get("valid") is False:
         _refuse(number, "valid is false: its batch did not match its checksum")
-    if options.keep_timestamps:
-        _check_time(found.get("timestamp"), number)
+    time = found.get("timestamp") if options.keep_timestamps else None
+    if time is not None and not (type(time) is int and NO_TIMESTAMP <= time <= _TIMESTAMP_MAX):
+        _refuse(number, f"timestamp is no number of ms from {NO_TIMESTAMP} on")
     headers = found.get("headers")
     if headers is not None and type(headers) is not list:
         _refuse(number, "headers is not a list of [name, value]")
+    pairs: list[tuple[bytes | None, bytes | None]] = []
     for pair in headers or ():
         if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, dict):
             _refuse(number, "a header is [name, value], its name a string")
-        _check_text(pair[0], "a header's name", number, "utf8")
-        _check_text(pair[1], "a header's value", number, encoding)
-    _check_text(found.get("key"), "key", number, encoding)
-    _check_text(found["value"], "value", number, encoding)
-    _refuse(number, f"lists and objects nested deeper than {_lines.DEPTH_MAX}")
-
-
-def _json(line: str, number: int) -> Any:
-    try:
-        return json.loads(line.strip(_WHITE), parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        _refuse(number, f"not JSON: {error.msg} at column {error.colno}")
-    except RecursionError:
-        _refuse(number, f"lists and objects nested deeper than {_lines.DEPTH_MAX}")
-    except ValueError as error:
-        _refuse(number, f"not JSON that can be read: {error}")
+        name = _bytes(pair[0], "a header's name", number, "utf8")
+        pairs.append((name, _bytes(pair[1], "a header's value", number, encoding)))
+    key = _bytes(found.get("key"), "key", number, encoding)
+    value = _bytes(found["value"], "value", number, encoding)
+    return number, now_ms if time is None else time, key, value, pairs
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-def _check_time(time: Any, number: int) -> None:
-    if time is None or (type(time) is int and NO_TIMESTAMP <= time <= _TIMESTAMP_MAX):
-        return
-    _refuse(number, f"timestamp is no number of ms from {NO_TIMESTAMP} on")
+def _whole_number(digits: str) -> int:
+    """The number; of a longer one than a timestamp's only that it is too large.
+
+    `int` refuses to read thousands of digits, which a field that is ignored may have.
+    """
+    return int(digits[:40])
 
 
-def _check_text(text: Any, name: str, number: int, encoding: str) -> None:
+_decode = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_constant).decode
+
+
+def _bytes(text: Any, name: str, number: int, encoding: str) -> bytes | None:
+    """The bytes that a string stands for."""
     if text is None:
-        return
+        return None
     if type(text) is dict and list(text) == ["base64"] and type(text["base64"]) is str:
         text, encoding = text["base64"], "base64"
     if type(text) is not str:
         _refuse(number, f"{name} is neither a string nor null")
     try:
-        _DECODERS[encoding](text)
+        return _ENCODINGS[encoding](text)
     except UnicodeEncodeError:
         _refuse(number, f"{name} holds half a surrogate pair")
     except ValueError as error:
@@ -331,6 +337,10 @@ def _check_text(text: Any, name: str, number: int, encoding: str) -> None:
 
 def _refuse(number: int, reason: str) -> NoReturn:
     raise InvalidRecordError(f"line {number + 1}: {reason}")
+
+
+def _too_deep(number: int) -> NoReturn:
+    _refuse(number, f"lists and objects nested deeper than {_DEPTH_MAX}")
 
 
 def _too_long(number: int, line_bytes_max: int) -> NoReturn:

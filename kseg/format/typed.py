@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kseg.format.lines import mark_not_json
+from kseg._kernels.json import mark_not_json
 from kseg.format.text import count_not_utf8
 from kseg.format.values import (
     BinaryColumn,

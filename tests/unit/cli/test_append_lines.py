@@ -133,6 +133,16 @@ TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
         '{"value":"","control":false}',
         (b"", None, NOW_MS, ()),
     ),
+    "thousands of digits in another field": (
+        AppendOptions(),
+        '{"value":"","x":' + "1" * 5000 + "}",
+        (b"", None, NOW_MS, ()),
+    ),
+    "brackets in a string": (
+        UTF8,
+        '{"value":"' + r"\"[" * 70 + '"}',
+        (b'"[' * 70, None, NOW_MS, ()),
+    ),
     "sixty-four levels": (
         AppendOptions(),
         '{"value":"","x":' + "[" * 63 + "]" * 63 + "}",
@@ -272,11 +282,16 @@ REFUSED: dict[str, tuple[AppendOptions, str, str]] = {
         '{"value":"","x":' + "[" * 64 + "]" * 64 + "}",
         "nested deeper than 64",
     ),
+    "sixty-five levels in a value that is replaced": (
+        AppendOptions(),
+        '{"value":"","x":' + "[" * 64 + "]" * 64 + ',"x":1}',
+        "nested deeper than 64",
+    ),
     "levels without end": (AppendOptions(), "[" * 100_000, "not a JSON object|nested deeper than"),
     "digits without end": (
         UTF8,
         '{"value":"","timestamp":' + "1" * 5000 + "}",
-        "not JSON that can",
+        "timestamp is no number",
     ),
 }
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kseg
-from kseg.format.lines import VALUE_DEPTH_MAX
+from kseg._kernels.json import VALUE_DEPTH_MAX, mark_not_json
 from kseg.format.take import take_rows
 from kseg.format.typed import KIND_NAMES, decode_column, decoded_fields, kind_of
 from kseg.format.values import Kind, RecordColumns, binary_column
@@ -167,9 +167,9 @@ def test_the_kernel_refuses_offsets_that_lead_outside_the_data() -> None:
     marks = np.zeros(1, np.uint8)
     for ends in ([0, 5], [-1, 2], [2, 1]):
         with pytest.raises(ValueError, match="lie outside"):
-            kseg.format.lines.mark_not_json(np.array(ends, np.int32), b"[]", marks)
+            mark_not_json(np.array(ends, np.int32), b"[]", marks)
     with pytest.raises(ValueError, match="not those of"):
-        kseg.format.lines.mark_not_json(np.zeros(3, np.int32), b"[]", marks)
+        mark_not_json(np.zeros(3, np.int32), b"[]", marks)
 
 
 def test_text_and_json_share_the_bytes_where_nothing_has_to_change() -> None:
