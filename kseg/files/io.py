@@ -24,7 +24,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, TypeGuard
 
 from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
 from kseg.files import ownership, record_locks
@@ -52,12 +52,19 @@ class Readable(Protocol):
         """Release it."""
 
 
-@runtime_checkable
 class Elsewhere(Protocol):
     """The path of a file that is not on this machine, with a way to open it."""
 
+    def __fspath__(self) -> str:
+        """Its name, for messages."""
+
     def open_elsewhere(self) -> Readable:
         """Open the file for reading; OSError if it is missing or cannot be read."""
+
+
+def is_elsewhere(path: object) -> TypeGuard[Elsewhere]:
+    """Whether a path is of a file that is not on this machine."""
+    return hasattr(path, "open_elsewhere")
 
 
 #: The errors of a full disk, or of a full quota.
@@ -188,7 +195,7 @@ def read_file(path: StrPath, *, bytes_max: int) -> bytes:
         LimitExceededError: it has more than `bytes_max` bytes; nothing was read.
         OSError: as `open_read`.
     """
-    if isinstance(path, Elsewhere):
+    if is_elsewhere(path):
         with closing(path.open_elsewhere()) as file:
             _check_size(file.size, bytes_max, path)
             return bytes(file.read(0, file.size))

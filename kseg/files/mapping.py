@@ -99,7 +99,7 @@ class MappedFile(Closing):
         """
         if mapping not in _MODES:
             raise ValueError(f"mapping is one of {', '.join(_MODES)}, not {mapping!r}")
-        if isinstance(path, io.Elsewhere):
+        if io.is_elsewhere(path):
             elsewhere = path.open_elsewhere()
             assert isinstance(elsewhere, MappedFile)
             return elsewhere

@@ -77,57 +77,79 @@ class LogEnd:
     start: int = 0
 
 
-def index_fault_of(context: LoadContext, base: int) -> Finding | None:
-    """What is wrong with a segment's indexes; None if the check finds nothing."""
-    if not context.size(base):
-        return _end_fault(context, base)
-    for kind, look in ((INDEX, _of_index), (TIMEINDEX, _of_time_index), (TXNINDEX, _of_txn_index)):
-        fault = look(context, base)
-        if fault is not None:
-            return Finding(fault.code, context.path(base, kind), fault.message, fault.position)
-    return _end_fault(context, base)
+class _Ends:
+    """The ends of one segment's files, each read once."""
 
+    def __init__(self, context: LoadContext, base: int) -> None:
+        self.context: Final = context
+        self.base: Final = base
+        self.log_bytes: Final = context.size(base)
+        files = context.overlay.files
+        names = {kind: file_of(base, kind.value) for kind in (FileKind.INDEX, FileKind.TIMEINDEX)}
+        self._names: Final = {**names, FileKind.LOG: file_of(base, LOG)}
+        #: Bytes of the indexes that are there.
+        self.sizes: Final = {
+            kind: files[name].size for kind, name in names.items() if name in files
+        }
+        self._known: Final[dict[tuple[FileKind, int], bytes]] = {}
 
-def _end_fault(context: LoadContext, base: int) -> Finding | None:
-    """What Kafka would believe wrongly of the ends of the indexes."""
-    overlay, log = context.overlay, file_of(base, LOG)
-    log_bytes = overlay.size(log)
-    names = {kind: file_of(base, kind.value) for kind in (FileKind.INDEX, FileKind.TIMEINDEX)}
-    sizes = {kind: overlay.size(name) for kind, name in names.items() if name in overlay.files}
+    def path(self, kind: FileKind) -> str:
+        return self.context.overlay.path(self._names[kind])
 
-    def read(kind: FileKind, position: int, size: int) -> bytes:
-        return overlay.read(names[kind], position=position, size=size)
+    def read(self, kind: FileKind, position: int, size: int) -> bytes:
+        known = self._known.get((kind, position), b"")
+        if len(known) < size:
+            overlay = self.context.overlay
+            known = overlay.read(self._names[kind], position=position, size=size)
+            self._known[kind, position] = known
+        return known[:size]
 
-    def headers(start: int) -> Iterator[BatchTable]:
-        size = log_bytes - start
-        if size <= _TAIL_BYTES and not overlay.files[log].part:
-            yield scan(overlay.read(log, position=start), base=start, on_bad_crc="ignore")
+    def head(self, position: int) -> _Head | None:
+        """The batch at a position by its head alone, read with the log's end behind it."""
+        left = self.log_bytes - position
+        data = self.read(FileKind.LOG, position, left if left <= _TAIL_BYTES else _HEAD.size)
+        return _head_in(data, left)
+
+    def headers(self, start: int) -> Iterator[BatchTable]:
+        """Headers of the log from a batch on."""
+        left = self.log_bytes - start
+        if left <= _TAIL_BYTES and not self.context.overlay.files[self._names[FileKind.LOG]].part:
+            data = self.read(FileKind.LOG, start, left)
+            yield scan(data, base=start, on_bad_crc="ignore")
             return
-        with context.open(base) as segment:
+        with self.context.open(self.base) as segment:
             yield from segment.headers(start=start)
 
-    fault = closed_indexes.fault_of(log_bytes, sizes, read, headers)
-    if fault is None:
+
+def index_fault_of(context: LoadContext, base: int) -> Finding | None:
+    """What is wrong with a segment's indexes; None if the check finds nothing."""
+    ends = _Ends(context, base)
+    looks = ((INDEX, _of_index), (TIMEINDEX, _of_time_index), (TXNINDEX, _of_txn_index))
+    for kind, look in looks if ends.log_bytes else ():
+        fault = look(context, base, ends)
+        if fault is not None:
+            return Finding(fault.code, context.path(base, kind), fault.message, fault.position)
+    end = closed_indexes.fault_of(ends.log_bytes, ends.sizes, ends.read, ends.headers)
+    if end is None:
         return None
-    return Finding(fault.code, overlay.path(names[fault.kind]), fault.message, fault.position)
+    return Finding(end.code, ends.path(end.kind), end.message, end.position)
 
 
-def _of_index(context: LoadContext, base: int) -> _Fault | None:
-    name = file_of(base, INDEX)
-    if name not in context.overlay.files:
+def _of_index(context: LoadContext, base: int, ends: _Ends) -> _Fault | None:
+    size = ends.sizes.get(FileKind.INDEX)
+    if size is None:
         return _Fault("index-missing", "the offset index is missing")
-    size = context.overlay.size(name)
     if size % OFFSET_ENTRY_BYTES:
         return _Fault("index-length", f"{size} bytes are no whole number of entries")
     if not size:
         return _of_empty_index(context, base)
     at = size - OFFSET_ENTRY_BYTES
-    relative, position = _OFFSET_ENTRY.unpack(context.overlay.read(name, position=at))
+    relative, position = _OFFSET_ENTRY.unpack(ends.read(FileKind.INDEX, at, OFFSET_ENTRY_BYTES))
     if at and not relative:
         return None  # unused: the next check says so
     header = None
-    if (at == relative == position) or 0 < position < context.size(base):
-        header = _batch_at(context, base, position)
+    if (at == relative == position) or 0 < position < ends.log_bytes:
+        header = ends.head(position)
     if header is None:
         message = f"its last entry points at {position}, where no batch lies"
         return _Fault("index-points-nowhere", message, at)
@@ -149,21 +171,20 @@ def _of_empty_index(context: LoadContext, base: int) -> _Fault | None:
     return _Fault("index-length", "no entries for a log of several intervals")
 
 
-def _of_time_index(context: LoadContext, base: int) -> _Fault | None:
-    name = file_of(base, TIMEINDEX)
-    if name not in context.overlay.files:
+def _of_time_index(context: LoadContext, base: int, ends: _Ends) -> _Fault | None:
+    size = ends.sizes.get(FileKind.TIMEINDEX)
+    if size is None:
         return _Fault("time-index-missing", "the time index is missing")
-    size = context.overlay.size(name)
     if size % TIME_ENTRY_BYTES:
         message = f"{size} bytes are no whole number of entries"
         return _Fault("time-index-length", message)
     if not size:
-        first = _batch_at(context, base, 0)
+        first = ends.head(0)
         if first is None or first.max_timestamp <= 0:
             return None
         return _Fault("time-index-length", "no entries for a log whose batches have times")
     at = size - TIME_ENTRY_BYTES
-    entry = context.overlay.read(name, position=at)
+    entry = ends.read(FileKind.TIMEINDEX, at, TIME_ENTRY_BYTES)
     if len(entry) < TIME_ENTRY_BYTES:
         return None  # made anew before a split had all looked at again, and not held
     timestamp, relative = _TIME_ENTRY.unpack(entry)
@@ -175,7 +196,7 @@ def _of_time_index(context: LoadContext, base: int) -> _Fault | None:
     return None
 
 
-def _of_txn_index(context: LoadContext, base: int) -> _Fault | None:
+def _of_txn_index(context: LoadContext, base: int, _ends: _Ends) -> _Fault | None:
     name = file_of(base, TXNINDEX)
     if name not in context.overlay.files:
         return None
@@ -209,20 +230,24 @@ def has_abort_marker(context: LoadContext, base: int) -> bool:
     return False
 
 
-def _batch_at(context: LoadContext, base: int, position: int) -> _Head | None:
-    """The batch at a position by its head alone; None if there is none, or it is not whole."""
-    head = context.overlay.read(file_of(base, LOG), position=position, size=_HEAD.size)
-    if len(head) < ENTRY_BYTES_MIN:
+def _head_in(data: bytes, left: int) -> _Head | None:
+    """The batch that begins with these bytes; None if there is none, or it is not whole.
+
+    Args:
+        data: from its first byte on.
+        left: bytes of log from there on.
+    """
+    if len(data) < ENTRY_BYTES_MIN:
         return None
-    first, length, _epoch, magic = _START.unpack_from(head)
+    first, length, _epoch, magic = _START.unpack_from(data)
     size = 12 + length
-    if size < ENTRY_BYTES_MIN or position + size > context.size(base):
+    if size < ENTRY_BYTES_MIN or size > left:
         return None
     if magic < 2:
         return _Head(first, first, 0) if magic >= 0 else None
-    if magic > 2 or len(head) < _HEAD.size:
+    if magic > 2 or len(data) < _HEAD.size:
         return None
-    delta, _base_timestamp, max_timestamp = _HEAD.unpack(head)[-3:]
+    delta, _base_timestamp, max_timestamp = _HEAD.unpack_from(data)[-3:]
     return _Head(first, first + delta, max_timestamp)
 
 
