@@ -1,19 +1,21 @@
 """Which partitions an interrupted recovery has put in order: the next run does not read them again.
 
 Once all files of a partition are on the disk, `recover` appends a line to `.kseg-recovered` in the
-data directory. The line names each file of the partition with its size, time of modification, inode
-and device. It counts only while all of these are the same: the partition then is as after a clean
-stop. The lease removes the file when it writes the mark of a clean shutdown. A broker does not look
-at the file.
+data directory: the partition's name, and a digest of the names, sizes, times of modification and
+change, inodes and devices of its files. It counts only while all of these are the same: the
+partition then is as after a clean stop. A disk that changes bytes by itself changes none of these.
+The lease removes the file when it writes the mark of a clean shutdown. A broker does not look at
+the file.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
+from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.metadata import RECOVERED_NAME
 
@@ -27,9 +29,10 @@ def note(directory: Path) -> None:
         OSError: the note could not be written.
     """
     directory = directory.resolve()
-    line = json.dumps([directory.name, _files_of(directory)]).encode()
+    if is_noted(directory):
+        return
     with io.WriteFile.open(directory.parent / RECOVERED_NAME, create=True) as file:
-        file.write_at(file.size, b"\n" + line + b"\n")  # the line before may be torn
+        file.write_at(file.size, b"\n" + _line_of(directory) + b"\n")  # the one before may be torn
         file.flush()
 
 
@@ -38,26 +41,23 @@ def is_noted(directory: Path) -> bool:
     directory = directory.resolve()
     try:
         notes = io.read_file(directory.parent / RECOVERED_NAME, bytes_max=_NOTES_BYTES_MAX)
-    except OSError:
+    except (KsegError, OSError):
         return False
-    start = json.dumps([directory.name, []])[:-3].encode()
-    at = notes.rfind(b"\n" + start)
-    end = notes.find(b"\n", at + 1)
-    if at < 0 or end < 0:
-        return False
-    try:
-        return bool(json.loads(notes[at:end]) == [directory.name, _files_of(directory)])
-    except ValueError:  # torn
-        return False
+    line = _line_of(directory)
+    at = notes.rfind(b"\n" + line[: line.index(b" ") + 1])
+    return at >= 0 and notes.startswith(line + b"\n", at + 1)
 
 
-def _files_of(directory: Path) -> list[list[Any]]:
+def _line_of(directory: Path) -> bytes:
+    """The partition's name, and a digest of what `stat` says of each file."""
     files = []
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             seen = entry.stat(follow_symlinks=False)
-            files.append([entry.name, seen.st_size, seen.st_mtime_ns, seen.st_ino, seen.st_dev])
-    return files
+            times = (seen.st_mtime_ns, seen.st_ctime_ns)
+            files.append([entry.name, seen.st_size, *times, seen.st_ino, seen.st_dev])
+    digest = blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()
+    return f"{directory.name} {digest}".encode(errors="surrogateescape")
 
 
 __all__ = ["is_noted", "note"]

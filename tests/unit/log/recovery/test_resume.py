@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,7 +59,20 @@ def add_another(log: Path) -> None:
     log.with_suffix(".txnindex").touch()
 
 
-CHANGES = {"grown": grow, "touched": touch, "made anew": make_anew, "joined": add_another}
+def overwrite(log: Path) -> None:
+    status = log.stat()
+    with log.open("r+b") as file:
+        file.write(b"\0")  # as before; only the time of change says so
+    os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+CHANGES = {
+    "overwritten": overwrite,
+    "grown": grow,
+    "touched": touch,
+    "made anew": make_anew,
+    "joined": add_another,
+}
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
@@ -96,3 +111,53 @@ def test_the_mark_replaces_the_notes(data: Path) -> None:
     lease.leave()
     assert (data / ".kafka_cleanshutdown").exists()
     assert not (data / ".kseg-recovered").exists()
+
+
+def test_a_second_recovery_adds_no_second_note(data: Path) -> None:
+    kseg.recover(data / "t-0")
+    notes = (data / ".kseg-recovered").read_bytes()
+    kseg.recover(data / "t-0")
+    assert (data / ".kseg-recovered").read_bytes() == notes
+
+
+def too_large(notes: Path) -> None:
+    os.truncate(notes, (1 << 28) + 1)
+
+
+def a_link(notes: Path) -> None:
+    notes.rename(notes.with_name("elsewhere"))
+    notes.symlink_to("elsewhere-too")
+
+
+def a_directory(notes: Path) -> None:
+    notes.unlink()
+    notes.mkdir()
+
+
+@pytest.mark.parametrize("harm", [too_large, a_link, a_directory])
+def test_notes_that_cannot_be_read_cost_time_alone(
+    data: Path, harm: Callable[[Path], None]
+) -> None:
+    kseg.recover(data / "t-0")
+    harm(data / ".kseg-recovered")
+    assert walked(data / "t-0") > 0
+    assert not (data / "elsewhere-too").exists()
+
+
+def test_notes_look_like_the_files_around_them(data: Path) -> None:
+    for path in (data / "t-0").iterdir():
+        path.chmod(0o600)
+    data.chmod(0o700)
+    (data / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    (data / "recovery-point-offset-checkpoint").chmod(0o600)
+    kseg.recover(data / "t-0")
+    assert (data / ".kseg-recovered").stat().st_mode & 0o777 == 0o600
+
+
+def test_other_verbs_pass_over_notes(data: Path) -> None:
+    kseg.recover(data / "t-0")
+    assert (data / ".kseg-recovered").exists()
+    for verb in ("verify", "doctor"):
+        command = [sys.executable, "-m", "kseg", verb, str(data)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ".kseg-recovered" not in done.stdout + done.stderr
