@@ -46,9 +46,8 @@ from kseg.analysis.units import plan as plan_units
 from kseg.analysis.verify import VerifyOptions
 from kseg.analysis.verify import verify as verify_here
 from kseg.spark import jobs
-from kseg.spark.listing import list_logs
 from kseg.spark.options import parse_options
-from kseg.spark.plan import make_plan
+from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_task
 from kseg.spark.schema import project
 

@@ -106,7 +106,7 @@ def local(paths: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         UsageError: one is in a store.
     """
-    from kseg.spark.listing import local_paths
+    from kseg.spark.plan import local_paths
 
     with usage_errors(marked=_MARK):
         return tuple(local_paths(paths))
@@ -135,8 +135,8 @@ def chosen_paths(
 
 def _chosen_there(path: str, selection: Selection) -> list[str]:
     """The partitions under a URL that are chosen."""
-    from kseg.spark.listing import list_logs
     from kseg.spark.options import parse_options
+    from kseg.spark.plan import list_logs
 
     logs = list_logs(parse_options({"path": path}))
     found = [log.directory for log in logs if selection.takes(log.topic, log.partition)]

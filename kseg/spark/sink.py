@@ -23,15 +23,15 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.files import ownership
-from kseg.spark.listing import local_path
+from kseg.spark.commits import SinkOptions, parse_sink_options
+from kseg.spark.plan import local_path
 from kseg.spark.schema import COLUMNS
-from kseg.spark.sink_options import SinkOptions, parse_sink_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kseg.spark.staging import StagedTask
+    from kseg.spark.commits import StagedTask
 
 _TYPES: Final = {
     "key": ("binary", "string"),
@@ -85,8 +85,7 @@ class _Staging:
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
         from pyspark import TaskContext
 
-        from kseg.spark.commits import SinkPaths
-        from kseg.spark.staging import stage
+        from kseg.spark.commits import SinkPaths, stage
 
         context = TaskContext.get()
         assert context is not None

@@ -1,17 +1,24 @@
-"""What Spark knows as `format("kseg")`, and its batch source: a thin shell around plan and reading.
+"""What Spark knows as `format("kseg")`: its batch source and its stream, around plan and reading.
 
 Spark builds these objects on the driver and pickles them to its workers, so they hold options and
 names only, never a file or a kernel's object. Spark asks afresh for every action, `explain` among
 them. It passes no wanted columns to Python sources; the schema of the query is the projection.
 
-Source: `pyspark.sql.datasource`.
+For a stream Spark stores the offsets of every micro-batch before it reads it, and reads the same
+range again after a crash. So a range always gives the same rows: offsets decide what is read, never
+the length of a file at that time. What the stream's reader remembers between calls saves walks and
+decides nothing.
+
+Source: `pyspark.sql.datasource`, `pyspark.sql.datasource.DataSourceStreamReader`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, MutableMapping
-from typing import TYPE_CHECKING, Final
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -21,17 +28,204 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.spark.filters import Narrowing, push
-from kseg.spark.options import SourceOptions, parse_options
+from kseg.spark.options import LATEST, OffsetBound, SourceOptions, parse_options
 from kseg.spark.schema import Projection, ddl, project
-from kseg.spark.task_rows import rows_of
 from kseg.spark.versions import check_pyspark
+from kseg.spark.watching import Amount, Place, StreamOffsets, admit
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
+    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
     from kseg.spark.sink import SinkWriter, StreamSinkWriter
+    from kseg.spark.watching import Watch
+
+
+#: Admission control and the trigger `availableNow` came with Spark 4.2.
+_ADMITS: Final = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
+if TYPE_CHECKING or _ADMITS:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+else:
+    SupportsTriggerAvailableNow = object
+
+
+def stream_reader(options: SourceOptions, projection: Projection) -> StreamReader:
+    """A reader for a stream; before Spark 4.2 each micro-batch takes all records there are."""
+    if not _ADMITS and not _limit_of(options).is_unlimited:
+        message = "kseg: this Spark has no admission control; limits per trigger are ignored"
+        warnings.warn(message, UserWarning, stacklevel=2)
+    return StreamReader(options, projection)
+
+
+def _limit_of(options: SourceOptions) -> Amount:
+    return Amount(
+        options.max_offsets_per_trigger,
+        options.max_bytes_per_trigger,
+        options.max_segments_per_trigger,
+    )
+
+
+class RefusedStream(DataSourceStreamReader):
+    """Stands for a stream that is refused: raises the reason at Spark's first call.
+
+    If the constructor raised, Spark would try to stop a reader that does not exist, and report that
+    error instead.
+    """
+
+    def __init__(self, error: ValueError) -> None:
+        """Keep the error's text."""
+        self._error: Final = error
+
+    def _refuse(self, *_rest: Any) -> Any:
+        """Raise, whichever method Spark calls first: that depends on the query's checkpoint.
+
+        Raises:
+            ValueError: always.
+        """
+        raise self._error
+
+    initialOffset = latestOffset = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans each micro-batch on the driver, reads it in the workers."""
+
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
+        """Keep what to read; no file is read yet."""
+        self._options: Final = options
+        self._projection: Final = projection
+        self._watched: Watch | None = None
+        self._ends: StreamOffsets | None = None
+
+    def _watch(self) -> Watch:
+        from kseg.spark.watching import Watch
+
+        if self._watched is None:
+            self._watched = Watch(self._options)
+        return self._watched
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what only the driver needs."""
+        return {**self.__dict__, "_watched": None}
+
+    # ---- on the driver ---------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query starts: where `startingOffsets` says, else with the first records."""
+        return StreamOffsets(self._starts({})).to_json()
+
+    def _starts(self, known: Mapping[str, Place]) -> dict[str, Place]:
+        """The known places, and a place for each new partition: new ones are read whole."""
+        watch, places = self._watch(), dict(known)
+        for name, log in watch.logs().items():
+            if name in places:
+                continue
+            start = watch.start_of(log)
+            asked = self._options.starting_offsets.of(log.topic, log.partition)
+            if asked == LATEST and not known:
+                start = watch.end_of(name, log)
+            elif asked is not None and asked > start.offset:
+                start = Place(asked)
+            places[name] = start
+        return places
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """How far the next micro-batch reads: whole batches, up to about the limit.
+
+        Raises:
+            KsegError: a log's end is damaged, or records are gone, and the options say to fail.
+            OSError: a log cannot be read.
+        """
+        known = {} if start is None else dict(StreamOffsets.from_json(start).places)
+        starts = self._starts(known)
+        everything = limit is None or type(limit).__name__ == "ReadAllAvailable"
+        amount = Amount() if everything else _limit_of(self._options)
+        if self._ends is None:
+            ends = admit(starts, amount, self._watch().advance)
+        else:
+            ends = self._towards(starts, self._ends, amount)
+        # Spark takes any difference in the text for new data, so a log without news keeps its text.
+        moved = {name: end for name, end in ends.items() if end.offset != starts[name].offset}
+        return StreamOffsets({**starts, **moved}).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """One of the limits of the options, for Spark's progress reports; all of them are kept."""
+        from pyspark.sql.streaming import datasource
+
+        limit = _limit_of(self._options)
+        if limit.rows is not None:
+            return datasource.ReadMaxRows(limit.rows)
+        if limit.bytes is not None:
+            return datasource.ReadMaxBytes(limit.bytes)
+        if limit.segments is not None:
+            return datasource.ReadMaxFiles(limit.segments)
+        return datasource.ReadAllAvailable()
+
+    def _towards(
+        self, starts: Mapping[str, Place], pinned: StreamOffsets, amount: Amount
+    ) -> dict[str, Place]:
+        """The end of the next micro-batch: up to the limit, and never past ends fixed before."""
+        reach = {name: place for name, place in starts.items() if name in pinned.places}
+        ends = admit(reach, amount, self._watch().advance)
+        for name, place in ends.items():
+            end = pinned.places[name]
+            if place.offset > end.offset:
+                ends[name] = end if end.offset > starts[name].offset else starts[name]
+        return {**starts, **ends}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fix the ends: a query with `availableNow` reads nothing that comes later."""
+        watch = self._watch()
+        ends = {name: watch.end_of(name, log) for name, log in watch.logs().items()}
+        self._ends = StreamOffsets(ends)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks for the records from `start` to `end`.
+
+        Raises:
+            OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
+            OSError: a log cannot be read.
+        """
+        from kseg.spark.plan import make_plan
+
+        watch = self._watch()
+        logs = watch.list_anew()
+        starts = StreamOffsets.from_json(start).places
+        ranges = {}
+        for name, place in StreamOffsets.from_json(end).places.items():
+            first = starts.get(name)
+            offset = watch.start_of(logs[name]).offset if first is None else first.offset
+            if offset < place.offset:
+                ranges[name] = (watch.checked(name, Place(offset)).offset, place.offset)
+        unbounded = replace(self._options, starting_offsets=OffsetBound())
+        chosen = [
+            replace(log, log_start_offset=ranges[name][0], end_offset=ranges[name][1])
+            for name, log in logs.items()
+            if name in ranges
+        ]
+        tasks = make_plan(chosen, unbounded).tasks
+        return [InputPartition(task) for task in tasks]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Do nothing: reading changes no log."""
+
+    def stop(self) -> None:
+        """Do nothing: no file stays open between calls."""
+
+    # ---- in a worker -----------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Arrow batches.
+
+        Raises:
+            KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
+        """
+        return _rows(partition, self._projection, self._options)
+
 
 #: Spark plans a query with filters in a process that runs this module, and only with pushdown on.
 _PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -83,8 +277,6 @@ class KsegDataSource(DataSource):
         Where the schema has a column that kseg does not, or of another type, or an option has no
         meaning for a stream, it is one that raises ValueError when it is asked anything.
         """
-        from kseg.spark.stream import RefusedStream, stream_reader
-
         try:
             options = parse_options(self.options)
             options.check_stream()
@@ -132,8 +324,7 @@ class RecordReader(DataSourceReader):
             NotALogError: the paths hold no segment.
             OSError: a path cannot be read.
         """
-        from kseg.spark.listing import list_logs
-        from kseg.spark.plan import make_plan
+        from kseg.spark.plan import list_logs, make_plan
 
         plan = make_plan(list_logs(self._options), self._options, self._narrowing)
         return [InputPartition(task) for task in plan.tasks]
@@ -144,8 +335,7 @@ class RecordReader(DataSourceReader):
         Raises:
             KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
         """
-        if partition.value is not None:  # Spark's stand-in for an empty plan
-            yield from rows_of(partition.value, self._projection, self._options)
+        return _rows(partition, self._projection, self._options)
 
 
 class FilteringReader(RecordReader):
@@ -160,3 +350,14 @@ class FilteringReader(RecordReader):
         self._narrowing = pushed.narrowing
         # Spark drops the rows of damage, which have no offset, where a filter asks for offsets.
         return filters if self._options.permissive else pushed.recheck
+
+
+def _rows(
+    partition: InputPartition, projection: Projection, options: SourceOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in a worker."""
+    from kseg.spark.reading import read_task, settle
+
+    settle()
+    if partition.value is not None:  # Spark's stand-in for an empty plan
+        yield from read_task(partition.value, projection, options)

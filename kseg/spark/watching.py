@@ -12,9 +12,10 @@ import glob
 import logging
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+from zlib import crc32
 
 import numpy as np
 
@@ -23,11 +24,180 @@ from kseg.constants import StopReason
 from kseg.errors import OffsetOutOfRangeError
 from kseg.format.header import BatchTable
 from kseg.log.log import Log
-from kseg.spark.admission import Advance, Amount, without_hints
 from kseg.spark.damage import named
-from kseg.spark.listing import LogEntry, SegmentEntry, list_logs
 from kseg.spark.options import SourceOptions
-from kseg.spark.stream_offsets import Place
+from kseg.spark.plan import LogEntry, SegmentEntry, list_logs
+
+_VERSION: Final = 1
+_INT64_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far one partition was read.
+
+    Attributes:
+        offset: of the next record.
+        segment: base offset of the segment that `position` lies in; -1 where none is known.
+        position: where the next batch begins, in bytes.
+    """
+
+    offset: int
+    segment: int = -1
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffsets:
+    """The place in each partition, by the name of its directory."""
+
+    places: Mapping[str, Place]
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it: a dict of numbers, strings and dicts, in the order of names."""
+        return {
+            "v": _VERSION,
+            "topics": {
+                name: {"offset": place.offset, "segment": place.segment, "pos": place.position}
+                for name, place in sorted(self.places.items())
+            },
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> StreamOffsets:
+        """What a checkpoint says.
+
+        Raises:
+            ValueError: another version wrote it, or something else did.
+        """
+        version = document.get("v")
+        if version != _VERSION:
+            raise ValueError(f"kseg: the checkpoint's offsets have version {version!r}, not 1")
+        topics = document.get("topics")
+        if not isinstance(topics, Mapping):
+            raise ValueError("kseg: the checkpoint's offsets name no topics")
+        return cls({str(name): _place(name, given) for name, given in topics.items()})
+
+
+def _place(name: object, given: Any) -> Place:
+    try:
+        numbers = [given[key] for key in ("offset", "segment", "pos")]
+    except (KeyError, TypeError):
+        numbers = []
+    # The offset behind the last one of all has more than 64 bits.
+    if not numbers or not all(
+        type(number) is int and -1 <= number <= _INT64_MAX + (not place)
+        for place, number in enumerate(numbers)
+    ):
+        raise ValueError(f"kseg: the checkpoint's offset of {name!r} is {given!r}")
+    return Place(*numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Records, bytes of log, and segments begun; as a limit, None is none."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    segments: int | None = None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether there is no limit at all."""
+        return self.rows is None and self.bytes is None and self.segments is None
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing fits any more."""
+        return any(
+            left is not None and left <= 0 for left in (self.rows, self.bytes, self.segments)
+        )
+
+    def share(self, count: int) -> Amount:
+        """One of `count` equal parts, rounded up."""
+
+        def part(whole: int | None) -> int | None:
+            return None if whole is None else -(-whole // count)
+
+        return Amount(part(self.rows), part(self.bytes), part(self.segments))
+
+    def less(self, taken: Amount) -> Amount:
+        """What is left when so much is taken."""
+
+        def rest(whole: int | None, part: int | None) -> int | None:
+            return None if whole is None else whole - (part or 0)
+
+        return Amount(
+            rest(self.rows, taken.rows),
+            rest(self.bytes, taken.bytes),
+            rest(self.segments, taken.segments),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """How far one partition gets within a limit.
+
+    Attributes:
+        place: where it then stands.
+        taken: what lies between.
+        at_end: nothing more is there to take.
+    """
+
+    place: Place
+    taken: Amount
+    at_end: bool
+
+
+class Advancer(Protocol):
+    """How far a partition gets from a place within a limit."""
+
+    def __call__(self, name: str, place: Place, limit: Amount, *, at_least: bool) -> Advance:
+        """With `at_least`, one batch is taken even if it is more than the limit."""
+        ...
+
+
+def admit(starts: Mapping[str, Place], limit: Amount, advance: Advancer) -> dict[str, Place]:
+    """The places up to which the next micro-batch reads.
+
+    Args:
+        starts: where each partition stands.
+        limit: of all partitions together.
+        advance: how far one partition gets.
+    """
+    places = dict(starts)
+    waiting = _in_turn(starts)
+    left, nothing_yet = limit, True
+    while waiting:
+        behind = []
+        for number, name in enumerate(waiting):
+            for part in (left.share(len(waiting) - number), left):
+                if left.is_used_up:
+                    return places
+                step = advance(name, places[name], part, at_least=nothing_yet)
+                if step.at_end or step.taken.bytes:
+                    break
+            places[name], left = step.place, left.less(step.taken)
+            nothing_yet = nothing_yet and not step.taken.bytes
+            if step.taken.bytes and not step.at_end:
+                behind.append(name)
+        waiting = behind
+    return places
+
+
+def _in_turn(starts: Mapping[str, Place]) -> list[str]:
+    """The names, beginning with another one at each stage of a stream."""
+    names = sorted(starts)
+    if not names:
+        return names
+    stage = crc32(b",".join(b"%d" % starts[name].offset for name in names)) % len(names)
+    return names[stage:] + names[:stage]
+
+
+def without_hints(place: Place) -> Place:
+    """The same offset, found by a walk."""
+    return replace(place, segment=-1, position=0)
+
 
 _LOGGER = logging.getLogger("kseg.spark")
 _NOTHING: Final = Amount(0, 0, 0)

@@ -47,7 +47,7 @@ from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer.open import Known
 from kseg.spark.options import parse_options
-from kseg.spark.stream_offsets import StreamOffsets
+from kseg.spark.watching import StreamOffsets
 from tests import builders
 from tests.builders import record, records_of, write_segment
 from tests.fuzz.appending import check_taken

@@ -16,9 +16,8 @@ from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.log.segment.reader import Segment
 from kseg.spark.filters import Narrowing
-from kseg.spark.listing import list_logs
 from kseg.spark.options import parse_options
-from kseg.spark.plan import make_plan
+from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split
 
 Bound = int | None

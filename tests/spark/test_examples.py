@@ -51,6 +51,7 @@ def committed(data: Path, fields: tuple[str, ...] = ("offset", "value")) -> dict
     return {topic: sorted(rows) for topic, rows in found.items()}
 
 
+@pytest.mark.filterwarnings("ignore:.*read_committed ends at offset")
 def test_the_lake_holds_each_committed_record_and_the_report_agrees(
     spark: SparkSession, lake: ModuleType, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,19 @@ from kseg.errors import CorruptRecordError
 from kseg.format.typed import ERRORS
 from kseg.log.scan import scan
 from kseg.spark import jobs
-from kseg.spark.jobs import parquet_files, running
-from kseg.spark.jobs.export import FIELDS, ExportResult
-from kseg.spark.jobs.parquet_files import NO_VALUE, FileOptions, ParquetFiles
+from kseg.spark.jobs import running
+from kseg.spark.jobs.export import (
+    FIELDS,
+    NO_VALUE,
+    ExportedFile,
+    ExportResult,
+    FileOptions,
+    ParquetFiles,
+)
 from tests.builders import batch, record, write_segment
+
+#: In the package its name is the function's.
+export_module = import_module("kseg.spark.jobs.export")
 
 DEMO = Path(running.__file__).parents[2] / "demo_data"
 DAY = 86_400_000
@@ -184,7 +194,7 @@ def test_a_mistake_is_one_clear_line(
 
 def write(
     path: Path, out: Path, *, by: str = "partition", rows: int = 1000, fields: tuple[str, ...] = ()
-) -> list[parquet_files.ExportedFile]:
+) -> list[ExportedFile]:
     look = FileOptions(fields or FIELDS, by, "zstd", rows)
     with ParquetFiles(out, look) as files:
         for columns in scan(path, fields=(*look.decoded, "topic", "partition"), max_rows=70):
@@ -209,7 +219,7 @@ def test_row_groups_are_full_but_for_the_last(tmp_path: Path, rows: int) -> None
 
 
 def test_what_waits_in_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_files, "_WAITING_BYTES_MAX", 1000)
+    monkeypatch.setattr(export_module, "_WAITING_BYTES_MAX", 1000)
     (written,) = write(DEMO / "orders-1", tmp_path)
     assert pq.ParquetFile(tmp_path / written.path).num_row_groups > 3
     assert written.records == 375
@@ -218,7 +228,7 @@ def test_what_waits_in_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.Mon
 def test_times_in_no_order_are_sorted_out_into_dates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_files, "_OPEN_MAX", 3)
+    monkeypatch.setattr(export_module, "_OPEN_MAX", 3)
     times = [(n * 7 % 10) * DAY + n for n in range(500)]
     log = times_log(tmp_path / "data", times)
     written = write(log, tmp_path / "out", by="date")

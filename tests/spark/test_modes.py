@@ -26,9 +26,8 @@ from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import mapping
 from kseg.spark import schema
 from kseg.spark.filters import push
-from kseg.spark.listing import list_logs
 from kseg.spark.options import parse_options
-from kseg.spark.plan import make_plan
+from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_task
 from tests.bad_sectors import bad_sectors
 from tests.builders import ZSTD, batch, control_batch, record, write_segment

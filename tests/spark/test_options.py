@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.format.values import Kind
-from kseg.spark.options import OffsetBound, parse_options
-from kseg.spark.topics import TopicChoice
+from kseg.spark.options import OffsetBound, TopicChoice, parse_options
 
 
 def parse(**options: str):

@@ -25,9 +25,8 @@ from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.spark import schema
 from kseg.spark.damage import Damage, read_report
-from kseg.spark.listing import list_logs
 from kseg.spark.options import SourceOptions, parse_options
-from kseg.spark.plan import Split, make_plan
+from kseg.spark.plan import Split, list_logs, make_plan
 from kseg.spark.reading import read_split, read_task
 from kseg.spark.schema import Projection
 from tests.builders import batch, control_batch, messages, record, wrapper, write_segment
@@ -422,6 +421,7 @@ def test_records_deleted_before_the_log_start_stay_deleted(orders: Path) -> None
     assert read(orders / f"{0:020d}.log", "offset").num_rows == 100
 
 
+@pytest.mark.filterwarnings("ignore:.*read_committed ends at offset")
 def test_committed_records_are_those_of_a_scan(fixture_cases: list[Path]) -> None:
     found = 0
     logs = [path for case in fixture_cases for path in case.glob("*txn*-[0-9]*") if path.is_dir()]

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 from kseg.format.columns import FIELDS
 from kseg.spark import schema
 from kseg.spark.options import parse_options
-from kseg.spark.rows import _BUILDERS
+from kseg.spark.reading import _BUILDERS
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 KAFKA = StructType(

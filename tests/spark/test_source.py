@@ -256,6 +256,7 @@ def test_bytes_stay_bytes_in_arrow(spark: SparkSession, plain_log: Path) -> None
     assert table.to_pylist() == expected.to_pylist()
 
 
+@pytest.mark.filterwarnings("ignore:.*read_committed ends at offset")
 def test_workers_leave_out_what_the_driver_found_aborted(
     spark: SparkSession, fixtures_dir: Path
 ) -> None:

@@ -25,9 +25,15 @@ from kseg.errors import (
 from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.spark import commits
-from kseg.spark.commits import SinkPaths, abort, commit
-from kseg.spark.sink_options import SinkOptions, parse_sink_options
-from kseg.spark.staging import StagedTask, stage
+from kseg.spark.commits import (
+    SinkOptions,
+    SinkPaths,
+    StagedTask,
+    abort,
+    commit,
+    parse_sink_options,
+    stage,
+)
 from tests.stopping import Stopped, stopping_at
 
 RECORD = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")

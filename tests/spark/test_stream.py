@@ -14,8 +14,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from kseg.spark import schema
 from kseg.spark.options import parse_options
-from kseg.spark.stream import StreamReader, stream_reader
-from kseg.spark.stream_offsets import StreamOffsets
+from kseg.spark.source import StreamReader, stream_reader
+from kseg.spark.watching import StreamOffsets
 from tests.builders import batch, record, write_segment
 
 pytestmark = pytest.mark.spark

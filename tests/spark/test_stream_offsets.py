@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kseg.spark.admission import Advance, Amount, admit
-from kseg.spark.stream_offsets import Place, StreamOffsets
+from kseg.spark.watching import Advance, Amount, Place, StreamOffsets, admit
 
 
 def test_offsets_survive_json_in_the_order_of_names() -> None:

@@ -10,10 +10,8 @@ import pytest
 from kseg.errors import CorruptRecordError, OffsetOutOfRangeError
 from kseg.log.scan import scan
 from kseg.spark import watching
-from kseg.spark.admission import Amount
 from kseg.spark.options import parse_options
-from kseg.spark.stream_offsets import Place
-from kseg.spark.watching import Watch
+from kseg.spark.watching import Amount, Place, Watch
 from tests.builders import GZIP, batch, control_batch, record, wrapper, write_segment
 
 

@@ -43,8 +43,8 @@ from kseg.spark.jobs.running import (
     run,
     state_of,
 )
-from kseg.spark.listing import LogEntry, list_logs, local_paths
 from kseg.spark.options import source_options
+from kseg.spark.plan import LogEntry, list_logs, local_paths
 from kseg.spark.remote import RemotePath, is_remote
 
 if TYPE_CHECKING:

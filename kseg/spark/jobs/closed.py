@@ -33,7 +33,7 @@ from kseg.log.settings import SettingSources
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.running import Ran, mark_of, refusals_named, run, state_of
-from kseg.spark.listing import local_paths
+from kseg.spark.plan import local_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

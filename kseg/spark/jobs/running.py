@@ -33,10 +33,9 @@ from kseg.spark.jobs.job_directory import (
     finished,
     keep_answer,
 )
-from kseg.spark.listing import LogEntry, list_logs
 from kseg.spark.options import SourceOptions
-from kseg.spark.plan import make_plan
-from kseg.spark.settling import settle
+from kseg.spark.plan import LogEntry, list_logs, make_plan
+from kseg.spark.reading import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
