@@ -20,7 +20,9 @@ ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 #: What becomes of a transaction that nothing has ended, for a reader of committed records.
 OPEN_TRANSACTIONS: Final = ("wait", "abort")
 #: The largest offset, and the largest time.
+INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
 #: Bytes of offset and size in front of every batch or message since Kafka 0.8.
 LOG_OVERHEAD = 12
 #: The least any message has: magic 0 with neither key nor value.
@@ -28,7 +30,7 @@ MESSAGE_BYTES_MIN = 14
 #: Bytes of a magic 2 batch header, the 12 of offset and size among them.
 BATCH_HEADER_BYTES = 61
 #: Kafka keeps positions in a signed 32-bit integer, so no segment is longer.
-SEGMENT_BYTES_MAX = 2**31 - 1
+SEGMENT_BYTES_MAX = INT32_MAX
 #: Compressed messages inside compressed messages, no deeper than this (Kafka 0.7 allowed any
 #: depth).
 NESTING_MAX = 8

@@ -27,11 +27,10 @@ from enum import Enum
 from os import PathLike
 from typing import Final, NamedTuple
 
+from kseg.constants import INT32_MAX, INT64_MIN
 from kseg.errors import NotALogError
 
 OFFSET_MAX: Final = 2**63 - 1
-_OFFSET_MIN: Final = -(2**63)
-_INT32_MAX: Final = 2**31 - 1
 #: Of the offset in the names that Kafka gives.
 _DIGITS: Final = 20
 #: Characters of a name that any file system takes.
@@ -176,7 +175,7 @@ def offset_from_file_name(name: str) -> int:
     if not _INTEGER.fullmatch(stem):
         raise NotALogError(f"{stem!r} before the first dot is not an offset", path=name)
     offset = int(stem)
-    if not _OFFSET_MIN <= offset <= OFFSET_MAX:
+    if not INT64_MIN <= offset <= OFFSET_MAX:
         raise NotALogError(f"offset {stem} does not fit in 64 bits", path=name)
     return offset
 
@@ -248,7 +247,7 @@ def parse_partition_dir(name: str) -> PartitionName:
     if not dash or not topic or not _INTEGER.fullmatch(number):
         raise _not_a_partition(name)
     partition = int(number)
-    if partition > _INT32_MAX:
+    if partition > INT32_MAX:
         raise _not_a_partition(name)
     return PartitionName(topic, partition, suffix, uuid)
 
@@ -280,7 +279,7 @@ def split_suffix(name: str) -> tuple[str, str | None]:
 
 def _kraft_name(stem: str, suffix: str | None) -> FileName | None:
     match = _KRAFT_STEM.fullmatch(stem)
-    if match is None or int(match[1]) > OFFSET_MAX or int(match[2]) > _INT32_MAX:
+    if match is None or int(match[1]) > OFFSET_MAX or int(match[2]) > INT32_MAX:
         return None
     return FileName(FileKind.CHECKPOINT_KRAFT, int(match[1]), suffix, epoch=int(match[2]))
 

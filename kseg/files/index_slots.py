@@ -20,12 +20,12 @@ from typing import ClassVar, Final, Self
 import numpy as np
 
 from kseg._kernels.index import bisect_entries
+from kseg.constants import INT32_MAX
 from kseg.errors import CorruptIndexError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.closing import Closing
 from kseg.files.index_file import INDEX_BYTES_MAX, IndexFile
 
-INT32_MAX: Final = 2**31 - 1
 #: What a lookup reads at a time: the end of the index first, where most answers are.
 _WARM_BYTES: Final = 8192
 

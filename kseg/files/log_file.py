@@ -21,7 +21,7 @@ import numpy as np
 
 from kseg import workers
 from kseg._kernels import walk as _kernel
-from kseg.constants import INT64_MAX, StopReason
+from kseg.constants import INT32_MAX, INT64_MAX, StopReason
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files.closing import Closing
 from kseg.files.grammar import FileKind, parse_name
@@ -75,7 +75,6 @@ BATCH_BYTES_TRUSTED: Final = 16 << 20
 #: Stands for bytes that are not known. Zeros, or one byte again and again, a batch may really have
 #: there, and would seem sound.
 _NOT_GIVEN: Final = bytes(range(255, 127, -1))
-_INT32_MAX: Final = 2**31 - 1
 
 
 #: Is told of bytes that the disk does not give.
@@ -438,7 +437,7 @@ class LogFile(Closing):
         from kseg.format.search import find_sound_batches  # few readings meet damage
 
         if last_offset is None:
-            last_offset = max(self._least_offset, first_offset) + _INT32_MAX
+            last_offset = max(self._least_offset, first_offset) + INT32_MAX
         last_offset = min(last_offset, INT64_MAX)
         find = partial(
             find_sound_batches, first_offset=first_offset, last_offset=last_offset, every=every

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from kseg._kernels.index import bisect_entries
+from kseg.constants import INT64_MAX
 from kseg.files.index_file import EntryFile, values_of
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ ENTRY_BYTES: Final = 8
 
 LAYOUT: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
 _ENTRY: Final = struct.Struct(">ii")
-#: No number of an entry lies above it, and none below its complement.
-_ALL: Final = 2**63 - 1
 _unpack: Final = _ENTRY.unpack_from
 #: What a named tuple's constructor calls; to go through that costs as much as the search.
 _new: Final = tuple.__new__
@@ -92,7 +91,7 @@ class OffsetIndex(EntryFile):
         if offset < base_offset:
             return IndexEntry(base_offset, 0)
         wanted = offset - base_offset
-        slot = bisect_entries(data, 8, 0, 4, count, wanted if wanted < _ALL else _ALL)
+        slot = bisect_entries(data, 8, 0, 4, count, min(wanted, INT64_MAX))
         if slot < 0:
             return IndexEntry(base_offset, 0)
         relative, position = _unpack(data, slot * 8)
@@ -129,7 +128,7 @@ class OffsetIndex(EntryFile):
         if count < 0:
             self._file.check_open()
         target = position + size
-        slot = bisect_entries(data, 8, 4, 4, count, min(max(target, ~_ALL), _ALL))
+        slot = bisect_entries(data, 8, 4, 4, count, min(max(target, ~INT64_MAX), INT64_MAX))
         equal = slot > 0 and _ENTRY.unpack_from(data, slot * 8)[1] == target
         answer = slot if equal else slot + 1
         if answer >= count:

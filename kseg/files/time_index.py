@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from kseg._kernels.index import bisect_entries
-from kseg.constants import NO_TIMESTAMP
+from kseg.constants import INT64_MAX, NO_TIMESTAMP
 from kseg.files.grammar import OFFSET_MAX
 from kseg.files.index_file import EntryFile, values_of
 
@@ -33,8 +33,6 @@ ENTRY_BYTES: Final = 12
 
 LAYOUT: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
 _ENTRY: Final = struct.Struct(">qi")
-#: No timestamp of an entry lies above it, and none below its complement.
-_ALL: Final = 2**63 - 1
 _unpack: Final = _ENTRY.unpack_from
 #: What a named tuple's constructor calls; to go through that costs as much as the search.
 _new: Final = tuple.__new__
@@ -83,8 +81,10 @@ class TimeIndex(EntryFile):
         if count < 0:
             self._file.check_open()
         slot = -1
-        if timestamp >= ~_ALL:
-            slot = bisect_entries(data, 12, 0, 8, count, timestamp if timestamp < _ALL else _ALL)
+        if timestamp >= ~INT64_MAX:
+            slot = bisect_entries(
+                data, 12, 0, 8, count, min(timestamp, INT64_MAX)
+            )
         if slot < 0:
             return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
         found, relative = _unpack(data, slot * 12)
@@ -105,7 +105,7 @@ class TimeIndex(EntryFile):
         if count < 0:
             self._file.check_open()
         targets = np.ascontiguousarray(timestamps, dtype=np.int64)
-        found = values_of(data, (12, 0, 8, 8), count, targets, least=~_ALL, base=0)
+        found = values_of(data, (12, 0, 8, 8), count, targets, least=~INT64_MAX, base=0)
         if len(found):
             self._check_found(found, targets)
         return found + self.base_offset

@@ -32,6 +32,9 @@ import numpy as np
 from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
     LOG_OVERHEAD,
     Codec,
     Compression,
@@ -58,8 +61,6 @@ if TYPE_CHECKING:
 #: Bytes of a magic 2 record besides its key, value and headers, at most.
 RECORD_OVERHEAD_MAX = 21
 
-_INT32_MAX = 2**31 - 1
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 #: Most batches of a producer have the options of the one before, checked by then.
 _options_of = lru_cache(maxsize=256)(BatchOptions)
@@ -117,12 +118,12 @@ class BatchBuilder:
             leader_epoch,
             delete_horizon_ms,
         )
-        if not _INT64_MIN <= base_offset <= _INT64_MAX:
+        if not INT64_MIN <= base_offset <= INT64_MAX:
             raise ValueError(f"base_offset {base_offset} does not fit 64 bits")
         if not expected_ratio >= 0:
             raise ValueError(f"expected_ratio is 0 or more, not {expected_ratio}")
         self._base_offset = base_offset
-        self._limit = min(max(batch_bytes_max, 0), _INT32_MAX)
+        self._limit = min(max(batch_bytes_max, 0), INT32_MAX)
         self._expected_ratio = expected_ratio
         self._head_bytes = BATCH_HEADER_BYTES if magic == 2 else 0
         if magic < 2 and self._options.compression:
@@ -186,10 +187,10 @@ class BatchBuilder:
         refused = self._refusal(control, timestamp, place, pairs, refused)
         if not refused:
             size = self._record_bytes(timestamp, place - self._base_offset, key, value, pairs)
-            if size - LOG_OVERHEAD > _INT32_MAX:
-                refused = f"a record has at most {_INT32_MAX} bytes"
-            elif size > _INT32_MAX - self._head_bytes - self._uncompressed_bytes:
-                refused = f"a batch has at most {_INT32_MAX} bytes"
+            if size - LOG_OVERHEAD > INT32_MAX:
+                refused = f"a record has at most {INT32_MAX} bytes"
+            elif size > INT32_MAX - self._head_bytes - self._uncompressed_bytes:
+                refused = f"a batch has at most {INT32_MAX} bytes"
         if refused:
             raise InvalidRecordError(refused, record_index=self.record_count)
         copies = [(_copy(name), _copy(content)) for name, content in pairs]
@@ -216,13 +217,13 @@ class BatchBuilder:
             return of_headers
         if pairs and self._options.magic < 2:
             return f"magic {self._options.magic} has no headers"
-        if not 0 <= offset - self._base_offset <= _INT32_MAX:
+        if not 0 <= offset - self._base_offset <= INT32_MAX:
             return (
                 f"offset {offset} lies below the base offset {self._base_offset} or more than "
-                f"{_INT32_MAX} above it"
+                f"{INT32_MAX} above it"
             )
-        if self.record_count == _INT32_MAX:
-            return f"a batch has at most {_INT32_MAX} records"
+        if self.record_count == INT32_MAX:
+            return f"a batch has at most {INT32_MAX} records"
         return ""
 
     def _record_bytes(
@@ -290,7 +291,7 @@ class BatchBuilder:
         with np.errstate(over="ignore"):
             ratio = np.float32(self._expected_ratio)
             compressed = np.float32(self._uncompressed_bytes) * ratio * np.float32(1.05)
-        return self._head_bytes + (int(compressed) if compressed < _INT32_MAX else _INT32_MAX)
+        return self._head_bytes + (int(compressed) if compressed < INT32_MAX else INT32_MAX)
 
     @property
     def is_full(self) -> bool:
@@ -472,7 +473,7 @@ class BatchBuilder:
         """
         self._ensure_unbuilt("change its last offset")
         offsets = self._columns["offset"]
-        least, most = offsets[-1] if offsets else self._base_offset, self.base_offset + _INT32_MAX
+        least, most = offsets[-1] if offsets else self._base_offset, self.base_offset + INT32_MAX
         if not least <= last_offset <= most:
             raise ValueError(f"last offset {last_offset} is not within {least} and {most}")
         self._last_override, self._next_offset = last_offset, last_offset + 1
@@ -645,7 +646,7 @@ def _varint_bytes(value: int) -> int:
 
 
 def _fits_int64(number: int) -> bool:
-    return _INT64_MIN <= number <= _INT64_MAX
+    return INT64_MIN <= number <= INT64_MAX
 
 
 def _view_of(field: Any) -> Any:

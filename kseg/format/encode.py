@@ -23,6 +23,7 @@ from kseg._kernels import legacy as _legacy
 from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
+    INT32_MAX,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     Codec,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 _PLAIN = BatchOptions()
 _UNLIMITED = 2**63 - 1
 _SCRATCH_KEPT_MAX = 1 << 20
-_INT32_MAX = 2**31 - 1
 #: Bytes of a wrapper message around its value: offset and size, then the message's own header.
 _WRAPPER_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
 
@@ -183,7 +183,7 @@ def encode_batches(
     if batch_records is not None and batch_records < 1:
         raise ValueError(f"a batch has one record or more, not {batch_records}")
     rows = rows_of(source)
-    limit = min(batch_bytes, _INT32_MAX)
+    limit = min(batch_bytes, INT32_MAX)
     return _each_batch(rows, options, base_offset, limit, batch_records or rows.length)
 
 
@@ -225,7 +225,7 @@ def _batch(
     kind, attributes = options.compression, options.attributes
     sequence = options.base_sequence
     if spent and sequence >= 0:
-        sequence = increment_sequence(sequence, spent & _INT32_MAX)
+        sequence = increment_sequence(sequence, spent & INT32_MAX)
     data, status, count, base, last, base_timestamp, latest, size = _encode.encode_records(
         rows,
         first,
@@ -299,7 +299,7 @@ def _messages(
         _refuse(status, first + count)
     size, ratio = len(data), 1.0
     if last_offset is not None:
-        if not last <= last_offset <= base + _INT32_MAX:
+        if not last <= last_offset <= base + INT32_MAX:
             raise ValueError(_REASONS[_LAST_OFFSET])
         last = last_offset
     if log_append:
@@ -433,14 +433,14 @@ _COLUMN, _TYPE, _CHANGED = 10, 11, 12
 _REASONS = (
     "",
     "its offset is not above the one before",
-    f"its offset lies below the base offset or more than {_INT32_MAX} above it",
+    f"its offset lies below the base offset or more than {INT32_MAX} above it",
     "its timestamp is negative and not -1",
     "it has headers, which magic 0 and 1 do not have",
-    f"it is larger than {_INT32_MAX} bytes",
-    f"the batch would be larger than {_INT32_MAX} bytes with it",
+    f"it is larger than {INT32_MAX} bytes",
+    f"the batch would be larger than {INT32_MAX} bytes with it",
     "a header has no name",
     "it is null, which Kafka 0.7 does not have",
-    f"the last offset lies below the last record's or more than {_INT32_MAX} above the base offset",
+    f"the last offset lies below the last record's or more than {INT32_MAX} above the base offset",
     "a column's offsets do not fit its data",
     "a key, value or header is neither bytes, text nor None; json.dumps makes text of others",
     "the columns changed while they were written",

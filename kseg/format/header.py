@@ -16,7 +16,14 @@ import numpy as np
 from kseg import _core
 from kseg._kernels import legacy as _legacy
 from kseg._kernels import walk as _walk
-from kseg.constants import BATCH_HEADER_BYTES, Compression, StopReason, TimestampType
+from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    INT32_MAX,
+    INT64_MAX,
+    Compression,
+    StopReason,
+    TimestampType,
+)
 from kseg.errors import CorruptRecordError
 
 if TYPE_CHECKING:
@@ -62,8 +69,6 @@ _WALK_FIELDS = 7
 _STOPS = tuple(StopReason)
 _VERIFY = {"ignore": 0, "defer": 0, "stop": 1, "note": 2}
 _POLICY = {"strict": 0, "file": 1}
-_INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +150,8 @@ def increment_sequence(sequence: int, by: int) -> int:
 
     Source: Kafka DefaultRecordBatch.incrementSequence.
     """
-    if sequence > _int32(_INT32_MAX - by):
-        return _int32(by - (_INT32_MAX - sequence) - 1)
+    if sequence > _int32(INT32_MAX - by):
+        return _int32(by - (INT32_MAX - sequence) - 1)
     return _int32(sequence + by)
 
 
@@ -166,7 +171,7 @@ def decrement_sequence(sequence: int, by: int) -> int:
     Source: Kafka DefaultRecordBatch.decrementSequence.
     """
     if sequence < by:
-        return _INT32_MAX - (by - sequence) + 1
+        return INT32_MAX - (by - sequence) + 1
     return sequence - by
 
 
@@ -320,8 +325,8 @@ def sequence_after(base: Int64Array, delta: Int64Array) -> Int64Array:
 def _increment_sequences(base: Int64Array, delta: Int64Array) -> Int64Array:
     """`increment_sequence` for columns."""
     after = base + delta
-    wraps = base > (_INT32_MAX - delta).astype(np.int32)
-    return np.where(wraps, after - (_INT32_MAX + 1), after).astype(np.int32).astype(np.int64)
+    wraps = base > (INT32_MAX - delta).astype(np.int32)
+    return np.where(wraps, after - (INT32_MAX + 1), after).astype(np.int32).astype(np.int64)
 
 
 def empty_table(batches_max: int) -> tuple[Int64Array, Int64Array]:
@@ -392,7 +397,7 @@ def scan(
     where: dict[str, Any] = {
         "base": base,
         "start": first,
-        "limit": _INT64_MAX if limit is None else limit,
+        "limit": INT64_MAX if limit is None else limit,
         "file_end": end if file_end is None else file_end,
         "rows": rows,
         "walk": walk,

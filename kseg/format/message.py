@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kseg._core import crc32
 from kseg.constants import (
+    INT64_MAX,
+    INT64_MIN,
     LOG_OVERHEAD,
     MESSAGE_BYTES_MIN,
     NO_TIMESTAMP,
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
 #: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
 MESSAGE_BYTES_MAX = 2**31 - 1 - LOG_OVERHEAD
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 _CRC_AT, _MAGIC_AT, _ATTRIBUTES_AT, _TIMESTAMP_AT = 0, 4, 5, 6
 #: Where the length of the key lies.
 _KEY_AT = (6, 14)
@@ -436,7 +437,7 @@ def _head(magic: int, attributes: int, timestamp: int) -> bytes:
     """The fields between checksum and key."""
     if magic == 0:
         return _HEAD_0.pack(magic, attributes)
-    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+    if not INT64_MIN <= timestamp <= INT64_MAX:
         raise InvalidRecordError(f"timestamp {timestamp} does not fit 64 bits")
     return _HEAD_1.pack(magic, attributes, timestamp)
 
@@ -463,7 +464,7 @@ def _relative(offset: int, first: int) -> int:
 
 
 def _fitting(offset: int) -> int:
-    if not _INT64_MIN <= offset <= _INT64_MAX:
+    if not INT64_MIN <= offset <= INT64_MAX:
         raise ValueError(f"offset {offset} does not fit 64 bits")
     return offset
 

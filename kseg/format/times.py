@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kseg.constants import NO_TIMESTAMP
+from kseg.constants import INT64_MAX, NO_TIMESTAMP
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,7 +23,6 @@ Time: TypeAlias = "int | str | date | np.datetime64"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
 _DAY_MS: Final = 86_400_000
-_INT64_MAX: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _AGO: Final = re.compile(r"-([0-9]{1,12})(ms|s|m|h|d|w)", re.ASCII)
 _UNITS_MS: Final = {
@@ -124,7 +123,7 @@ def iso_text(timestamp: int | None) -> str | None:
 
 def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int:
     if _INTEGER.fullmatch(text):
-        if abs(int(text)) > _INT64_MAX:
+        if abs(int(text)) > INT64_MAX:
             raise ValueError(f"{text!r} is no 64-bit integer")
         return int(text)
     ago = _AGO.fullmatch(text)
@@ -175,7 +174,7 @@ def datetimes_ms(column: Any) -> Any:
 
     counts, per_ms, ms_each = _counted(column)
     known = ~np.isnat(column)
-    if ms_each > 1 and (np.abs(counts[known]) > _INT64_MAX // ms_each).any():
+    if ms_each > 1 and (np.abs(counts[known]) > INT64_MAX // ms_each).any():
         raise ValueError("a time has more milliseconds than 64 bits hold")
     return np.where(known, counts * ms_each // per_ms, NO_TIMESTAMP)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kseg.constants import StopReason
+from kseg.constants import INT32_MAX, StopReason
 from kseg.format.bodies import at_batch
 from kseg.format.columns import decode
 from kseg.format.header import crc_error, join_tables, scan, stop_error
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     OnError = Callable[[KsegError], None]
 
-_BOUND = 2**31 - 1
 _FIRST = np.zeros(1, np.int64)
 _DAMAGED = (StopReason.BAD_LENGTH, StopReason.BAD_MAGIC, StopReason.BAD_CRC)
 
@@ -88,8 +87,8 @@ def decode_whole(
     """
     request = Request(
         fields=(*fields, "position"),
-        rows_max=_BOUND,
-        bytes_max=_BOUND,
+        rows_max=INT32_MAX,
+        bytes_max=INT32_MAX,
         control=True,
         verify_crc=verify_crc,
         inflated_max=inflated_max,

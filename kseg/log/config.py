@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from kseg.constants import INT64_MAX, AppendOrigin, Compression, TimestampType
+from kseg.constants import INT32_MAX, INT64_MAX, AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level, compression_named
 from kseg.log.validate.rules import AppendRules
 
-INT32_MAX: Final = 2**31 - 1
 _DAY_MS: Final = 86_400_000
 
 DELETE: Final = "delete"

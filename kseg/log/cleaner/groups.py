@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from kseg.constants import INT32_MAX
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from kseg.log.reader.version import SegmentInfo
 
     Group = tuple[SegmentInfo, ...]
-
-_INT32_MAX: Final = 2**31 - 1
 
 
 def group_segments(
@@ -44,7 +43,7 @@ def group_segments(
         behind = segments[number + 1 :]
         end = behind[0].base_offset if behind else first_uncleanable_offset
         fits = groups and all(map(int.__le__, grown, limits))
-        if fits and (not info.size or end - 1 - groups[-1][0].base_offset <= _INT32_MAX):
+        if fits and (not info.size or end - 1 - groups[-1][0].base_offset <= INT32_MAX):
             groups[-1].append(info)
             used = grown  # type: ignore[assignment]
         else:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from kseg.constants import INT32_MAX
 from kseg.errors import OffsetOverflowError
 from kseg.files import io
 from kseg.files.closing import Closing
@@ -27,8 +28,6 @@ from kseg.log.segment.files import WrittenFiles, attempt
 from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from, next_offset, timestamp_of_first
-
-_INT32_MAX: Final = 2**31 - 1
 
 
 class SegmentWriter(Closing):
@@ -188,7 +187,7 @@ class SegmentWriter(Closing):
 
     def can_convert(self, offset: int) -> bool:
         """Whether an offset has a 32-bit form relative to the base."""
-        return 0 <= offset - self.base_offset <= _INT32_MAX
+        return 0 <= offset - self.base_offset <= INT32_MAX
 
     # ---- appending -------------------------------------------------------------------------------
 
@@ -301,7 +300,7 @@ class SegmentWriter(Closing):
             if age > segment_ms - self.roll_jitter_ms:
                 return True
         full = self.offset_index.is_full or self.time_index.is_full
-        return full or not 0 <= largest_offset - self.base_offset <= _INT32_MAX
+        return full or not 0 <= largest_offset - self.base_offset <= INT32_MAX
 
     def waited_for_roll_ms(self, now_ms: int, timestamp: int) -> int:
         """The age that counts for rolling in ms: by the records' time if they have one.

@@ -21,11 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kseg._kernels import validate as _validate
-from kseg.constants import (
-    NO_TIMESTAMP,
-    AppendOrigin,
-    Compression,
-)
+from kseg.constants import NO_TIMESTAMP, AppendOrigin, Compression
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
@@ -87,8 +83,6 @@ __all__ = [
     "validate_append",
     "validate_replica",
 ]
-
-_INT64_MAX = 2**63 - 1
 
 
 def validate_append(

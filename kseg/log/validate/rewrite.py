@@ -16,6 +16,7 @@ from kseg import _core
 from kseg._kernels import validate as _validate
 from kseg.constants import (
     BATCH_HEADER_BYTES,
+    INT32_MAX,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     Compression,
@@ -50,12 +51,11 @@ from kseg.log.validate.rules import AppendRules, ValidatedBatch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_INT32_MAX = 2**31 - 1
 #: All records of an append in one piece; their checksums were checked before.
 _WHOLE = Request(
     fields=("timestamp", "key", "value", "headers"),
-    rows_max=_INT32_MAX,
-    bytes_max=_INT32_MAX,
+    rows_max=INT32_MAX,
+    bytes_max=INT32_MAX,
     control=True,
     verify_crc=False,
 )

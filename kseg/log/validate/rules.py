@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kseg.constants import AppendOrigin, Compression, TimestampType
+from kseg.constants import INT64_MAX, AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level
 from kseg.format.down_convert import ConversionStats
 from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX
 
-_INT64_MAX = 2**63 - 1
 #: No batch of a log ends past this: the offset behind it has 64 bits, too.
-LAST_OFFSET_MAX = _INT64_MAX - 1
+LAST_OFFSET_MAX = INT64_MAX - 1
 #: No append has as many offsets as are left from here on; the short ways stop before it.
 NEAR_OFFSET_MAX = 2**63 - 2**33
 
 
 def check_given(next_offset: int, now_ms: int) -> None:
     """Refuse, with ValueError, what is no offset and what is no time."""
-    if not 0 <= next_offset <= _INT64_MAX:
+    if not 0 <= next_offset <= INT64_MAX:
         raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
-    if not 0 <= now_ms <= _INT64_MAX:
+    if not 0 <= now_ms <= INT64_MAX:
         raise ValueError(f"now_ms is 0 to 2^63 - 1, not {now_ms}")
 
 
@@ -59,8 +58,8 @@ class AppendRules:
     level: int | None = None
     compacted: bool = False
     timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    timestamp_before_max_ms: int = _INT64_MAX
-    timestamp_after_max_ms: int = _INT64_MAX
+    timestamp_before_max_ms: int = INT64_MAX
+    timestamp_after_max_ms: int = INT64_MAX
     leader_epoch: int = 0
     origin: AppendOrigin = AppendOrigin.CLIENT
     batch_bytes_max: int | None = None
@@ -75,7 +74,7 @@ class AppendRules:
         if self.timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
             raise ValueError("a log's timestamps are create time or log append time")
         for name in ("timestamp_before_max_ms", "timestamp_after_max_ms"):
-            if not 0 <= getattr(self, name) <= _INT64_MAX:
+            if not 0 <= getattr(self, name) <= INT64_MAX:
                 raise ValueError(f"{name} is 0 to 2^63 - 1, not {getattr(self, name)}")
         if not -1 <= self.leader_epoch < 2**31:
             raise ValueError(f"leader_epoch is -1 to 2^31 - 1, not {self.leader_epoch}")

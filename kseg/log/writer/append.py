@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin
+from kseg.constants import INT32_MAX, LOG_OVERHEAD, NO_TIMESTAMP, AppendOrigin
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     Buffer = bytes | bytearray | memoryview
 
-_INT32_MAX: Final = 2**31 - 1
 #: Where things lie in a batch: the size behind the offset, the magic.
 _SIZE, _MAGIC = slice(8, 12), 16
 #: Makes a named tuple in half the time that its own call takes.
@@ -433,13 +432,13 @@ def new_base(state: LogState, accepted: Accepted, size: int, now_ms: int) -> int
         segment_ms=state.roll_ms,
     ):
         return None
-    return base_after(state, first if first >= 0 else batch.last_offset - _INT32_MAX)
+    return base_after(state, first if first >= 0 else batch.last_offset - INT32_MAX)
 
 
 def _check_extent(state: LogState, accepted: Accepted) -> None:
     """Refuse batches that no segment can hold together."""
     batch, first = accepted.batch, accepted.first_offset
-    if first >= 0 and batch.last_offset - first > _INT32_MAX:
+    if first >= 0 and batch.last_offset - first > INT32_MAX:
         reason = f"it has no 32-bit form relative to {first}, with which the append begins"
         raise OffsetOverflowError(reason, path=state.path, offset=batch.last_offset)
 
