@@ -144,7 +144,7 @@ def exported(directory: Path, asked: Question) -> Rows | None:
     words = asked.words
     if words is None:
         return None
-    code, _, said = command(["export", str(directory), *words, "-o", str(target)])
+    code, _, said = command(["export", str(directory), *words, "--replace", "-o", str(target)])
     assert code == 0, ("export", code, said)
     return _lines(target.read_bytes().splitlines())
 
