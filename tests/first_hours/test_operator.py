@@ -20,7 +20,7 @@ def test_the_first_hour_of_an_operator(terminal: Terminal, fixtures_dir: Path) -
         copyfile(case / name, data / name)
 
     # What lies here?
-    terminal.types("kseg info data", "partition", "plain-ts-0", "1232", "26")
+    terminal.types("kseg info data", "partition", "plain-ts-0", "1.2 KiB", "26")
     terminal.types("kseg stats data", "plain-ts-0", "26")
     terminal.types("kseg verify data", "26 records: 0 errors")
 
@@ -29,8 +29,8 @@ def test_the_first_hour_of_an_operator(terminal: Terminal, fixtures_dir: Path) -
     terminal.types("kseg recover copy --apply")
     retain = "kseg retain copy/orders-0 --config retention.bytes=600"
     terminal.types(retain, "delete", "--apply", code=1)
-    terminal.types("kseg info copy/orders-0", "1232")
-    terminal.types(f"{retain} --apply", "bytes of disk are free again", "more with:", "rm -r")
+    terminal.types("kseg info copy/orders-0", "1.2 KiB")
+    terminal.types(f"{retain} --apply", "bytes of disk become free with:", "rm -r")
     terminal.types("kseg info copy/orders-0 --json", '"log_end_offset": 26')
     terminal.types("kseg verify copy/orders-0", ": 0 errors")
 

@@ -1,4 +1,8 @@
-"""Verify reports an index fault exactly when a reindexing would change that file."""
+"""Verify reports an index fault exactly when a reindexing would change that file.
+
+Unused entries at the end of the last segment are the exception: they are normal while a log is
+open, and a reindexing cuts them off.
+"""
 
 from __future__ import annotations
 
@@ -167,6 +171,13 @@ def changed(directory: Path) -> set[str]:
     return {file.path.name for file in plan.files}
 
 
+def with_room(directory: Path) -> set[str]:
+    """The indexes of the last segment that may have unused entries, which a reindexing cuts off."""
+    last = max(directory.glob("*.log")).stem
+    found = {f"{last}.index", f"{last}.timeindex"}
+    return {name for name in found if (directory / name).read_bytes()[-8:] == bytes(8)}
+
+
 def check(seed: int) -> None:
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory() as place:
@@ -174,7 +185,9 @@ def check(seed: int) -> None:
         directory.mkdir(parents=True)
         a_log(rng, directory)
         damage(rng, directory)
-        assert reported(directory) == changed(directory), seed
+        faults = reported(directory)
+        room = with_room(directory) if changed(directory) - faults else set()
+        assert faults <= changed(directory) <= faults | room, seed
         apply_reindex(plan_reindex(directory), keep=False)
         assert reported(directory) == changed(directory) == set(), seed
 
@@ -208,4 +221,5 @@ def test_room_behind_the_entries_is_a_fault_in_a_closed_segment_alone(
     for base in (0, 10):
         path = directory / f"{base:020d}.{kind}"
         path.write_bytes(path.read_bytes() + bytes(_SIZES[kind] * 5000))
-    assert reported(directory) == changed(directory) == {f"{0:020d}.{kind}"}
+    assert reported(directory) == {f"{0:020d}.{kind}"}
+    assert changed(directory) == {f"{0:020d}.{kind}", f"{10:020d}.{kind}"}
