@@ -82,9 +82,7 @@ class TimeIndex(EntryFile):
             self._file.check_open()
         slot = -1
         if timestamp >= ~INT64_MAX:
-            slot = bisect_entries(
-                data, 12, 0, 8, count, min(timestamp, INT64_MAX)
-            )
+            slot = bisect_entries(data, 12, 0, 8, count, min(timestamp, INT64_MAX))
         if slot < 0:
             return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
         found, relative = _unpack(data, slot * 12)
