@@ -144,7 +144,7 @@ def test_the_document_is_what_the_command_line_promises(data: Data) -> None:
     ]  # fmt: skip
     assert list(document["lost"][0]) == [
         "path", "position", "first_offset", "last_offset", "records", "batches", "bytes",
-        "sound_behind",
+        "sound_behind", "sound_records",
     ]  # fmt: skip
     assert document["schema"] == "kseg.verify/1"
     assert list(document["findings"][0]) == [
