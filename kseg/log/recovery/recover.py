@@ -238,6 +238,7 @@ def _apply(
     sound = False
     try:
         lease.claim(directory.resolve().name)
+        _check_seen(plan)  # a log of this process may have been open until now
         lease.mark_loaded()
         if not plan.is_noop:
             lease.forget_broker_epoch()
@@ -365,12 +366,7 @@ def recover(
         loaded = _load(directory, inputs, progress, is_plan=True)
         plan = _plan_of(loaded)
         _refuse(plan)
-
-        def same() -> LoadResult:
-            _check_seen(plan)  # a log of this process may have been open until now
-            return loaded
-
-        return _apply(plan, same, backup_directory, keep_cut=keep_cut)
+        return _apply(plan, lambda: loaded, backup_directory, keep_cut=keep_cut)
 
 
 __all__ = ["RecoveryReport", "apply_recovery", "plan_recovery", "recover"]

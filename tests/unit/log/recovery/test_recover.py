@@ -14,6 +14,7 @@ import pytest
 
 from kseg import verify
 from kseg.errors import LogLockedError, OffsetsOutOfOrderError, StalePlanError
+from kseg.log import data_directory
 from kseg.log.recovery.plan import RecoveryPlan
 from kseg.log.recovery.recover import RecoveryReport, apply_recovery, plan_recovery, recover
 from tests.builders import batch, record, write_segment
@@ -154,6 +155,23 @@ def test_a_plan_for_files_that_have_changed_is_stale(partition: Path, change: Ha
     with pytest.raises(StalePlanError):
         apply_recovery(made)
     assert content(partition) == before
+
+
+def test_a_log_that_grew_before_its_directory_was_entered_gets_no_mark(
+    partition: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mend(partition)
+    (partition.parent / ".kafka_cleanshutdown").unlink()
+    enter = data_directory.enter
+
+    def late(home: Path) -> data_directory.Lease:
+        change_size(partition)
+        return enter(home)
+
+    monkeypatch.setattr(data_directory, "enter", late)
+    with pytest.raises(StalePlanError):
+        recover(partition, clean=True, config=CONFIG)
+    assert not (partition.parent / ".kafka_cleanshutdown").exists()
 
 
 def test_a_log_that_cannot_be_loaded_is_not_touched(partition: Path) -> None:
