@@ -3,9 +3,7 @@
 answer       `diff`: the answer for some copies
 values       the answer as values, and as JSON
 partitions   the copies of one partition, read and compared
-compare      two copies, a window of offsets at a time: by batches
-records      the same by records, where batches differ
-ranges       ranges of offsets, joined, counted, the first listed
+compare      two copies, a window of offsets at a time: by batches, by records where batches differ
 
 Nothing is changed, and nothing is locked. What of a copy is sound, `kseg.log.salvage` says.
 """

@@ -14,25 +14,256 @@ front of the later log start of both is not compared.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kseg.analysis.diff.ranges import RangeList
-from kseg.analysis.diff.records import compare_records
-from kseg.analysis.diff.values import BatchSeen, Compared, CopySeen, Difference
+from kseg.analysis.diff.values import (
+    LISTED_MAX,
+    BatchSeen,
+    Compared,
+    CopySeen,
+    Difference,
+    OffsetRange,
+    Ranges,
+)
 from kseg.format.header import FIELDS, BatchHeader
-from kseg.log.copies import EPOCH, FILE, FIRST, LAST, overlapping, touches, twins, without
+from kseg.format.take import take_binary, take_headers, take_rows
+from kseg.log.copies import (
+    EPOCH,
+    FILE,
+    FIRST,
+    LAST,
+    OFFSETS_END,
+    POSITION,
+    SIZE,
+    overlapping,
+    touches,
+    twins,
+    without,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
     from kseg.log.copies import Copy
 
     Offsets = npt.NDArray[np.int64]
     Rows = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]
     Sides = tuple[Rows, Rows]
+
+
+def joined(first: Offsets, last: Offsets) -> tuple[Offsets, Offsets]:
+    """Ranges with those joined that touch or overlap.
+
+    Args:
+        first, last: of each range, int64[n], in any order.
+
+    Returns:
+        The same offsets as ranges that ascend.
+    """
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], np.maximum.accumulate(last[order])
+    begins = np.ones(len(first), np.bool_)
+    begins[1:] = first[1:] > last[:-1] + 1
+    ends = np.append(begins[1:], True)[: len(first)]
+    return first[begins], last[ends]
+
+
+class RangeList:
+    """Ranges as they are found, by offset; it stays small, whatever their number.
+
+    Attributes:
+        listed: first and last offset of the first `LISTED_MAX`.
+        count: of all.
+        batches: that lie in them.
+    """
+
+    __slots__ = ("_last", "batches", "count", "listed")
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.listed: list[tuple[int, int]] = []
+        self.count = self.batches = 0
+        self._last: int | None = None
+
+    def add(self, first: Offsets, last: Offsets, batches: int) -> None:
+        """Note ranges behind those before."""
+        if not len(first):
+            return
+        first, last = joined(first, last)
+        self.batches += batches
+        goes_on = self._last is not None and int(first[0]) <= self._last + 1
+        if goes_on and self.count == len(self.listed):
+            self.listed[-1] = (self.listed[-1][0], int(last[0]))
+        self.count += len(first) - goes_on
+        at = int(goes_on)
+        left = LISTED_MAX - len(self.listed)
+        self.listed += zip(
+            first[at : at + left].tolist(), last[at : at + left].tolist(), strict=True
+        )
+        self._last = int(last[-1])
+
+    def value(self) -> Ranges:
+        """What was noted."""
+        listed = tuple(OffsetRange(*each) for each in self.listed)
+        return Ranges(listed, self.count, self.batches)
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+_FIELDS: Final = ("offset", "leader_epoch", "timestamp", "key", "value", "headers")
+_NONE: Final = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordsFound:
+    """What some records of both came to, as offsets, int64[n], ascending.
+
+    Attributes:
+        differing: both have a record there, and these differ.
+        epochs: the same record under another leader epoch.
+        lacks: by copy, what it has and the other one lacks.
+        compacted: the same, where compaction has taken it from the other one.
+    """
+
+    differing: Offsets
+    epochs: Offsets
+    lacks: tuple[Offsets, Offsets]
+    compacted: tuple[Offsets, Offsets]
+
+
+def compare_records(copies: tuple[Copy, Copy], sides: tuple[Rows, Rows]) -> Iterator[RecordsFound]:
+    """Compare the records of some batches of two copies.
+
+    Args:
+        copies: both.
+        sides: the batches of each, by offset.
+
+    Raises:
+        KsegError, OSError: a file has changed, or a batch cannot be decoded.
+    """
+    pieces = (_pieces(copies[0], sides[0]), _pieces(copies[1], sides[1]))
+    for one, other in _aligned(*pieces):
+        yield _compared(copies, sides, (one, other))
+
+
+def _pieces(copy: Copy, rows: Rows) -> Iterator[RecordColumns]:
+    """The records of batches as columns, a bounded piece at a time."""
+    if not len(rows):
+        return
+    ends = rows[:, POSITION] + rows[:, SIZE]
+    breaks = (rows[1:, POSITION] != ends[:-1]) | (rows[1:, FILE] != rows[:-1, FILE])
+    begins = np.flatnonzero(np.concatenate(([True], breaks)))
+    lasts = np.append(begins[1:], len(rows)) - 1
+    for begin, last in zip(begins.tolist(), lasts.tolist(), strict=True):
+        with copy.open_segment(int(rows[begin, FILE])) as segment:
+            yield from segment.read(
+                start_position=int(rows[begin, POSITION]),
+                end_position=int(ends[last]),
+                fields=_FIELDS,
+                control=True,
+                verify_crc=False,
+            )
+
+
+def _aligned(
+    one: Iterator[RecordColumns], other: Iterator[RecordColumns]
+) -> Iterator[tuple[RecordColumns | None, RecordColumns | None]]:
+    """Pieces of both with all records up to the same offset."""
+    held = [next(one, None), next(other, None)]
+    sources = (one, other)
+    while held[0] is not None or held[1] is not None:
+        until = min(OFFSETS_END if piece is None else int(piece.offset[-1]) for piece in held)
+        taken: list[RecordColumns | None] = []
+        for side, piece in enumerate(held):
+            count = 0 if piece is None else int(np.searchsorted(piece.offset, until, side="right"))
+            if piece is None or count == len(piece):
+                taken.append(piece)
+                held[side] = None if piece is None else next(sources[side], None)
+                continue
+            taken.append(take_rows(piece, np.arange(count)) if count else None)
+            held[side] = take_rows(piece, np.arange(count, len(piece)))
+        yield taken[0], taken[1]
+
+
+def _compared(
+    copies: tuple[Copy, Copy],
+    sides: tuple[Rows, Rows],
+    pieces: tuple[RecordColumns | None, RecordColumns | None],
+) -> RecordsFound:
+    offsets = [_NONE if piece is None else piece.offset for piece in pieces]
+    common, mine, theirs = np.intersect1d(offsets[0], offsets[1], return_indices=True)
+    differing = epochs = _NONE
+    if pieces[0] is not None and pieces[1] is not None and len(common):
+        one, other = take_rows(pieces[0], mine), take_rows(pieces[1], theirs)
+        differs = _differing(one, other)
+        differing = common[differs]
+        epochs = common[~differs & (one.leader_epoch != other.leader_epoch)]
+    lacks, compacted = [], []
+    for side in (0, 1):
+        alone = np.setdiff1d(offsets[side], common, assume_unique=True)
+        gone = _is_compacted(alone, copies[1 - side], sides[1 - side])
+        lacks.append(alone[~gone])
+        compacted.append(alone[gone])
+    return RecordsFound(differing, epochs, (lacks[0], lacks[1]), (compacted[0], compacted[1]))
+
+
+def _is_compacted(offsets: Offsets, other: Copy, rows: Rows) -> Mask:
+    """bool[n]: what the other copy lacks because it was compacted.
+
+    That is what lies in front of its clean offset, or inside one of its batches: Kafka writes no
+    batch with a gap, but the cleaner keeps the first and the last offset of one that it thins out.
+    """
+    at = np.searchsorted(rows[:, LAST], offsets)
+    inside = np.zeros(len(offsets), np.bool_)
+    known = at < len(rows)
+    inside[known] = rows[at[known], FIRST] <= offsets[known]
+    return inside | (offsets < other.clean_offset)
+
+
+# ---- columns -------------------------------------------------------------------------------------
+
+
+def _differing(one: RecordColumns, other: RecordColumns) -> Mask:
+    """bool[n]: which of the records of two pieces of one length differ."""
+    differs: Mask = one.timestamp != other.timestamp
+    differs |= _differing_binary(one.key, other.key)
+    differs |= _differing_binary(one.value, other.value)
+    differs |= _differing_headers(one.headers, other.headers)
+    return differs
+
+
+def _differing_binary(one: BinaryColumn, other: BinaryColumn) -> Mask:
+    sizes = one.sizes()
+    differs: Mask = sizes != other.sizes()
+    if not differs.any() and np.array_equal(one.data, other.data):
+        return differs
+    alike = np.flatnonzero(~differs)
+    mine, theirs = take_binary(one, alike), take_binary(other, alike)
+    at = np.flatnonzero(mine.data != theirs.data)
+    rows = np.searchsorted(mine.offsets, at, side="right") - 1
+    differs[alike[rows]] = True
+    return differs
+
+
+def _differing_headers(one: HeadersColumn, other: HeadersColumn) -> Mask:
+    counts = np.diff(one.offsets)
+    differs: Mask = counts != np.diff(other.offsets)
+    alike = np.flatnonzero(~differs)
+    mine, theirs = take_headers(one, alike), take_headers(other, alike)
+    inner = _differing_binary(mine.keys, theirs.keys)
+    inner |= _differing_binary(mine.values, theirs.values)
+    owners = np.repeat(alike, counts[alike])
+    differs[owners[inner]] = True
+    return differs
+
+
+# ---- compare -------------------------------------------------------------------------------------
 
 
 class Pair:
@@ -161,4 +392,4 @@ def _batch_from(copy: Copy, rows: Rows, offset: int) -> BatchSeen:
     return BatchSeen(copy.files[row[FILE]], BatchHeader(*row[: len(FIELDS)]))
 
 
-__all__ = ["Pair"]
+__all__ = ["Pair", "RangeList", "RecordsFound", "compare_records", "joined"]

@@ -1,11 +1,9 @@
 """Why is the disk full: what keeps each byte, until when, and what would free it.
 
 answer       `explain`: the answer for the data directories of a broker
-values       the answer as values, and as JSON
-causes       what can keep bytes, in stable words
+values       the answer as values, and as JSON; the causes that can keep bytes
 partitions   what keeps each file of one partition, by the settings that its broker has
-disk         how many bytes files take by their blocks
-spaces       what takes room beside the partitions: backups, deleted files that are open
+spaces       how many bytes files take by their blocks; backups, deleted files that are open
 freeing      how room could become free, as commands
 
 Nothing is changed, and nothing is locked. What retention and compaction do is asked of their own
@@ -19,8 +17,8 @@ from kseg._door import door
 _HOMES = {
     "kseg.analysis.explain.answer": ("explain", "plan", "report"),
     "kseg.analysis.explain.partitions": ("KeepUnit", "examine"),
-    "kseg.analysis.explain.causes": ("CAUSES",),
     "kseg.analysis.explain.values": (
+        "CAUSES",
         "Explained",
         "Holder",
         "Kept",

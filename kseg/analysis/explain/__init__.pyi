@@ -1,9 +1,9 @@
 from kseg.analysis.explain.answer import explain as explain
 from kseg.analysis.explain.answer import plan as plan
 from kseg.analysis.explain.answer import report as report
-from kseg.analysis.explain.causes import CAUSES as CAUSES
 from kseg.analysis.explain.partitions import KeepUnit as KeepUnit
 from kseg.analysis.explain.partitions import examine as examine
+from kseg.analysis.explain.values import CAUSES as CAUSES
 from kseg.analysis.explain.values import Explained as Explained
 from kseg.analysis.explain.values import Holder as Holder
 from kseg.analysis.explain.values import Kept as Kept

@@ -10,11 +10,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from kseg.analysis.explain.causes import COMPACTION_DUE, DUE, UNKNOWN
 from kseg.analysis.explain.freeing import Given, propose
 from kseg.analysis.explain.partitions import KeepUnit, examine
 from kseg.analysis.explain.spaces import beside, open_deleted, spaces_of
-from kseg.analysis.explain.values import Explained, Kept, PartitionKeeps, Supposed
+from kseg.analysis.explain.values import (
+    COMPACTION_DUE,
+    DUE,
+    UNKNOWN,
+    Explained,
+    Kept,
+    PartitionKeeps,
+    Supposed,
+)
 from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units_run import Jobs, Progress, run_units
 from kseg.errors import KsegError, os_reason

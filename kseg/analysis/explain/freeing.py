@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kseg.analysis.explain.causes import COMPACTION_DUE, DUE
 from kseg.analysis.explain.values import (
+    COMPACTION_DUE,
+    DUE,
     Explained,
     Kept,
     PartitionKeeps,

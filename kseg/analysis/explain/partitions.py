@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from kseg import CompactionPlan, RetentionPlan
-from kseg.analysis.explain.causes import COMPACTION_DUE, DUE, UNKNOWN
-from kseg.analysis.explain.disk import Disk, disk_below, disk_of
-from kseg.analysis.explain.values import Holder, Kept, PartitionKeeps
+from kseg.analysis.explain.spaces import Disk, disk_below, disk_of
+from kseg.analysis.explain.values import COMPACTION_DUE, DUE, UNKNOWN, Holder, Kept, PartitionKeeps
 from kseg.errors import KsegError, os_reason
 from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
 from kseg.files.offset_index import OffsetIndex
