@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
-SOURCES := setup.py $(wildcard kseg/*.px[dy] kseg/_kernels/*.px[dy] kseg/csrc/*.[ch])
+SOURCES := setup.py $(wildcard kseg/*.p[xy][dx] kseg/_kernels/*.p[xy][dx] kseg/csrc/*.[ch])
 KERNELS = $(subst /,.,$(patsubst %.pyx,%,$(wildcard kseg/*.pyx kseg/_kernels/*.pyx)))
 # By file, and the files of Spark as one (tests/conftest.py), so that it is started once; that begins
 # first, since it takes longest. Three processes on two cores, since Spark waits a lot.
