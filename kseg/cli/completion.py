@@ -1,8 +1,26 @@
-"""`kseg completion`: the script that a shell reads to complete verbs, options and paths."""
+"""`kseg completion`: the script that a shell reads, and the values that it completes.
+
+Those are topics and partitions of the paths, and names of fields.
+
+Whatever is wrong with the paths, there is just nothing to complete: a shell shows no errors.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
 import click
+
+from kseg.cli.parsing import PARTITION_KEYS
+from kseg.errors import NotALogError
+from kseg.files.grammar import PartitionName, parse_partition_dir
+
+#: More names than people look through are not collected.
+_ENTRIES_MAX: Final = 100_000
 
 
 def completion(shell: str) -> None:
@@ -15,3 +33,71 @@ def completion(shell: str) -> None:
     assert kind is not None
     # The base class's source(): the one for bash first runs a bash to ask its version.
     click.echo(ShellComplete.source(kind(cli, {}, "kseg", "_KSEG_COMPLETE")))
+
+
+def topics(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Topics of the paths in front, or of the working directory."""
+    found = {name.topic for name in _partitions(ctx)}
+    return sorted(topic for topic in found if topic.startswith(incomplete))
+
+
+def partitions(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Numbers of partitions, of the chosen topics if there are any; behind a comma, one more."""
+    chosen = ctx.params.get("topics") or ()
+    found = {name.partition for name in _partitions(ctx) if not chosen or name.topic in chosen}
+    return _listed(map(str, sorted(found)), incomplete)
+
+
+def fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of fields of records; behind a comma, one more."""
+    from kseg.cli.typed import FIELD_NAMES  # they are those of the kernels
+
+    return _listed(FIELD_NAMES, incomplete)
+
+
+def job_fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of fields that `kseg spark export` writes; behind a comma, one more."""
+    with suppress(ImportError):
+        from kseg.spark.jobs import EXPORT_FIELD_NAMES  # they need pyarrow
+
+        return _listed(EXPORT_FIELD_NAMES, incomplete)
+    return []
+
+
+def partition_keys(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """What `--partition-by` takes; behind a comma, one more."""
+    return _listed(PARTITION_KEYS, incomplete)
+
+
+def _listed(known: Iterable[str], incomplete: str) -> list[str]:
+    front, comma, last = incomplete.rpartition(",")
+    there = front.split(",")
+    return [
+        f"{front}{comma}{name}" for name in known if name.startswith(last) and name not in there
+    ]
+
+
+def _partitions(ctx: click.Context) -> Iterator[PartitionName]:
+    """What the names of directories in and at the paths say."""
+    for path in _paths(ctx):
+        with suppress(OSError):
+            yield from _named([Path(path).resolve().name])
+            with os.scandir(path) as entries:
+                names = (entry.name for entry, _ in zip(entries, range(_ENTRIES_MAX), strict=False))
+                yield from _named(names)
+
+
+def _paths(ctx: click.Context) -> tuple[str, ...]:
+    """The words that are no options: with an option that lacks its value, click parses none."""
+    return tuple(word for word in ctx.args if not word.startswith("-")) or (".",)
+
+
+def _named(names: Iterable[str]) -> Iterator[PartitionName]:
+    for name in names:
+        with suppress(NotALogError):
+            found = parse_partition_dir(name)
+            if found.suffix is None:
+                yield found
+
+
+__all__ = ["completion", "fields", "job_fields", "partition_keys", "partitions", "topics"]

@@ -15,7 +15,7 @@ from kseg.cli import failures, standard_streams, starting
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 
-#: Verb to the line that `kseg --help` shows; `kseg.cli.verbs.<verb>` holds a command of that name.
+#: Verb to the line that `kseg --help` shows.
 VERBS = {
     "info": "Partitions, segments, offsets, times, codecs, sizes: from headers and indexes alone.",
     "dump": "Batches and records, index entries and checkpoints, as they lie in the files.",
@@ -40,6 +40,15 @@ VERBS = {
     "bench": "This machine's rates on a file of yours.",
     "demo": "The tour, on a small real log: verify, show, decode, Spark; break it, repair it.",
     "completion": "Shell completion for bash, zsh or fish.",
+}
+
+#: Module in `kseg.cli.verbs` to the verbs that it declares.
+_MODULES = {
+    "look": "info verify lookup stats doctor explain diff bench demo completion",
+    "move": "dump read export convert append",
+    "repair": "recover reindex truncate salvage merge",
+    "clean": "retain compact",
+    "spark": "spark",
 }
 
 #: What `kseg` by itself says: the verbs that people need first, and how to see the others.
@@ -87,8 +96,8 @@ class Verbs(click.Group):
         """The verb's command, out of its own module."""
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"kseg.cli.verbs.{cmd_name}")
-        command = getattr(module, cmd_name)
+        home = next(home for home, verbs in _MODULES.items() if cmd_name in verbs.split())
+        command = getattr(importlib.import_module(f"kseg.cli.verbs.{home}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

@@ -104,12 +104,12 @@ SETTING = Parsed("[TOPIC:]NAME=VALUE", parse_setting)
 
 
 def completed(name: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """What a shell completes, by the name of a function of `kseg.cli.completing`."""
+    """What a shell completes, by the name of a function of `kseg.cli.completion`."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        from kseg.cli import completing  # it is loaded for a shell only
+        from kseg.cli import completion  # it is loaded for a shell only
 
-        found: list[str] = getattr(completing, name)(ctx, parameter, incomplete)
+        found: list[str] = getattr(completion, name)(ctx, parameter, incomplete)
         return found
 
     return complete

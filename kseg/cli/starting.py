@@ -10,6 +10,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
 from typing import Any, Final
 
 import click
@@ -27,6 +30,30 @@ class Verb(click.Command):
             gc.freeze()
             gc.enable()
         return super().invoke(ctx)
+
+
+def verb(*parameters: Callable[[Any], Any]) -> Callable[[Callable[[], None]], click.Command]:
+    """Declare a verb with the name and the docstring of a function that is never called.
+
+    The function of that name in `kseg.cli.NAME` carries out the verb. It is imported when the verb
+    runs and takes the values of the parameters by their names.
+
+    Args:
+        parameters: click's decorators for the arguments and options, in the order of the help.
+    """
+
+    def declare(function: Callable[[], None]) -> click.Command:
+        @wraps(function)
+        def carry_out(**given: Any) -> Any:
+            module = import_module(f"kseg.cli.{function.__name__}")
+            return getattr(module, function.__name__)(**given)
+
+        declared: Callable[..., Any] = carry_out
+        for parameter in reversed(parameters):
+            declared = parameter(declared)
+        return click.command(cls=Verb)(declared)
+
+    return declare
 
 
 def begin() -> None:
@@ -52,4 +79,4 @@ def _load_numpy() -> None:
             del os.environ[_THREADS]
 
 
-__all__ = ["Verb", "begin", "end"]
+__all__ = ["Verb", "begin", "end", "verb"]

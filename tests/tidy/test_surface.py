@@ -17,7 +17,7 @@ import pytest
 
 import kseg
 from kseg import errors
-from kseg.cli.main import VERBS
+from kseg.cli.main import VERBS, cli
 from kseg.cli.verbs.spark import spark
 from tests.tidy import tree
 
@@ -138,7 +138,7 @@ def test_the_command_line_starts_light(arguments: list[str]) -> None:
 
 def test_every_verb_is_a_command_and_a_function_of_its_name() -> None:
     for verb in VERBS:
-        command = getattr(importlib.import_module(f"kseg.cli.verbs.{verb}"), verb)
+        command = cli.get_command(click.Context(cli), verb)
         assert isinstance(command, click.Command)
         if not isinstance(command, click.Group):
             assert inspect.isfunction(getattr(importlib.import_module(f"kseg.cli.{verb}"), verb))

@@ -32,7 +32,7 @@ _DECODERS: Final[dict[str, Any]] = {
 }
 
 
-def run_kafka(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: Any) -> int:
+def dump(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: Any) -> int:
     """Run the tool with what the command line has; returns the exit code.
 
     Raises:

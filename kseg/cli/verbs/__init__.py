@@ -1,5 +1,12 @@
-"""The commands: the arguments, options and help of each verb, a module each.
+"""The commands: arguments, options and help of each verb.
 
-They load click and nothing heavy, so that help, completion and a usage error are quick. What a verb
-does stands in `kseg.cli.<verb>`, in a function of its name, and is loaded when it is called.
+    look     verbs that look at logs, and those about kseg itself
+    move     records out of logs and into logs
+    repair   logs that are damaged or whose indexes do not fit
+    clean    retention and compaction
+    spark    the jobs of `kseg spark`
+
+These modules load click and nothing heavy, so that help, completion and a usage error are quick.
+The function that carries out a verb is in `kseg.cli.<verb>`; `kseg.cli.starting.verb` imports it
+for the call.
 """

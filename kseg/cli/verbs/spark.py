@@ -24,13 +24,9 @@ from kseg.cli.options import (
 )
 from kseg.cli.parsing import GivenSettings
 from kseg.cli.starting import Verb
-from kseg.cli.verbs.compact import compact
-from kseg.cli.verbs.diff import diff
-from kseg.cli.verbs.doctor import doctor
-from kseg.cli.verbs.explain import explain
-from kseg.cli.verbs.reindex import reindex
-from kseg.cli.verbs.stats import stats
-from kseg.cli.verbs.verify import verify
+from kseg.cli.verbs.clean import compact
+from kseg.cli.verbs.look import diff, doctor, explain, stats, verify
+from kseg.cli.verbs.repair import reindex
 
 
 def parse_master(text: str) -> int:

@@ -17,7 +17,7 @@ from kseg.cli.parsing import (
     parse_time_range,
 )
 from kseg.cli.settings import config_of
-from kseg.cli.verbs.reindex import reindex
+from kseg.cli.verbs.repair import reindex
 from kseg.cli.verbs.spark import spark
 from kseg.log.recovery.reindex import KINDS
 

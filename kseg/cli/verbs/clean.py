@@ -1,0 +1,80 @@
+"""The verbs that delete records as a broker's retention and compaction do."""
+
+from __future__ import annotations
+
+from kseg.cli import change_options
+from kseg.cli.options import (
+    directories_argument,
+    high_watermark_option,
+    json_option,
+    selection_options,
+    settings_options,
+)
+from kseg.cli.starting import verb
+
+
+@verb(
+    directories_argument(required=True),
+    selection_options,
+    change_options.change_options,
+    settings_options,
+    high_watermark_option(
+        "This is the only copy: segments above a broker's high watermark may go, too."
+    ),
+    json_option,
+)
+def retain() -> None:
+    """Show which segments of DIR... are too old, too many, or before the log's start.
+
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties, for the directories in its log.dirs. The settings
+    retention.ms, retention.bytes and cleanup.policy decide. Each comes from the first of these that
+    has it: --config TOPIC:NAME=VALUE; the topic's own configuration in the metadata log
+    (__cluster_metadata-0); the broker's dynamic configuration, then the cluster's; --broker-config;
+    --config NAME=VALUE.
+
+    Kafka's defaults count only with --broker-config, where the metadata log is whole to its end and
+    has the topic's id, and never for internal topics. Else a topic without a limit stays as it is,
+    and in a broker's data directory (one with meta.properties) so does one without a policy. A
+    limit for one topic (--config TOPIC:retention.ms=MS) implies the policy delete, and so does one
+    for a DIR that is one partition and no broker's; elsewhere delete is the default. Nothing at or
+    above the high watermark of a broker's replication-offset-checkpoint goes.
+
+    Directories whose topic was removed, or made again with another id, stay as they are, and so do
+    topics with remote.storage.enable=true and settings that kseg does not understand. Directories
+    of ZooKeeper's era have no metadata log: there only --config decides.
+
+    Kafka's internal topics, and those in cleaner-offset-checkpoint, keep the policy that Kafka gave
+    them; only their own configuration and --config TOPIC:NAME=VALUE change that. The log of KRaft
+    always stays. Deletes nothing without --apply.
+    """
+
+
+@verb(
+    directories_argument(required=True),
+    selection_options,
+    change_options.output_option,
+    change_options.backup_dir_option,
+    change_options.apply_option,
+    settings_options,
+    change_options.compaction_options,
+    json_option,
+)
+def compact() -> None:
+    """Say what compaction would leave of DIR...: of each key the last record.
+
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties, for the directories in its log.dirs. Compacted are topics whose
+    cleanup.policy has compact: __consumer_offsets, __transaction_state, those in
+    cleaner-offset-checkpoint, and those of which --config, the metadata log or --broker-config says
+    so. 'kseg retain --help' has the order of these sources, and what is left alone. A run does what
+    Kafka's cleaner would: from where the checkpoint says, where enough is dirty, and nothing of the
+    active segment, above the high watermark or of transactions that are not decided. With
+    compact,delete old segments go, too.
+
+    Changes nothing without --apply. New segments are written beside the old ones, which then go. So
+    the disk needs room for the largest new segment of each partition, as the plan says. Where there
+    is too little, those that need less go first. No other disk can lend the room: a kill would
+    leave records where no broker looks for them. What goes is not kept, unless you give
+    --backup-dir: a disk that is full would stay so.
+    """

@@ -1,0 +1,232 @@
+"""The verbs that look at logs and change nothing, and those about kseg itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kseg.cli.options import (
+    OFFSET,
+    PATH,
+    TIME,
+    copies_argument,
+    deep_option,
+    directories_argument,
+    explain_options,
+    jobs_option,
+    json_option,
+    mapping_option,
+    now_option,
+    paths_argument,
+    records_option,
+    release_option,
+    selection_options,
+    settings_options,
+    stats_options,
+)
+from kseg.cli.starting import verb
+
+
+@verb(
+    paths_argument,
+    selection_options,
+    click.option("--segments", "per_segment", is_flag=True, help="A line for each segment."),
+    jobs_option,
+    json_option,
+)
+def info() -> None:
+    """Show partitions, segments, offsets, times, codecs, formats and sizes.
+
+    Reads headers and indexes only; 'kseg verify' checks the contents. Times are those that headers
+    state. Counts are of the files: an offset that two segments hold counts twice.
+    """
+
+
+@verb(
+    click.argument("paths", nargs=-1, metavar="PATH...", type=PATH),
+    deep_option,
+    click.option("--codes", is_flag=True, help="List every code of a finding with its meaning."),
+    jobs_option,
+    selection_options,
+    mapping_option,
+    now_option(),
+    json_option,
+)
+def verify() -> None:
+    """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
+
+    Exits 0 if it finds nothing worse than warnings, 1 otherwise. Changes nothing.
+    """
+
+
+@verb(
+    click.argument("directory", metavar="DIR", type=PATH),
+    click.option("--offset", type=OFFSET, metavar="N", help="The offset to look for."),
+    click.option(
+        "--time", type=TIME, help="The time to look for: ISO 8601, ms, or such as yesterday, -1h."
+    ),
+    now_option(expose=False),
+    selection_options,
+    json_option,
+)
+def lookup() -> None:
+    """Say where the first record at or after an offset or a time lies.
+
+    DIR is a partition directory, or a data directory of which --topic and --partition choose one.
+    """
+
+
+@verb(
+    paths_argument,
+    stats_options,
+    click.option(
+        "--compaction",
+        "with_compaction",
+        is_flag=True,
+        help="Also what a compaction would save of each partition, as 'kseg compact' plans it.",
+    ),
+    settings_options,
+    jobs_option,
+    selection_options,
+    json_option,
+)
+def stats() -> None:
+    """Count what fills the disk: batches, records, sizes, times, codecs and top keys.
+
+    Sizes of records are those of key and value before compression. Quantiles are at most a
+    sixteenth too large, numbers of different keys are within about 2 %, and the bytes of a top key
+    are exact unless an error is shown. Counts are of the files: an offset that two segments hold
+    counts twice.
+
+    --config, --broker-config, --metadata-dir and --now are for --compaction, and mean there what
+    they mean for 'kseg compact'. Partitions that have no compacted topic are left alone, and the
+    reason is told.
+    """
+
+
+@verb(
+    directories_argument(required=False),
+    release_option,
+    click.option("--codes", is_flag=True, help="List every code of a finding with its meaning."),
+    jobs_option,
+    settings_options,
+    json_option,
+)
+def doctor() -> None:
+    """Say whether a broker starts on its data directories DIR..., and what it does to them.
+
+    Give all data directories of the broker, or its server.properties, which names them. Loads every
+    partition as Kafka does, without changing anything: which offsets would be cut and how many
+    records they hold, what fails and with which exception, how much is read again and how long that
+    takes about. An error of input and output takes one directory offline, any other stops the
+    broker. Each finding names what mends it.
+
+    Exits 1 if the broker would not start with all directories, or would lose records.
+    """
+
+
+@verb(
+    directories_argument(required=True),
+    explain_options,
+    jobs_option,
+    settings_options,
+    json_option,
+)
+def explain() -> None:
+    """Say what keeps each byte of the data directories DIR... on the disk, and until when.
+
+    A broker's server.properties stands for the directories in its log.dirs, and is its
+    --broker-config, too. Each segment, index and other file has a cause, by the settings that the
+    broker has ('kseg retain --help' has their order): younger than retention, with the date at
+    which it goes; held by a record whose time lies in the future; compacted, or why it is not;
+    leftovers; backups of kseg; deleted files that a process still has open. Totals by cause come
+    first.
+
+    --free proposes steps in this order: leftovers, what is due by the settings, compaction, shorter
+    retention. Nothing is changed: run the commands yourself. Kafka's own topics are not among them.
+
+    Exits 1 if something cannot be read, or if --free is out of reach.
+    """
+
+
+@verb(
+    copies_argument,
+    records_option,
+    click.option(
+        "--all", "show_all", is_flag=True, help="Also list the partitions that are the same."
+    ),
+    jobs_option,
+    selection_options,
+    mapping_option,
+    json_option,
+)
+def diff() -> None:
+    """Compare copies: replicas, a backup, a directory that was restored. A is what B... is held to.
+
+    A and B are partition directories, copies of one partition whatever their names; or data
+    directories, whose partitions are joined by topic, number and topic id. Each copy is the same as
+    A, a prefix, diverged (at which offset, in which epoch, whose batches), or has holes. What lies
+    in damaged bytes is unknown. Where segments are cut, where a log starts and what its indexes say
+    is no difference.
+
+    The data directories of one broker are one copy, with commas between them as in log.dirs:
+    /disk1/data,/disk2/data.
+
+    Exits 0 if all copies are the same, 1 if anything differs or is unknown. Changes nothing.
+    """
+
+
+@verb(
+    paths_argument,
+    selection_options,
+    click.option(
+        "--seconds",
+        type=click.FloatRange(min=0),
+        metavar="S",
+        default=0.5,
+        show_default=True,
+        help="Least time for each step; never fewer than three runs.",
+    ),
+    json_option,
+)
+def bench() -> None:
+    """Measure verify, scan, columns, dump and the codecs on files of yours.
+
+    Prints the median of several runs over warm files in one thread. The read sum only adds up the
+    bytes, so it is the most that memory allows; compare the others with it.
+    """
+
+
+@verb(
+    click.option(
+        "--no-spark", is_flag=True, help="Leave out the Spark job, which needs Java and pyspark."
+    ),
+)
+def demo() -> None:
+    """Take the tour, on a small log that a Kafka 4.2 broker wrote and that comes with kseg.
+
+    Works on a copy in a temporary directory. Exits 1 if results differ between files, Arrow and
+    Spark, or a log that was broken is not whole again.
+    """
+
+
+_HELP = """Print the completion script for SHELL, which knows topics, partitions and fields, too.
+
+\b
+bash: kseg completion bash > ~/.local/share/bash-completion/completions/kseg
+zsh:  kseg completion zsh > "${fpath[1]}/_kseg"
+fish: kseg completion fish > ~/.config/fish/completions/kseg.fish
+
+\b
+For this shell alone: eval "$(kseg completion bash)"
+"""
+
+
+@click.command(help=_HELP)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(**given: Any) -> None:
+    """Print what `shell` sources."""
+    from kseg.cli.completion import completion as run
+
+    run(**given)

@@ -1,0 +1,255 @@
+"""The verbs that move records out of logs and into logs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from kseg.cli.kafka_dump.options import kafka_options
+from kseg.cli.options import (
+    NEW_PATH,
+    OFFSET,
+    PATH,
+    Parsed,
+    WholeNumber,
+    batch_bytes_option,
+    bytes_option,
+    completed,
+    decode_options,
+    format_option,
+    isolation_option,
+    jobs_option,
+    json_bytes_option,
+    json_option,
+    level_option,
+    mapping_option,
+    offset_and_time_options,
+    on_corrupt_option,
+    out_option,
+    paths_argument,
+    range_options,
+    selection_options,
+    settings_options,
+    typed_options,
+)
+from kseg.cli.parsing import CODECS, EXTENSIONS, PARTITION_KEYS, parse_names
+from kseg.cli.starting import Verb, verb
+
+
+@click.command(cls=Verb)
+@click.argument("paths", nargs=-1, metavar="PATH...", type=PATH)
+@format_option
+@click.option(
+    "--batches/--records", "batches", default=False, help="One row per batch, or per record."
+)
+@bytes_option
+@selection_options
+@range_options
+@mapping_option
+@decode_options
+@jobs_option
+@kafka_options
+@click.pass_context
+def dump(context: click.Context, /, **given: Any) -> int:
+    """Print batches and records as they lie in the files, in file order.
+
+    A PATH may be a log, an index, a snapshot, a checkpoint, a partition directory, a data
+    directory, or - for batches on standard input. Goes on past a batch whose checksum fails (its
+    records say valid=false), says each finding on standard error, and then exits 1. Records of
+    Kafka's internal topics are decoded: key and value are objects. With --kafka it prints what
+    Kafka's own tool prints, and takes that tool's options.
+    """
+    home = "kseg.cli.kafka_dump.run" if given["kafka"] else "kseg.cli.dump"
+    code: int = import_module(home).dump(context, **given)
+    return code
+
+
+@verb(
+    paths_argument,
+    format_option,
+    bytes_option,
+    isolation_option,
+    selection_options,
+    range_options,
+    decode_options,
+    typed_options,
+    jobs_option,
+    click.option(
+        "--follow", is_flag=True, help="Go on with new records, until interrupted or at --limit."
+    ),
+)
+def read() -> None:
+    """Print records from an offset or a time on, as a consumer would get them.
+
+    A PATH is a partition directory, a data directory or a log file. Shows no transaction markers
+    and nothing before the log's start offset. Stops at damage with exit code 1. Records of Kafka's
+    internal topics are decoded: key and value are objects; those of others with --decode-key and
+    --decode-value.
+    """
+
+
+def _parse_fields(text: str) -> tuple[str, ...]:
+    from kseg.cli.typed import FIELD_NAMES  # they are those of the kernels
+
+    return parse_names(text, "field", FIELD_NAMES)
+
+
+def _parse_keys(text: str) -> tuple[str, ...]:
+    return parse_names(text, "column", PARTITION_KEYS)
+
+
+@verb(
+    paths_argument,
+    out_option("A file or a directory."),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(list(EXTENSIONS)),
+        help="By OUT's extension if not given, else parquet.",
+    ),
+    click.option(
+        "--per",
+        type=click.Choice(["partition", "segment"]),
+        default="partition",
+        show_default=True,
+        help="One file for each.",
+    ),
+    click.option(
+        "--partition-by",
+        "by",
+        type=Parsed("day,topic,...", _parse_keys),
+        default=(),
+        shell_complete=completed("partition_keys"),
+        help="Directories as Hive has them, such as OUT/day=2026-11-23/topic=orders: by day, "
+        "topic, partition, which the files leave out then. Days are UTC.",
+    ),
+    typed_options,
+    click.option(
+        "--keep-bytes",
+        is_flag=True,
+        help="Also the bytes of what does not decode, in key_bytes and value_bytes.",
+    ),
+    click.option(
+        "--replace",
+        "replace_files",
+        is_flag=True,
+        help="Replace files also where they have records that this export does not take.",
+    ),
+    click.option(
+        "--fields",
+        type=Parsed("NAME,...", _parse_fields),
+        shell_complete=completed("fields"),
+        help="Only these, in this order.",
+    ),
+    click.option(
+        "--no-formulas",
+        is_flag=True,
+        help="In csv for a spreadsheet: ' in front of text that it would compute, as =1+1.",
+    ),
+    json_bytes_option("How bytes are written in jsonl and csv."),
+    on_corrupt_option,
+    isolation_option,
+    selection_options,
+    offset_and_time_options,
+    mapping_option,
+    jobs_option,
+)
+def export() -> None:
+    """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.
+
+    OUT is a file if it has one of these extensions and there is one file to write; else it is a
+    directory, made if it is missing: OUT/orders-0.parquet, or with --per segment
+    OUT/orders-0/00000000000000000000.parquet, which has the records that a read of the log gives
+    from that segment. A file gets its name, and replaces an older one, when it is complete.
+
+    A file is not replaced if it may have records that this export does not take: an older offset,
+    another time. Parquet and Arrow files say which they have; a .jsonl or .csv file does not, so
+    that only an export without --offset and --time replaces it. --replace replaces any.
+
+    A spreadsheet computes text that begins with = + - or @. --no-formulas puts an apostrophe in
+    front of such text in a .csv file.
+
+    Keys and values that do not decode are null; they are counted, and the exit code is 1.
+
+    With --partition-by OUT is a directory of directories, and files have names such as
+    part-orders-0.parquet; a day that comes again behind eight others has another file.
+    """
+
+
+@verb(
+    click.argument("path", metavar="PATH", type=PATH),
+    out_option("A file or directory."),
+    click.option(
+        "--magic",
+        type=WholeNumber(0, 2),
+        metavar="N",
+        default=2,
+        show_default=True,
+        help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8.",
+    ),
+    click.option(
+        "--codec", type=click.Choice(CODECS), help="Each batch keeps its own if not given."
+    ),
+    level_option,
+    click.option(
+        "--drop", is_flag=True, help="Leave out what the format cannot hold, instead of refusing."
+    ),
+    batch_bytes_option("Gather plain messages of old formats into batches of about this size."),
+    click.option(
+        "--first-offset",
+        type=OFFSET,
+        metavar="N",
+        help="Number messages of Kafka 0.7 from here on; by OUT's name if not given, else 0.",
+    ),
+    on_corrupt_option,
+    click.option("--force", is_flag=True, help="Replace an OUT that exists."),
+    jobs_option,
+    json_option,
+)
+def convert() -> None:
+    """Write the records of PATH in another format or codec to OUT, at the same offsets.
+
+    PATH is a .log, a .kafka of Kafka 0.7, or - for batches on standard input; or a partition or
+    data directory, of which each segment becomes OUT/orders-0/00000000000000000000.log. Batches
+    that need no change are copied byte for byte. If the format cannot hold something, the verb
+    fails, or drops it with a message (--drop). OUT gets its name when it is complete; - is standard
+    output.
+    """
+
+
+@verb(
+    click.argument("directory", metavar="DIR", type=NEW_PATH),
+    click.option(
+        "--codec",
+        type=click.Choice(CODECS),
+        default="none",
+        show_default=True,
+        help="How batches are compressed.",
+    ),
+    level_option,
+    batch_bytes_option("Largest batch before compression, unless one record is larger."),
+    click.option(
+        "--batch-records", type=WholeNumber(min=1), metavar="N", help="Most records of a batch."
+    ),
+    click.option(
+        "--keep-timestamps", is_flag=True, help="Take each line's timestamp where it has one."
+    ),
+    json_bytes_option("How keys, values and header values are written in the lines."),
+    click.option(
+        "--durable", is_flag=True, help="Flush each batch before the next one is appended."
+    ),
+    settings_options,
+    json_option,
+)
+def append() -> None:
+    """Append the records on standard input to the partition DIR, made if it is absent.
+
+    A record is a line of JSON as dump and read print it with --format jsonl. Only "value" is
+    needed; null makes a tombstone; {"base64": "..."} stands for any bytes. "key", "headers" and, if
+    asked for, "timestamp" are taken too; other fields are ignored. The log assigns offsets. Control
+    records are left out, with a message. Prints the first and the last offset when all records are
+    on the disk. The topic's settings are looked for as by 'kseg retain'; Kafka's defaults count for
+    the rest.
+    """

@@ -1,0 +1,170 @@
+"""The verbs that repair logs."""
+
+from __future__ import annotations
+
+import click
+
+from kseg.cli import change_options
+from kseg.cli.options import (
+    OFFSET,
+    PATH,
+    copies_argument,
+    directories_argument,
+    jobs_option,
+    json_option,
+    out_option,
+    reindex_options,
+    selection_options,
+    settings_options,
+)
+from kseg.cli.starting import verb
+
+
+@verb(
+    directories_argument(required=True),
+    click.option(
+        "--as-broker", is_flag=True, help="Do just what Kafka 4.2.0 would do, and report no more."
+    ),
+    click.option(
+        "--clean/--unclean",
+        default=None,
+        help="Was the log closed in good order? By default as its mark says.",
+    ),
+    click.option(
+        "--recovery-point",
+        type=OFFSET,
+        metavar="N",
+        help="Records below N were flushed; by default as the checkpoint says.",
+    ),
+    click.option(
+        "--log-start-offset",
+        type=OFFSET,
+        metavar="N",
+        help="The first offset to read; by default as the checkpoint says.",
+    ),
+    selection_options,
+    change_options.change_options,
+    settings_options,
+    jobs_option,
+    json_option,
+)
+def recover() -> None:
+    """Show what a start after a crash would do to DIR...: what it cuts, makes anew and removes.
+
+    Each DIR is a partition directory, a data directory with all its partitions, or a broker's
+    server.properties, for the directories in its log.dirs; give all those of a broker. Checks the
+    end of the log and of its indexes also after a clean shutdown. Changes nothing without --apply.
+    Settings of topics, such as index.interval.bytes, are looked for as by 'kseg retain'.
+
+    With --apply a broker that starts afterwards reads no log again: once all partitions of a data
+    directory are in order, it gets the mark of a clean stop, without the broker's epoch. A
+    partition that cannot be recovered is named, and the others go on. If it is interrupted, the
+    next run goes on where it was. The log of KRaft is left alone.
+    """
+
+
+@verb(
+    click.argument("directory", metavar="DIR", type=PATH),
+    reindex_options,
+    selection_options,
+    change_options.change_options,
+    settings_options,
+    jobs_option,
+    json_option,
+)
+def reindex() -> None:
+    """Show which indexes and snapshots in DIR do not fit the log, and make them anew.
+
+    DIR is a partition directory, or a data directory with all its partitions. Never touches the log
+    itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
+    without --apply. New entries lie index.interval.bytes apart: the topic's settings are looked for
+    as by 'kseg retain'.
+    """
+
+
+@verb(
+    click.argument("directory", metavar="DIR", type=PATH),
+    click.option(
+        "--to",
+        "offset",
+        type=OFFSET,
+        required=True,
+        metavar="OFFSET",
+        help="The new end of the log: this offset and all behind it go.",
+    ),
+    selection_options,
+    change_options.change_options,
+    settings_options,
+    json_option,
+)
+def truncate() -> None:
+    """Cut the log in DIR back, so that it ends at an offset.
+
+    DIR is a partition directory, or a data directory of which --topic and --partition choose one.
+    Batches go whole, so records in front of OFFSET may go with the batch that has it. Cuts nothing
+    without --apply. The topic's settings are looked for as by 'kseg retain'.
+    """
+
+
+@verb(
+    directories_argument(required=True),
+    out_option("The new data directory; OUT.kseg-salvage beside it has the report."),
+    click.option(
+        "--abort-open",
+        is_flag=True,
+        help="End each transaction whose marker may be lost with a marker that aborts it.",
+    ),
+    jobs_option,
+    selection_options,
+    json_option,
+)
+def salvage() -> None:
+    """Take what can be proved out of damaged logs, into a new data directory.
+
+    Recovery cuts a log at its first bad byte. This keeps each sound batch behind it, too, whose
+    checksum is right, that is proved to be a batch of the log and not data of a record, and whose
+    offsets and leader epoch fit. Nothing is moved to other offsets or rewritten. DIR is a partition
+    directory or a data directory, and is not changed. OUT is new, or empty; it has its name once it
+    is whole. A broker adopts it.
+
+    What is lost is listed by offsets. OUT.kseg-salvage holds report.json and the bytes that are not
+    kept (quarantine/; kseg dump reads quarantine/TOPIC-N/readable/*.log). The last lines say how to
+    put the result back.
+
+    The log of KRaft, __cluster_metadata-0, is salvaged only where DIR names it, up to its first
+    gap.
+
+    Exits 0 if nothing was lost, 1 if anything was.
+    """
+
+
+@verb(
+    copies_argument,
+    out_option(
+        "The data directory to make, new or empty; OUT.kseg-salvage beside it has the report."
+    ),
+    click.option(
+        "--prefer",
+        metavar="DIR",
+        type=PATH,
+        help="One of the copies: its batches win where those of one leader epoch differ.",
+    ),
+    jobs_option,
+    selection_options,
+    json_option,
+)
+def merge() -> None:
+    """Make one whole copy of damaged ones: replicas, backups. They stay as they are.
+
+    A and B are partition directories, copies of one partition; or data directories, whose
+    partitions are joined by topic, number and topic id. Of each copy counts what can be proved. At
+    one offset the higher leader epoch wins; what a copy has behind the offset where it leaves the
+    history of the last leader is left out, as Kafka cuts a follower. Different batches of one
+    leader epoch are a conflict: both are shown and nothing is written, unless --prefer decides.
+
+    The data directories of one broker are one copy, with commas between them as in log.dirs:
+    /disk1/data,/disk2/data.
+
+    Exits 0 if OUT is whole, and no copy differs from it but by damage. Exits 1 if offsets are
+    missing, copies contradict each other, or one cannot be read, also where OUT was written.
+    """
