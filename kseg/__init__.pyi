@@ -102,9 +102,9 @@ from kseg.log.cleaner.values import CompactionReport as CompactionReport
 from kseg.log.compact import apply_compaction as apply_compaction
 from kseg.log.compact import plan_compaction as plan_compaction
 from kseg.log.config import LogConfig as LogConfig
+from kseg.log.copies.batches import MergePlan as MergePlan
 from kseg.log.copies.merge import apply_merge as apply_merge
 from kseg.log.copies.merge import plan_merge as plan_merge
-from kseg.log.copies.values import MergePlan as MergePlan
 from kseg.log.directory import LogDirectory as LogDirectory
 from kseg.log.log import Log as Log
 from kseg.log.reader.fetch import Fetched as Fetched
@@ -119,8 +119,8 @@ from kseg.log.recovery.reindex_plan import ReindexPlan as ReindexPlan
 from kseg.log.recovery.reindex_plan import ReindexReport as ReindexReport
 from kseg.log.retain import apply_retention as apply_retention
 from kseg.log.retain import plan_retention as plan_retention
-from kseg.log.salvage.plan import SalvagePlan as SalvagePlan
-from kseg.log.salvage.plan import SalvageReport as SalvageReport
+from kseg.log.salvage.salvage import SalvagePlan as SalvagePlan
+from kseg.log.salvage.salvage import SalvageReport as SalvageReport
 from kseg.log.salvage.salvage import apply_salvage as apply_salvage
 from kseg.log.salvage.salvage import plan_salvage as plan_salvage
 from kseg.log.scan import Scan as Scan

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import kseg
+from kseg.log.copies.batches import Missing
 from kseg.log.copies.merge import apply_merge, plan_merge
-from kseg.log.copies.values import Missing
 from kseg.log.salvage.provable import read_provable
 from tests.replicas import Made, a_triple
 from tests.shares import share

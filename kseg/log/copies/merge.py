@@ -1,62 +1,632 @@
 """One whole log out of several copies: `plan_merge` decides, `apply_merge` writes it.
 
-From each copy what can be proved. The copy of the latest leader epoch goes first, among those of
-one epoch the longest: what it has, no number of older copies outvotes. Each other copy is cut where
-it leaves that history (`lineage`), and gives what none before it has (`choosing`).
+Of each copy only provable batches count. The copy of the latest leader epoch goes first, among
+those of one epoch the longest. Each copy is cut where it leaves the history of those before it, and
+gives the batches that no copy before it has. So at one offset the higher leader epoch wins, not the
+majority. Batches of one epoch and one offset that differ are a conflict; only `prefer` decides it.
 
-Source: nothing of Kafka's; a follower that is cut ends where Kafka would cut it.
+Cuts (`divergence`): a copy is cut where Kafka cuts a follower: behind the last epoch that both
+have, where the first of both ends it. Where damage hides the begin of an epoch, the checkpoint of
+epochs gives it, or another copy; else it lies between the last batch in front of the damage and the
+first one behind. A copy that has left the history there is cut where it may have left it.
+
+Proof by another copy (`proved_by_each_other`): behind damage a batch may be data of a record. It
+belongs to the log if another copy has it and that one is proved. From there lengths lead to more
+batches, which may in turn prove batches of other copies. A place that is in doubt is certain where
+another copy has the batch at the same offset.
+
+Missing offsets (`Gaps`): where each copy has a record for each offset, every offset that no copy
+has is missing. Where compaction has left holes, a gap that all copies have is no loss, unless
+damage of a copy hides what was there. Other copies make that damage good where they give as many
+bytes for those offsets as are damaged.
+
+Segments (`Runs`): one begins where one begins in the copy that goes first, or in the copy that the
+batch is taken from. So a whole log keeps its segments, and a segment that the first copy has lost
+comes back under its name.
+
+Source: Kafka `AbstractFetcherThread.getOffsetTruncationState`, `LeaderEpochFileCache.endOffsetFor`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from kseg.errors import (
     ConflictingCopiesError,
     InconsistentTopicIdError,
+    KsegError,
     NotALogError,
     os_reason,
 )
 from kseg.files.atomic import replace_file
-from kseg.files.checkpoints import TopicPartition
+from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.format.header import FIELDS, BatchHeader
 from kseg.log import data_directory
-from kseg.log.copies.choosing import CONFLICTS_MAX, Choosing, Ranked
-from kseg.log.copies.joining import (
-    Chosen,
-    CopyPath,
-    JoinedCopies,
-    join_copies,
-    places_of,
+from kseg.log.copies.batches import (
+    COLUMNS,
+    COUNT,
+    EPOCH,
+    FILE,
+    FIRST,
+    LAST,
+    NOTHING,
+    OFFSETS_END,
+    POSITION,
+    SIZE,
+    BatchSeen,
+    Conflict,
+    LeftOut,
+    MergedCopy,
+    MergePlan,
+    Missing,
+    PartitionMerge,
+    keys_of,
+    overlapping,
+    rows_of,
+    touches,
+    twins,
+    without,
 )
-from kseg.log.copies.lineage import Lineage, divergence, lineage_of
-from kseg.log.copies.proving import proved_by_each_other, unproved_conflicts
-from kseg.log.copies.source import Copy
-from kseg.log.copies.table import OFFSETS_END
-from kseg.log.copies.values import MergedCopy, MergePlan, PartitionMerge
+from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies, places_of
+from kseg.log.copies.source import Copy, windows
 from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.epochs import FILE_NAME, UNDEFINED, LeaderEpochs
 from kseg.log.salvage.output import (
     REPORT,
     Progress,
     TargetPartition,
     beside,
     check_output,
+    target_segments,
     write_output,
 )
-from kseg.log.salvage.segments import target_segments
+from kseg.log.salvage.values import ProvableRun, provable_tables
 from kseg.workers import at_file, in_order
 
 if TYPE_CHECKING:
+    from kseg.log.copies.batches import Mask, Offsets, Rows
     from kseg.workers import Put
+
+
+class Runs:
+    """Runs under way.
+
+    Attributes:
+        taken: by offset.
+    """
+
+    def __init__(self, copies: Sequence[Copy]) -> None:
+        """Start without any.
+
+        Args:
+            copies: the one that goes first first; rows name their files by numbers through all.
+        """
+        seen = [segment for copy in copies for segment in copy.provable.segments]
+        self._paths: Final = tuple(segment.path for segment in seen)
+        self._bases: Final = {segment.path: segment.base_offset for segment in seen}
+        self._begins = {segment.base_offset for segment in copies[0].provable.segments}
+        self.taken: list[ProvableRun] = []
+
+    def add(self, rows: Rows) -> None:
+        """Take batches that lie behind those before."""
+        for run in self._of(rows):
+            before = self.taken[-1] if self.taken else None
+            if before is not None and (before.path, before.end) == (run.path, run.position):
+                self.taken[-1] = before.and_then(run)
+                continue
+            base = self._bases[run.path]
+            if before is None or base > before.last_offset:
+                self._begins.add(base)
+            self.taken.append(run)
+
+    def bases(self, begins: Sequence[int], end: int) -> list[int]:
+        """Where segments begin, one or more, ascending.
+
+        Args:
+            begins: where the last segments of the copies begin.
+            end: the offset behind what was taken.
+        """
+        found = self._begins.union(begin for begin in begins if begin >= end)
+        return sorted(found) or [end]
+
+    def _of(self, rows: Rows) -> Iterator[ProvableRun]:
+        ends = rows[:, POSITION] + rows[:, SIZE]
+        breaks = (rows[1:, FILE] != rows[:-1, FILE]) | (rows[1:, POSITION] != ends[:-1])
+        begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
+        for begin, end in pairwise(begins):
+            position, counts = int(rows[begin, POSITION]), rows[begin:end, COUNT]
+            yield ProvableRun(
+                self._paths[int(rows[begin, FILE])],
+                position,
+                int(ends[end - 1]) - position,
+                int(rows[begin, FIRST]),
+                int(rows[end - 1, LAST]),
+                end - begin,
+                int(counts.sum()) if (counts >= 0).all() else None,
+            )
+
+
+#: So many ranges are told apart; the last one reaches over all that follow.
+MISSING_MAX: Final = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class _Hidden:
+    """What damage of a copy hides: ranges of offsets, damaged bytes, bytes that others gave."""
+
+    ranges: Rows
+    damaged: Offsets
+    given: Offsets
+
+    @classmethod
+    def of(cls, copy: Copy, cut: int) -> _Hidden:
+        """In front of the offset where the copy is cut."""
+        damaged = np.array([lost.bytes for lost in copy.unknown], np.int64)
+        before = copy.unknown_ranges[:, 0] < cut
+        ranges = np.minimum(copy.unknown_ranges[before], cut - 1 if cut < OFFSETS_END else cut)
+        return cls(ranges, damaged[before], np.zeros(len(ranges), np.int64))
+
+    def give(self, rows: Rows) -> None:
+        """Note batches that are taken."""
+        # By the last offset: the first one of a compressed message may be a guess.
+        at = np.searchsorted(self.ranges[:, 1], rows[:, LAST])
+        inside = np.flatnonzero(at < len(self.ranges))
+        inside = inside[self.ranges[at[inside], 0] <= rows[inside, LAST]]
+        np.add.at(self.given, at[inside], rows[inside, SIZE])
+
+    @property
+    def left(self) -> Rows:
+        """The ranges that are not made good."""
+        return self.ranges[self.given < self.damaged]
+
+
+class Gaps:
+    """Offsets that no copy has, as they are found.
+
+    Attributes:
+        is_dense: whether each copy has a record for each offset, but for damage.
+    """
+
+    def __init__(self, copies: Sequence[tuple[Copy, int]]) -> None:
+        """Start without any.
+
+        Args:
+            copies: each with the offset where it is cut.
+        """
+        self._hidden: Final = [_Hidden.of(copy, cut) for copy, cut in copies]
+        self._found: list[tuple[int, int]] = []
+        self._is_cut_short = False
+        self.is_dense: Final = all(run.is_dense for copy, _ in copies for run in copy.provable.runs)
+
+    def add(self, rows: Rows, behind: Offsets) -> None:
+        """Note batches that are taken, and the gaps between them.
+
+        Args:
+            rows: by offset.
+            behind: the offset behind the batch in front of each one, int64[n].
+        """
+        for each in self._hidden:
+            each.give(rows)
+        at = np.flatnonzero(rows[:, FIRST] > behind)
+        self.note(behind[at], rows[at, FIRST] - 1)
+
+    def note(self, first: Offsets, last: Offsets) -> None:
+        """Note gaps behind those before, int64[n]."""
+        gaps = np.stack((first, last), axis=1)
+        if not self.is_dense:
+            gaps = gaps[_are_hidden(gaps, [each.ranges for each in self._hidden])]
+        room = MISSING_MAX - len(self._found)
+        self._found += map(tuple, gaps[:room].tolist())
+        if len(gaps) > room:
+            self._found[-1] = (self._found[-1][0], int(gaps[-1, 1]))
+            self._is_cut_short = True
+
+    def missing(self, end: int) -> tuple[Missing, ...]:
+        """What is missing of a log that ends at an offset, once all was noted."""
+        left = [each.left for each in self._hidden]
+        gaps = np.array(self._found, np.int64).reshape(-1, 2)
+        if not self.is_dense:
+            gaps = gaps[_are_hidden(gaps, left)]
+        found = [Missing(first, last, not self.is_dense) for first, last in gaps.tolist()]
+        if self._is_cut_short and found:
+            found[-1] = Missing(found[-1].first_offset, found[-1].last_offset, True)
+        if any(len(ranges) and ranges[-1, 1] == OFFSETS_END for ranges in left):
+            found.append(Missing(end, None, not self.is_dense))
+        return tuple(found)
+
+
+def _are_hidden(gaps: Rows, ranges: Sequence[Rows]) -> Mask:
+    """bool[n]: which gaps touch what is hidden of any copy."""
+    hidden = np.zeros(len(gaps), np.bool_)
+    for each in ranges:
+        hidden |= touches(gaps[:, 0], gaps[:, 1], each)
+    return hidden
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBegin:
+    """Where an epoch begins.
+
+    Attributes:
+        epoch: of the leader.
+        start: the first offset that is known to be of it.
+        least: it may have begun here already.
+    """
+
+    epoch: int
+    start: int
+    least: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The epochs of a log.
+
+    Attributes:
+        begins: both numbers ascend.
+        end: the offset behind the last batch.
+    """
+
+    begins: tuple[EpochBegin, ...]
+    end: int
+
+    @property
+    def latest(self) -> int:
+        """The latest epoch; -1 without any."""
+        return self.begins[-1].epoch if self.begins else -1
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """As Kafka keeps them."""
+        return LeaderEpochs(None, (EpochEntry(one.epoch, one.start) for one in self.begins))
+
+    def joined(self, other: Lineage, cut: int) -> Lineage:
+        """This history with what another one tells of it in front of a cut."""
+        found = list(self.begins)
+        for one in other.begins:
+            if one.start < cut:
+                _add(found, one)
+        return Lineage(tuple(found), max(self.end, min(other.end, cut)))
+
+
+def lineage_of(copy: Copy) -> Lineage:
+    """The epochs of a copy: of its sound batches, and of its checkpoint where damage hides them.
+
+    Raises:
+        KsegError, OSError: a file has changed, or is gone.
+    """
+    begins: list[EpochBegin] = []
+    epoch, end = -1, copy.first_offset
+    for rows in copy.tables():
+        epochs = np.concatenate(([epoch], rows[:, EPOCH]))
+        ends = np.concatenate(([end], rows[:, LAST] + 1))
+        for at in np.flatnonzero(epochs[1:] > np.maximum.accumulate(epochs)[:-1]).tolist():
+            least = int(ends[at])
+            begins.append(EpochBegin(int(epochs[at + 1]), int(rows[at, FIRST]), least))
+        epoch, end = int(epochs.max()), int(ends[-1])
+    for entry in checkpoint_of(copy):
+        is_behind = not begins or entry.epoch > begins[-1].epoch
+        if (
+            not is_behind
+            or entry.start_offset == end
+            or (entry.start_offset > end and copy.hides_end)
+        ):
+            _add(begins, EpochBegin(entry.epoch, entry.start_offset, entry.start_offset))
+    return Lineage(tuple(begins), end)
+
+
+def checkpoint_of(copy: Copy) -> Iterable[EpochEntry]:
+    """The epochs that the checkpoint beside a copy says, as far as it can be read."""
+    with suppress(KsegError, OSError):
+        return LeaderEpochs.load(copy.provable.path / FILE_NAME).entries
+    return ()
+
+
+def _add(begins: list[EpochBegin], one: EpochBegin) -> None:
+    """Add a begin, or a closer one, if it fits between its neighbours."""
+    at = bisect_left(begins, one.epoch, key=lambda each: each.epoch)
+    known = begins[at] if at < len(begins) and begins[at].epoch == one.epoch else None
+    behind = at + (known is not None)
+    next_one = begins[behind] if behind < len(begins) else None
+    if at and one.start <= begins[at - 1].start:
+        return
+    if next_one is not None and one.start >= next_one.start:
+        return
+    if known is not None:
+        if not known.least <= one.start <= known.start:
+            return
+        one = EpochBegin(one.epoch, one.start, max(one.least, known.least))
+    elif next_one is not None and one.start < next_one.least:
+        return
+    begins[at:behind] = [one]
+    if next_one is not None:
+        least = max(next_one.least, min(one.start, next_one.start))
+        begins[at + 1] = EpochBegin(next_one.epoch, next_one.start, least)
+
+
+def divergence(leader: Lineage, follower: Lineage) -> int | None:
+    """The offset to which a follower is cut; None where no epochs tell of one.
+
+    Args:
+        leader: of the latest epoch.
+        follower: of that epoch or an earlier one.
+    """
+    common = _truncation(leader, follower)
+    if common == UNDEFINED or common.start_offset >= follower.end:
+        return None
+    cut = common.start_offset
+    at = bisect_right(leader.begins, common.epoch, key=lambda each: each.epoch)
+    return min([cut, *(one.least for one in leader.begins[at : at + 1])])
+
+
+def _truncation(leader: Lineage, follower: Lineage) -> EpochEntry:
+    """The last epoch that both have, and where the first of both ends it; -1 for neither."""
+    epochs, own = leader.epochs, follower.epochs
+    end, epoch = follower.end, follower.latest
+    while True:  # each turn asks for a lower epoch
+        asked = epochs.end_offset_for(epoch, leader.end)
+        mine = own.end_offset_for(asked.epoch, end)
+        if UNDEFINED in (asked, mine):
+            return UNDEFINED
+        end = min(mine.start_offset, end)
+        if mine.epoch == asked.epoch:
+            return EpochEntry(mine.epoch, min(asked.start_offset, end))
+        epoch = mine.epoch
+
+
+#: Batches that are left out for these may be proved by another copy.
+_PROVABLE: Final = ("not-anchored", "offset-order")
+
+
+def proved_by_each_other(copies: Sequence[Copy]) -> list[Copy]:
+    """The copies, each read again as long as others prove more of its batches.
+
+    Raises:
+        KsegError, OSError: a file has changed, or is gone.
+    """
+    found = list(copies)
+    known: list[set[tuple[int, int]]] = [set() for _ in copies]
+    waiting = set(range(len(found)))
+    while waiting:
+        number = waiting.pop()
+        rows = readable_rows(found[number], *_PROVABLE)
+        if not len(rows):
+            continue
+        # A value may hold a copy of a batch that lies behind it, so the last place counts.
+        places = dict(zip(keys_of(rows), rows[:, [FILE, POSITION]].tolist(), strict=True))
+        others = (other for at, other in enumerate(found) if at != number)
+        shared = {key for other in others for key in _keys_within(other, rows)} & places.keys()
+        proved = {(file, position) for file, position in map(places.__getitem__, shared)}
+        if proved <= known[number]:
+            continue
+        known[number] |= proved
+        copy = found[number]
+        by_file: dict[str, list[int]] = {}
+        for file, position in sorted(known[number]):
+            by_file.setdefault(copy.files[file], []).append(position)
+        found[number] = Copy.read(copy.path, proved=by_file, weighs=True)
+        waiting = set(range(len(found)))
+    return found
+
+
+def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
+    """Proved batches that may be a diverged tail, by batches of another copy that nothing proves.
+
+    These have a higher leader epoch, and the checkpoint of epochs beside them says that it began in
+    front of them: so a later leader may have written other records there.
+    """
+    for copy in copies:
+        rows = readable_rows(copy, "not-anchored")
+        begins = {one.epoch: one.start_offset for one in checkpoint_of(copy)} if len(rows) else {}
+        rows = np.array(
+            [row for row in rows if begins.get(row[EPOCH], OFFSETS_END) <= row[FIRST]], np.int64
+        ).reshape(-1, COLUMNS)
+        others = [other for other in copies if other is not copy] if len(rows) else []
+        for other in others:
+            for table in other.tables():
+                for row in rows:
+                    clash = overlapping(table, row[np.newaxis]) & (table[:, EPOCH] < row[EPOCH])
+                    for against in table[clash]:
+                        yield Conflict((copy.seen(row), other.seen(against)), decided=False)
+
+
+def readable_rows(copy: Copy, *reasons: str) -> Rows:
+    """The sound batches of a copy that are not kept for some reasons, as they lie in its files."""
+    numbers = {path: number for number, path in enumerate(copy.files)}
+    runs = [
+        ProvableRun(one.path, one.position, one.size, one.first_offset or 0, -1, one.batches)
+        for one in copy.provable.unprovable
+        if one.reason in reasons
+    ]
+    found = [
+        rows_of(table, numbers[run.path], run.first_offset) for run, table in provable_tables(runs)
+    ]
+    return np.concatenate(found) if found else NOTHING
+
+
+def _keys_within(copy: Copy, rows: Rows) -> Iterator[bytes]:
+    """What says which batches a copy has, of those with offsets of some rows."""
+    first, last = int(rows[:, FIRST].min()), int(rows[:, LAST].max())
+    in_doubt = readable_rows(copy, "offset-order")
+    for table in (*copy.tables(), in_doubt):
+        yield from keys_of(table[(table[:, LAST] >= first) & (table[:, FIRST] <= last)])
+
+
+#: So many conflicts are listed.
+CONFLICTS_MAX: Final = 100
+_NO_EPOCH: Final = -(2**63)
+_EVERY_EPOCH: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranked:
+    """A copy in its place.
+
+    Attributes:
+        copy: it.
+        cut: what it has from this offset on is left out.
+        history: the epochs of the copies before it; None for the first.
+        is_preferred: whether its batches win where those of one epoch differ.
+    """
+
+    copy: Copy
+    cut: int
+    history: Lineage | None = None
+    is_preferred: bool = False
+
+
+class Choosing:
+    """A choice under way.
+
+    Attributes:
+        start: where the merged log begins.
+        runs: what the merged log takes.
+        gaps: the offsets that no copy has.
+        conflicts: the first `CONFLICTS_MAX`.
+        undecided: how many conflicts nothing decides.
+        expected: the offset behind what was taken.
+        taken: of each copy, how many batches and how many bytes.
+    """
+
+    def __init__(self, ranked: Sequence[Ranked], start: int) -> None:
+        """Start in front of all.
+
+        Args:
+            ranked: the copies, the one that goes first first.
+            start: where the merged log begins.
+        """
+        self._ranked: Final = ranked
+        self.start: Final = start
+        self._files: Final = tuple(path for one in ranked for path in one.copy.files)
+        self._bounds: Final = np.cumsum([0, *(len(one.copy.files) for one in ranked)])
+        self._preferred: Final = next((n for n, one in enumerate(ranked) if one.is_preferred), -1)
+        self._epochs: Final = [_epochs_of(one.history) for one in ranked]
+        self._left: dict[tuple[str, str], LeftOut] = {}
+        self.runs: Final = Runs([one.copy for one in ranked])
+        self.gaps: Final = Gaps([(one.copy, one.cut) for one in ranked])
+        self.conflicts: list[Conflict] = []
+        self.undecided = 0
+        self.expected = start
+        self.taken = np.zeros((len(ranked), 2), np.int64)
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        """Sound batches that are not taken, by copy and reason."""
+        return tuple(self._left.values())
+
+    def run(self) -> None:
+        """Choose.
+
+        Raises:
+            KsegError, OSError: a file has changed, or is gone.
+        """
+        order = sorted(range(len(self._ranked)), key=lambda at: not self._ranked[at].is_preferred)
+        for window in windows([one.copy for one in self._ranked]):
+            chosen = NOTHING
+            for at in order:
+                chosen = self._with(chosen, at, self._offered(at, window.sides[at]))
+            self._take(chosen)
+
+    # ---- one copy in a window --------------------------------------------------------------------
+
+    def _offered(self, at: int, rows: Rows) -> Rows:
+        """The batches of a copy that it may give; their files are numbered through all copies."""
+        rows = rows.copy()
+        rows[:, FILE] += self._bounds[at]
+        rows = self._leave(at, rows, rows[:, LAST] < self.start, "deleted")
+        rows = self._leave(at, rows, rows[:, LAST] >= self._ranked[at].cut, "diverged")
+        # A window that has no common end is cut, so a batch taken before may reach into this one.
+        reached = self.expected if self.taken.any() else 0
+        return self._leave(at, rows, rows[:, FIRST] < reached, "overlap")
+
+    def _with(self, chosen: Rows, at: int, rows: Rows) -> Rows:
+        """What was chosen, and what a copy adds."""
+        rows = without(rows, twins(chosen, rows)[1])
+        clashes = overlapping(rows, chosen)
+        if clashes.any():
+            self._judge(chosen, at, rows[clashes])
+        rows = rows[~clashes]
+        rows = self._leave(at, rows, self._is_out_of_order(at, rows), "epoch-order")
+        both = np.concatenate((chosen, rows))
+        return both[np.argsort(both[:, LAST], kind="stable")]
+
+    def _judge(self, chosen: Rows, at: int, rows: Rows) -> None:
+        """Batches with offsets of chosen ones: of a lower epoch they are left out."""
+        against = chosen[np.searchsorted(chosen[:, LAST], rows[:, FIRST])]
+        lower = rows[:, EPOCH] < against[:, EPOCH]
+        against = against[~lower]
+        rows = self._leave(at, rows, lower, "lower-epoch")
+        wins = self._owners(against) == self._preferred
+        self.undecided += int((~wins).sum())
+        left = CONFLICTS_MAX - len(self.conflicts)
+        for one, other, decided in zip(
+            against[:left], rows[:left], wins[:left].tolist(), strict=True
+        ):
+            self.conflicts.append(Conflict((self._seen(one), self._seen(other)), decided))
+        self._leave(at, rows, wins, "not-preferred")
+
+    def _is_out_of_order(self, at: int, rows: Rows) -> Mask:
+        """bool[n]: which batches would let epochs fall, by the epochs of the copies before."""
+        starts, epochs = self._epochs[at]
+        place = np.searchsorted(starts, rows[:, FIRST], side="right")
+        wrong: Mask = rows[:, EPOCH] < epochs[place]
+        return wrong | (rows[:, EPOCH] > epochs[place + 1])
+
+    def _leave(self, at: int, rows: Rows, mask: Mask, why: str) -> Rows:
+        """Note batches that are not taken; answers the others."""
+        gone = rows[mask]
+        if len(gone):
+            path = self._ranked[at].copy.path
+            first, last = int(gone[0, FIRST]), int(gone[-1, LAST])
+            known = self._left.get((path, why), LeftOut(path, why, first, last, 0, 0))
+            self._left[path, why] = replace(
+                known,
+                last_offset=last,
+                batches=known.batches + len(gone),
+                bytes=known.bytes + int(gone[:, SIZE].sum()),
+            )
+        return rows[~mask]
+
+    # ---- what was chosen -------------------------------------------------------------------------
+
+    def _take(self, rows: Rows) -> None:
+        if not len(rows):
+            return
+        owners = self._owners(rows)
+        np.add.at(self.taken[:, 0], owners, 1)
+        np.add.at(self.taken[:, 1], owners, rows[:, SIZE])
+        behind = np.concatenate(([self.expected], rows[:-1, LAST] + 1))
+        self.gaps.add(rows, behind)
+        self.runs.add(rows)
+        self.expected = int(rows[-1, LAST]) + 1
+
+    def _owners(self, rows: Rows) -> Offsets:
+        """The number of each batch's copy."""
+        return np.searchsorted(self._bounds, rows[:, FILE], side="right") - 1
+
+    def _seen(self, row: Rows) -> BatchSeen:
+        fields = row.tolist()
+        return BatchSeen(self._files[fields[FILE]], BatchHeader(*fields[: len(FIELDS)]))
+
+
+def _epochs_of(history: Lineage | None) -> tuple[Offsets, Offsets]:
+    """Where epochs begin, int64[n]; and the epochs around these offsets, int64[n + 2]."""
+    begins = () if history is None else history.begins
+    starts = np.array([one.start for one in begins], np.int64)
+    epochs = np.array([_NO_EPOCH, *(one.epoch for one in begins), _EVERY_EPOCH], np.int64)
+    return starts, epochs
 
 
 def plan_merge(
@@ -343,4 +913,21 @@ def _merged(read: _Read, ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
     )
 
 
-__all__ = ["apply_merge", "plan_merge"]
+__all__ = [
+    "CONFLICTS_MAX",
+    "MISSING_MAX",
+    "Choosing",
+    "EpochBegin",
+    "Gaps",
+    "Lineage",
+    "Ranked",
+    "Runs",
+    "apply_merge",
+    "checkpoint_of",
+    "divergence",
+    "lineage_of",
+    "plan_merge",
+    "proved_by_each_other",
+    "readable_rows",
+    "unproved_conflicts",
+]

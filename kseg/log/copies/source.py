@@ -1,29 +1,52 @@
-"""A copy of a partition, read once: its sound batches by offset, and what of it is not known.
+"""A copy of a partition, read once: its sound batches by offset; and several copies in step.
 
-What is sound, `kseg.log.salvage.provable` says. A copy that is being written is read up to what was
-there.
+`kseg.log.salvage.provable` says which batches are sound. A copy that is being written is read up to
+its size at the start. `Copy.assumed` takes a copy for sound, as most are, and reads it while it is
+compared, checksums included. Damage, an old format, batches out of order or an unfinished end raise
+`DoubtError`; then the caller reads the copy with `Copy.read`.
+
+`windows` walks several copies in step. A window ends where no batch of any copy reaches over its
+end, so two batches that hold the same offset lie in the same window. Memory stays flat: of each
+copy one table of its batches is in memory, and a few more where batches of two copies overlap again
+and again without a common end. Past `HELD_MAX` batches such a window is cut anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kseg.constants import StopReason
 from kseg.errors import KsegError
+from kseg.files.log_file import LogFile
 from kseg.files.metadata import read_partition_metadata
-from kseg.format.header import FIELDS, BatchHeader
+from kseg.files.names import classify_path
+from kseg.format.header import COLUMN, FIELDS, BatchHeader
+from kseg.log import data_directory
 from kseg.log.clean_offsets import read_clean_offset
-from kseg.log.copies.sound import sound_rows, taken_for_sound
-from kseg.log.copies.table import FILE, OFFSETS_END, rows_of
-from kseg.log.copies.values import BatchSeen
+from kseg.log.copies.batches import (
+    COLUMNS,
+    COUNT,
+    EPOCH,
+    FILE,
+    FIRST,
+    LAST,
+    NOTHING,
+    OFFSETS_END,
+    BatchSeen,
+    rows_of,
+)
 from kseg.log.salvage.provable import read_provable
-from kseg.log.salvage.tables import provable_tables
+from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, provable_tables
 from kseg.log.segment.reader import Segment
+from kseg.log.segment.walks import next_offset
 
 if TYPE_CHECKING:
     from collections import abc
@@ -32,8 +55,139 @@ if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
     from kseg.files.names import PartitionFiles
     from kseg.format.header import BatchTable
-    from kseg.log.copies.table import Rows
-    from kseg.log.salvage.values import LostOffsets, ProvablePartition
+    from kseg.log.copies.batches import Rows
+    from kseg.log.salvage.values import LostOffsets
+
+
+#: Tables are joined until they have so many batches: what follows costs by the table.
+_ROWS_JOINED: Final = 4_096
+_INT32_MAX: Final = 2**31 - 1
+_BASE: Final = COLUMN["base_offset"]
+_MAGIC: Final = COLUMN["magic"]
+_ATTRIBUTES: Final = COLUMN["attributes"]
+_CRC_OK: Final = COLUMN["crc_ok"]
+_MAGIC_NOW: Final = 2
+_ATTRIBUTES_KNOWN: Final = 0x7F
+_CODEC: Final = 0x07
+_CODEC_MAX: Final = 4
+
+
+class DoubtError(KsegError):
+    """A copy may not be sound."""
+
+
+def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
+    """What can be proved of a copy if it is sound; batches are not counted.
+
+    Raises:
+        DoubtError: it is no such copy.
+        KsegError, OSError: a file cannot be read.
+    """
+    listing = classify_path(path).partition_files
+    if listing is None or any(each.kafka07 for each in listing.segments):
+        raise DoubtError("no log of batches", path=path)
+    seen = tuple(
+        SegmentSeen(each.base_offset, str(each.log), each.log.stat().st_size)
+        for each in listing.segments
+    )
+    filled = [each for each in seen if each.size]
+    runs = [ProvableRun(each.path, 0, each.size, each.base_offset, -1, 0) for each in filled]
+    if runs:
+        end = _end_of(runs[-1].path, mapping)
+        last = runs.pop()
+        runs.append(ProvableRun(last.path, 0, last.size, last.first_offset, end - 1, 0))
+    return ProvablePartition(
+        path,
+        data_directory.partition_of(path),
+        None,
+        data_directory.told_of(path).log_start_offset,
+        seen,
+        tuple(runs),
+        (),
+        (),
+    )
+
+
+def _end_of(path: str, mapping: Mapping) -> int:
+    """The offset behind the last batch of a segment, by its index; the walk says if that is so."""
+    with Segment.open(path, mapping=mapping) as segment:
+        return next_offset(segment, segment.base_offset + _INT32_MAX)
+
+
+def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
+    """The batches of a copy, int64[n, COLUMNS], n above 0, their checksums compared.
+
+    Args:
+        provable: of `taken_for_sound`.
+        mapping: see `kseg.files.mapping`.
+
+    Raises:
+        DoubtError: the copy may not be sound.
+        KsegError, OSError: a file cannot be read.
+    """
+    check = _Check(provable)
+    sizes = {segment.path: segment.size for segment in provable.segments}
+    for number, path in enumerate(sizes):
+        if not sizes[path]:
+            continue
+        with LogFile.open(path, mapping) as log:
+            waiting: list[BatchTable] = []
+            for tile in log.walk(end=sizes[path], on_bad_crc="stop"):
+                waiting.append(tile.table)
+                if sum(map(len, waiting)) >= _ROWS_JOINED:
+                    yield check.of(waiting, number)
+                    waiting = []
+            if tile.table.stop is not StopReason.END:
+                raise DoubtError("the walk does not come to the end", path=path)
+            if any(map(len, waiting)):
+                yield check.of(waiting, number)
+    check.end()
+
+
+class _Check:
+    """Whether batches are such that all of them can be proved, in the order of a copy."""
+
+    def __init__(self, provable: ProvablePartition) -> None:
+        self._provable: Final = provable
+        self._epoch = -1
+        bases = [segment.base_offset for segment in provable.segments]
+        self._expected, self._most = (bases[0], bases[-1] + _INT32_MAX) if bases else (0, 0)
+
+    def of(self, tables: list[BatchTable], number: int) -> Rows:
+        """The rows of tables of one file."""
+        counts = list(map(len, tables))
+        rows = np.empty((sum(counts), COLUMNS), np.int64)
+        for table, end in zip(tables, accumulate(counts), strict=True):
+            rows[end - len(table) : end, :FIRST] = table.rows
+        rows[:, FIRST] = rows[:, _BASE]
+        rows[:, FILE] = number
+        rows[:, _CRC_OK] = -1  # as a walk over headers alone has it: rows are the same in both ways
+        self._look(rows)
+        self._expected = int(rows[-1, LAST]) + 1
+        self._epoch = int(rows[-1, EPOCH])
+        return rows
+
+    def _look(self, rows: Rows) -> None:
+        first, last, attributes = rows[:, FIRST], rows[:, LAST], rows[:, _ATTRIBUTES]
+        counts, epochs = rows[:, COUNT], rows[:, EPOCH]
+        is_usual = (
+            bool((rows[:, _MAGIC] == _MAGIC_NOW).all())
+            and not (attributes & ~_ATTRIBUTES_KNOWN).any()
+            and bool(((attributes & _CODEC) <= _CODEC_MAX).all())
+            and bool(((counts >= 0) & (counts <= last - first + 1) & (first <= last)).all())
+            and first[0] >= self._expected
+            and bool((first[1:] > last[:-1]).all())
+            and last[-1] <= self._most
+            and epochs[0] >= self._epoch
+            and bool((epochs[1:] >= epochs[:-1]).all())
+        )
+        if not is_usual:
+            raise DoubtError("batches that may not fit", path=self._provable.path)
+
+    def end(self) -> None:
+        """Judge the end of the copy."""
+        if self._provable.runs and self._expected != self._provable.end_offset:
+            raise DoubtError("the log ends elsewhere", path=self._provable.path)
 
 
 class Copy:
@@ -197,4 +351,107 @@ def topic_id_of(listing: PartitionFiles) -> UUID | None:
     return None
 
 
-__all__ = ["Copy", "topic_id_of"]
+#: Batches of one copy that wait for the end of a window at the most.
+HELD_MAX: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A window of offsets, half open, and the batches of each copy in it, int64[n, COLUMNS]."""
+
+    start: int
+    end: int
+    sides: tuple[Rows, ...]
+
+
+def windows(copies: Sequence[Copy]) -> Iterator[Window]:
+    """Walk copies side by side.
+
+    Args:
+        copies: one or more.
+
+    Yields:
+        Windows that follow each other, to `OFFSETS_END`.
+
+    Raises:
+        KsegError, OSError: as `Copy.tables`.
+    """
+    cursors = [_Cursor(copy) for copy in copies]
+    start = 0
+    while start < OFFSETS_END:
+        least = min(cursor.known for cursor in cursors)
+        for cursor in cursors:
+            if cursor.known == least:
+                cursor.load()
+        reached = min(cursor.known for cursor in cursors)
+        end = _clean_end(cursors, reached)
+        if end <= start:
+            if max(len(cursor.rows) for cursor in cursors) <= HELD_MAX:
+                continue
+            end = reached
+        yield Window(start, end, tuple(cursor.take(end) for cursor in cursors))
+        start = end
+
+
+def _clean_end(cursors: Sequence[_Cursor], end: int) -> int:
+    """The last offset up to `end` that no batch reaches over."""
+    if not any(cursor.reaches_over(end) for cursor in cursors):
+        return end
+    # It begins the last group of batches that overlap, one and then the next.
+    rows = np.concatenate([cursor.before(end) for cursor in cursors])
+    rows = rows[np.argsort(rows[:, FIRST], kind="stable")]
+    reached = np.maximum.accumulate(rows[:, LAST])
+    begins = np.flatnonzero(rows[1:, FIRST] > reached[:-1])
+    return int(rows[begins[-1] + 1 if len(begins) else 0, FIRST])
+
+
+class _Cursor:
+    """One copy: what was read and is not in a window yet.
+
+    Attributes:
+        rows: those batches.
+        known: all that the copy has in front of this offset was read; -1 for nothing yet.
+    """
+
+    __slots__ = ("_tables", "known", "rows")
+
+    def __init__(self, copy: Copy) -> None:
+        self._tables = copy.tables()
+        self.rows: Rows = NOTHING
+        self.known = -1
+
+    def load(self) -> None:
+        """Read the next batches."""
+        rows = next(self._tables, None)
+        if rows is None:
+            self.known = OFFSETS_END
+            return
+        self.rows = np.concatenate((self.rows, rows)) if len(self.rows) else rows
+        self.known = int(rows[-1, LAST]) + 1
+
+    def reaches_over(self, end: int) -> bool:
+        """Whether a batch has offsets in front of an offset, and that one, too."""
+        at = int(np.searchsorted(self.rows[:, LAST], end))
+        return at < len(self.rows) and bool(self.rows[at, FIRST] < end)
+
+    def before(self, end: int) -> Rows:
+        """The batches that begin in front of an offset."""
+        return self.rows[: int(np.searchsorted(self.rows[:, FIRST], end))]
+
+    def take(self, end: int) -> Rows:
+        """Give what lies in front of an offset, up to which it is known."""
+        taken = self.before(end)
+        self.rows = self.rows[len(taken) :]
+        return taken
+
+
+__all__ = [
+    "HELD_MAX",
+    "Copy",
+    "DoubtError",
+    "Window",
+    "sound_rows",
+    "taken_for_sound",
+    "topic_id_of",
+    "windows",
+]

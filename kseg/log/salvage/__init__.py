@@ -15,17 +15,11 @@ The algorithm, for each partition:
 
 Nothing is moved to another offset, and no byte of a batch is changed.
 
-values      what can be proved of a copy of a partition, and what cannot
-provable    reads one copy: the provable batches by offset, the bytes that are not, lost offsets
-chains      step 2: which sound batches of a file are the log's
+values      a provable partition as values; headers of its batches, read again from their files
+chains      step 2: which sound batches of a file belong to the log
 places      step 3: which of them have a certain place
-tables      the headers of provable batches, read again from their files
-kraft       the log of KRaft: up to its first gap
-transactions  those that lost offsets may belong to; markers that abort them
-segments    batches by offset, as the segments of a new log
-output      a new data directory of batches that lie in other files: whole, or not at all
-losses      which offsets are lost
-plan        what a salvage comes to, as values
+provable    steps 1 to 3 for one copy: provable batches by offset, other bytes, lost offsets
+output      step 4: a new data directory of batches from other files, whole or not at all
 salvage     `plan_salvage`, `apply_salvage`: a partition, or all of a data directory
 
 A copy is never changed. Bytes that the disk does not give are lost ones.
@@ -39,10 +33,14 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.log.salvage.plan": ("READABLE", "SalvagePlan", "SalvageReport", "SalvagedPartition"),
     "kseg.log.salvage.provable": ("read_provable",),
-    "kseg.log.salvage.tables": ("provable_tables",),
-    "kseg.log.salvage.transactions": ("HurtTransaction",),
+    "kseg.log.salvage.salvage": (
+        "READABLE",
+        "HurtTransaction",
+        "SalvagePlan",
+        "SalvageReport",
+        "SalvagedPartition",
+    ),
     "kseg.log.salvage.values": (
         "HARMLESS",
         "REASONS",
@@ -51,6 +49,7 @@ _HOMES = {
         "ProvableRun",
         "SegmentSeen",
         "Unprovable",
+        "provable_tables",
     ),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -1,10 +1,9 @@
-from kseg.log.salvage.plan import READABLE as READABLE
-from kseg.log.salvage.plan import SalvagedPartition as SalvagedPartition
-from kseg.log.salvage.plan import SalvagePlan as SalvagePlan
-from kseg.log.salvage.plan import SalvageReport as SalvageReport
 from kseg.log.salvage.provable import read_provable as read_provable
-from kseg.log.salvage.tables import provable_tables as provable_tables
-from kseg.log.salvage.transactions import HurtTransaction as HurtTransaction
+from kseg.log.salvage.salvage import READABLE as READABLE
+from kseg.log.salvage.salvage import HurtTransaction as HurtTransaction
+from kseg.log.salvage.salvage import SalvagedPartition as SalvagedPartition
+from kseg.log.salvage.salvage import SalvagePlan as SalvagePlan
+from kseg.log.salvage.salvage import SalvageReport as SalvageReport
 from kseg.log.salvage.values import HARMLESS as HARMLESS
 from kseg.log.salvage.values import REASONS as REASONS
 from kseg.log.salvage.values import LostOffsets as LostOffsets
@@ -12,3 +11,4 @@ from kseg.log.salvage.values import ProvablePartition as ProvablePartition
 from kseg.log.salvage.values import ProvableRun as ProvableRun
 from kseg.log.salvage.values import SegmentSeen as SegmentSeen
 from kseg.log.salvage.values import Unprovable as Unprovable
+from kseg.log.salvage.values import provable_tables as provable_tables

@@ -29,7 +29,7 @@ import numpy as np
 
 from kseg.constants import LOG_OVERHEAD
 from kseg.errors import UnreadableError
-from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader, BatchTable
+from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader
 from kseg.format.search import SoundRun
 from kseg.log.recovery.lost import claimed
 
@@ -251,11 +251,6 @@ class _Follower:
         return found + 1
 
 
-def offset_orders(table: BatchTable) -> Int64Array:
-    """The offsets by which batches follow each other, int64[n]: the first ones, where known."""
-    return np.where(table.base_offset < 0, table.last_offset, table.base_offset)
-
-
 def part_of_run(log: LogFile, start: int, end: int) -> SoundRun | None:
     """The sound batches from a position up to another, as a run; None if none ends there."""
     first: BatchHeader | None = None
@@ -282,4 +277,4 @@ def stored_size(head: bytes) -> int:
     return int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
 
 
-__all__ = ["Chains", "follow_chains", "offset_orders", "part_of_run", "stored_size"]
+__all__ = ["Chains", "follow_chains", "part_of_run", "stored_size"]

@@ -1,24 +1,25 @@
-"""A new data directory of batches that lie in other files.
+"""A new data directory of batches that are copied from other files.
 
     OUT/<topic>-<partition>/    the logs; indexes, epochs and snapshots made anew
-    OUT.kseg-salvage/           what belongs beside it, never inside
+    OUT.kseg-salvage/           everything else, never inside OUT
         out/                    OUT under its first name, until it is whole
         quarantine/             bytes that are not in OUT
-        report.json             what became of what, last
+        report.json             the report, written last
 
 Bytes are copied, then each log is recovered as after a crash: `kseg.log.recovery` sweeps all of it,
-compares each checksum and makes what is derived. So a source that changed meanwhile is noticed. The
-last step is one rename. A run that is killed leaves no OUT; the next one begins anew.
+compares each checksum and writes the indexes, so a source that changed meanwhile is noticed. The
+last step is one rename. A run that is killed leaves no OUT; the next run begins anew.
 
 Where root writes, each directory and log gets the owner, group and permissions of its source, so
-that a broker can use OUT. What lies beside OUT can be read by this user alone.
+that a broker can use OUT. The directory beside OUT can be read by this user alone.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,12 +31,15 @@ from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, is_url, segment_name
 from kseg.log import data_directory
 from kseg.log.recovery.recover import recover
+from kseg.log.salvage.values import provable_tables, row_of
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import TopicPartition
     from kseg.log.config import LogConfig
+    from kseg.log.salvage.values import ProvableRun
+
 
 #: `progress(done, total)`: bytes copied so far, and in all.
 Progress = Callable[[int, int], None]
@@ -331,6 +335,103 @@ def _check_logs(directory: Path) -> None:
             raise StalePlanError("what was copied is not sound: a source has changed", path=path)
 
 
+#: Offsets of a segment are 32-bit numbers from its base offset; so are positions.
+_INT32_MAX: Final = 2**31 - 1
+
+
+def target_segments(
+    runs: Sequence[ProvableRun],
+    bases: Sequence[int],
+) -> tuple[TargetSegment, ...]:
+    """The segments of a log, each batch in the one that its offset belongs to.
+
+    The last segment stays where it holds no batch: the log goes on there, behind offsets that were
+    given once.
+
+    Args:
+        runs: by offset; each lies behind the one before.
+        bases: base offsets of the segments that the log had, ascending; one or more.
+
+    Raises:
+        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
+    """
+    segments = _Segments(bases)
+    for run in runs:
+        segments.add(run)
+    return segments.done()
+
+
+class _Segments:
+    """Segments in the making, one after the other."""
+
+    def __init__(self, bases: Sequence[int]) -> None:
+        self._bases = bases
+        self._made: list[TargetSegment] = []
+        self._base = self._last = -1
+        self._extents: list[Extent] = []
+        self._bytes = 0
+
+    def add(self, run: ProvableRun) -> None:
+        """Take in what lies behind all before."""
+        if self._is_of_one(run):
+            self._place(run)
+            return
+        for one in _each(run):
+            self._place(one)
+
+    def done(self) -> tuple[TargetSegment, ...]:
+        """All of them."""
+        self._close()
+        if self._bases[-1] > self._last:
+            self._made.append(TargetSegment(self._bases[-1], ()))
+        return tuple(self._made)
+
+    def _is_of_one(self, run: ProvableRun) -> bool:
+        """Whether no segment begins within a run, and one can hold it."""
+        base = self._nominal(run)
+        within = bisect_right(self._bases, run.last_offset) - bisect_right(
+            self._bases, run.first_offset
+        )
+        fits = run.last_offset - base <= _INT32_MAX and self._bytes + run.size <= _INT32_MAX
+        return not within and fits
+
+    def _nominal(self, run: ProvableRun) -> int:
+        """The base offset of the segment that a run begins in."""
+        at = bisect_right(self._bases, run.first_offset) - 1
+        return max(self._bases[at], self._last + 1) if at >= 0 else run.first_offset
+
+    def _place(self, run: ProvableRun) -> None:
+        begins = bisect_left(self._bases, self._base + 1)
+        goes_on = bool(self._extents) and not (
+            begins < len(self._bases) and run.first_offset >= self._bases[begins]
+        )
+        fits = run.last_offset - self._base <= _INT32_MAX and self._bytes + run.size <= _INT32_MAX
+        if not (goes_on and fits):
+            self._close()
+            base = self._nominal(run)
+            self._base = base if run.last_offset - base <= _INT32_MAX else run.first_offset
+        self._take(run)
+        self._bytes += run.size
+        self._last = run.last_offset
+
+    def _take(self, run: ProvableRun) -> None:
+        before = self._extents[-1] if self._extents else None
+        if before is not None and (before.path, before.end) == (run.path, run.position):
+            self._extents[-1] = Extent(run.path, before.position, before.size + run.size)
+        else:
+            self._extents.append(Extent(run.path, run.position, run.size))
+
+    def _close(self) -> None:
+        if self._extents:
+            self._made.append(TargetSegment(self._base, tuple(self._extents)))
+        self._extents, self._bytes = [], 0
+
+
+def _each(run: ProvableRun) -> Iterator[ProvableRun]:
+    for _, table in provable_tables([run]):
+        yield from (row_of(run, table, row) for row in range(len(table)))
+
+
 __all__ = [
     "QUARANTINE",
     "REPORT",
@@ -341,5 +442,6 @@ __all__ = [
     "TargetSegment",
     "beside",
     "check_output",
+    "target_segments",
     "write_output",
 ]

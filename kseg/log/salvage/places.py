@@ -26,9 +26,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.log.salvage.chains import offset_orders
-from kseg.log.salvage.tables import provable_tables, row_of, run_between
-from kseg.log.salvage.values import ProvableRun, SegmentSeen, Unprovable, refused
+from kseg.log.salvage.values import (
+    ProvableRun,
+    SegmentSeen,
+    Unprovable,
+    offset_orders,
+    provable_tables,
+    refused,
+    row_of,
+    run_between,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
     from kseg.files.checkpoints import EpochEntry
     from kseg.files.offset_index import OffsetEntries
     from kseg.format.header import BatchTable
-    from kseg.log.salvage.chains import Int64Array
+    from kseg.log.salvage.values import Int64Array
 
     #: Whether something beside the log has the offsets of a batch.
     Agrees = Callable[[ProvableRun], bool]

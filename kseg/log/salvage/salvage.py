@@ -1,48 +1,497 @@
 """Salvage: `plan_salvage` says what can be proved, `apply_salvage` writes it into a new directory.
 
-A plan reads each partition once with its checksums and changes nothing. Bytes that are kept are
-copied from their files when the plan is applied, and swept again in their new place, so that a file
-that has changed meanwhile is noticed.
+A plan reads each partition once with its checksums and changes nothing. `apply_salvage` copies the
+bytes from their files and sweeps them again in their new place, so it notices a file that has
+changed since. The fields of a plan are those of `kseg salvage --json` and of `report.json`.
+
+Lost offsets may hide the marker of a transaction: `hurt_transactions` lists such transactions, and
+`abort_markers` writes markers that end them.
+
+The log of KRaft is kept up to its first gap. Each of its records changes the state that the records
+before it made, so a record behind a gap may mean something else without those in the gap. A sound
+snapshot holds the state at an offset, so gaps in front of that offset do no harm.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from kseg.constants import ControlType
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files import atomic, io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import MappedFile
-from kseg.files.names import PathKind, classify_path, log_bytes
+from kseg.files.names import PathKind, classify_path, list_partition, log_bytes
+from kseg.format.builder import BatchBuilder
+from kseg.internal.ids import id_text
 from kseg.log import data_directory
 from kseg.log.data_directory import CLUSTER_METADATA
-from kseg.log.salvage.kraft import up_to_first_gap
 from kseg.log.salvage.output import (
+    QUARANTINE,
     REPORT,
     TargetPartition,
     TargetSegment,
     beside,
     check_output,
+    target_segments,
     write_output,
 )
-from kseg.log.salvage.plan import Quarantined, SalvagedPartition, SalvagePlan, SalvageReport
-from kseg.log.salvage.provable import read_provable
-from kseg.log.salvage.segments import target_segments
-from kseg.log.salvage.transactions import abort_markers, hurt_transactions
+from kseg.log.salvage.provable import lost_offsets, read_provable
+from kseg.log.salvage.values import HARMLESS, gaps_within, provable_tables, refused, run_between
+from kseg.log.settings.metadata_log import read_cluster
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.workers import in_order
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kseg.format.header import BatchHeader
     from kseg.log.salvage.provable import Progress
-    from kseg.log.salvage.values import Unprovable
+    from kseg.log.salvage.values import LostOffsets, ProvablePartition, ProvableRun, Unprovable
     from kseg.workers import Put
+
+
+#: Bytes of these reasons are no batch of anyone, so nothing is lost with them alone.
+_NOTHING: Final = frozenset(("zeros",))
+#: Bytes of these are not copied: they are in OUT already, or the disk does not give them.
+_NOT_COPIED: Final = HARMLESS | {"unreadable"}
+#: Below the quarantine of a partition, files that hold nothing but sound batches.
+READABLE: Final = "readable"
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """Where bytes that are not kept lie.
+
+    Attributes:
+        source: which bytes of which log file.
+        path: the file, below the directory beside OUT.
+        position: byte in it where they begin.
+    """
+
+    source: Unprovable
+    path: str
+    position: int
+
+
+@dataclass(frozen=True)
+class SalvagedPartition:
+    """One partition of a plan.
+
+    Attributes:
+        path: its directory.
+        partition: topic and number.
+        topic_id: as `partition.metadata` says; None without one.
+        log_start_offset, log_end_offset: of the new log.
+        bytes: of its log files.
+        batches: that are kept, with markers that are added.
+        records: in them; None where only inflating tells.
+        lost: offsets that no sound batch has.
+        unprovable: bytes that are not kept, and batches that are there twice.
+        transactions: that lost offsets may belong to.
+        markers: how many markers are added.
+        indexed: whether an offset index lies beside a segment with batches that are not kept.
+        start_beyond_end: what `log-start-offset-checkpoint` says and is not taken over, since it
+            lies behind the end of the log; else None.
+    """
+
+    path: str
+    partition: TopicPartition
+    topic_id: UUID | None
+    log_start_offset: int
+    log_end_offset: int
+    bytes: int
+    batches: int
+    records: int | None
+    lost: tuple[LostOffsets, ...]
+    unprovable: tuple[Unprovable, ...]
+    transactions: tuple[HurtTransaction, ...]
+    markers: int
+    target: TargetPartition = field(repr=False)
+    indexed: bool = False
+    start_beyond_end: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its directory in OUT."""
+        return self.target.name
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is lost."""
+        return not self.lost and all(one.reason in HARMLESS | _NOTHING for one in self.unprovable)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of the new log files."""
+        return self.target.bytes
+
+    @property
+    def lost_records(self) -> int | None:
+        """How many records are lost; at most, where one range says so; None if not known."""
+        found = 0
+        for one in self.lost:
+            if one.last_offset is None:
+                return None
+            found += one.last_offset - one.first_offset + 1
+        return found
+
+    @property
+    def at_most(self) -> bool:
+        """Whether some lost offsets may have had no record."""
+        return any(one.at_most for one in self.lost)
+
+    @property
+    def unproved_batches(self) -> int:
+        """How many readable batches behind damage are not kept, since nothing proves them."""
+        return sum(one.batches for one in self.unprovable if one.reason == "not-anchored")
+
+    @property
+    def duplicate_batches(self) -> int:
+        """How many batches are in OUT already."""
+        return sum(one.batches for one in self.unprovable if one.reason in HARMLESS)
+
+    @cached_property
+    def quarantined(self) -> tuple[Quarantined, ...]:
+        """The bytes that are copied beside OUT, for each log file those that are sound apart."""
+        ends: dict[str, int] = {}
+        found = []
+        for one in sorted(self.unprovable, key=lambda one: bool(one.batches)):
+            if one.reason not in _NOT_COPIED:
+                folder = f"{self.name}/{READABLE}" if one.batches else self.name
+                path = f"{QUARANTINE}/{folder}/{Path(one.path).name}"
+                found.append(Quarantined(one, path, ends.get(path, 0)))
+                ends[path] = ends.get(path, 0) + one.size
+        return tuple(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        places = {id(each.source): each for each in self.quarantined}
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "path": self.path,
+            "topic_id": None if self.topic_id is None else id_text(self.topic_id),
+            "ok": self.ok,
+            "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "segments": len(self.target.segments),
+            "bytes": self.bytes,
+            "kept_bytes": self.kept_bytes,
+            "batches": self.batches,
+            "records": self.records,
+            "duplicates": self.duplicate_batches,
+            "lost_records": self.lost_records,
+            "at_most": self.at_most,
+            "lost": [one.to_dict() for one in self.lost],
+            "unprovable": [_told(one, places.get(id(one))) for one in self.unprovable],
+            "transactions": [one.to_dict() for one in self.transactions],
+            "markers": self.markers,
+            "unproved": self.unproved_batches,
+            "start_beyond_end": self.start_beyond_end,
+        }
+
+
+def _told(one: Unprovable, place: Quarantined | None) -> dict[str, Any]:
+    where = {
+        "quarantine": None if place is None else place.path,
+        "quarantine_position": None if place is None else place.position,
+    }
+    return {**one.to_dict(), **where}
+
+
+@dataclass(frozen=True, repr=False)
+class SalvagePlan:
+    """What a salvage writes; see `kseg.plan_salvage`.
+
+    Attributes:
+        sources: the directories that were given.
+        out: the new data directory.
+        partitions: by topic and number.
+        left_alone: logs of KRaft in data directories: they are salvaged only where they are named.
+    """
+
+    sources: tuple[str, ...]
+    out: Path
+    partitions: tuple[SalvagedPartition, ...]
+    left_alone: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is lost."""
+        return all(one.ok for one in self.partitions)
+
+    @property
+    def beside(self) -> Path:
+        """The directory for the report, and for bytes that are not kept."""
+        return beside(self.out)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of the new log files."""
+        return sum(one.kept_bytes for one in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Of the log files that were read."""
+        return sum(one.bytes for one in self.partitions)
+
+    @property
+    def lost(self) -> tuple[LostOffsets, ...]:
+        """Offsets that no sound batch has, of all partitions."""
+        return tuple(lost for one in self.partitions for lost in one.lost)
+
+    @property
+    def quarantined(self) -> Iterator[Quarantined]:
+        """The bytes that are copied beside OUT."""
+        return (each for one in self.partitions for each in one.quarantined)
+
+    @property
+    def quarantined_bytes(self) -> int:
+        """How many these are."""
+        return sum(each.source.size for each in self.quarantined)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `kseg salvage --json`, and `report.json`."""
+        return {
+            "path": list(self.sources),
+            "out": str(self.out),
+            "beside": str(self.beside),
+            "ok": self.ok,
+            "bytes": self.bytes,
+            "kept_bytes": self.kept_bytes,
+            "batches": sum(one.batches for one in self.partitions),
+            "records": _sum([one.records for one in self.partitions]),
+            "lost_records": _sum([one.lost_records for one in self.partitions]),
+            "duplicates": sum(one.duplicate_batches for one in self.partitions),
+            "quarantined_bytes": self.quarantined_bytes,
+            "left_alone": list(self.left_alone),
+            "partitions": [one.to_dict() for one in self.partitions],
+        }
+
+    def __repr__(self) -> str:
+        """One line; `print` gives a line a partition."""
+        return f"{type(self).__name__}({str(self.out)!r}, ok={self.ok})"
+
+    def __str__(self) -> str:
+        """A line a partition."""
+        return "\n".join(
+            f"{one.path}: {one.batches} batches kept, {len(one.lost)} ranges of offsets lost"
+            for one in self.partitions
+        )
+
+
+def _sum(numbers: Sequence[int | None]) -> int | None:
+    """The sum; None if one is not known."""
+    known = [one for one in numbers if one is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageReport:
+    """What a salvage did.
+
+    Attributes:
+        plan: the plan that was applied.
+        path: of `report.json`.
+    """
+
+    plan: SalvagePlan
+    path: Path
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is lost."""
+        return self.plan.ok
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `kseg salvage --json`."""
+        return self.plan.to_json()
+
+
+_ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class HurtTransaction:
+    """A transaction with lost offsets behind its first record.
+
+    Attributes:
+        producer_id, producer_epoch: of its producer.
+        first_offset: of its first record.
+        last_offset: of its marker; of its last record if that is lost.
+        coordinator_epoch: of the last marker of this producer; 0 without one.
+        is_open: its marker is lost. Else offsets in front of the marker are, so records of it may
+            be missing, or it may be two whose first marker is lost.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    coordinator_epoch: int
+    is_open: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    """What a log tells of its transactions.
+
+    Attributes:
+        hurt: by their first offsets.
+        leader_epoch: of the last batch that has one; -1 without any, or if nothing is lost.
+        max_timestamp: the largest one; 0 likewise.
+    """
+
+    hurt: tuple[HurtTransaction, ...]
+    leader_epoch: int
+    max_timestamp: int
+
+
+def hurt_transactions(runs: Sequence[ProvableRun], lost: Sequence[LostOffsets]) -> Transactions:
+    """The transactions that lost offsets may belong to.
+
+    Args:
+        runs: by offset.
+        lost: between them and behind.
+
+    Raises:
+        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
+    """
+    walk = _Walk([each.first_offset for each in lost])
+    for _, table in provable_tables(runs) if lost else ():
+        walk.leader_epoch = max(walk.leader_epoch, int(table.leader_epoch.max()))
+        walk.max_timestamp = max(walk.max_timestamp, int(table.max_timestamp.max()))
+        is_taken = table.is_transactional & (table.producer_id >= 0)
+        if is_taken.any():
+            for header in table[is_taken]:
+                walk.take(header)
+    hurt = sorted([*walk.hurt, *walk.still_open()], key=lambda one: one.first_offset)
+    return Transactions(tuple(hurt), walk.leader_epoch, walk.max_timestamp)
+
+
+class _Walk:
+    """Goes over the batches of transactions, by offset."""
+
+    def __init__(self, lost: list[int]) -> None:
+        self._lost = lost
+        self._open: dict[int, tuple[int, int, int]] = {}
+        self._epochs: dict[int, int] = {}
+        self.hurt: list[HurtTransaction] = []
+        self.leader_epoch, self.max_timestamp = -1, 0
+
+    def take(self, header: BatchHeader) -> None:
+        """A batch of a transaction, or its marker."""
+        producer = header.producer_id
+        if not header.is_control:
+            first = self._open.get(producer, (header.base_offset,))[0]
+            self._open[producer] = first, header.last_offset, header.producer_epoch
+        elif header.control_type in _ENDS:
+            self._epochs[producer] = header.coordinator_epoch
+            begun = self._open.pop(producer, None)
+            if begun is not None and self._loses(begun[0], header.last_offset):
+                self._note(producer, (begun[0], header.last_offset, begun[2]), is_open=False)
+
+    def still_open(self) -> list[HurtTransaction]:
+        """Those whose marker may be lost, behind what was taken in."""
+        hurt, self.hurt = self.hurt, []
+        for producer, begun in self._open.items():
+            if self._loses(begun[1], None):
+                self._note(producer, begun, is_open=True)
+        found, self.hurt = self.hurt, hurt
+        return found
+
+    def _loses(self, first: int, last: int | None) -> bool:
+        at = bisect_left(self._lost, first)
+        return at < len(self._lost) and (last is None or self._lost[at] <= last)
+
+    def _note(self, producer: int, begun: tuple[int, int, int], *, is_open: bool) -> None:
+        first, last, epoch = begun
+        coordinator = self._epochs.get(producer, 0)
+        self.hurt.append(HurtTransaction(producer, epoch, first, last, coordinator, is_open))
+
+
+def abort_markers(known: Transactions, offset: int) -> bytes:
+    """Markers that abort the open ones, each a batch of its own, from an offset on.
+
+    They have the leader epoch of the log's end and its largest timestamp.
+    """
+    made = []
+    for at, one in enumerate(each for each in known.hurt if each.is_open):
+        builder = BatchBuilder(
+            base_offset=offset + at,
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            transactional=True,
+            control=True,
+            leader_epoch=known.leader_epoch,
+        )
+        builder.append_end_marker(
+            ControlType.ABORT, one.coordinator_epoch, timestamp=known.max_timestamp
+        )
+        made.append(builder.build().data)
+    return b"".join(made)
+
+
+#: Votes of the controller; without it, it would vote twice in one epoch.
+_QUORUM_STATE = "quorum-state"
+
+
+def up_to_first_gap(known: ProvablePartition) -> tuple[ProvablePartition, tuple[Path, ...]]:
+    """What may be kept of the log, and the files that belong to it.
+
+    Raises:
+        KsegError, OSError: a file has changed, or cannot be read.
+    """
+    covered = read_cluster(known.path).snapshot_end
+    kept: list[ProvableRun] = []
+    rest = list(known.runs)
+    end = 0
+    while rest and rest[0].first_offset <= max(end, covered):
+        run = rest.pop(0)
+        cut = next((at for at, first in gaps_within(run) if first > covered), None)
+        front = run if cut is None else run_between(run, run.position, cut)
+        if front is not None:
+            kept.append(front)
+            end = front.last_offset + 1
+        if cut is not None:
+            behind = run_between(run, cut, run.end)
+            rest[:0] = [] if behind is None else [behind]
+            break
+    numbers = {each.path: number for number, each in enumerate(known.segments)}
+    left = [*known.unprovable, *(refused(run, "behind-gap") for run in rest)]
+    left.sort(key=lambda one: (numbers[one.path], one.position))
+    found = replace(
+        known,
+        runs=tuple(kept),
+        unprovable=tuple(left),
+        lost=lost_offsets(kept, left, known.segments, known.log_start_offset),
+        segments=tuple(
+            each
+            for number, each in enumerate(known.segments)
+            if not number or each.base_offset <= end
+        ),
+    )
+    files = [
+        each.path
+        for each in list_partition(known.path).kraft_snapshots
+        if each.name.base_offset == covered
+    ]
+    state = known.path / _QUORUM_STATE
+    return found, (*files, *([state] if state.is_file() else ()))
+
 
 #: Chooses partitions by topic and number.
 Chosen = Callable[[str | None, int | None], bool]
@@ -201,7 +650,7 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         files=files,
         is_derived=not is_kraft,
     )
-    records = [run.records for run in runs]
+    records = _sum([run.records for run in runs])
     return SalvagedPartition(
         path=str(source.path),
         partition=source.partition,
@@ -210,7 +659,7 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         log_end_offset=target.end_offset,
         bytes=sum(each.size for each in known.segments),
         batches=sum(run.batches for run in runs) + markers,
-        records=_sum(records) + markers if None not in records else None,
+        records=None if records is None else records + markers,
         lost=lost,
         unprovable=known.unprovable,
         transactions=transactions.hurt,
@@ -223,10 +672,6 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         ),
         start_beyond_end=known.start_beyond_end,
     )
-
-
-def _sum(numbers: Sequence[int | None]) -> int:
-    return sum(one or 0 for one in numbers)
 
 
 def _with_tail(
@@ -311,4 +756,18 @@ def _copy(source: MappedFile, one: Unprovable, file: io.WriteFile, position: int
             file.write_at(position + start, data)
 
 
-__all__ = ["Chosen", "apply_salvage", "plan_salvage"]
+__all__ = [
+    "READABLE",
+    "Chosen",
+    "HurtTransaction",
+    "Quarantined",
+    "SalvagePlan",
+    "SalvageReport",
+    "SalvagedPartition",
+    "Transactions",
+    "abort_markers",
+    "apply_salvage",
+    "hurt_transactions",
+    "plan_salvage",
+    "up_to_first_gap",
+]

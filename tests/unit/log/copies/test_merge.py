@@ -20,9 +20,8 @@ from kseg.errors import (
     NotALogError,
     StalePlanError,
 )
-from kseg.log.copies import gaps
+from kseg.log.copies.batches import PartitionMerge
 from kseg.log.copies.merge import apply_merge, plan_merge
-from kseg.log.copies.values import PartitionMerge
 from tests.builders import write_segment
 from tests.unit.analysis.copied import Told, told, write_copy
 
@@ -271,7 +270,7 @@ def test_a_hidden_end_is_missing_unless_another_copy_gives_it(tmp_path: Path) ->
 
 
 def test_very_many_gaps_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gaps, "MISSING_MAX", 3)
+    monkeypatch.setattr("kseg.log.copies.merge.MISSING_MAX", 3)
     base = told(30)
     copies = [write_copy(tmp_path / name / "t-0", base, per_segment=1) for name in "ab"]
     for copy in copies:

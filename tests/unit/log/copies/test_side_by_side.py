@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from kseg.format.header import COLUMN
-from kseg.log.copies import side_by_side
-from kseg.log.copies.side_by_side import windows
-from kseg.log.copies.table import (
+from kseg.log.copies import source
+from kseg.log.copies.batches import (
     COLUMNS,
     EPOCH,
     FIRST,
@@ -22,6 +21,7 @@ from kseg.log.copies.table import (
     twins,
     without,
 )
+from kseg.log.copies.source import windows
 
 Pairs = Sequence[tuple[int, int]]
 
@@ -68,7 +68,7 @@ def test_batches_that_overlap_lie_in_one_window() -> None:
 
 
 def test_a_window_that_has_no_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_by_side, "HELD_MAX", 3)
+    monkeypatch.setattr(source, "HELD_MAX", 3)
     one = [(10 * n, 10 * n + 9) for n in range(20)]
     other = [(10 * n + 5, 10 * n + 14) for n in range(20)]
     found = walked(Tables(one, 1), Tables(other, 1))
