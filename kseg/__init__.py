@@ -125,7 +125,7 @@ _HOMES: Final = {
     "kseg.log.salvage.salvage": ("SalvagePlan", "SalvageReport", "apply_salvage", "plan_salvage"),
     "kseg.log.scan": ("Scan", "scan"),
     "kseg.log.segment.reader": ("Segment",),
-    "kseg.log.settings.broker_names": ("SettingValue",),
+    "kseg.log.settings.cluster": ("SettingValue",),
     "kseg.log.settings.joined": ("PartitionSettings", "Settings", "settings"),
     "kseg.log.truncate": ("TruncationReport", "apply_truncation", "plan_truncation"),
     "kseg.log.validate.append": ("validate_append", "validate_replica"),

@@ -126,7 +126,7 @@ from kseg.log.salvage.salvage import plan_salvage as plan_salvage
 from kseg.log.scan import Scan as Scan
 from kseg.log.scan import scan as scan
 from kseg.log.segment.reader import Segment as Segment
-from kseg.log.settings.broker_names import SettingValue as SettingValue
+from kseg.log.settings.cluster import SettingValue as SettingValue
 from kseg.log.settings.joined import PartitionSettings as PartitionSettings
 from kseg.log.settings.joined import Settings as Settings
 from kseg.log.settings.joined import settings as settings

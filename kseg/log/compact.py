@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kseg.constants import COMPACTION_MAP_BYTES
-from kseg.log.cleaner import apply as applying
+from kseg.log.cleaner import clean as applying
+from kseg.log.cleaner.clean import CompactionOptions, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs
-from kseg.log.cleaner.plan import CompactionOptions, plan_inputs
 from kseg.log.config import LogConfig
 from kseg.log.sub_directories import entry_of
 from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
 
 if TYPE_CHECKING:
     from kseg.format.times import Time
-    from kseg.log.cleaner.apply import Progress
+    from kseg.log.cleaner.clean import Progress
     from kseg.log.cleaner.values import CompactionPlan, CompactionReport
     from kseg.log.log import Log
     from kseg.log.reader.version import HighWatermark

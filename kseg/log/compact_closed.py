@@ -22,7 +22,7 @@ from kseg.errors import (
     StalePlanError,
 )
 from kseg.files.names import list_partition
-from kseg.log.cleaner.plan import CompactionOptions
+from kseg.log.cleaner.clean import CompactionOptions
 from kseg.log.compact import apply_compaction, plan_compaction
 from kseg.log.log import Log
 from kseg.log.retain import apply_retention, files_of, plan_retention

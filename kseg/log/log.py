@@ -33,13 +33,11 @@ if TYPE_CHECKING:
     from kseg.log.data_directory import DataDirectoryLease
     from kseg.log.producers.verification import VerificationGuard
     from kseg.log.reader.find import ReadableLog
-    from kseg.log.reader.follow import Followed
-    from kseg.log.reader.tail import SeenLog
+    from kseg.log.reader.follow import Followed, SeenLog
     from kseg.log.settings.joined import Settings
     from kseg.log.writer.append import AppendResult
-    from kseg.log.writer.open import Known
     from kseg.log.writer.retention import RetentionReport
-    from kseg.log.writer.state import LogState
+    from kseg.log.writer.state import Known, LogState
 
     Batch = bytes | bytearray | memoryview | EncodedBatch
 
@@ -158,7 +156,7 @@ class Log(LogReading):
             return cls(LogView.open(path, mapping=mapping), mapping)
         if mode != "append":
             raise ValueError(f"mode is 'read' or 'append', not {mode!r}")
-        from kseg.log.writer import open as opening
+        from kseg.log.writer import state as opening
 
         mapping = "never" if mapping == "auto" else mapping
         state, lease = opening.open_state(
@@ -298,11 +296,11 @@ class Log(LogReading):
         """
         if self._state is not None:
             return self._open_state(self._state)
-        from kseg.log.reader import tail
+        from kseg.log.reader import follow
 
         if self._seen is None:
-            self._seen = tail.seen_log(self._view)
-        return tail.for_isolation(self._seen, isolation)
+            self._seen = follow.seen_log(self._view)
+        return follow.for_isolation(self._seen, isolation)
 
     # ---- appending: kseg.log.writer --------------------------------------------------------------
 
@@ -346,8 +344,7 @@ class Log(LogReading):
         if isinstance(batch, _ONE_BATCH) and options is None:
             result = self._lead(state, batch, leader_epoch, origin, guard, transaction_version)
         else:
-            from kseg.log.writer.append import append_all
-            from kseg.log.writer.records import batches_of
+            from kseg.log.writer.append import append_all, batches_of
 
             how = leader_epoch, origin, guard, transaction_version
             result = append_all(state, batches_of(batch, options, state.now_ms), *how)
@@ -483,7 +480,7 @@ class Log(LogReading):
             OSError: the disk refuses, or is full.
         """
         from kseg.constants import COMPACTION_MAP_BYTES
-        from kseg.log.cleaner import apply as cleaning
+        from kseg.log.cleaner import clean as cleaning
 
         return cleaning.clean_state(
             self.state, now_ms=now_ms, force=force, map_bytes=map_bytes or COMPACTION_MAP_BYTES

@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING
 
 from kseg.files.names import FileKind, segment_name
 from kseg.log.writer import retention
-from kseg.log.writer.retention import LOG_START, SIZE, TIME, RetiredSegment, latest_of
-from kseg.log.writer.staying import StayingSegment, staying
+from kseg.log.writer.retention import (
+    LOG_START,
+    SIZE,
+    TIME,
+    RetiredSegment,
+    StayingSegment,
+    latest_of,
+    staying,
+)
 
 if TYPE_CHECKING:
     from kseg.format.times import Time

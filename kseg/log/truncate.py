@@ -18,7 +18,7 @@ from kseg.log import data_directory
 from kseg.log.clock import clock_of, now_of
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
-from kseg.log.reader.tail import seen_log
+from kseg.log.reader.follow import seen_log
 from kseg.log.recovery.backup import Backup, CutReport
 from kseg.log.recovery.overlay import look_at
 from kseg.log.sub_directories import refuse_cluster_metadata

@@ -541,7 +541,7 @@ def _crossed(start: int | None, end: int | None) -> bool:
 def _of_log(log: LogEntry, wanted: _Range, options: SourceOptions) -> Iterator[list[Split]]:
     """The splits of each segment, without the records that an earlier segment gives.
 
-    So no two tasks give the same record; the rule is in `kseg.log.reader.overlaps`.
+    So no two tasks give the same record; the rule is in `kseg.log.reader.visible`.
     """
     here = wanted
     for segment in log.segments:

@@ -45,7 +45,7 @@ from kseg.log.recovery.reindex import apply_reindex, plan_reindex
 from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
-from kseg.log.writer.open import Known
+from kseg.log.writer.state import Known
 from kseg.spark.options import parse_options
 from kseg.spark.watching import StreamOffsets
 from tests import builders

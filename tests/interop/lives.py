@@ -14,7 +14,7 @@ from typing import Any
 
 from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.log.writer.open import Known
+from kseg.log.writer.state import Known
 from tests.interop.contents import contents, different
 from tests.interop.kafka import Kafka
 from tests.interop.ours_log import OurLog, told

@@ -10,16 +10,14 @@ from unittest import mock
 
 from kseg.errors import KsegError, ProducerError, RecordBatchTooLargeError
 from kseg.files.txn_index import TxnIndex
-from kseg.log.cleaner.apply import apply_state
+from kseg.log.cleaner.clean import CompactionOptions, apply_state, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs
-from kseg.log.cleaner.plan import CompactionOptions, plan_inputs
 from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerEntry
-from kseg.log.reader import fetch, offsets
+from kseg.log.reader import fetch, find
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer import append, flush, retention, truncate
-from kseg.log.writer.open import Known, open_state
-from kseg.log.writer.state import LogState
+from kseg.log.writer.state import Known, LogState, open_state
 
 Answer = dict[str, Any]
 
@@ -219,12 +217,12 @@ def _settle(state: LogState, step: Answer) -> Answer:
 
 
 def _find(state: LogState, step: Answer) -> Answer:
-    found = offsets.offset_for_timestamp(state, step["timestamp"], epochs=state.epochs.entries)
+    found = find.offset_for_timestamp(state, step["timestamp"], epochs=state.epochs.entries)
     return {} if found is None else found._asdict()
 
 
 def _epoch_end(state: LogState, step: Answer) -> Answer:
-    end = offsets.end_offset_for_epoch(state, step["epoch"], epochs=state.epochs.entries)
+    end = find.end_offset_for_epoch(state, step["epoch"], epochs=state.epochs.entries)
     return {} if end is None else {"epoch": end.epoch, "offset": end.end_offset}
 
 

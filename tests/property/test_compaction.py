@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kseg
 from kseg.errors import KsegError
 from kseg.format import retain
-from kseg.log.cleaner import offset_map
+from kseg.log.cleaner import judge
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from tests import reference
@@ -122,9 +122,9 @@ def compacted_files(
 ) -> dict[str, bytes]:
     with scratch() as folder, pytest.MonkeyPatch.context() as patched:
         if careful:
-            patched.setattr(offset_map, "_OFFSETS_PER_BYTE", 0)
-            patched.setattr(offset_map, "_told_by", nothing_told)
-            patched.setattr(offset_map.LastOffsets, "put_batches", nothing_in_place)
+            patched.setattr(judge, "_OFFSETS_PER_BYTE", 0)
+            patched.setattr(judge, "_told_by", nothing_told)
+            patched.setattr(judge.LastOffsets, "put_batches", nothing_in_place)
             patched.setattr(retain._Rewrite, "_usual", nothing_usual)
             patched.setattr(retain._Rewrite, "take_located", nothing_located)
         with log_of(made, folder / "t-0") as log:

@@ -182,7 +182,7 @@ def test_inside_of_the_log_nobody_goes_through_the_doors_of_rooms() -> None:
         "kseg.log.recovery.backup": False,
         "kseg.log.recovery.backup.Backup": False,
         "kseg.log.recovery.SnapshotFiles": False,
-        "kseg.log.writer.open._x": False,
+        "kseg.log.writer.state._x": False,
         "kseg._core.crc32": False,
         "kseg.log.retain.retention": False,
     }.items(),

@@ -1,22 +1,18 @@
 """Compaction: the last record of each key stays, planned first and then done.
 
-values         what a plan and a report say
-inputs         what compaction looks at, of a log open for reading or for appending
-bounds         which part of a log is clean, dirty, or not to be touched yet, and whether it is time
-offset_map     the last offset of each key, in bounded memory
-transactions   which data was aborted, and which markers have no data left
-groups         which segments become one
-verdicts       what becomes of each batch and each record
-rewrite        one group, written anew under `.cleaned`
-swap           the new files in the place of the old ones
-plan, apply    one after the other
+values    the plan and the report
+inputs    the log as compaction sees it: clean and dirty part, bounds, groups of segments
+judge     the decision for each batch and record: transactions, last offsets of keys, verdicts
+rewrite   a group, written anew under `.cleaned`, and swapped in
+clean     the plan, and how it is carried out
 
-One pass: `bounds` say from where to where; `offset_map` is filled from the dirty part, as far as
-there is room; each group below where it ended is written anew and put in place; the checkpoint
-says so (`kseg.log.clean_offsets`). A map that was full makes further passes. What the map does not
-know is kept, so a full map costs time and never a record.
+One pass: `inputs` gives the bounds. The map of `judge` is filled from the dirty part, as far as the
+memory reaches. `rewrite` writes each group below the end of the map anew and puts it in place, and
+the checkpoint records the end (`kseg.log.clean_offsets`). A full map makes further passes.
+Compaction keeps each record that the map does not know, so a full map costs time and never a
+record.
 
-What a batch looks like that has lost records is for `kseg.format.retain` to say.
+`kseg.format.retain` says which bytes a batch has after it lost records.
 
 Source: Kafka `Cleaner`, `LogCleanerManager`, `LogToClean`.
 """

@@ -1,22 +1,40 @@
-"""What compaction looks at: a log at one moment, open for reading or for appending."""
+"""The log as compaction sees it: its segments, the clean and the dirty part, the groups.
+
+    log start ... clean ... first dirty ... dirty ... first uncleanable ... log end
+
+Compaction does not touch the active segment, the segment with the high watermark or the last
+stable offset, a segment with a record younger than `min.compaction.lag.ms`, or any segment behind
+one of these. As many segments in a row as fit into one segment, by their sizes before compaction,
+form a group and become one segment.
+
+Source: Kafka `LogCleanerManager.cleanableOffsets`, `LogToClean`, `grabFilthiestCompactedLog`,
+`Cleaner.groupSegmentsBySize`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from kseg.constants import StopReason
+from kseg.constants import INT32_MAX, StopReason
 from kseg.errors import OffsetsOutOfOrderError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
+from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
+from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.format.header import stop_error
+from kseg.log.cleaner.values import ACTIVE, HIGH_WATERMARK, LAST_STABLE, MIN_LAG
 from kseg.log.clock import now_of
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment
 from kseg.log.producers.state import ProducerState
+from kseg.log.reader.version import SegmentInfo
 from kseg.log.segment.reader import Segment
+from kseg.log.segment.walks import timestamp_of_first
 from kseg.log.validate.batches import check_rising
-from kseg.log.writer.retention import high_watermark_of
+from kseg.log.writer.retention import high_watermark_of, largest_timestamp_of
 
 if TYPE_CHECKING:
     from kseg.errors import KsegError
@@ -28,6 +46,8 @@ if TYPE_CHECKING:
     from kseg.log.reader.version import HighWatermark, SegmentInfo
     from kseg.log.reader.view import LogView
     from kseg.log.writer.state import LogState
+
+    Group = tuple[SegmentInfo, ...]
 
 #: Bytes of log looked at at a time: each stretch costs some hundred microseconds besides.
 _WINDOW_BYTES: Final = 4 << 20
@@ -167,4 +187,178 @@ def _producers_of(view: LogView, config: LogConfig, now_ms: int) -> Mapping[int,
     return state.entries
 
 
-__all__ = ["CleanerInputs", "walk_sound"]
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """From where to where a log can be compacted.
+
+    Attributes:
+        first_dirty_offset: what lies below was compacted before.
+        first_uncleanable_offset: the base of the first segment that is not touched.
+        why_uncleanable: what keeps it, in a word of `values`.
+        clean_bytes, cleanable_bytes: of the logs of the segments in front of both.
+    """
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    why_uncleanable: str
+    clean_bytes: int
+    cleanable_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Which part is dirty; 0 for nothing."""
+        return self.cleanable_bytes / max(self.clean_bytes + self.cleanable_bytes, 1)
+
+
+def bounds_of(inputs: CleanerInputs, clean_offset: int | None, *, ignore_lag: bool) -> Bounds:
+    """Find the bounds.
+
+    Args:
+        inputs: of the log.
+        clean_offset: up to where it was compacted; None for nothing, as is one outside of the log.
+        ignore_lag: do not ask for the age of records.
+
+    Raises:
+        CorruptIndexError, FormatError: the age of a segment cannot be told.
+        OSError: a file cannot be read.
+    """
+    start = inputs.log_start_offset
+    if clean_offset is None or not start <= clean_offset <= inputs.log_end_offset:
+        clean_offset = start
+    limits = [
+        (inputs.active_base_offset, ACTIVE),
+        (inputs.high_watermark, HIGH_WATERMARK),
+        (inputs.last_stable_offset, LAST_STABLE),
+    ]
+    young = None if ignore_lag else _first_young(inputs, clean_offset)
+    if young is not None:
+        limits.append((young.base_offset, MIN_LAG))
+    limit, why = min(limits, key=lambda pair: pair[0])
+    end = _base_at(inputs, max(limit, clean_offset))
+    return Bounds(
+        first_dirty_offset=clean_offset,
+        first_uncleanable_offset=end,
+        why_uncleanable=why,
+        clean_bytes=sum(info.size for info in inputs.segments if info.base_offset < clean_offset),
+        cleanable_bytes=sum(
+            info.size for info in between(inputs.segments, min(clean_offset, end), end)
+        ),
+    )
+
+
+def between(
+    segments: tuple[SegmentInfo, ...], start_offset: int, end_offset: int
+) -> tuple[SegmentInfo, ...]:
+    """The segments that can hold offsets from one on, and begin in front of another."""
+    if start_offset >= end_offset:
+        return ()
+    first = bisect_right(segments, start_offset, key=lambda info: info.base_offset) - 1
+    return tuple(info for info in segments[max(first, 0) :] if info.base_offset < end_offset)
+
+
+def is_due(inputs: CleanerInputs, bounds: Bounds) -> bool:
+    """Whether a broker would compact the log now: it is dirty enough, or for too long."""
+    config = inputs.config
+    if bounds.ratio > config.min_cleanable_dirty_ratio:
+        return True
+    since = inputs.now_ms - config.max_compaction_lag_ms
+    if not bounds.cleanable_bytes or since <= 0:
+        return False
+    return any(
+        0 < first < since
+        for first in (
+            _first_timestamp(inputs, info) for info in _dirty(inputs, bounds.first_dirty_offset)
+        )
+    )
+
+
+def _base_at(inputs: CleanerInputs, offset: int) -> int:
+    """The base of the sealed segment that can hold an offset, or else of the active one."""
+    active = inputs.active_base_offset
+    if offset >= active:
+        return active
+    held = between(inputs.segments, offset, active)
+    return held[0].base_offset if held else active
+
+
+def _dirty(inputs: CleanerInputs, first_dirty_offset: int) -> tuple[SegmentInfo, ...]:
+    return between(inputs.segments, first_dirty_offset, inputs.active_base_offset)
+
+
+def _first_young(inputs: CleanerInputs, first_dirty_offset: int) -> SegmentInfo | None:
+    """The first dirty segment with a record younger than `min.compaction.lag.ms`."""
+    lag = inputs.config.min_compaction_lag_ms
+    if lag <= 0:
+        return None
+    young = inputs.now_ms - lag
+    for info in _dirty(inputs, first_dirty_offset):
+        if largest_timestamp_of(info) > young:
+            return info
+    return None
+
+
+def _first_timestamp(inputs: CleanerInputs, info: SegmentInfo) -> int:
+    """The largest timestamp of a segment's first batch; 0 without one."""
+    with inputs.open_segment(info) as segment:
+        return timestamp_of_first(segment) or 0
+
+
+def group_segments(
+    segments: Sequence[SegmentInfo], config: LogConfig, first_uncleanable_offset: int
+) -> list[Group]:
+    """Group segments, rising, by their sizes before compaction.
+
+    Args:
+        segments: rising.
+        config: of the log; sizes of log and indexes.
+        first_uncleanable_offset: behind the last segment.
+
+    Raises:
+        OSError: an index cannot be looked at.
+    """
+    groups: list[list[SegmentInfo]] = []
+    limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
+    used = (0, 0, 0)
+    for number, info in enumerate(segments):
+        sizes = (info.size, *_index_sizes(info))
+        grown = tuple(map(sum, zip(used, sizes, strict=True)))
+        behind = segments[number + 1 :]
+        end = behind[0].base_offset if behind else first_uncleanable_offset
+        fits = groups and all(map(int.__le__, grown, limits))
+        if fits and (not info.size or end - 1 - groups[-1][0].base_offset <= INT32_MAX):
+            groups[-1].append(info)
+            used = grown  # type: ignore[assignment]
+        else:
+            groups.append([info])
+            used = sizes
+    return [tuple(group) for group in groups]
+
+
+def _index_sizes(info: SegmentInfo) -> tuple[int, int]:
+    """Bytes of the entries of both indexes."""
+    files = info.files
+    return (
+        _whole_entries(files.index, OFFSET_ENTRY_BYTES),
+        _whole_entries(files.time_index, TIME_ENTRY_BYTES),
+    )
+
+
+def _whole_entries(path: Path | None, entry_bytes: int) -> int:
+    if path is None:
+        return 0
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
+    return size - size % entry_bytes
+
+
+__all__ = [
+    "Bounds",
+    "CleanerInputs",
+    "between",
+    "bounds_of",
+    "group_segments",
+    "is_due",
+    "walk_sound",
+]

@@ -1,8 +1,19 @@
-"""One group of segments written anew, or measured: the same walk, with or without a file.
+"""A group of segments, written anew or measured, and swapped in.
 
-Memory is that of a stretch of the log and what becomes of it, whatever the size of a segment.
+A measurement walks the log as a rewrite does, and writes no file. Memory holds a stretch of the log
+and its filtered form, whatever the size of a segment. The swap leaves the old files or the new ones
+at each kill:
 
-Source: Kafka `Cleaner.cleanSegments`, `Cleaner.cleanInto`.
+    1. `.cleaned` becomes `.swap`, the log first. As long as one `.cleaned` is there, a start throws
+       all of them away.
+    2. The old files of the group go, except those that the new files replace by their names.
+    3. `.swap` becomes the plain name, the log first. A start does steps 2 and 3 where it finds
+       `.swap`.
+
+Names are lasting after each step, and the old files go only when the names of step 1 are lasting.
+
+Source: Kafka `Cleaner.cleanSegments`, `Cleaner.cleanInto`, `LocalLog.replaceSegments`; Kafka
+renames old files to `.deleted` and removes them later.
 """
 
 from __future__ import annotations
@@ -14,22 +25,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.errors import KsegError, at_path
+from kseg.errors import KsegError, StalePlanError, at_path
 from kseg.files import io
 from kseg.files.names import FileKind, segment_name
 from kseg.format.columns import Workspace
 from kseg.format.retain import Filtered, filter_walked
 from kseg.format.whole import scan_all
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
+from kseg.log.cleaner.judge import Judge
 from kseg.log.cleaner.values import CompactedGroup, CompactedSegment
-from kseg.log.cleaner.verdicts import Judge
-from kseg.log.recovery.split import CLEANED
+from kseg.log.pending_deletes import files_of_segment
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.recovery.split import CLEANED, SWAP
 from kseg.log.segment.writer import SegmentWriter
+from kseg.log.writer.removal import unlink_segment
 
 if TYPE_CHECKING:
     from kseg.files.log_file import Tile
     from kseg.log.reader.version import SegmentInfo
+    from kseg.log.recovery.backup import Backup
     from kseg.log.segment.reader import Segment
+    from kseg.log.writer.state import LogState
+
 
 #: The files of a segment, in the order in which Kafka renames them.
 KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
@@ -236,4 +253,74 @@ def remove_cleaned(directory: Path, base_offset: int) -> None:
         io.unlink(path, missing_ok=True)
 
 
-__all__ = ["Rewrite", "Rewritten", "names_of", "remove_cleaned"]
+def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
+    """Put the `.cleaned` files of a group in its place, lasting when this returns.
+
+    Args:
+        state: the log; its lock is held meanwhile.
+        group: the old segments, rising.
+        size: of the new log.
+
+    Returns:
+        What the disk gets back, in bytes.
+
+    Raises:
+        StalePlanError: the log has not all of them any more; nothing was done.
+        OSError: the disk refuses. The log has failed then; the next opening puts it in order.
+    """
+    with state.changing():
+        if not set(group) <= set(state.sealed):
+            raise StalePlanError("segments went while they were compacted", path=state.path)
+        before = state.deletions.freed_bytes
+        base = group[0].base_offset
+        with state.all_or_poison():
+            taken = _rename(state.path, base, CLEANED, SWAP)
+            state.flush_names()
+            new = SegmentInfo(state.files_of(base), size, is_last=False)
+            state.replace_segments({info.base_offset for info in group}, (new,))
+            _remove_old(state, group)
+            state.flush_names()
+            _rename(state.path, base, SWAP, "")
+            state.flush_names()
+        state.publish()
+        return state.deletions.freed_bytes - before - taken
+
+
+def _remove_old(state: LogState, group: Sequence[SegmentInfo]) -> None:
+    first, *others = group
+    for path in files_of_segment(first.files):
+        if path.with_name(path.name + SWAP).exists():
+            state.deletions.add_freed(io.bytes_given_back(path))
+        else:
+            state.deletions.unlink(path)
+    for info in others:
+        unlink_segment(state, info)
+
+
+def _rename(directory: Path, base: int, old: str, new: str) -> int:
+    """Rename the files of the new segment; answers how many bytes of disk they have."""
+    taken = 0
+    sources, targets = names_of(directory, base, old), names_of(directory, base, new)
+    for source, target in zip(sources, targets, strict=True):
+        with suppress(FileNotFoundError):
+            taken += os.stat(source).st_blocks * 512
+            io.rename(source, target)
+    return taken
+
+
+def keep_group(state: LogState, group: Sequence[SegmentInfo], backup: Backup) -> None:
+    """Keep the files of a group, and the snapshots that go with it.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    for info in group:
+        for path in files_of_segment(info.files):
+            backup.keep_file(path)
+    for info in group[1:]:
+        snapshot = state.snapshots.path(info.base_offset)
+        if snapshot is not None:
+            backup.keep_file(snapshot)
+
+
+__all__ = ["Rewrite", "Rewritten", "keep_group", "names_of", "remove_cleaned", "swap_in"]

@@ -3,14 +3,11 @@
 version    what readers see: the segments, how much of each, the offsets that bound them
 view       a partition at one moment: lookups and reads over its segments
 read       what a `Log` offers its readers
-overlaps   segments that hold the same offsets: which of them gives an offset
-aborted    aborted transactions, which readers leave out, and the last stable offset
+visible    segments that hold the same offsets; aborted transactions and the last stable offset
 pieces     a read as pieces of work that threads share
-find       the batch that holds an offset, by small reads without a map or a lock
+find       batches by offset, offsets by time and epoch: small reads without a map or a lock
 fetch      stored bytes from an offset on, beside a writer
-offsets    offsets by time and by epoch
-tail       a log of another process, as far as it is whole and sound
-follow     a log's records as they are written
+follow     a log's records as they are written, by this process or by another
 """
 
 from __future__ import annotations
@@ -19,8 +16,12 @@ from kseg._door import door
 
 #: What programs may use of this room.
 _HOMES = {
-    "kseg.log.reader.aborted": ("AbortedRanges", "aborted_ranges"),
-    "kseg.log.reader.overlaps": ("believed_end", "first_offsets"),
+    "kseg.log.reader.visible": (
+        "AbortedRanges",
+        "aborted_ranges",
+        "believed_end",
+        "first_offsets",
+    ),
     "kseg.log.reader.pieces": ("log_pieces", "segment_pieces"),
     "kseg.log.reader.version": ("HighWatermark", "SegmentInfo"),
     "kseg.log.reader.view": ("LogView",),

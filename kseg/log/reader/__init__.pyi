@@ -1,9 +1,9 @@
-from kseg.log.reader.aborted import AbortedRanges as AbortedRanges
-from kseg.log.reader.aborted import aborted_ranges as aborted_ranges
-from kseg.log.reader.overlaps import believed_end as believed_end
-from kseg.log.reader.overlaps import first_offsets as first_offsets
 from kseg.log.reader.pieces import log_pieces as log_pieces
 from kseg.log.reader.pieces import segment_pieces as segment_pieces
 from kseg.log.reader.version import HighWatermark as HighWatermark
 from kseg.log.reader.version import SegmentInfo as SegmentInfo
 from kseg.log.reader.view import LogView as LogView
+from kseg.log.reader.visible import AbortedRanges as AbortedRanges
+from kseg.log.reader.visible import aborted_ranges as aborted_ranges
+from kseg.log.reader.visible import believed_end as believed_end
+from kseg.log.reader.visible import first_offsets as first_offsets

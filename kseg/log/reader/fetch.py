@@ -34,7 +34,6 @@ from kseg.format.header import BatchTable, scan, stop_error
 from kseg.format.request import BYTES_MAX, FIELDS_DEFAULT, ROWS_MAX, Request
 from kseg.format.values import RecordColumns
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.reader.aborted import AbortedRanges, aborted_ranges
 from kseg.log.reader.find import (
     FETCH_BYTES,
     WINDOW_BYTES,
@@ -45,6 +44,7 @@ from kseg.log.reader.find import (
     undisturbed,
 )
 from kseg.log.reader.version import SegmentInfo, Version
+from kseg.log.reader.visible import AbortedRanges, aborted_ranges
 
 if TYPE_CHECKING:
     from kseg.log.reader.view import LogView

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.files.log_file import PIECE_BYTES
-from kseg.log.reader.overlaps import first_offsets
+from kseg.log.reader.visible import first_offsets
 from kseg.workers import Kept, Lent, Results, read_in_order
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from kseg.format.values import Record, RecordColumns
     from kseg.log.locations import BatchLocation, RecordLocation
     from kseg.log.reader.fetch import Fetched, FetchedOptions
-    from kseg.log.reader.find import ReadableLog
+    from kseg.log.reader.find import EpochEnd, ReadableLog, TimestampOffset
     from kseg.log.reader.follow import Followed
-    from kseg.log.reader.offsets import EpochEnd, TimestampOffset
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.reader.view import LogOptions, LogView
     from kseg.log.segment.reader import ReadOptions, Segment
@@ -185,21 +184,19 @@ class LogReading:
     def offset_for_timestamp(self, timestamp: Time) -> TimestampOffset | None:
         """The first record at or after a time, or an end of the log.
 
-        See `kseg.log.reader.offsets.offset_for_timestamp`.
+        See `kseg.log.reader.find.offset_for_timestamp`.
         """
-        from kseg.log.reader import offsets
+        from kseg.log.reader import find
 
-        return offsets.offset_for_timestamp(
+        return find.offset_for_timestamp(
             self.source("log_end"), timestamp, epochs=self.leader_epochs
         )
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd | None:
-        """Where the records of a leader's epoch end; see `kseg.log.reader.offsets`."""
-        from kseg.log.reader import offsets
+        """Where the records of a leader's epoch end; see `kseg.log.reader.find`."""
+        from kseg.log.reader import find
 
-        return offsets.end_offset_for_epoch(
-            self.source("log_end"), epoch, epochs=self.leader_epochs
-        )
+        return find.end_offset_for_epoch(self.source("log_end"), epoch, epochs=self.leader_epochs)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The records as an Arrow stream; each call starts a new reader."""

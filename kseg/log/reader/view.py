@@ -33,9 +33,9 @@ from kseg.format.times import Time, bound_ms, iso_text, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.log.locations import BatchLocation, RecordLocation
-from kseg.log.reader import aborted
-from kseg.log.reader.overlaps import Reached, end_of
+from kseg.log.reader import visible
 from kseg.log.reader.version import SegmentInfo, Version
+from kseg.log.reader.visible import Reached, end_of
 from kseg.log.segment.reader import ReadOptions, Segment
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class LogView:
         """Where committed records end: the first offset of the earliest undecided transaction."""
         if self.version is not None:
             return self.version.last_stable_offset
-        return aborted.last_stable_offset(self)
+        return visible.last_stable_offset(self)
 
     @property
     def open_transaction(self) -> OpenTransaction | None:
@@ -298,7 +298,7 @@ class LogView:
 
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:
         """The segment that can hold `offset`, and those after it."""
-        return aborted.infos_from(self.segments, offset)
+        return visible.infos_from(self.segments, offset)
 
     # ---- finding ---------------------------------------------------------------------------------
 
@@ -350,7 +350,7 @@ class LogView:
         Args:
             start_offset, end_offset: records with `start_offset <= offset < end_offset`, none
                 before the log's start. Each offset comes once, rising, also where segments hold
-                the same ones; see `kseg.log.reader.overlaps`.
+                the same ones; see `kseg.log.reader.visible`.
             isolation: "read_uncommitted", or "read_committed": no records of aborted transactions,
                 and none at or past the last stable offset.
             open_transactions: "wait" ends committed records at the first transaction that is open;
@@ -377,7 +377,7 @@ class LogView:
         if isolation == "read_committed":
             if open_transactions == "wait":
                 end = min(end, self.last_stable_offset)
-            ahead = aborted.AbortedAhead(self, start, end)
+            ahead = visible.AbortedAhead(self, start, end)
         return self._read(start, end, fields, ahead, _checked(where))
 
     def _read(
@@ -385,7 +385,7 @@ class LogView:
         start: int,
         end: int,
         fields: tuple[str, ...],
-        ahead: aborted.AbortedAhead | None,
+        ahead: visible.AbortedAhead | None,
         where: ReadOptions,
     ) -> Iterator[RecordColumns]:
         reached = Reached(start)

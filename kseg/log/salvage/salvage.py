@@ -46,7 +46,7 @@ from kseg.log.salvage.output import (
 )
 from kseg.log.salvage.provable import lost_offsets, read_provable
 from kseg.log.salvage.values import HARMLESS, gaps_within, provable_tables, refused, run_between
-from kseg.log.settings.metadata_log import read_cluster
+from kseg.log.settings.cluster import read_cluster
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.workers import in_order
 

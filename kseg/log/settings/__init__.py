@@ -1,10 +1,8 @@
 """The settings of partitions, from where a broker has them; nothing here changes a file.
 
-cluster        what the records of `__cluster_metadata` come to: topics, configurations, features
-metadata_log   the newest sound snapshot of that log, and the records behind it
-broker_names   a broker's names for topic settings, as `server.properties` has them
-joined         `settings`: each partition's settings, each with its source; what is left alone
-sources        what a caller names beside; data directories of several brokers
+cluster   the state of `__cluster_metadata`: topics, configurations, features
+joined    `settings`: each partition's settings, each with its source; data directories of several
+          brokers
 
 A setting comes from the first of these that has it:
 
@@ -29,10 +27,14 @@ from kseg._door import door
 
 #: What programs may use of this room.
 _HOMES = {
-    "kseg.log.settings.broker_names": ("SettingValue",),
-    "kseg.log.settings.cluster": ("TOPIC", "Assigned", "Cluster"),
-    "kseg.log.settings.metadata_log": ("read_cluster",),
-    "kseg.log.settings.joined": ("OF_TOPICS", "PartitionSettings", "Settings", "settings"),
-    "kseg.log.settings.sources": ("SettingSources", "group_by_broker"),
+    "kseg.log.settings.cluster": ("TOPIC", "Assigned", "Cluster", "SettingValue", "read_cluster"),
+    "kseg.log.settings.joined": (
+        "OF_TOPICS",
+        "PartitionSettings",
+        "SettingSources",
+        "Settings",
+        "group_by_broker",
+        "settings",
+    ),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

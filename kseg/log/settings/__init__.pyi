@@ -1,11 +1,11 @@
-from kseg.log.settings.broker_names import SettingValue as SettingValue
 from kseg.log.settings.cluster import TOPIC as TOPIC
 from kseg.log.settings.cluster import Assigned as Assigned
 from kseg.log.settings.cluster import Cluster as Cluster
+from kseg.log.settings.cluster import SettingValue as SettingValue
+from kseg.log.settings.cluster import read_cluster as read_cluster
 from kseg.log.settings.joined import OF_TOPICS as OF_TOPICS
 from kseg.log.settings.joined import PartitionSettings as PartitionSettings
 from kseg.log.settings.joined import Settings as Settings
+from kseg.log.settings.joined import SettingSources as SettingSources
+from kseg.log.settings.joined import group_by_broker as group_by_broker
 from kseg.log.settings.joined import settings as settings
-from kseg.log.settings.metadata_log import read_cluster as read_cluster
-from kseg.log.settings.sources import SettingSources as SettingSources
-from kseg.log.settings.sources import group_by_broker as group_by_broker

@@ -1,26 +1,130 @@
-"""What the records of `__cluster_metadata` come to: topics, replicas, configurations and features.
+"""The metadata of a cluster, from the log of KRaft: topics, replicas, configurations and features.
 
-Records between a BeginTransactionRecord and its end are applied with an EndTransactionRecord; those
-of a transaction that was aborted, or has no end, are not.
+    00000000000000000792-0000000001.checkpoint   the state after offsets 0..791, in epoch 1
+    00000000000000000000.log                     records; those before 792 need not be read
 
-What cannot be understood makes a finding. If it may bear on a topic or a configuration, the image
-is no longer `trusted`, and nothing is to be decided on it.
+`read_cluster` takes the newest sound snapshot and the records behind it. A snapshot is sound if
+every checksum is, and it begins with a header and ends with a footer. An unsound snapshot makes a
+finding, and an older one is taken.
+
+Records between a BeginTransactionRecord and its end are applied with an EndTransactionRecord; the
+records of a transaction that was aborted, or has no end, are not applied. A record that cannot be
+understood makes a finding. If it may concern a topic or a configuration, the image is no longer
+`trusted`, and no decision may rest on it.
 
 Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `PartitionRegistration.merge`,
-`ConfigurationsDelta`.
+`ConfigurationsDelta`, `KafkaMetadataLog.latestSnapshot`, `RecordsSnapshotReader`,
+`ServerTopicConfigSynonyms`, `AbstractKafkaConfig`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kseg.errors import InvalidRecordError, KsegError, UnsupportedFormatError, at_path
+from kseg.constants import ControlType, StopReason
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KsegError,
+    UnsupportedFormatError,
+    at_path,
+)
 from kseg.files.checkpoints import TopicPartition
+from kseg.files.names import NamedFile, SegmentFiles, list_partition
+from kseg.format.control import KRaftVoters, parse_control_as, parse_control_key
 from kseg.internal import InternalRecord, InternalTopic, decode
-from kseg.log.settings.broker_names import topic_name_of
+from kseg.log.segment.reader import Segment
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 60 * _MINUTE_MS
+
+
+class SettingValue(NamedTuple):
+    """A setting's value, in Kafka's spelling, and where it comes from."""
+
+    value: str
+    source: str
+
+
+#: Topic setting -> the broker's names for it, the strongest first, with what one unit is.
+_NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
+    "cleanup.policy": (("log.cleanup.policy", 1),),
+    "compression.gzip.level": (("compression.gzip.level", 1),),
+    "compression.lz4.level": (("compression.lz4.level", 1),),
+    "compression.type": (("compression.type", 1),),
+    "compression.zstd.level": (("compression.zstd.level", 1),),
+    "delete.retention.ms": (("log.cleaner.delete.retention.ms", 1),),
+    "file.delete.delay.ms": (("log.segment.delete.delay.ms", 1),),
+    "flush.messages": (("log.flush.interval.messages", 1),),
+    "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
+    "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
+    "max.message.bytes": (("message.max.bytes", 1),),
+    "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
+    "message.timestamp.before.max.ms": (("log.message.timestamp.before.max.ms", 1),),
+    "message.timestamp.type": (("log.message.timestamp.type", 1),),
+    "min.cleanable.dirty.ratio": (("log.cleaner.min.cleanable.ratio", 1),),
+    "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
+    "preallocate": (("log.preallocate", 1),),
+    "retention.bytes": (("log.retention.bytes", 1),),
+    "retention.ms": (
+        ("log.retention.ms", 1),
+        ("log.retention.minutes", _MINUTE_MS),
+        ("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.bytes": (("log.segment.bytes", 1),),
+    "segment.index.bytes": (("log.index.size.max.bytes", 1),),
+    "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+}
+_TOPIC_NAMES: Final = {name: own for own, names in _NAMES.items() for name, _ in names}
+#: The names above: no other property of a broker is looked at, since some are secret.
+BROKER_NAMES: Final = frozenset(_TOPIC_NAMES)
+
+
+def topic_name_of(name: str) -> str:
+    """The setting of topics that a broker's property is; the name as it is where it is none.
+
+    >>> topic_name_of("log.cleaner.min.compaction.lag.ms")
+    'min.compaction.lag.ms'
+    """
+    return _TOPIC_NAMES.get(name, name)
+
+
+def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
+    """The settings of topics that a broker's properties say, by their names as topics have them.
+
+    A smaller unit goes before a larger one, wherever the two come from: a broker joins its
+    configurations first.
+
+    >>> topic_settings({"log.retention.hours": SettingValue("2", "broker-config")})
+    {'retention.ms': SettingValue(value='7200000', source='broker-config')}
+    """
+    found = {}
+    for topic_name, names in _NAMES.items():
+        for name, unit in names:
+            if name in properties:
+                value, source = properties[name]
+                found[topic_name] = SettingValue(_in_ms(value.strip(), unit), source)
+                break
+    return found
+
+
+def _in_ms(text: str, unit: int) -> str:
+    """A number in a unit; what is none stays as it is, and is refused later."""
+    if unit == 1:
+        return text
+    try:
+        number = int(text)
+    except ValueError:
+        return text
+    return str(number * unit if number >= 0 else -1)
+
 
 #: `ConfigRecord.resourceType`.
 TOPIC: Final = 2
@@ -354,3 +458,150 @@ def _limit(text: str | None) -> int | None:
     except ValueError:
         number = 0
     return number if number >= 0 else None
+
+
+_FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp")
+_OnError = Callable[[KsegError], None]
+
+
+class _Found(NamedTuple):
+    """A record of the log, or of a snapshot."""
+
+    place: Place
+    key: bytes | None
+    value: bytes | None
+    is_control: bool
+    time_ms: int
+
+
+def read_cluster(
+    directory: str | PathLike[str], *, end_offset: int | None = None, past_damage: bool = False
+) -> Cluster:
+    """Read what a log of KRaft says.
+
+    Args:
+        directory: the partition's, `__cluster_metadata-0`.
+        end_offset: read no record of the log from here on.
+        past_damage: go on behind batches that are damaged, and behind gaps.
+
+    Returns:
+        What it came to. Damage, gaps and what is not known are findings; see `Cluster.trusted`.
+
+    Raises:
+        OSError: the directory, or a file of it, cannot be read.
+    """
+    listing = list_partition(directory)
+    findings: list[KsegError] = []
+    snapshots = sorted(listing.kraft_snapshots, key=_snapshot_id, reverse=True)
+    cluster = Cluster()
+    for snapshot in snapshots:
+        try:
+            cluster = _read_snapshot(snapshot)
+            break
+        except KsegError as error:
+            findings.append(error)
+    cluster.findings[:0] = findings
+    if not (snapshots or listing.segments):
+        cluster.doubt(CorruptRecordError("the log has no records and no snapshot", path=directory))
+    _read_log(listing.segments, cluster, end_offset, past_damage=past_damage)
+    cluster.whole = cluster.trusted and _is_whole(listing.segments, cluster.snapshot_end)
+    return cluster
+
+
+def _snapshot_id(snapshot: NamedFile) -> tuple[int, int]:
+    """The offset at which a snapshot ends, and the epoch of the last record in it."""
+    return snapshot.name.base_offset or 0, snapshot.name.epoch or 0
+
+
+def _read_snapshot(snapshot: NamedFile) -> Cluster:
+    """What a snapshot says.
+
+    Raises:
+        KsegError: it is damaged, or not whole.
+    """
+    cluster = Cluster(snapshot_end=_snapshot_id(snapshot)[0])
+    markers: list[tuple[int, ControlType]] = []
+    count = 0
+    # What lies in a snapshot was committed: it is no change that may be undone.
+    for found in _records(snapshot.path, None):
+        cluster.time_ms = found.time_ms
+        if found.is_control:
+            markers.append((count, parse_control_key(found.key).type))
+            _note_voters(found, cluster)
+        else:
+            cluster.add(found.value, Place(found.place.path, found.place.position, -1))
+        count += 1
+    ends = [(0, ControlType.SNAPSHOT_HEADER), (count - 1, ControlType.SNAPSHOT_FOOTER)]
+    if not set(ends) <= set(markers):
+        raise CorruptRecordError("the snapshot has no header or no footer", path=snapshot.path)
+    cluster.end_offset = cluster.snapshot_end
+    return cluster
+
+
+def _note_voters(found: _Found, cluster: Cluster) -> None:
+    if parse_control_key(found.key).type is ControlType.KRAFT_VOTERS:
+        voters = parse_control_as(KRaftVoters, found.key, found.value).voters
+        cluster.voters = tuple(each.voter_id for each in voters)
+
+
+def _read_log(
+    segments: Sequence[SegmentFiles],
+    cluster: Cluster,
+    end_offset: int | None,
+    *,
+    past_damage: bool,
+) -> None:
+    """Apply the records behind the snapshot."""
+    on_error = cluster.doubt if past_damage else None
+    try:
+        for found in _behind(segments, cluster.snapshot_end, on_error):
+            if end_offset is not None and found.place.offset >= end_offset:
+                return
+            if found.place.offset != cluster.end_offset and not past_damage:
+                reason = f"offset {found.place.offset} follows where {cluster.end_offset} should"
+                raise CorruptRecordError(reason, path=found.place.path)
+            cluster.end_offset, cluster.time_ms = found.place.offset + 1, found.time_ms
+            if found.is_control:
+                _note_voters(found, cluster)
+            else:
+                cluster.add(found.value, found.place)
+    except KsegError as error:
+        cluster.cut_at = cluster.end_offset
+        cluster.doubt(error)
+
+
+def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
+    """Whether a log that was read ends with a whole batch, and not before its snapshot does."""
+    if not segments:
+        return False
+    end = segments[-1].base_offset
+    stop = StopReason.END
+    with Segment.open(segments[-1].log) as segment:
+        for table in segment.headers():
+            stop = table.stop
+            end = int(table.last_offset[-1]) + 1 if len(table) else end
+    return stop in (StopReason.END, StopReason.LIMIT) and end >= snapshot_end
+
+
+def _behind(
+    segments: Sequence[SegmentFiles], start: int, on_error: _OnError | None
+) -> Iterator[_Found]:
+    """The records of a log from an offset on; no segment that ends before it is read."""
+    for index, segment in enumerate(segments):
+        if index + 1 == len(segments) or segments[index + 1].base_offset > start:
+            yield from _records(segment.log, start, on_error)
+
+
+def _records(path: Path, start: int | None, on_error: _OnError | None = None) -> Iterator[_Found]:
+    with Segment.open(path) as segment:
+        read = segment.read(start_offset=start, fields=_FIELDS, control=True, on_error=on_error)
+        for columns in read:
+            times = columns.timestamp.tolist()
+            offsets, positions = columns.offset.tolist(), columns.position.tolist()
+            controls = columns.control.tolist()
+            for row, offset in enumerate(offsets):
+                place = Place(str(path), positions[row], offset)
+                yield _Found(place, columns.key[row], columns.value[row], controls[row], times[row])
+
+
+__all__ = []

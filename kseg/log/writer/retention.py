@@ -41,15 +41,18 @@ from kseg.log.segment.walks import latest_from
 from kseg.log.segment.writer import Latest
 from kseg.log.sub_directories import entry_of
 from kseg.log.topic_policy import UNTOUCHED, RetentionRules, known_topics, retention_rules
-from kseg.log.writer import flush, room
-from kseg.log.writer.segment_deletion import delete_segments
+from kseg.log.writer import flush, removal
+from kseg.log.writer.removal import delete_segments
 from kseg.log.writer.truncate import increment_log_start
 
 if TYPE_CHECKING:
     from kseg.format.times import Time
+    from kseg.log.config import LogConfig
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.reader.view import LogView
+    from kseg.log.segment.writer import Latest
     from kseg.log.writer.state import LogState
+
 
 LOG_START: Final = "log start"
 SIZE: Final = "size"
@@ -366,7 +369,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
 
     The log's start is written down before a file changes its name. So what a crash brings back of
     the old segments lies below it. On a disk too full for that, whole segments go first, at once
-    (`kseg.log.writer.room`).
+    (`kseg.log.writer.removal`).
 
     Source: Kafka `UnifiedLog.deleteSegments`.
     """
@@ -377,7 +380,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
             return RetentionReport(0, 0, state.log_start_offset)
         freed_before = state.deletions.freed_bytes
         going = {each.base_offset for each in plan.segments}
-        room.free_oldest(state, [info for info in state.sealed if info.base_offset in going])
+        removal.free_oldest(state, [info for info in state.sealed if info.base_offset in going])
         if plan.rolls:
             flush.roll(state)
         # What is known of producers is lasting before the records are gone that it came from.
@@ -436,3 +439,105 @@ def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
             f"{plan.new_log_start_offset}",
             path=state.path,
         )
+
+
+#: Why a segment stays.
+ACTIVE: Final = "active"
+YOUNG: Final = "younger-than-retention"
+FUTURE: Final = "future-timestamp"
+UNDER_SIZE: Final = "under-size-limit"
+HIGH_WATERMARK: Final = "high-watermark"
+NO_LIMIT: Final = "no-limit"
+
+
+@dataclass(frozen=True, slots=True)
+class StayingSegment:
+    """A segment that stays.
+
+    Attributes:
+        base_offset: from the file's name.
+        path: the log file.
+        bytes: of the log file.
+        why: a word of this module.
+        until_ms: when it goes by time, if nothing changes; None for never by time.
+        newest: its newest record's time and offset; None where nothing goes by time or size.
+        holder: the newest record up to it, and the log file that has it.
+        grows_bytes: so many bytes more in the log, and it goes by size; None without that limit.
+        is_held: whether it reaches above the high watermark, and so could not go in any case.
+    """
+
+    base_offset: int
+    path: Path
+    bytes: int
+    why: str
+    until_ms: int | None = None
+    newest: Latest | None = None
+    holder: tuple[Latest, Path] | None = None
+    grows_bytes: int | None = None
+    is_held: bool = False
+
+
+def staying(
+    segments: Sequence[SegmentInfo], plan: RetentionPlan, config: LogConfig
+) -> tuple[StayingSegment, ...]:
+    """Say why each segment stays that a plan leaves, oldest first.
+
+    Raises:
+        CorruptIndexError, FormatError: a segment's times cannot be read.
+        OSError: a file cannot be read.
+    """
+    going = {each.base_offset for each in plan.segments}
+    pairs = with_ends(segments, plan.log_end_offset)
+    left = [pair for pair in pairs if pair[0].base_offset not in going]
+    if not config.deletes:
+        return tuple(
+            StayingSegment(
+                each.base_offset, each.path, each.size, ACTIVE if each.is_last else NO_LIMIT
+            )
+            for each, _ in left
+        )
+    behind = sum(each.size for each, _ in left)
+    holder: tuple[Latest, Path] | None = None
+    answer = []
+    for info, end in left:
+        behind -= info.size
+        newest = latest_of(info)
+        if holder is None or newest.timestamp > holder[0].timestamp:
+            holder = newest, info.path
+        until = holder[0].timestamp + config.retention_ms + 1 if config.retention_ms >= 0 else None
+        grows = config.retention_bytes - behind if config.retention_bytes >= 0 else None
+        is_held = plan.high_watermark < end
+        why = _why(info, plan, until, grows, is_held=is_held)
+        if why == YOUNG and holder[0].timestamp > plan.now_ms:
+            why = FUTURE
+        answer.append(
+            StayingSegment(
+                info.base_offset, info.path, info.size, why, until, newest, holder, grows, is_held
+            )
+        )
+    return tuple(answer)
+
+
+def _why(
+    info: SegmentInfo, plan: RetentionPlan, until: int | None, grows: int | None, *, is_held: bool
+) -> str:
+    is_due = (until is not None and until <= plan.now_ms) or (grows is not None and grows <= 0)
+    if is_due and is_held and info.size:
+        return HIGH_WATERMARK
+    if info.is_last:
+        return ACTIVE
+    if until is not None:
+        return HIGH_WATERMARK if is_due else YOUNG
+    return NO_LIMIT if grows is None else UNDER_SIZE
+
+
+__all__ = [
+    "ACTIVE",
+    "FUTURE",
+    "HIGH_WATERMARK",
+    "NO_LIMIT",
+    "UNDER_SIZE",
+    "YOUNG",
+    "StayingSegment",
+    "staying",
+]

@@ -12,11 +12,11 @@ the next:
     the cut        indexes, then the log, of the segment that becomes the last one
     producers      read again from a snapshot and the log behind it
 
-On a disk too full for checkpoints, segments go before them (`kseg.log.writer.room`). If no segment
-goes, the cut itself comes before them.
+On a disk too full for checkpoints, segments go before them (`kseg.log.writer.removal`). If no
+segment goes, the cut itself comes before them.
 
-An error after the first of these fails the log: only a new opening can tell what the disk holds. A
-read through a map of what is cut would kill this process, so the cut first checks for such maps.
+An error after the first of these steps fails the log: only a new opening can find out what the disk
+holds. A read through a map of cut bytes would kill this process, so the cut first checks for maps.
 
 Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 `UnifiedLog.maybeIncrementLogStartOffset`, `LocalLog`.
@@ -45,8 +45,8 @@ from kseg.log.recovery.overlay import Action, FileSeen
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import LAST_OFFSET_MAX
-from kseg.log.writer import room
-from kseg.log.writer.segment_deletion import delete_segments, unlink_segment
+from kseg.log.writer import removal
+from kseg.log.writer.removal import delete_segments, unlink_segment
 
 if TYPE_CHECKING:
     from kseg.log.writer.state import LogState
@@ -260,7 +260,7 @@ def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bo
         OSError: what goes gives too little; nothing is changed.
     """
     assert plan.position is not None
-    if room.is_there(state):
+    if removal.has_room(state):
         return False
     above = [info for info in state.segments if info.base_offset > last.base_offset]
     given = disk_room.of_segments(above) + io.bytes_given_back(last.path, cut_at=plan.position)
@@ -295,7 +295,7 @@ def _truncate(
     if above:
         _make_last(state, last)
     _delete_segments(state, above, snapshots=True, at_once=full)
-    still_full = full and not room.is_there(state)
+    still_full = full and not removal.has_room(state)
     if full and not still_full:
         _write_end(state, offset)
     given = io.bytes_given_back(last.path, cut_at=plan.position)
@@ -391,7 +391,7 @@ def truncate_fully_and_start_at(
         raise ValueError(f"a log cannot start at {start} and end at {offset}")
     with state.changing():
         # Where it begins anew cannot be written down on a full disk: all goes but for one name.
-        if not (room.is_there(state) or truncate_to(state, state.first_base_offset)):
+        if not (removal.has_room(state) or truncate_to(state, state.first_base_offset)):
             disk_room.refuse_less(state.path, 0, "an empty log")
         _begin_anew(state, offset, start)
 
@@ -461,7 +461,7 @@ def increment_log_start(state: LogState, offset: int) -> bool:
             # Where it starts may not be written down yet: a call before may have failed half-way.
             state.note_offsets(write=True)
             return False
-        room.free_oldest(state, _whole_before(state, offset))
+        removal.free_oldest(state, _whole_before(state, offset))
         state.move_start(offset)
         state.snapshots.on_log_start_incremented(state.producers, offset)
         state.publish()

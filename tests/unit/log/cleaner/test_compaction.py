@@ -23,8 +23,8 @@ from kseg.errors import (
 )
 from kseg.files import io
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint, write_offset_checkpoint
-from kseg.log.cleaner import apply as applying
-from kseg.log.cleaner.groups import group_segments
+from kseg.log.cleaner import clean as applying
+from kseg.log.cleaner.inputs import group_segments
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from tests import reference

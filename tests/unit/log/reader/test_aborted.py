@@ -12,7 +12,7 @@ import pytest
 from kseg import CorruptRecordError, Log, scan
 from kseg.constants import StopReason
 from kseg.format import header
-from kseg.log.reader.aborted import AbortedAhead, AbortedRanges, aborted_ranges
+from kseg.log.reader.visible import AbortedAhead, AbortedRanges, aborted_ranges
 from tests import reference
 from tests.builders import ABORT, COMMIT, batch, control_batch, messages, record, write_segment
 from tests.unit.analysis.healthy import snapshot

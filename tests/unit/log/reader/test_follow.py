@@ -14,7 +14,7 @@ import pytest
 from kseg.errors import CorruptRecordError, NotALogError, OffsetOutOfRangeError, PoisonedFileError
 from kseg.log.log import Log
 from kseg.log.reader import follow as following
-from kseg.log.reader.tail import ExternalLog
+from kseg.log.reader.follow import ExternalLog
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, batch, control_batch, record
 from tests.unit.log.made import fill, new_log, offsets_of, stored
@@ -313,7 +313,7 @@ def test_a_log_that_does_not_change_is_only_asked_for_its_size(
     log = ExternalLog(foreign.parent)
     log.look()
     assert not log.look()
-    monkeypatch.setattr("kseg.log.reader.tail.Segment", None)
+    monkeypatch.setattr("kseg.log.reader.follow.Segment", None)
     assert not log.look()
     append(foreign, stored(2, 1))
     with pytest.raises(AttributeError):

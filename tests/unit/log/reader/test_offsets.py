@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.log.log import Log
-from kseg.log.reader import offsets
-from kseg.log.reader.offsets import EpochEnd, TimestampOffset
+from kseg.log.reader import find
+from kseg.log.reader.find import EpochEnd, TimestampOffset
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import COMMIT, batch, control_batch, messages, record
 from tests.unit.log.made import fill, new_log, stored
@@ -54,35 +54,35 @@ def test_a_time_leads_to_the_first_record_that_is_not_older(
         assert log.offset_for_timestamp(time) == first_at_or_after(batches, time, start)
         largest = max(flat)
         expected = TimestampOffset(largest, flat.index(largest), 0)
-        assert log.offset_for_timestamp(offsets.MAX_TIMESTAMP) == expected
+        assert log.offset_for_timestamp(find.MAX_TIMESTAMP) == expected
         if reading:
             with Log.open(log.path) as other:
-                assert other.offset_for_timestamp(offsets.MAX_TIMESTAMP) == expected
+                assert other.offset_for_timestamp(find.MAX_TIMESTAMP) == expected
 
 
 def test_numbers_in_place_of_times_stand_for_the_ends(tmp_path: Path) -> None:
     with new_log(tmp_path) as log:
-        assert log.offset_for_timestamp(offsets.LATEST) == TimestampOffset(-1, 0)
-        assert log.offset_for_timestamp(offsets.EARLIEST) == TimestampOffset(-1, 0)
-        assert log.offset_for_timestamp(offsets.MAX_TIMESTAMP) is None
+        assert log.offset_for_timestamp(find.LATEST) == TimestampOffset(-1, 0)
+        assert log.offset_for_timestamp(find.EARLIEST) == TimestampOffset(-1, 0)
+        assert log.offset_for_timestamp(find.MAX_TIMESTAMP) is None
         assert log.offset_for_timestamp(5) is None
         fill(log, [2], leader_epoch=3)
         fill(log, [2], leader_epoch=5)
         log.delete_records_before(1)
-        assert log.offset_for_timestamp(offsets.EARLIEST) == TimestampOffset(-1, 1, 3)
-        assert log.offset_for_timestamp(offsets.EARLIEST_LOCAL) == TimestampOffset(-1, 1, 3)
-        assert log.offset_for_timestamp(offsets.LATEST) == TimestampOffset(-1, 4, 5)
-        for remote in (offsets.LATEST_TIERED, offsets.EARLIEST_PENDING_UPLOAD):
+        assert log.offset_for_timestamp(find.EARLIEST) == TimestampOffset(-1, 1, 3)
+        assert log.offset_for_timestamp(find.EARLIEST_LOCAL) == TimestampOffset(-1, 1, 3)
+        assert log.offset_for_timestamp(find.LATEST) == TimestampOffset(-1, 4, 5)
+        for remote in (find.LATEST_TIERED, find.EARLIEST_PENDING_UPLOAD):
             assert log.offset_for_timestamp(remote) == TimestampOffset(-1, -1)
         log.state.epochs.assign(9, 4)  # no record yet
-        assert log.offset_for_timestamp(offsets.LATEST) == TimestampOffset(-1, 4, 9)
+        assert log.offset_for_timestamp(find.LATEST) == TimestampOffset(-1, 4, 9)
 
 
 def test_records_without_a_time_are_never_found(tmp_path: Path) -> None:
     with new_log(tmp_path, message_format_magic=0) as log:
         log.append(messages([record(b"a"), record(b"b")], magic=0))
         assert log.offset_for_timestamp(0) is None
-        assert log.offset_for_timestamp(offsets.MAX_TIMESTAMP) is None
+        assert log.offset_for_timestamp(find.MAX_TIMESTAMP) is None
 
 
 def test_the_largest_time_may_be_that_of_a_marker(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_the_largest_time_may_be_that_of_a_marker(tmp_path: Path) -> None:
         sent = batch(given, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
         log.append(sent)
         log.append(control_batch(COMMIT, producer_id=9), origin=AppendOrigin.COORDINATOR)
-        assert log.offset_for_timestamp(offsets.MAX_TIMESTAMP) == TimestampOffset(0, 1, 0)
+        assert log.offset_for_timestamp(find.MAX_TIMESTAMP) == TimestampOffset(0, 1, 0)
 
 
 @pytest.mark.parametrize("harm", ["missing", "empty", "garbage"])
@@ -109,7 +109,7 @@ def test_a_bad_time_index_hides_nothing(tmp_path: Path, harm: str) -> None:
         for time in range(0, 192, 7):
             found = reading.offset_for_timestamp(time)
             assert found == first_at_or_after(batches, time, 0)
-        assert reading.offset_for_timestamp(offsets.MAX_TIMESTAMP) == TimestampOffset(191, 38, 0)
+        assert reading.offset_for_timestamp(find.MAX_TIMESTAMP) == TimestampOffset(191, 38, 0)
 
 
 def test_the_end_of_an_epoch_is_where_the_next_begins(tmp_path: Path) -> None:

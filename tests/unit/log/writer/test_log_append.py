@@ -20,7 +20,7 @@ from kseg.errors import (
 from kseg.files import io
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.log import Log
-from kseg.log.writer.open import Known
+from kseg.log.writer.state import Known
 from tests.unit.log.logs import NOW_MS, ONE, Clock, failing, offsets, one, open_log
 
 SIX = 6

@@ -1,13 +1,21 @@
-"""Which transactions were aborted, and up to where every one is decided.
+"""The batches that a reader of a log sees: overlapping segments, and aborted transactions.
 
-A data batch says that it belongs to a transaction of its producer. A later control batch of the
-same producer, the marker, decides the transaction. So a reader of committed records must know the
+A sound log has no segments that hold the same offsets. Copies made by hand and brokers that were
+cut off may leave a segment that goes on past the base offset of the next one. A reader gets each
+offset once, rising. The segment that is walked first gives all its offsets, and each later segment
+gives the offsets past that end. As in Kafka, a read begins with the last segment whose base offset
+is at or before its start. So a read that starts at or past the base of a later segment gets that
+segment's copy. Headers show how far a segment goes, at no cost for a reader. Only where they point
+past the next base, checksums are compared: a damaged header must not hide the rest of the log.
+
+A data batch names the producer whose transaction it belongs to. A later control batch of the same
+producer, the marker, decides the transaction. So a reader of committed records must know the
 markers ahead. A walk over the headers goes in front of the reader, until each transaction that is
-open where it reads is decided.
+open where it reads is decided. `.txnindex` is not used. It has no checksum, and an index that lost
+an entry looks like an index that never had it: a reader could show aborted records. The walk is
+cheap beside the reading of the same bytes.
 
-`.txnindex` is not used. It has no checksum, and one that lost an entry looks like one that never
-had it. A reader that trusts it could show aborted records. The walk is cheap beside the reading of
-the same bytes. Source: Kafka ProducerStateManager, UnifiedLog.
+Source: Kafka ProducerStateManager, UnifiedLog.
 """
 
 from __future__ import annotations
@@ -20,16 +28,88 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kseg.constants import ControlType
+from kseg.constants import INT64_MAX, ControlType
 from kseg.format.header import COLUMN, BatchTable
-from kseg.log.reader.overlaps import Reached
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.log.reader.version import LogSegments, SegmentInfo
+    from kseg.log.segment.reader import Segment
 
     Keep = Callable[[BatchTable], BatchTable]
+
+
+class Reached:
+    """How far a walk over segments has come; told of batches, and of the end of each segment.
+
+    Attributes:
+        offset: nothing before it is to be given by the segments to come.
+    """
+
+    __slots__ = ("_seen", "offset")
+
+    def __init__(self, start_offset: int) -> None:
+        """Begin a walk from an offset on."""
+        self.offset = self._seen = start_offset
+
+    def note(self, last_offset: int) -> None:
+        """Take the last offset of a batch of the segment at hand, before any is left out."""
+        self._seen = max(self._seen, last_offset + 1)
+
+    def leave(self, segment: Segment, next_base_offset: int | None) -> None:
+        """Go on to the segment with that base offset, None if there is none."""
+        if next_base_offset is not None and self._seen > next_base_offset:
+            self._seen = max(self.offset, _sound_end(segment, next_base_offset))
+        self.offset = self._seen
+
+
+def first_offsets(log: LogSegments, start_offset: int) -> Iterator[tuple[SegmentInfo, int]]:
+    """The segments that a read from an offset walks, and the first offset that each gives.
+
+    For readers that do not read the segments one after the other; looks at each segment's end.
+    """
+    first = start_offset
+    infos = log.segments_from(start_offset)
+    for info, following in zip_longest(infos, infos[1:]):
+        yield info, first
+        if following is not None:
+            with log.open_segment(info) as segment:
+                end = believed_end(segment, following.base_offset)
+            first = first if end is None else max(first, end)
+
+
+def end_of(segment: Segment) -> int | None:
+    """The offset after a segment's last whole batch, None if it holds none; the index helps."""
+    start = segment.start_for_offset(INT64_MAX).position
+    last = None
+    for table in segment.headers(start=start):
+        if len(table):
+            last = table[len(table) - 1]
+    if last is None:
+        return None
+    return segment.base_offset + last.position + last.size if segment.kafka07 else last.next_offset
+
+
+def believed_end(segment: Segment, next_base_offset: int) -> int | None:
+    """What `end_of` says, but past the base offset of the next segment only if checksums match."""
+    end = end_of(segment)
+    if end is None or end <= next_base_offset:
+        return end
+    return _sound_end(segment, next_base_offset)
+
+
+def _sound_end(segment: Segment, offset: int) -> int:
+    """The offset behind the last batch that matches its checksum; `offset` if it is larger."""
+    start = segment.start_for_offset(offset).position
+    end = offset
+    for tile in segment.walk(start=start, on_bad_crc="note"):
+        table = tile.table
+        sound = table.last_offset[table.crc_ok != 0]
+        if len(sound):
+            end = max(end, int(sound.max()) + 1)
+    return end
+
 
 _OFFSET_MAX: Final = 2**63 - 1
 #: What a transaction is followed by.
@@ -239,8 +319,12 @@ def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentI
 __all__ = [
     "AbortedAhead",
     "AbortedRanges",
+    "Reached",
     "TransactionWalk",
     "aborted_ranges",
+    "believed_end",
+    "end_of",
+    "first_offsets",
     "infos_from",
     "last_stable_offset",
 ]

@@ -1,29 +1,35 @@
-"""Room on a full disk: what a change needs before it begins, and whole segments that give it.
+"""The files of segments that go, and the order of steps on a full disk.
 
-The checkpoints say where a log starts, where it ends and up to where it is flushed. They are
-written before segments go. A full disk has no block for them. There the order is turned round:
-whole segments go first, each by its names, and each removal is lasting before the next. The first
-and the last name that are left tell where the log starts and ends. The checkpoints follow as soon
-as there is room.
+Retention and truncation decide which segments go, and in which order. The files are renamed to
+`.deleted` first, or removed at once; `kseg.log.pending_deletes` keeps the renamed files.
+
+The checkpoints record where a log starts, where it ends and up to where it is flushed, and they are
+written before segments go. A full disk has no block for them. There the order is reversed: whole
+segments go first, each by its names, and each removal is lasting before the next. The first and the
+last name that are left show where the log starts and ends. The checkpoints follow as soon as there
+is room.
 
     from the start     the oldest first, until there is room      retention, deleting records
     from the end       the newest first, all that go              truncation
 
-A file that has a second name, in a backup for example, gives nothing back and does not count.
-Where this gives too little room, the change is refused before anything has changed.
+A file that has a second name, in a backup for example, gives nothing back and does not count. Where
+this gives too little room, the change is refused before anything has changed.
+
+Source: Kafka `LocalLog.deleteSegmentFiles`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg.files import io
 from kseg.log.disk_room import checkpoint_sizes, of_segments, refuse_less
+from kseg.log.pending_deletes import files_of_segment
 from kseg.log.writer import flush
-from kseg.log.writer.segment_deletion import unlink_segment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,12 +37,67 @@ if TYPE_CHECKING:
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.writer.state import LogState
 
+
+def delete_segments(
+    state: LogState, segments: Iterable[SegmentInfo], *, snapshots: bool = True
+) -> tuple[Path, ...]:
+    """Rename the files of segments, and the producer snapshots at their bases.
+
+    Args:
+        state: the log; its readers do not see these segments any more, and it has none of them
+            open.
+        segments: oldest first, so that whatever a crash leaves is the end of the row.
+        snapshots: false to keep those.
+
+    Returns:
+        The new names, of those that still wait and those that are removed already.
+
+    Raises:
+        OSError: a rename failed; those before it are done, and wait.
+    """
+    now_ms, delay_ms = state.now_ms(), state.config.file_delete_delay_ms
+    renamed: list[Path] = []
+    state.note_names_gone()
+    for info in segments:
+        files = files_of_segment(info.files)
+        renamed += state.deletions.mark_for_deletion(files, now_ms=now_ms, delay_ms=delay_ms)
+        marked = state.snapshots.mark_for_deletion(info.base_offset) if snapshots else None
+        if marked is not None:
+            state.deletions.add_freed(io.bytes_given_back(marked))
+            state.deletions.await_removal(marked, now_ms=now_ms, delay_ms=delay_ms)
+            renamed.append(marked)
+    state.deletions.remove_due(now_ms)
+    return tuple(renamed)
+
+
+def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True) -> None:
+    """Take the names of a segment's files away at once, and of the snapshot at its base.
+
+    For a full disk: a file that waits under another name would free nothing.
+
+    Args:
+        state, info: as for `delete_segments`.
+        snapshot: false to keep that.
+
+    Raises:
+        OSError: the disk refuses; what went before is gone.
+    """
+    state.note_names_gone()
+    for path in files_of_segment(info.files):
+        state.deletions.unlink(path)
+    known = state.snapshots.path(info.base_offset) if snapshot else None
+    if known is not None:
+        freed = io.bytes_given_back(known)
+        state.snapshots.delete(info.base_offset)
+        state.deletions.add_freed(freed)
+
+
 #: A change writes checkpoints, a snapshot, a mark and some names; blocks for all of that.
 _BLOCKS: Final = 16
 _BLOCK_BYTES_MIN: Final = 4096
 
 
-def is_there(state: LogState) -> bool:
+def has_room(state: LogState) -> bool:
     """Whether a change has room for all that it writes down."""
     return io.has_room(state.path, _wanted_bytes(state.path))
 
@@ -58,7 +119,7 @@ def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[Seg
         OSError: they would give too little, and nothing was changed; or the disk refuses else. What
             is gone lies before the log's start.
     """
-    if is_there(state):
+    if has_room(state):
         return ()
     refuse_less(state.path, of_segments(candidates), f"deleting {len(candidates)} whole segments")
     state.deletions.remove_due(2**63)  # what waits for its time
@@ -70,7 +131,7 @@ def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[Seg
     for info, (_, start) in zip(candidates, pairwise(bases), strict=False):
         _free(state, info, start)
         gone.append(info)
-        if is_there(state):
+        if has_room(state):
             break
     state.note_offsets(write=True)
     state.epochs.truncate_from_start(state.log_start_offset)
@@ -106,4 +167,4 @@ def _wanted_bytes(directory: Path) -> int:
     return _BLOCKS * block + sum(checkpoint_sizes(directory))
 
 
-__all__ = ["free_oldest", "is_there"]
+__all__ = ["delete_segments", "free_oldest", "has_room", "unlink_segment"]

@@ -1,0 +1,613 @@
+"""The decision for each batch and each record: `Judge`, and the facts that it decides by.
+
+Transactions: data of aborted transactions goes. A marker goes once no batch of its transaction is
+left, and its horizon has passed. One walk over the headers finds both. The transaction index has no
+checksum, and an index that lost an entry would keep aborted data as committed. An index entry is
+used where it agrees with the log: the index knows where a transaction began whose first batches an
+earlier pass removed.
+
+Keys: `LastOffsets` maps a 128-bit hash of each key of the dirty part to its last offset, as far as
+the memory reaches. No producer can compute the hash; see the kernel. As in Kafka, a full map may
+end in the middle of a batch, and so may the checkpoint.
+
+    batch      goes unread: aborted data, and markers without data whose horizon has passed
+               stays, if without records: the last batch of a producer, for its sequence, and the
+               last batch of the range, so that the end of the range stays visible
+    record     stays: in a marker; behind the end of the map; the last record of its key, unless it
+               is a tombstone whose horizon has passed. A record without a key goes.
+
+Source: Kafka `CleanedTransactionMetadata`, `Cleaner.shouldDiscardBatch`, `Cleaner.buildOffsetMap`,
+`SkimpyOffsetMap`, `Cleaner.cleanInto` (its `RecordFilter`), `Cleaner.shouldRetainRecord`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kseg._kernels.offset_map import KeepLatest, OffsetMap
+from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files.mapping import private_memory
+from kseg.files.txn_index import AbortedTxn, TxnIndex
+from kseg.format.columns import Workspace
+from kseg.format.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL
+from kseg.format.request import HAS_VALUE
+from kseg.format.retain import Known, Retention, Verdict
+from kseg.format.whole import decode_whole
+from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
+from kseg.log.reader.visible import AbortedRanges, TransactionWalk
+from kseg.log.segment.walks import check_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from kseg._kernels.located import Located
+    from kseg._kernels.offset_map import KeepLatest
+    from kseg.files.log_file import Tile
+    from kseg.format.header import BatchTable
+    from kseg.format.values import BinaryColumn
+    from kseg.format.whole import WholeBatches
+    from kseg.log.cleaner.inputs import CleanerInputs
+    from kseg.log.producers.entry import ProducerEntry
+    from kseg.log.reader.version import SegmentInfo
+
+    Int64s = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """What became of the transactions of a log.
+
+    Attributes:
+        aborted: which data batches are of aborted ones.
+        bare: int64[n], rising: offsets of the markers of transactions without a batch of data.
+        entries: aborted ones of which a batch is there, by their markers' offsets, rising.
+        records: at most so many have a key from where the log is dirty; None where headers do not
+            tell.
+    """
+
+    aborted: AbortedRanges
+    bare: npt.NDArray[np.int64]
+    entries: tuple[AbortedTxn, ...]
+    records: int | None
+
+    def discardable(self, table: BatchTable) -> npt.NDArray[np.bool_]:
+        """bool[n]: batches of aborted data, and markers that have nothing left to decide."""
+        found = self.aborted.within(table)
+        control = table.is_control
+        if control.any():
+            # A marker that was emptied is none any more.
+            found |= control & (table.record_count == 0)
+            found |= control & np.isin(table.base_offset, self.bare)
+        return found
+
+    def entries_within(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """What the transaction index of a segment with these offsets must have."""
+        return [one for one in self.entries if start_offset <= one.last_offset < end_offset]
+
+
+#: Of a log without transactions.
+NO_DECISIONS: Final = Decisions(AbortedRanges.of(()), np.empty(0, np.int64), (), None)
+
+
+class _Walk(TransactionWalk):
+    """A walk that also notes markers without data, and what an index has of the others.
+
+    An aborted transaction that ended in front of the log's start is a committed one to Kafka, and
+    is not over: the producer's next marker of a commit stands for its data, too. Here this data is
+    aborted, but that marker stays as long as with Kafka.
+    """
+
+    def __init__(self, log_start_offset: int) -> None:
+        super().__init__()
+        self._log_start_offset = log_start_offset
+        self._held: set[int] = set()
+        self.bare: list[int] = []
+        self.entries: list[AbortedTxn] = []
+        self.records: int | None = 0
+
+    def count(self, table: BatchTable) -> None:
+        """Take in how many records the headers tell of; compressed ones of magic 0 and 1 do not."""
+        told = table.record_count
+        if self.records is not None and len(told):
+            self.records = None if int(told.min()) < 0 else self.records + int(told.sum())
+
+    def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
+        first = super().decide(producer_id, offset, aborts=aborts)
+        holds = not aborts and producer_id in self._held
+        if first is None and not holds:
+            self.bare.append(offset)
+        if holds:
+            self._held.discard(producer_id)
+        if first is not None and aborts:
+            if offset < self._log_start_offset:
+                self._held.add(producer_id)
+            stable = min(self.open.values(), default=offset + 1)
+            self.entries.append(AbortedTxn(producer_id, first, offset, stable))
+        return first
+
+
+def has_transactions(table: BatchTable) -> bool:
+    """Whether there may be a batch of a transaction, or a marker."""
+    return bool(table.attributes_seen & (TRANSACTIONAL | CONTROL))
+
+
+def any_transactions(inputs: CleanerInputs, end_offset: int) -> bool:
+    """Whether the segments that begin below an offset may have transactions.
+
+    Raises:
+        FormatError: a segment is damaged.
+        OSError: a file cannot be read.
+    """
+    for info in inputs.segments:
+        if info.base_offset >= end_offset:
+            break
+        with inputs.open_segment(info) as segment:
+            for table in segment.headers():
+                if has_transactions(table):
+                    return True
+            check_end(table, segment)
+    return False
+
+
+def read_decisions(inputs: CleanerInputs, start_offset: int, end_offset: int) -> Decisions:
+    """Follow the transactions of a log until all are decided that have data below an offset.
+
+    Args:
+        inputs: of the log.
+        start_offset: where it is dirty from.
+        end_offset: where what may be touched ends.
+
+    Raises:
+        FormatError: a segment is damaged.
+        OSError: a file cannot be read.
+    """
+    walk = _Walk(inputs.log_start_offset)
+    for info in inputs.segments:
+        if info.base_offset >= end_offset and all(o >= end_offset for o in walk.open.values()):
+            break
+        with inputs.open_segment(info) as segment:
+            for table in segment.headers():
+                walk.feed(table)
+                if (
+                    info.base_offset < end_offset
+                    and table.last_offset.max(initial=-1) >= start_offset
+                ):
+                    walk.count(table)
+            check_end(table, segment)
+    stored = {
+        (one.producer_id, one.last_offset): one
+        for info in inputs.segments
+        if walk.entries and info.base_offset < end_offset
+        for one in _stored(info)
+    }
+    entries = tuple(
+        _agreed(one, stored.get((one.producer_id, one.last_offset))) for one in walk.entries
+    )
+    return Decisions(
+        AbortedRanges.of(walk.aborted), np.array(walk.bare, np.int64), entries, walk.records
+    )
+
+
+def _stored(info: SegmentInfo) -> tuple[AbortedTxn, ...]:
+    """The entries that a segment's index has; none where it cannot be read."""
+    path = info.files.txn_index
+    with suppress(CorruptIndexError, LimitExceededError):
+        return () if path is None else TxnIndex.open(path).entries()
+    return ()
+
+
+def _agreed(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
+    """The entry as it was stored, if it names the same transaction and no less of it."""
+    if stored is None or stored.version or stored.first_offset > derived.first_offset:
+        return derived
+    return stored
+
+
+#: What a slot takes, and which part of them is filled: `log.cleaner.io.buffer.load.factor`.
+SLOT_BYTES: Final = 24
+_LOAD: Final = 0.9
+#: Two bits for an offset: so many offsets for each byte of the map, a 32nd part of the memory.
+_OFFSETS_PER_BYTE: Final = 0.125
+#: Slots of more bytes lie in huge pages: each key is looked for in another place.
+_HEAP_BYTES_MAX: Final = 4 << 20
+
+
+class LastOffsets:
+    """The map, and how far it has come.
+
+    Attributes:
+        latest_offset: up to here all keys are known; -1 at first.
+        full: whether there was no room for the next one.
+    """
+
+    def __init__(self, map_bytes: int, dirty: range, records: int | None = None) -> None:
+        """Begin empty.
+
+        Args:
+            map_bytes: memory; less where so much cannot be needed.
+            dirty: the offsets that are to come.
+            records: no more than so many have a key; None where that is not known.
+
+        Raises:
+            ValueError: there is no room for one key.
+        """
+        limit = int(map_bytes // SLOT_BYTES * _LOAD)
+        if limit < 1:
+            raise ValueError(f"a map of {map_bytes} bytes has no room for a key")
+        span = min(len(dirty), int(map_bytes * _OFFSETS_PER_BYTE))
+        slots = max(limit + 1, (map_bytes - span // 4) // SLOT_BYTES)
+        most = len(dirty) if records is None else min(len(dirty), records)
+        slots = min(slots, 2 * most + 2)
+        size = slots * SLOT_BYTES
+        memory = private_memory(size, [(0, size)]) if size > _HEAP_BYTES_MAX else None
+        self._map: Final = OffsetMap(
+            slots, min(limit, slots - 1), secrets.token_bytes(16), dirty.start, span, memory
+        )
+        self.latest_offset = -1
+        self.full = False
+
+    @property
+    def count(self) -> int:
+        """How many keys it has."""
+        return int(self._map.count)
+
+    def put(self, whole: WholeBatches, table: BatchTable, start_offset: int) -> int:
+        """Note keys of rows from `start_offset` on; answers how many rows were taken.
+
+        Args:
+            whole: offsets, keys, and whether there is a value.
+            table: the headers asked for.
+            start_offset: rows below it are passed over.
+        """
+        key, offsets = whole.columns["key"], whole.columns["offset"]
+        done = int(
+            self._map.put(
+                key.data,
+                key.offsets,
+                key.is_valid().view(np.uint8),
+                offsets,
+                start_offset,
+                **_told_by(whole, table),
+            )
+        )
+        self.full = done < len(offsets)
+        return done
+
+    def put_batches(
+        self, data: memoryview, base: int, table: BatchTable, start_offset: int, located: Located
+    ) -> tuple[int, int]:
+        """Note keys of batches where they lie, until one comes that has to be read as columns.
+
+        Args:
+            data: bytes of the file from `base` on.
+            base: position of `data[0]`.
+            table: headers of batches of data.
+            start_offset: records below it are passed over.
+            located: memory to use again.
+
+        Returns:
+            The first batch that was not taken whole; if there was no room for one of its keys, the
+            offset of the last key of it that was taken, else -1.
+        """
+        at, self.full, last = self._map.put_batches(located, data, table.rows, base, start_offset)
+        return at, last
+
+    def keep(
+        self, tombstones: npt.NDArray[np.bool_], discarded: npt.NDArray[np.bool_]
+    ) -> KeepLatest:
+        """What keeps the last record of each key in batches of data of a table.
+
+        Args:
+            tombstones: bool[n], of each batch: whether it keeps tombstones, too.
+            discarded: bool[n]: whether it keeps nothing.
+        """
+        return KeepLatest(
+            self._map, self.latest_offset, tombstones.view(np.uint8), discarded.view(np.uint8)
+        )
+
+    def latest(self, key: BinaryColumn, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """bool[n]: which rows have a key that is not known at a later offset."""
+        out = np.empty(len(key), np.uint8)
+        valid = key.is_valid().view(np.uint8)
+        self._map.latest(key.data, key.offsets, valid, offsets, self.latest_offset, out)
+        return out.view(np.bool_)
+
+    def told(self, table: BatchTable) -> npt.NDArray[np.uint8]:
+        """uint8[n], each a `Known`: what is known of batches of data that were all put in."""
+        out = np.empty(len(table), np.uint8)
+        self._map.told(
+            np.ascontiguousarray(table.base_offset),
+            np.ascontiguousarray(table.last_offset),
+            np.ascontiguousarray(table.record_count),
+            self.latest_offset,
+            out,
+        )
+        return out
+
+
+def read_keys(
+    inputs: CleanerInputs,
+    segments: Sequence[SegmentInfo],
+    dirty: range,
+    map_bytes: int,
+) -> tuple[Decisions, LastOffsets]:
+    """What became of the transactions of a log, and the last offsets of the keys of its dirty part.
+
+    Transactions ask for a walk over all headers first, since records of aborted ones do not count.
+    Most logs have none. So the keys are read as if there were none, until a batch says otherwise.
+
+    Args:
+        inputs: of the log.
+        segments: those that hold offsets of the dirty part.
+        dirty: its offsets, up to the base of the segment behind it.
+        map_bytes: memory.
+
+    Raises:
+        ValueError: there is no memory for one key.
+        FormatError, LimitExceededError: a batch is damaged.
+        OSError: a file cannot be read.
+    """
+    if not any_transactions(inputs, dirty.start):
+        found = _read_segments(inputs, segments, dirty, NO_DECISIONS, map_bytes)
+        # Behind the end of a full map there may be transactions.
+        if found is not None and not found.full:
+            return NO_DECISIONS, found
+        del found
+    decisions = read_decisions(inputs, dirty.start, dirty.stop)
+    found = _read_segments(inputs, segments, dirty, decisions, map_bytes)
+    assert found is not None
+    return decisions, found
+
+
+def _read_segments(
+    inputs: CleanerInputs,
+    segments: Sequence[SegmentInfo],
+    dirty: range,
+    decisions: Decisions,
+    map_bytes: int,
+) -> LastOffsets | None:
+    """The map; None if there are transactions, of which `NO_DECISIONS` knows nothing."""
+    found = LastOffsets(map_bytes, dirty, decisions.records)
+    workspace = Workspace()
+    bases = [*(info.base_offset for info in segments), dirty.stop]
+    for info, (_, following) in zip(segments, pairwise(bases), strict=True):
+        with inputs.open_segment(info) as segment:
+            start = segment.start_for_offset(dirty.start).position
+            for tile in walk_sound(segment, start=start, on_bad_crc=inputs.on_bad_crc):
+                if decisions is NO_DECISIONS and has_transactions(tile.table):
+                    return None
+                _take_tile(found, tile, decisions, dirty.start, workspace)
+                if found.full:
+                    return found
+        # Where offsets are missing at the end of a segment, nothing more is to come.
+        found.latest_offset = following - 1
+    return found
+
+
+def _take_tile(
+    found: LastOffsets,
+    tile: Tile,
+    decisions: Decisions,
+    start_offset: int,
+    workspace: Workspace,
+) -> None:
+    """Put in the keys of a tile; `latest_offset` is then that of its last batch, unless full."""
+    table = tile.table
+    if not len(table):
+        return
+    dirty = table.last_offset >= start_offset
+    rows = np.flatnonzero(dirty & ~table.is_control & ~decisions.aborted.within(table))
+    dirty_ones = table if len(rows) == len(table) else table.take(rows)
+    at, last = found.put_batches(tile.data, tile.base, dirty_ones, start_offset, workspace.located)
+    if not found.full and at < len(rows):
+        at, last = _take_columns(found, tile, dirty_ones, at, start_offset, workspace)
+    if not found.full:
+        _reach(found, table, len(table), start_offset)
+        return
+    _reach(found, table, int(rows[at]), start_offset)
+    if last >= 0:
+        found.latest_offset = last
+
+
+def _take_columns(
+    found: LastOffsets,
+    tile: Tile,
+    dirty_ones: BatchTable,
+    at: int,
+    start_offset: int,
+    workspace: Workspace,
+) -> tuple[int, int]:
+    """Put in the keys of batches from `at` on; answers as `LastOffsets.put_batches`."""
+    table = dirty_ones.take(slice(at, None))
+    pieces = decode_whole(
+        tile.data,
+        table,
+        base=tile.base,
+        fields=("offset", "key", HAS_VALUE),
+        verify_crc=False,
+        workspace=workspace,
+    )
+    for piece in pieces:
+        done = found.put(piece, table, start_offset)
+        if found.full:
+            number = int(np.searchsorted(piece.ends, done, "right")) - 1
+            taken = slice(int(piece.ends[number]), done)
+            offsets = piece.columns["offset"][taken]
+            keyed = piece.columns["key"].is_valid()[taken] & (offsets >= start_offset)
+            last = int(offsets[keyed][-1]) if keyed.any() else -1
+            return at + int(piece.batches[number]), last
+    return len(dirty_ones), -1
+
+
+def _told_by(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:
+    """What the map's bits go by; older batches say nothing of their records."""
+    if table.magics_seen & 3:
+        return {}
+    return {
+        "has_value": whole.columns[HAS_VALUE].view(np.uint8),
+        "first_row": whole.ends,
+        "base_offsets": table.base_offset[whole.batches],
+        "last_offsets": table.last_offset[whole.batches],
+    }
+
+
+def _reach(found: LastOffsets, table: BatchTable, count: int, start_offset: int) -> None:
+    """Let the first `count` batches of a table be known."""
+    if count and int(table.last_offset[count - 1]) >= start_offset:
+        found.latest_offset = int(table.last_offset[count - 1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LastBatches:
+    """The last batch of each producer, which keeps its sequence.
+
+    Attributes:
+        producer_ids: int64[n], rising.
+        last_offsets: int64[n]: of its last data; -1 where none is known.
+        epochs: int64[n]: of the producer.
+    """
+
+    producer_ids: npt.NDArray[np.int64]
+    last_offsets: npt.NDArray[np.int64]
+    epochs: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, entries: Iterable[ProducerEntry]) -> LastBatches:
+        """From what is known of producers."""
+        rows = [(one.producer_id, one.last_offset, one.producer_epoch) for one in entries]
+        columns = np.array(sorted(rows), np.int64).reshape(-1, 3).T
+        return cls(*columns)
+
+    def among(self, table: BatchTable) -> Bools:
+        """bool[n]: which batches are the last of their producers.
+
+        Source: Kafka `Cleaner.cleanInto`, `UnifiedLog.lastRecordsOfActiveProducers`.
+        """
+        ids = table.producer_id
+        if not len(self.producer_ids) or not (ids >= 0).any():
+            return np.zeros(len(table), np.bool_)
+        at = np.searchsorted(self.producer_ids, ids)
+        at[at == len(self.producer_ids)] = 0
+        last, epoch = self.last_offsets[at], self.epochs[at]
+        known = (ids >= 0) & (self.producer_ids[at] == ids)
+        marked = (last < 0) & table.is_control & (table.producer_epoch == epoch)
+        found: Bools = known & ((last >= 0) & (table.last_offset == last) | marked)
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class Judge:
+    """What one pass goes by; counts records without a key.
+
+    Attributes:
+        last_offsets: the map.
+        decisions: about transactions.
+        last_batches: of producers.
+        end_offset: where the range ends.
+        now_ms: the time that counts.
+        old_tombstones: whether tombstones of magic 0 and 1 stay, which have no horizon.
+        unkeyed_records: how many went.
+        removed_tombstones: how many went whose key the map has at no later offset.
+    """
+
+    last_offsets: LastOffsets
+    decisions: Decisions
+    last_batches: LastBatches
+    end_offset: int
+    now_ms: int
+    old_tombstones: bool = False
+    unkeyed_records: int = 0
+    removed_tombstones: int = 0
+    _table: BatchTable | None = field(default=None, init=False)
+    _discarded: Bools | None = field(default=None, init=False)
+    _needed: Bools | None = field(default=None, init=False)
+
+    def judge(self, table: BatchTable) -> Verdict:
+        """Say what becomes of batches; `keep` is asked for these until the next call."""
+        discardable = self.decisions.discardable(table)
+        control, old = table.is_control, table.magic < 2
+        has_horizon = ~old & ((table.attributes & DELETE_HORIZON) != 0)
+        due = has_horizon & (table.base_timestamp <= self.now_ms)
+        discarded = discardable & (~control | due)
+        is_last = self.last_batches.among(table)
+        # A batch of magic 0 or 1 cannot stay without records; see `keep`.
+        is_last |= ~old & (table.last_offset == self.end_offset - 1)
+        retention = np.where(discarded, Retention.DELETE, Retention.DELETE_EMPTY)
+        retention[is_last] = Retention.RETAIN_EMPTY
+        self._table, self._discarded = table, discarded
+        self._needed = np.where(old, self.old_tombstones, ~due)
+        known = self.last_offsets.told(table)
+        known[control | discarded | old] = Known.NOTHING
+        return Verdict(retention.astype(np.uint8), discardable & control, known)
+
+    @property
+    def located(self) -> KeepLatest:
+        """What `keep` says, for batches of data of magic 2; `count` has to be told of it."""
+        assert self._discarded is not None
+        assert self._needed is not None
+        return self.last_offsets.keep(self._needed, self._discarded)
+
+    def count(self, located: KeepLatest) -> None:
+        """Take in how many records went by what `located` said."""
+        self.unkeyed_records += located.unkeyed
+        self.removed_tombstones += located.removed_tombstones
+
+    def keep(self, whole: WholeBatches) -> Bools:
+        """bool[n]: which records stay."""
+        table, batches = self._table, whole.batches
+        assert table is not None
+        assert self._discarded is not None
+        assert self._needed is not None
+        columns = whole.columns
+        offsets, key = columns["offset"], columns["key"]
+        beyond = offsets > self.last_offsets.latest_offset
+        keyed, has_value = key.is_valid(), columns["value"].is_valid()
+        latest = self.last_offsets.latest(key, offsets)
+        needed = has_value | np.repeat(self._needed[batches], whole.counts)
+        keep: Bools = beyond | (latest & needed)
+        control = table.is_control[batches]
+        if control.any():
+            keep |= np.repeat(control, whole.counts)
+            keyed |= np.repeat(control, whole.counts)
+        discarded = self._discarded[batches]
+        if discarded.any():
+            keep &= ~np.repeat(discarded, whole.counts)
+        self.unkeyed_records += int((~keyed & ~keep).sum())
+        self.removed_tombstones += int((latest & ~has_value & ~keep).sum())
+        self._keep_end(whole, keep)
+        return keep
+
+    def _keep_end(self, whole: WholeBatches, keep: Bools) -> None:
+        """Keep the last record of a range that ends with magic 0 or 1, so that its end is seen.
+
+        Kafka fails there.
+        """
+        table = self._table
+        assert table is not None
+        number = int(whole.batches[-1])
+        if table.magic[number] < 2 and int(table.last_offset[number]) == self.end_offset - 1:
+            keep[-1] |= not keep[whole.ends[-2] :].any()
+
+
+__all__ = [
+    "NO_DECISIONS",
+    "SLOT_BYTES",
+    "Decisions",
+    "Judge",
+    "LastBatches",
+    "LastOffsets",
+    "any_transactions",
+    "has_transactions",
+    "read_decisions",
+    "read_keys",
+]
