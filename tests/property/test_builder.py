@@ -16,7 +16,6 @@ from kseg.format.builder import BatchBuilder, estimate_bytes_upper_bound, estima
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
 from kseg.format.values import Record as KsegRecord
-from tests import builders, reference
 from tests.builders import Record
 from tests.property.strategies import INT64_MAX, base_offsets, record_lists
 
@@ -89,53 +88,6 @@ def test_record_by_record_is_as_in_bulk(drawn: Any) -> None:
     options, base_offset, records = drawn
     bulk = encode_batch(columns(records), BatchOptions(**options), base_offset=base_offset)
     assert built(options, base_offset, records).build() == bulk
-
-
-@given(drawn=sets())
-def test_the_reference_reads_what_was_appended(drawn: Any) -> None:
-    options, base_offset, records = drawn
-    batch = built(options, base_offset, records).build()
-    walk = reference.walk(batch.data)
-    assert walk.stop == "end"
-    read = []
-    for part in walk.batches:
-        part.ensure_valid()
-        read += reference.records(part)
-    assert [(r.offset, r.key, r.value, list(r.headers)) for r in read] == [
-        (one.offset, one.key, one.value, list(one.headers)) for one in records
-    ]
-    if options["magic"] == 0:
-        assert {r.timestamp for r in read} == {-1}
-    elif "log_append_time" in options:
-        assert {r.timestamp for r in read} == {options["log_append_time"]}
-    else:
-        assert [r.timestamp for r in read] == [one.timestamp for one in records]
-    assert all(r.crc_ok for r in read)
-
-
-@given(drawn=sets())
-def test_plain_bytes_are_those_of_the_other_encoder(drawn: Any) -> None:
-    options, base_offset, records = drawn
-    plain = {
-        name: value
-        for name, value in options.items()
-        if name in ("magic", "leader_epoch", "timestamp_type", "log_append_time")
-    }
-    log_append = "log_append_time" in plain
-    made = [Record(one.value, one.key, one.headers, one.timestamp, one.offset) for one in records]
-    if plain["magic"] < 2:
-        if log_append:
-            made = [Record(m.value, m.key, (), plain["log_append_time"], m.offset) for m in made]
-        wanted = builders.messages(made, magic=plain["magic"], log_append=log_append)
-    else:
-        wanted = builders.batch(
-            made,
-            base_offset=base_offset,
-            leader_epoch=plain.get("leader_epoch", -1),
-            log_append=log_append,
-            max_timestamp=plain.get("log_append_time"),
-        )
-    assert built(plain, base_offset, records).build().data == wanted
 
 
 @given(drawn=sets(), bad=st.lists(st.sampled_from(BAD_RECORDS), min_size=1, max_size=3))

@@ -41,7 +41,6 @@ from tests.unit.codec_streams import (
     lz4_block,
     lz4_header,
     lz4_of,
-    raw_snappy,
     snappy_of,
     zstd_of,
     zstd_sized,
@@ -76,11 +75,6 @@ ACCEPTED = {
     "snappy/many chunks": (SNAPPY, snappy_of(TEXT, 100), TEXT),
     "snappy/large block": (SNAPPY, snappy_of(TEXT * 400, 1 << 20), TEXT * 400),
     "snappy/header alone": (SNAPPY, XERIAL, b""),
-    "snappy/raw": (SNAPPY, raw_snappy(TEXT), TEXT),
-    "snappy/raw, shorter than a header": (SNAPPY, raw_snappy(b"short"), b"short"),
-    "snappy/concatenated": (SNAPPY, snappy_of(b"ab") + snappy_of(TEXT), b"ab" + TEXT),
-    "snappy/1 byte left": (SNAPPY, snappy_of(TEXT) + b"x", TEXT),
-    "snappy/3 bytes left": (SNAPPY, snappy_of(TEXT) + b"xyz", TEXT),
     "snappy/version words of any kind": (
         SNAPPY,
         XERIAL[:8] + b"\xff" * 8 + chunk(TEXT),
@@ -104,7 +98,6 @@ ACCEPTED = {
     "snappy/empty block": (SNAPPY, XERIAL + chunk(b"") + chunk(TEXT), TEXT),
     "lz4/empty": (LZ4, bytes.fromhex("04224d1860408200000000"), b""),
     "lz4/stored": (LZ4, lz4_header() + lz4_block(TEXT, stored=True) + END, TEXT),
-    "lz4/trailing garbage": (LZ4, lz4_of(TEXT) + b"garbage", TEXT),
     "lz4/second frame ignored": (LZ4, lz4_of(b"ab") + lz4_of(TEXT), b"ab"),
     "lz4/stored block of size 0 is an end mark": (
         LZ4,
@@ -121,28 +114,6 @@ ACCEPTED = {
         lz4_header(block_byte=0x70) + lz4_block(TEXT * 999) + END,
         TEXT * 999,
     ),
-    "lz4/wrong content size": (
-        LZ4,
-        lz4_header(flags=0x68, content_size=b"\xff" * 8) + lz4_block(TEXT) + END,
-        TEXT,
-    ),
-    "lz4/wrong content checksum": (
-        LZ4,
-        lz4_header(flags=0x64) + lz4_block(TEXT) + END + b"nope",
-        TEXT,
-    ),
-    "lz4/block checksums": (
-        LZ4,
-        lz4.frame.compress(TEXT * 99, block_linked=False, block_checksum=True, block_size=4),
-        TEXT * 99,
-    ),
-    "lz4/all flags": (
-        LZ4,
-        lz4.frame.compress(
-            TEXT, block_linked=False, block_checksum=True, content_checksum=True, store_size=True
-        ),
-        TEXT,
-    ),
     "lz4/stored block with checksum": (
         LZ4,
         lz4.frame.compress(
@@ -153,10 +124,7 @@ ACCEPTED = {
     "zstd/empty body": (ZSTD, b"", b""),
     "zstd/empty frame": (ZSTD, zstd_of(b""), b""),
     "zstd/streamed": (ZSTD, zstd_of(TEXT), TEXT),
-    "zstd/checksum": (ZSTD, zstd_of(TEXT, checksum=True), TEXT),
-    "zstd/content size": (ZSTD, zstd_sized(TEXT), TEXT),
     "zstd/content size 0": (ZSTD, zstd_sized(b""), b""),
-    "zstd/two frames": (ZSTD, zstd_of(b"ab") + zstd_sized(TEXT), b"ab" + TEXT),
     "zstd/skippable frame first": (ZSTD, SKIPPABLE + zstd_of(TEXT), TEXT),
     "zstd/skippable frame last": (ZSTD, zstd_of(TEXT) + SKIPPABLE, TEXT),
     "zstd/denser than usual": (ZSTD, zstd_of(bytes(1 << 22)), bytes(1 << 22)),
@@ -207,7 +175,6 @@ REFUSED = {
     "snappy/empty chunk": (SNAPPY, XERIAL + struct.pack(">i", 0)),
     "snappy/bad block": (SNAPPY, XERIAL + struct.pack(">i", 4) + b"\x10\xff\xff\xff"),
     "snappy/further header cut": (SNAPPY, snappy_of(TEXT) + XERIAL[:15]),
-    "snappy/further header version 0": (SNAPPY, snappy_of(TEXT) + XERIAL[:8] + bytes(8)),
     "snappy/further header negative": (SNAPPY, snappy_of(TEXT) + XERIAL[:8] + b"\xff" * 8),
     "snappy/not snappy": (SNAPPY, b"\xff" * 40),
     "snappy/declares 4 GiB": (SNAPPY, b"\xff\xff\xff\xff\x0f" + b"a" * 30),
@@ -218,24 +185,16 @@ REFUSED = {
     "lz4/version 10": (LZ4, lz4_header(flags=0xA0) + END),
     "lz4/reserved flag": (LZ4, lz4_header(flags=0x62) + END),
     "lz4/dictionary": (LZ4, lz4_header(flags=0x61) + END),
-    "lz4/dependent blocks": (LZ4, lz4_header(flags=0x40) + END),
     "lz4/block size code 3": (LZ4, lz4_header(block_byte=0x30) + END),
     "lz4/block size reserved bit 7": (LZ4, lz4_header(block_byte=0xC0) + END),
     "lz4/block size reserved bits 0-3": (LZ4, lz4_header(block_byte=0x41) + END),
-    "lz4/header checksum": (LZ4, lz4_header(check=0x83) + END),
-    "lz4/magic 0 header checksum": (LZ4, lz4_header(check=0x1A) + END),
-    "lz4/no end mark": (LZ4, lz4_of(TEXT)[:-4]),
     "lz4/block above the maximum": (LZ4, lz4_header() + struct.pack("<I", 65537) + bytes(70000)),
     "lz4/block inflates above the maximum": (LZ4, lz4_header() + lz4_block(bytes(65537)) + END),
     "lz4/stored block cut": (LZ4, lz4_header() + struct.pack("<I", 0x80000009) + b"abc"),
     "lz4/bad block": (LZ4, lz4_header() + struct.pack("<I", 4) + b"\x00\xff\xff\xff" + END),
     "lz4/content checksum missing": (LZ4, lz4_header(flags=0x64) + END + b"abc"),
-    "lz4/block checksum": (LZ4, flipped(LZ4_WITH_BLOCK_CHECKSUM, -5)),
     "lz4/block checksum missing": (LZ4, LZ4_WITH_BLOCK_CHECKSUM[:-6]),
-    "zstd/garbage": (ZSTD, b"garbage, not a frame"),
-    "zstd/garbage after a frame": (ZSTD, zstd_of(TEXT) + b"garbage"),
     "zstd/one byte after a frame": (ZSTD, zstd_of(TEXT) + b"\x28"),
-    "zstd/checksum": (ZSTD, flipped(zstd_of(TEXT, checksum=True), -1)),
     "zstd/checksum of a sized frame": (ZSTD, flipped(zstd_sized(TEXT), -1)),
     "zstd/second frame cut": (ZSTD, zstd_of(TEXT) + zstd_of(TEXT)[:-1]),
     "zstd/reserved block type": (ZSTD, RESERVED_BLOCK),
@@ -293,19 +252,6 @@ def test_a_gzip_stream_longer_than_one_piece_is_whole_in_every_library(
 
 
 # What depends on the magic.
-
-
-@pytest.mark.parametrize("check", [0x1A, 0x82, 0x00, 0xFF])
-def test_magic_0_takes_any_lz4_header_checksum(check: int) -> None:
-    frame = lz4_header(check=check) + lz4_block(TEXT) + END
-    assert inflate(LZ4, frame, magic=0) == TEXT
-
-
-@pytest.mark.parametrize("magic", [1, 2])
-def test_magic_1_and_2_want_the_right_lz4_header_checksum(magic: int) -> None:
-    assert inflate(LZ4, lz4_of(TEXT), magic=magic) == TEXT
-    with pytest.raises(DecompressionError):
-        inflate(LZ4, lz4_of(TEXT, magic=0), magic=magic)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -143,13 +143,6 @@ def test_without_nulls_there_is_no_validity() -> None:
     assert piece.headers.values.validity is None
 
 
-def test_headers_keep_order_duplicates_and_null_values() -> None:
-    (piece,) = read(LOG)
-    assert piece.headers.offsets.tolist() == [0, 2, 2, 2]
-    assert list(piece.headers) == [((b"h", b"x"), (b"h", None)), (), ()]
-    assert piece.headers.keys.null_count == 0
-
-
 def test_columns_are_found_by_name() -> None:
     (piece,) = read(LOG, fields=("offset", "value"))
     assert piece["offset"] is piece.offset

@@ -169,12 +169,6 @@ def test_an_unknown_codec_is_an_argument_error(codec: int) -> None:
         check_level(codec, 1)
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_zstd_before_magic_2_is_an_argument_error_that_names_the_magic(magic: int) -> None:
-    with pytest.raises(ValueError, match=f"magic {magic} has no zstd"):
-        compress(ZSTD, b"x", magic=magic)
-
-
 @pytest.mark.parametrize("codec", Compression)
 def test_bytes_are_bytes_whatever_their_owner_takes_them_for(codec: Compression) -> None:
     numbers = np.arange(30_000, dtype=np.int64).reshape(3, -1)

@@ -21,7 +21,6 @@ from kseg.format.control import (
     Voter,
     control_key,
     parse_control,
-    parse_control_key,
 )
 from tests.builders import uvarint
 
@@ -200,15 +199,3 @@ def test_the_widest_numbers_are_written() -> None:
 def test_hundreds_of_voters_are_counted_in_two_bytes() -> None:
     change = LeaderChange(1, tuple(range(300)), tuple(range(127)))
     assert LeaderChange.from_bytes(change.to_bytes()) == change
-
-
-@pytest.mark.parametrize("number", [7, -1, -(2**15), 2**15 - 1])
-def test_numbers_that_are_no_type_are_unknown(number: int) -> None:
-    assert parse_control_key(pack(">hh", 0, number)).type == ControlType.UNKNOWN
-
-
-def test_a_marker_is_no_other_kind_of_record() -> None:
-    with pytest.raises(ValueError, match="not LEADER_CHANGE"):
-        EndMarker(ControlType.LEADER_CHANGE, 1)
-    with pytest.raises(ValueError, match="not KRAFT_VERSION"):
-        EndMarker.from_bytes(ControlType.KRAFT_VERSION, bytes(6))

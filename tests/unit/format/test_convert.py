@@ -21,16 +21,13 @@ from kseg.format.convert import Converter, Losses, Target, convert
 from kseg.format.header import scan
 from tests import reference
 from tests.builders import (
-    ABORT,
     COMMIT,
     GZIP,
     LZ4,
-    NONE,
     ZSTD,
     batch,
     control_batch,
     messages,
-    messages07,
     record,
     records_of,
     wrapper,
@@ -47,38 +44,11 @@ def spans(data: bytes) -> list[tuple[int, int]]:
 # What stays
 
 
-def test_what_needs_no_change_is_copied() -> None:
-    data = batch([record()], codec=GZIP, attributes=0x80) + control_batch(COMMIT, base_offset=1)
-    for codec in (None, Compression.GZIP):
-        converted = convert(data, magic=2, compression=codec)
-        assert converted.data == data
-        assert converted.tally.copied_batches == 2
-
-
 def test_a_level_writes_even_what_has_the_codec_anew() -> None:
     data = batch([record(bytes(5000))], codec=GZIP)
     converted = convert(data, magic=2, compression=Compression.GZIP, level=1)
     assert converted.tally.recoded_batches == 1
     assert records_in(converted.data)[0].value == bytes(5000)
-
-
-def test_another_codec_leaves_records_alone_byte_for_byte() -> None:
-    given = [
-        record(b"a", attributes=255, width=3, timestamp=5),
-        record(b"b", offset=9, timestamp=-1),
-    ]
-    data = batch(
-        given, base_offset=3, transactional=True, leader_epoch=4, last_offset_delta=99, **PRODUCER
-    )
-    there = convert(data, magic=2, compression=Compression.ZSTD).data
-    (found,) = batches_of(there)
-    assert found.codec == ZSTD
-    assert convert(there, magic=2, compression=Compression.NONE).data == data
-
-
-def test_control_batches_and_empty_ones_are_never_compressed() -> None:
-    data = control_batch(ABORT) + batch([], base_offset=1, last_offset_delta=5, max_timestamp=3)
-    assert convert(data, magic=2, compression=Compression.ZSTD).data == data
 
 
 @pytest.mark.parametrize("level", [None, 1, 9])
@@ -116,11 +86,6 @@ def test_gathered_batches_are_of_about_the_size_asked_for() -> None:
     assert [one.offset for one in records_in(b"".join(parts))] == list(range(50))
 
 
-def test_a_message_larger_than_a_batch_is_one_alone() -> None:
-    data = messages([record(b"a"), record(bytes(99_999)), record(b"b")], magic=1)
-    assert spans(convert(data, magic=2).data) == [(0, 0), (1, 1), (2, 2)]
-
-
 def test_messages_that_cannot_share_a_batch_do_not() -> None:
     data = b"".join(
         [
@@ -146,28 +111,6 @@ def test_messages_that_cannot_share_a_batch_do_not() -> None:
     times = [(one.timestamp_type, one.max_timestamp) for one in batches_of(converted.data)]
     assert times == [(0, 2), (1, 3), (1, 4), (1, 9), (0, -1), (0, -1)]
     assert [one.value for one in records_in(converted.data)] == [b"%c" % n for n in b"abcdefghi"]
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_wrapper_becomes_one_batch_of_its_codec(magic: int) -> None:
-    given = [record(b"a", timestamp=3, offset=10), record(b"b", timestamp=1, offset=14)]
-    data = wrapper(given, magic=magic, codec=LZ4, base_offset=10)
-    (found,) = batches_of(convert(data, magic=2).data)
-    assert (found.base_offset, found.last_offset, found.codec) == (10, 14, LZ4)
-    assert found.max_timestamp == (3 if magic else -1)
-
-
-def test_magic_0_becomes_magic_1_without_times() -> None:
-    data = messages([record(b"a", key=b"k")], magic=0, base_offset=4)
-    (found,) = batches_of(convert(data, magic=1).data)
-    assert (found.magic, found.timestamp_type, found.max_timestamp) == (1, 0, -1)
-
-
-def test_plain_messages_become_one_wrapper_and_plain_again() -> None:
-    data = messages([record(b"%d" % n, timestamp=n) for n in range(9)], magic=1, base_offset=7)
-    wrapped = convert(data, magic=1, compression=Compression.GZIP).data
-    assert len(batches_of(wrapped)) == 1
-    assert convert(wrapped, magic=1, compression=Compression.NONE).data == data
 
 
 # Down
@@ -255,34 +198,11 @@ def test_nothing_is_lost_on_the_way_up() -> None:
 # Kafka 0.7
 
 
-def test_messages_of_0_7_are_numbered_and_sets_stay_together() -> None:
-    data = messages07([b"a", b"b"]) + messages07([b"c", b"d"], codec=GZIP) + messages07([b"e"])
-    data += messages07([b"f"], codec=GZIP) + messages07([b"g"], codec=GZIP)
-    converted = convert(data, magic=2, kafka07=True, first_offset=100)
-    found = [(one.base_offset, one.last_offset, one.codec) for one in batches_of(converted.data)]
-    assert found == [
-        (100, 101, NONE),
-        (102, 103, GZIP),
-        (104, 104, NONE),
-        (105, 105, GZIP),
-        (106, 106, GZIP),
-    ]
-    assert [one.value for one in records_in(converted.data)] == [b"%c" % n for n in b"abcdefg"]
-    assert converted.losses.physical_offsets == 7
-
-
 # Damage
 
 
 def broken(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
-
-
-def test_damage_is_refused_and_named() -> None:
-    sound = batch([record()])
-    with pytest.raises(CorruptRecordError) as caught:
-        convert(sound + broken(sound), magic=2)
-    assert caught.value.position == len(sound)
 
 
 DAMAGED: dict[str, tuple[bytes, type[FormatError]]] = {

@@ -7,18 +7,8 @@ import pytest
 from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
 from kseg.format.encode import encode_messages_07
-from tests import reference07
 
 GZIP = Compression.GZIP
-
-
-def test_a_compressed_set_of_07_is_one_message() -> None:
-    payloads = [b"one", b"", b"three"]
-    for kind in (GZIP, Compression.SNAPPY):
-        data = encode_messages_07(payloads, compression=kind)
-        (outer,) = reference07.messages07(data, deep=False)
-        assert (outer.codec, outer.end_offset) == (kind, len(data))
-        assert [each.payload for each in reference07.messages07(data)] == payloads
 
 
 @pytest.mark.parametrize("kind", [Compression.NONE, GZIP, Compression.SNAPPY])

@@ -28,14 +28,6 @@ def encode(source: dict[str, Any], magic: int = 2, **fields: Any) -> EncodedBatc
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", [Compression.NONE, GZIP])
-@pytest.mark.parametrize("timestamp", [-1, 0, INT64_MAX])
-def test_timestamps_from_minus_one_on_are_written(magic: int, codec: int, timestamp: int) -> None:
-    made = encode({"timestamp": [5, timestamp]}, magic, compression=codec)
-    assert made.record_count == 2
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [Compression.NONE, GZIP])
 @pytest.mark.parametrize("timestamp", [-2, -(2**63)])
 def test_other_negative_timestamps_are_refused(magic: int, codec: int, timestamp: int) -> None:
     with pytest.raises(InvalidRecordError, match="negative and not -1") as error:

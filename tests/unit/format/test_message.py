@@ -12,7 +12,6 @@ import pytest
 
 from kseg.constants import Compression, TimestampType
 from kseg.errors import (
-    CorruptRecordError,
     InvalidRecordError,
     KsegError,
     LimitExceededError,
@@ -31,13 +30,10 @@ from kseg.format.message_metadata import (
     decode_json,
     decode_utf8,
 )
-from tests import builders
-from tests.builders import record
-from tests.reference_codecs import crc32, inflate
+from tests.reference_codecs import crc32
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
 NO_TYPE = TimestampType.NO_TIMESTAMP_TYPE
-STRINGS = [None, b"", b"key", bytes(1000)]
 CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
 
 
@@ -47,23 +43,6 @@ def sealed(tail: bytes) -> bytes:
 
 
 # Built from fields
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", CODECS)
-def test_built_messages_are_those_of_the_plain_encoder(magic: int, codec: Compression) -> None:
-    for key, value, timestamp in product(STRINGS, STRINGS, [-1, 0, 1]):
-        built = Message.build(value, key=key, timestamp=timestamp, magic=magic, compression=codec)
-        given = record(value, key=key, timestamp=timestamp)
-        assert entry(built, 7) == builders.message(given, magic=magic, attributes=codec, offset=7)
-        assert (built.key, built.value, built.codec) == (key, value, codec)
-        assert built.has_key == (key is not None)
-        assert built.is_null == (value is None)
-        assert built.key_size == (-1 if key is None else len(key))
-        assert built.value_size == (-1 if value is None else len(value))
-        assert built.size == (22 if magic else 14) + len(key or b"") + len(value or b"")
-        assert built.timestamp == (timestamp if magic else -1)
-        assert built.is_valid
 
 
 def test_fields_may_be_any_buffer() -> None:
@@ -124,26 +103,6 @@ def test_a_message_longer_than_positions_go_is_refused(key_bytes: int) -> None:
 # Over bytes
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_every_changed_byte_is_seen(magic: int) -> None:
-    data = Message.build(b"value", key=b"key", timestamp=5, magic=magic).data
-    for at in range(len(data)):
-        changed = bytearray(data)
-        changed[at] ^= 0x55
-        message = Message(changed)
-        assert not message.is_valid
-        with pytest.raises(CorruptRecordError, match="checksum"):
-            message.ensure_valid()
-
-
-@pytest.mark.parametrize("size", [0, 2, 4, 13])
-def test_bytes_too_few_for_a_message_are_not_valid(size: int) -> None:
-    message = Message(bytes(size))
-    assert not message.is_valid
-    with pytest.raises(CorruptRecordError, match="14 at least"):
-        message.ensure_valid()
-
-
 def test_the_smallest_message_is_valid() -> None:
     assert Message(Message.build(None, magic=0).data).is_valid
     assert Message.build(None, magic=0).size == 14
@@ -177,24 +136,6 @@ def test_a_field_beyond_the_end_is_refused_at_every_cut(name: str, magic: int) -
     assert refused > 0
 
 
-LYING = {
-    "key past the end": pack(">i", 5) + b"k" + pack(">i", -1),
-    "key of 2^31-1": pack(">ii", 2**31 - 1, -1),
-    "value past the end": pack(">i", -1) + pack(">i", 2) + b"v",
-    "value of 2^31-1": pack(">ii", -1, 2**31 - 1),
-    "no room for the value's length": pack(">i", 8) + bytes(8) + bytes(3),
-}
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("claim", LYING)
-def test_a_length_that_lies_is_an_invalid_record(claim: str, magic: int) -> None:
-    message = Message(sealed(pack(">bb", magic, 0) + bytes(8 * magic) + LYING[claim]))
-    assert message.is_valid
-    with pytest.raises(InvalidRecordError):
-        _ = message.value
-
-
 @pytest.mark.parametrize("length", [-1, -5, -(2**31)])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_any_negative_length_is_null(magic: int, length: int) -> None:
@@ -204,19 +145,6 @@ def test_any_negative_length_is_null(magic: int, length: int) -> None:
     assert (message.key, message.value) == (None, None)
     assert (message.key_size, message.value_size) == (-1, -1)
     assert (message.view_key(), message.has_key, message.is_null) == (None, False, True)
-
-
-def test_bytes_behind_the_value_are_ignored() -> None:
-    plain = Message.build(b"value", key=b"key")
-    longer = Message(sealed(bytes(plain.data[4:]) + b"spare"))
-    assert (longer.key, longer.value, longer.is_valid) == (b"key", b"value", True)
-
-
-def test_attribute_bits_without_a_meaning_are_ignored() -> None:
-    message = Message(sealed(pack(">bBqii", 1, 0xF0, 3, -1, -1)))
-    assert (message.codec, message.timestamp_type) == (0, CREATE)
-    old = Message(sealed(pack(">bBii", 0, 0xF8, -1, -1)))
-    assert (old.codec, old.timestamp_type, old.timestamp) == (0, NO_TYPE, -1)
 
 
 @pytest.mark.parametrize("codec", range(8))
@@ -270,12 +198,6 @@ def test_a_message_can_always_be_shown(size: int) -> None:
 # From one magic to another
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_the_same_magic_is_the_same_object(magic: int) -> None:
-    message = Message.build(b"v", magic=magic)
-    assert message.to_format_version(magic) is message
-
-
 @pytest.mark.parametrize("kind", [None, CREATE, LOG_APPEND])
 def test_upwards_a_message_grows_by_its_timestamp(kind: TimestampType | None) -> None:
     old = Message.build(b"value", key=b"key", magic=0, compression=Compression.GZIP)
@@ -285,13 +207,6 @@ def test_upwards_a_message_grows_by_its_timestamp(kind: TimestampType | None) ->
     assert new.timestamp == (77 if kind == LOG_APPEND else -1)
     assert new.timestamp_type == (LOG_APPEND if kind == LOG_APPEND else CREATE)
     assert new.is_valid
-
-
-def test_downwards_time_and_type_are_lost() -> None:
-    new = Message.build(b"value", key=b"key", timestamp=5, timestamp_type=LOG_APPEND)
-    old = new.to_format_version(0)
-    assert old.size == new.size - 8
-    assert old == Message.build(b"value", key=b"key", magic=0)
 
 
 def test_conversion_keeps_bits_without_a_meaning_and_bytes_behind() -> None:
@@ -351,25 +266,6 @@ def test_a_timestamp_that_cannot_be_set_is_refused() -> None:
 
 
 # Wrapped
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", CODECS[1:])
-def test_a_wrapper_is_that_of_the_plain_encoder(magic: int, codec: Compression) -> None:
-    given = [record(b"a", timestamp=3), record(None, key=b"k", timestamp=9), record(b"c")]
-    inner = [
-        Message.build(each.value, key=each.key, timestamp=each.timestamp, magic=magic)
-        for each in given
-    ]
-    wrapper = Message.wrapping(iter(inner), codec, offsets=[5, 7, 8])
-    assert (wrapper.magic, wrapper.compression, wrapper.key) == (magic, codec, None)
-    assert wrapper.timestamp == (9 if magic else -1)
-    assert wrapper.is_valid
-    expected = [
-        builders.message(each, magic=magic, offset=at - (5 if magic else 0))
-        for each, at in zip(given, [5, 7, 8], strict=True)
-    ]
-    assert inflate(codec, wrapper.value or b"", magic=magic) == b"".join(expected)
 
 
 def test_a_wrapper_s_own_time_and_type_may_be_given() -> None:

@@ -24,7 +24,7 @@ from kseg.errors import (
 from kseg.format.message import Message, entry
 from kseg.format.message_set import MessageAndOffset, MessageSet, OffsetCounter, write_all
 from tests import builders
-from tests.builders import GZIP, LZ4, SNAPPY, Record, record
+from tests.builders import GZIP, LZ4, Record, record
 from tests.reference_codecs import crc32
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
@@ -55,23 +55,6 @@ def offsets(data: bytes, **rules: Any) -> list[int]:
 # Made
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_plain_sets_are_those_of_the_plain_encoder(magic: int) -> None:
-    expected = builders.messages(GIVEN, magic=magic, base_offset=7)
-    assert MessageSet.create(made(magic), offsets=7) == MessageSet(expected)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("codec", CODECS)
-def test_compressed_sets_hold_what_the_plain_encoder_s_hold(magic: int, codec: Compression) -> None:
-    expected = MessageSet(builders.wrapper(GIVEN, magic=magic, codec=codec, base_offset=7))
-    created = MessageSet.create(made(magic), offsets=7, compression=codec)
-    assert [read(found) for found in created] == [read(found) for found in expected]
-    (ours,), (theirs,) = created.shallow(), expected.shallow()
-    assert ours.offset == theirs.offset == 9
-    assert ours.message.timestamp == theirs.message.timestamp
-
-
 def test_offsets_come_from_a_number_a_counter_or_a_call() -> None:
     counter = OffsetCounter(40)
     for offered in (40, counter, count(40).__next__):
@@ -95,14 +78,6 @@ def test_refused_messages_take_no_offsets() -> None:
     assert counter.value == 5
     created = MessageSet.create([*made(1), *made(0)], offsets=counter)
     assert [found.message.magic for found in created] == [1, 1, 1, 0, 0, 0]
-
-
-def test_a_set_without_messages_has_no_bytes() -> None:
-    counter = OffsetCounter(5)
-    for codec in (Compression.NONE, Compression.GZIP):
-        assert MessageSet.create([], offsets=counter, compression=codec) == MessageSet(b"")
-    assert counter.value == 5
-    assert list(MessageSet()) == []
 
 
 # Walked
@@ -332,19 +307,6 @@ def test_a_wrapper_that_inflates_too_far_is_refused(codec: int) -> None:
     assert offsets(set_, inflated_max=len(data)) == [0]
     with pytest.raises(LimitExceededError):
         offsets(set_, inflated_max=len(data) - 1)
-
-
-def test_log_append_time_of_a_wrapper_reaches_inside() -> None:
-    data = builders.wrapper(GIVEN, magic=1, codec=SNAPPY, log_append=True, timestamp=15)
-    for rules in ("current", "0.10"):
-        found = [each.message for each in MessageSet(data).deep(rules=rules)]
-        assert [(each.timestamp, each.timestamp_type) for each in found] == [(15, LOG_APPEND)] * 3
-
-
-def test_create_time_of_a_wrapper_leaves_the_times_inside() -> None:
-    stored = builders.message(record(b"v", timestamp=4), magic=1, attributes=8)
-    (found,) = MessageSet(wrapped(stored))
-    assert (found.message.timestamp, found.message.timestamp_type) == (4, CREATE)
 
 
 def test_the_type_inside_a_wrapper_of_magic_0_is_none_today_and_was_its_own() -> None:

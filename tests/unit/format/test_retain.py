@@ -15,8 +15,8 @@ from kseg.errors import (
 from kseg.format.header import BatchTable
 from kseg.format.retain import Retention, Verdict, filter_batches
 from kseg.format.values import RecordColumns
-from tests.builders import GZIP, ZSTD, batch, encode_record, messages, record
-from tests.conformance.outputs import batches_of, records_in
+from tests.builders import GZIP, ZSTD, batch, encode_record, record
+from tests.conformance.outputs import records_in
 
 NOW: dict[str, Any] = {"now_ms": 0, "delete_retention_ms": 0}
 
@@ -141,21 +141,6 @@ def test_the_first_of_equal_times_is_the_one_reported() -> None:
     assert (result.max_timestamp, result.shallow_offset_of_max_timestamp) == (5, 0)
 
 
-def test_tombstones_that_go_set_no_horizon() -> None:
-    data = batch([record(None, timestamp=5), record(timestamp=6)])
-    result = filter_batches(data, delete_empty, odd, **NOW)
-    assert [one.delete_horizon_ms for one in batches_of(result.data)] == [None]
-
-
-def test_headers_survive_a_rewrite() -> None:
-    given = [record(headers=[(b"h%d" % n, b"x" * n), (b"", None)]) for n in range(9)]
-    for codec in (0, ZSTD):
-        result = filter_batches(batch(given, codec=codec), delete_empty, odd, **NOW)
-        assert [list(one.headers) for one in records_in(result.data)] == [
-            list(one.headers) for one in given[1::2]
-        ]
-
-
 REFUSED: dict[str, tuple[bytes, type[Exception], str]] = {
     "a wrong checksum": (batch([record()], crc=1), CorruptRecordError, "checksum"),
     "offsets that do not rise": (
@@ -222,14 +207,3 @@ def test_a_batch_may_not_inflate_without_bound() -> None:
     data = batch([record(bytes(100_000))], codec=ZSTD)
     with pytest.raises(LimitExceededError):
         filter_batches(data, delete_empty, every, inflated_max=1000, **NOW)
-
-
-def test_old_messages_between_batches_keep_their_place() -> None:
-    parts = [
-        messages([record(b"a"), record(b"b", offset=1)], magic=0),
-        batch([record(b"c"), record(b"d")], base_offset=2),
-        messages([record(b"e", offset=4), record(b"f", offset=5)], magic=1),
-    ]
-    result = filter_batches(b"".join(parts), delete_empty, odd, **NOW)
-    assert [one.value for one in records_in(result.data)] == [b"b", b"d", b"f"]
-    assert [one.magic for one in batches_of(result.data)] == [0, 2, 1]
