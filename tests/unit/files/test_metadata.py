@@ -29,16 +29,6 @@ def write(path: Path, text: str | bytes) -> Path:
     return path
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-@pytest.mark.parametrize("version", [0, 1, 7])
-def test_partition_metadata_holds_a_topic_id(tmp_path: Path, end: str, version: int) -> None:
-    found = read_partition_metadata(
-        write(tmp_path / "x", f"version: {version}\ntopic_id:  {ID}{end}")
-    )
-    assert (found.version, found.topic_id) == (version, ID)
-    assert found.uuid.bytes == bytes(range(1, 17))
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -46,66 +45,9 @@ def test_a_missing_file_is_an_empty_index(tmp_path: Path, mapping: Any) -> None:
     assert not (tmp_path / "absent").exists()
 
 
-def test_entries_are_found_exactly_and_others_by_the_one_below(tmp_path: Path) -> None:
-    entries = [(n, n - 1) for n in range(1, 31)]
-    with open_index(tmp_path / "x", entries) as index:
-        assert index.lookup(BASE) == (BASE, 0)
-        assert [index.lookup(BASE + n) for n, _ in entries] == [(BASE + n, p) for n, p in entries]
-        assert index.lookup(BASE + 1000) == (BASE + 30, 29)
-
-
-def test_the_first_entry_may_name_the_base_itself(tmp_path: Path, mapping: Any) -> None:
-    entries = [(n, 10 * n) for n in range(5)]
-    with open_index(tmp_path / "x", entries, slots=9, mapping=mapping) as index:
-        assert index.entry_count == 5
-        assert index.entries().offsets.tolist() == [BASE + n for n in range(5)]
-        index.check()
-
-
-def test_a_single_entry_for_the_base_is_sound(tmp_path: Path) -> None:
-    with open_index(tmp_path / "x", [(0, 0)]) as index:
-        assert index.entry_count == 1
-        index.check()
-
-
-@pytest.mark.parametrize(
-    ("position", "size", "offset"),
-    [
-        (0, 5, 46),
-        (0, 10, 46),
-        (0, 22, 47),
-        (0, 23, 47),
-        (10, 24, 48),
-        (37, 1, None),
-        (0, 200, None),
-    ],
-)
-def test_upper_bound_is_the_first_entry_at_or_past_the_end(
-    tmp_path: Path, position: int, size: int, offset: int | None
-) -> None:
-    with open_index(tmp_path / "x", [(0, 0), (1, 10), (2, 23), (3, 37)]) as index:
-        found = index.fetch_upper_bound(position, size)
-        assert (found and found.offset) == offset
-
-
 def test_upper_bound_is_computed_in_64_bits(tmp_path: Path) -> None:
     with open_index(tmp_path / "x", [(1, 10)]) as index:
         assert index.fetch_upper_bound(2**31 - 1, 2**31 - 1) is None
-
-
-@pytest.mark.parametrize("used", [0, 1, 2, 3, 7, 8, 9])
-@pytest.mark.parametrize("slots", [2, 3, 8, 9, 64])
-def test_the_used_part_ends_where_the_zeros_begin(
-    tmp_path: Path, mapping: Any, used: int, slots: int
-) -> None:
-    entries = [(n + 1, 10 * n) for n in range(min(used, slots))]
-    with open_index(tmp_path / "x", entries, slots, mapping=mapping) as index:
-        assert (index.entry_count, index.slots) == (len(entries), slots)
-        assert index.lookup(2**40) == (
-            (BASE + len(entries), 10 * len(entries) - 10) if used else (BASE, 0)
-        )
-        assert len(index.entries(all_slots=True).offsets) == slots
-        index.check()
 
 
 def test_refresh_sees_what_another_process_added(tmp_path: Path, mapping: Any) -> None:
@@ -210,27 +152,6 @@ def test_a_sparse_file_of_zeros_costs_no_memory(tmp_path: Path) -> None:
         file.truncate(2**31 - 8)
     with OffsetIndex.open(tmp_path / "x", BASE, mapping="never") as index:
         assert (index.entry_count, index.slots) == (0, 2**28 - 1)
-
-
-increasing = st.lists(st.integers(1, 2**31 - 1), unique=True, max_size=60).map(sorted)
-
-
-@given(increasing, st.lists(st.integers(0, 2**31), max_size=20), st.integers(0, 40))
-def test_lookups_equal_a_plain_floor_search(
-    tmp_path_factory: pytest.TempPathFactory, relative: list[int], asked: list[int], spare: int
-) -> None:
-    path = tmp_path_factory.mktemp("index") / "x"
-    entries = [(offset, slot + 1) for slot, offset in enumerate(relative)]
-    targets = [BASE + target for target in [*asked, *relative]]
-    expected = [bisect_right(relative, target - BASE) for target in targets]
-    with open_index(path, entries, slots=len(entries) + spare) as index:
-        assert index.entry_count == len(entries)
-        assert [index.lookup(target).position for target in targets] == expected
-        assert index.lookup_many(np.array(targets, dtype=np.int64)).tolist() == expected
-        assert [index.lookup(target).offset for target in targets] == [
-            BASE + (relative[slot - 1] if slot else 0) for slot in expected
-        ]
-        index.check()
 
 
 def _as_asked(order: str, targets: Any, random: Any) -> Any:

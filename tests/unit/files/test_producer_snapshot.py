@@ -36,14 +36,6 @@ def snapshot(*entries: ProducerSnapshotEntry, version: int = 1, count: int | Non
     return struct.pack(">hI", version, crc32c(body)) + body
 
 
-def test_entries_come_as_written_with_their_absent_values(tmp_path: Path) -> None:
-    path = tmp_path / "00000000000000000009.snapshot"
-    path.write_bytes(snapshot(OPEN, MARKER_ONLY))
-    assert read(path).entries == (OPEN, MARKER_ONLY)
-    assert read(path) == read(path.read_bytes())
-    assert (OPEN.has_batch, MARKER_ONLY.has_batch) == (True, False)
-
-
 @pytest.mark.parametrize(
     ("last", "delta", "first"),
     [(99, 9, 90), (5, 5, 0), (0, 1, 2**31 - 1), (9, 20, 2**31 - 11), (2**31 - 1, 10, 2**31 - 11)],

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg.errors import CorruptIndexError
-from kseg.files.time_index import TimeIndex, TimeIndexEntry
+from kseg.files.time_index import TimeIndex
 from tests.unit.files import index_bytes
 
 BASE = 45
-TENS = [(10 * n, 10 * n) for n in range(1, 30)]
 
 
 @pytest.fixture(params=["always", "never"])
@@ -26,38 +25,11 @@ def open_index(path: Path, entries: list[tuple[int, int]], slots: int = 0, **opt
     return TimeIndex.open(index_bytes.time_index(path, entries, slots=slots), BASE, **options)
 
 
-@pytest.mark.parametrize("target", [-(2**63), -1, 0, 100, 2**63 - 1])
-def test_an_empty_index_answers_no_timestamp_and_the_base(
-    tmp_path: Path, mapping: Any, target: int
-) -> None:
-    with open_index(tmp_path / "x", [], mapping=mapping) as index:
-        assert index.lookup(target) == TimeIndexEntry(-1, BASE)
-        assert index.lookup_many(np.array([target])).tolist() == [BASE]
-        assert index.last_entry == (-1, BASE)
-        index.check()
-
-
 def test_a_missing_file_is_an_empty_index(tmp_path: Path) -> None:
     with TimeIndex.open(tmp_path / "absent", BASE) as index:
         assert index.missing
         assert index.lookup(5) == (-1, BASE)
         index.check()
-
-
-@pytest.mark.parametrize(("target", "slot"), [(9, None), (10, 0), (25, 1), (30, 2), (9999, 28)])
-def test_the_answer_is_the_last_entry_not_later(
-    tmp_path: Path, mapping: Any, target: int, slot: int | None
-) -> None:
-    with open_index(tmp_path / "x", TENS, slots=40, mapping=mapping) as index:
-        expected = (-1, BASE) if slot is None else (TENS[slot][0], BASE + TENS[slot][1])
-        assert index.lookup(target) == expected
-        assert index.lookup_many(np.array([target])).tolist() == [expected[1]]
-
-
-def test_the_last_entry_is_that_before_the_zeros(tmp_path: Path, mapping: Any) -> None:
-    with open_index(tmp_path / "x", [(1, 1)], slots=5, mapping=mapping) as index:
-        assert index.last_entry == (1, BASE + 1)
-        assert (index.entry_count, index.slots) == (1, 5)
 
 
 def test_entries_may_share_an_offset(tmp_path: Path) -> None:

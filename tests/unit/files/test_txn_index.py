@@ -21,41 +21,11 @@ def test_a_missing_file_has_no_entries(tmp_path: Path) -> None:
     index.check(5)
 
 
-def test_entries_come_in_the_order_of_the_file(tmp_path: Path) -> None:
-    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", [*FOUR, (983493, 137, 299, 200)]))
-    assert index.entries() == tuple(AbortedTxn(*e) for e in [*FOUR, (983493, 137, 299, 200)])
-    assert index[-1] == index[4] == AbortedTxn(983493, 137, 299, 200, version=0)
-    with pytest.raises(IndexError):
-        index[5]
-
-
 def test_columns_are_native_and_read_only(tmp_path: Path) -> None:
     index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR))
     assert index.last_offsets.dtype == np.dtype(np.int64)
     with pytest.raises(ValueError, match="read-only"):
         index.last_offsets[0] = 1
-
-
-@pytest.mark.parametrize(
-    ("fetch_offset", "upper_bound", "slots", "complete"),
-    [
-        (0, 100, [0, 1, 2, 3], False),
-        (0, 32, [0, 1, 2], True),
-        (0, 35, [0, 1, 2, 3], True),
-        (10, 35, [0, 1, 2, 3], True),
-        (11, 35, [1, 2, 3], True),
-        (20, 41, [2, 3], False),
-        (0, 11, [0], True),
-        (0, 0, [], True),
-    ],
-)
-def test_collection_ends_with_the_entry_that_reaches_the_bound(
-    tmp_path: Path, fetch_offset: int, upper_bound: int, slots: list[int], complete: bool
-) -> None:
-    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR))
-    found = index.collect_aborted(fetch_offset, upper_bound)
-    assert [t.producer_id for t in found.transactions] == slots
-    assert found.complete == complete
 
 
 def test_a_last_offset_below_the_base_is_found(tmp_path: Path) -> None:

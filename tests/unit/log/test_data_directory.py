@@ -79,15 +79,6 @@ def test_a_directory_without_partitions_needs_no_mark(tmp_path: Path) -> None:
     home.leave()
 
 
-def test_the_mark_is_made_once_every_partition_was_closed_well(tmp_path: Path) -> None:
-    partition(tmp_path, "orders-0")
-    partition(tmp_path, "orders-1")
-    worked_in(tmp_path, "orders-0")
-    assert read_clean_shutdown(tmp_path) is None
-    worked_in(tmp_path, "orders-0", "orders-1")
-    assert read_clean_shutdown(tmp_path) is not None
-
-
 def test_a_deleted_partition_needs_no_look_for_the_mark(tmp_path: Path) -> None:
     partition(tmp_path, "orders-0")
     partition(tmp_path, f"orders-1.{'0' * 32}-delete")
@@ -110,25 +101,6 @@ def test_a_future_or_stray_partition_needs_one(tmp_path: Path, kind: str) -> Non
     partition(tmp_path, f"orders-1.{'0' * 32}-{kind}")
     worked_in(tmp_path, "orders-0")
     assert read_clean_shutdown(tmp_path) is None
-
-
-def test_one_partition_closed_badly_keeps_the_mark_away(tmp_path: Path) -> None:
-    partition(tmp_path, "orders-0")
-    (tmp_path / MARK).touch()
-    worked_in(tmp_path, "orders-0", clean=False)
-    assert not (tmp_path / MARK).exists()
-
-
-def test_one_left_open_keeps_the_mark_away(tmp_path: Path) -> None:
-    partition(tmp_path, "orders-0")
-    (tmp_path / MARK).touch()
-    first, second = data_directory.enter(tmp_path), data_directory.enter(tmp_path)
-    first.claim("orders-0")
-    first.mark_loaded()
-    second.leave()
-    assert not (tmp_path / MARK).exists()
-    first.leave()
-    assert (tmp_path / MARK).exists()
 
 
 def test_what_was_closed_badly_is_not_clean_for_the_next_in_the_same_life(tmp_path: Path) -> None:

@@ -12,11 +12,10 @@ from kseg.errors import (
     KsegError,
     LogLockedError,
     NotALogError,
-    UncleanShutdownError,
     UnsupportedFormatError,
 )
 from kseg.files import io
-from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.files.checkpoints import TopicPartition
 from kseg.log.clock import machine_ms
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
@@ -89,24 +88,6 @@ def test_sub_directories_are_named_for_what_they_are(tmp_path: Path) -> None:
     }
 
 
-def test_all_logs_are_opened_and_closed_together(tmp_path: Path) -> None:
-    made(tmp_path / "data", "orders-0", "orders-1", "a-b.c-7", records=3)
-    with opened(tmp_path / "data") as directory:
-        assert list(directory.logs) == [
-            TopicPartition("a-b.c", 7),
-            ORDERS,
-            TopicPartition("orders", 1),
-        ]
-        assert directory.was_clean
-        assert all(log.log_end_offset == 3 for log in directory.logs.values())
-        assert not (tmp_path / "data" / MARK).exists()
-    assert directory.logs == {}
-    assert (tmp_path / "data" / MARK).exists()
-    directory.close()
-    checkpoint = read_offset_checkpoint(tmp_path / "data" / "recovery-point-offset-checkpoint")
-    assert set(checkpoint.offsets.values()) == {3}
-
-
 def test_for_reading_nothing_is_changed_and_no_lock_taken(tmp_path: Path) -> None:
     data = made(tmp_path / "data", "orders-0")
     (data / "lost+found").mkdir()
@@ -154,13 +135,6 @@ def test_two_directories_of_one_partition_are_refused(tmp_path: Path) -> None:
         opened(data)
 
 
-def test_another_process_keeps_us_out(tmp_path: Path) -> None:
-    data = made(tmp_path / "data", "orders-0")
-    with holding(data), pytest.raises(LogLockedError):
-        opened(data)
-    assert (data / MARK).exists()
-
-
 def test_meta_properties_are_read(tmp_path: Path) -> None:
     text = "version=1\ncluster.id=abc\nnode.id=7\ndirectory.id=wX9JIH7VHVQzeEc98wsAbg\n"
     (tmp_path / "meta.properties").write_text(text)
@@ -180,19 +154,6 @@ def test_malformed_meta_properties_leave_all_as_it_was(tmp_path: Path) -> None:
 
 
 # After a crash
-
-
-def test_what_was_not_shut_down_cleanly_is_recovered_only_if_asked_for(tmp_path: Path) -> None:
-    data = made(tmp_path / "data", "orders-0", "orders-1")
-    (data / MARK).unlink()
-    with pytest.raises(UncleanShutdownError):
-        opened(data)
-    assert not (data / ".lock").exists()
-    with opened(data, recover=True) as directory:
-        assert not directory.was_clean
-        assert len(directory.logs) == 2
-    assert (data / MARK).exists()
-    opened(data).close()
 
 
 def test_every_log_is_recovered_whatever_the_number_of_jobs(tmp_path: Path) -> None:

@@ -11,12 +11,11 @@ from uuid import UUID
 
 import pytest
 
-from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import read_partition_metadata
 from kseg.log.config import LogConfig
-from tests.builders import batch, record
 from tests.stopping import Stopped, stopping_at
-from tests.unit.log.test_directory import CONFIG, MARK, NOW_MS, ORDERS, made, one, opened
+from tests.unit.log.test_directory import CONFIG, NOW_MS, ORDERS, made, one, opened
 
 # Partitions come
 
@@ -45,14 +44,6 @@ def test_a_partition_has_a_number_that_kafka_takes(tmp_path: Path, number: int) 
         directory.create("orders", number)
 
 
-def test_a_partition_is_made_once(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-        log = directory.create("orders", 0)
-        with pytest.raises(FileExistsError):
-            directory.create("orders", 0)
-        log.append(one())
-
-
 def test_a_new_partition_has_nothing_of_one_that_had_its_name(tmp_path: Path) -> None:
     for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
         (tmp_path / name).write_text("0\n2\norders 0 500\nclicks 3 7\n")
@@ -74,30 +65,6 @@ def test_settings_may_be_those_of_each_topic(tmp_path: Path) -> None:
 
 
 # Partitions go
-
-
-def test_a_deleted_partition_is_renamed_and_later_gone(tmp_path: Path) -> None:
-    now = [NOW_MS]
-    data = made(tmp_path / "data", "orders-0", "orders-1")
-    with opened(data, now_ms=lambda: now[0]) as directory:
-        directory.logs[ORDERS].append(one())
-        renamed = directory.delete("orders", 0)
-        assert list(directory.logs) == [TopicPartition("orders", 1)]
-        assert renamed.name.startswith("orders-0.")
-        assert not (data / "orders-0").exists()
-        offsets = read_offset_checkpoint(data / "recovery-point-offset-checkpoint").offsets
-        assert list(offsets) == [TopicPartition("orders", 1)]
-        now[0] += 999
-        assert directory.delete_due() == ()
-        now[0] += 1
-        (renamed / "folder").mkdir()
-        (renamed / "folder" / "file").touch()
-        assert directory.delete_due() == (renamed,)
-        assert not renamed.exists()
-        assert directory.delete_due() == ()
-        with pytest.raises(KeyError):
-            directory.delete("orders", 0)
-    assert (data / MARK).exists()
 
 
 def test_a_deleted_partition_may_be_made_again_at_once(tmp_path: Path) -> None:
@@ -134,36 +101,6 @@ def test_a_link_in_a_deleted_partition_leads_nowhere(tmp_path: Path) -> None:
 
 
 # Upkeep
-
-
-def test_retention_goes_through_all_logs_but_those_that_are_compacted(tmp_path: Path) -> None:
-    def config(partition: TopicPartition) -> LogConfig:
-        policy = frozenset({"delete", "compact"} if partition.topic == "kept" else {"delete"})
-        return CONFIG.with_changes(retention_bytes=0, cleanup_policy=policy)
-
-    with opened(tmp_path, config=config) as directory:
-        for topic in ("kept", "orders"):
-            log = directory.create(topic, 0)
-            for _ in range(3):
-                log.append(batch([record(bytes(200), key=b"k", timestamp=NOW_MS)]))
-        reports = directory.retain()
-        assert list(reports) == [ORDERS]
-        assert reports[ORDERS].segments_count == 3
-        assert directory.logs[TopicPartition("kept", 0)].log_start_offset == 0
-        assert directory.retain() == {}
-
-
-def test_checkpoints_say_what_the_logs_say(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-        log = directory.create("orders", 0)
-        for _ in range(3):
-            log.append(one())
-        log.flush(2)
-        log.update_high_watermark(1)
-        directory.flush_checkpoints()
-        for name, offset in (("recovery-point", 2), ("replication", 1)):
-            checkpoint = read_offset_checkpoint(tmp_path / f"{name}-offset-checkpoint")
-            assert checkpoint.offsets == {ORDERS: offset}
 
 
 def test_logs_are_used_from_many_threads(tmp_path: Path) -> None:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kseg import CorruptIndexError, CorruptRecordError, Log, NotALogError, OffsetOutOfRangeError
+from kseg import CorruptRecordError, Log, NotALogError, OffsetOutOfRangeError
 from kseg.constants import StopReason
-from kseg.files.checkpoints import EpochEntry
 from kseg.log.reader import view
 from tests.builders import batch, message07, messages07, record, write_segment
 from tests.unit.files.index_bytes import offset_index
-from tests.unit.log.brute import partitions_of, rows, sound_segments
+from tests.unit.log.brute import rows
 
 
 def one(offset: int, value: bytes = b"value", timestamp: int = 0) -> bytes:
@@ -47,31 +46,6 @@ def test_a_log_knows_its_name_bounds_and_segments(orders: Path) -> None:
     moved = orders.rename(orders.with_name("a copy"))
     with Log.open(moved) as log:
         assert (log.topic, log.partition, log.log_start_offset) == (None, None, 2)
-
-
-def test_offsets_are_read_across_segments(orders: Path) -> None:
-    everything = list(range(2, 11))
-    for start in (None, 0, 2, 4, 5, 7, 10, 11, 99):
-        for end in (None, 0, 2, 3, 5, 8, 11, 99):
-            wanted = [at for at in everything if (start or 0) <= at < (99 if end is None else end)]
-            assert offsets(orders, start_offset=start, end_offset=end) == wanted
-    with Log.open(orders) as log:
-        assert [r.offset for r in log.records(start_offset=9)] == [9, 10]
-
-
-def test_fixture_partitions_read_as_their_segments_do(fixture_case: Path) -> None:
-    for directory in partitions_of(fixture_case)[:4]:
-        wholes = sound_segments(directory)
-        with Log.open(directory) as log:
-            if len(wholes) != len(log.segments):
-                continue
-            start = log.log_start_offset
-            expected = [at for whole in wholes for at in whole.offsets.tolist() if at >= start]
-            got = rows(log.read(fields=("offset",), control=True, max_rows=50))
-            assert [row["offset"] for row in got] == expected
-            ends = [int(whole.table.last_offset[-1]) + 1 for whole in wholes if len(whole.table)]
-            if not log.segments[-1].files.kafka07:
-                assert log.log_end_offset == (ends[-1] if ends else log.segments[-1].base_offset)
 
 
 def test_deleted_records_are_neither_read_nor_found(orders: Path) -> None:
@@ -121,17 +95,6 @@ def test_a_kafka_07_log_counts_in_bytes(tmp_path: Path) -> None:
         assert [r.value for r in log.records()] == [b"a", b"b", b"c", b"d", b"e"]
         assert log.lookup(size).position == size
         assert log.lookup(2 * size).position == 0
-
-
-def test_leader_epochs_are_read_from_their_checkpoint(orders: Path) -> None:
-    checkpoint = orders / "leader-epoch-checkpoint"
-    checkpoint.write_text("0\n2\n0 2\n4 7\n")
-    with Log.open(orders) as log:
-        assert log.leader_epochs == (EpochEntry(0, 2), EpochEntry(4, 7))
-    checkpoint.write_text("0\n3\n0 2\n")
-    with Log.open(orders) as log, pytest.raises(CorruptIndexError) as caught:
-        _ = log.leader_epochs
-    assert caught.value.path == str(checkpoint)
 
 
 # ---- damage

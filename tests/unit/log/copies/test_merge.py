@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from dataclasses import replace
 from itertools import pairwise
@@ -49,29 +48,6 @@ def damage(copy: Path, one: Told, at: int) -> None:
             data[found + 62 + at % (len(one.data) - 63)] ^= 1
             path.write_bytes(data)
             return
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_damaged_copies_that_are_whole_together_give_the_original(
-    seed: int, tmp_path: Path
-) -> None:
-    rng = random.Random(seed)
-    base, at, epoch = [], 0, 0
-    for _ in range(rng.randrange(6, 25)):
-        count = rng.randrange(1, 4)
-        epoch += rng.random() < 0.15
-        base.append(Told(at, count, epoch))
-        at += count
-    copies = [
-        write_copy(tmp_path / name / "t-0", base, per_segment=rng.randrange(2, 7)) for name in "abc"
-    ]
-    for one in base:
-        for copy in rng.sample(copies, 3)[1:]:
-            if rng.random() < 0.15:
-                damage(copy, one, rng.randrange(1000))
-    merge = planned(tmp_path, *copies)
-    assert taken(merge) == b"".join(one.data for one in base), seed
-    assert (merge.missing, merge.undecided) == ((), 0)
 
 
 def test_the_last_leader_is_not_outvoted(tmp_path: Path) -> None:

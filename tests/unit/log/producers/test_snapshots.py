@@ -147,14 +147,6 @@ def test_strays_are_all_but_those_of_segments_and_the_newest_behind_them(
     assert list(files.strays(bases)) == [offset for offset in astray if offset not in closing]
 
 
-def test_snapshots_outside_of_the_log_go(tmp_path: Path) -> None:
-    files = put(tmp_path, 2, 3, 4, 8, 9)
-    assert files.delete_outside(3, 8) == (2, 3, 9)
-    assert left(tmp_path) == [4, 8]
-    files.delete_all()
-    assert (files.offsets, left(tmp_path)) == ((), [])
-
-
 def test_a_disk_that_refuses_leaves_the_snapshot_known(tmp_path: Path) -> None:
     files = put(tmp_path, 2)
 

@@ -12,12 +12,11 @@ from kseg.errors import (
     InvalidTxnStateError,
     KsegError,
     OutOfOrderSequenceError,
-    TransactionCoordinatorFencedError,
 )
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import CONTROL, BatchHeader, scan
 from kseg.log.producers.entry import telling_batches
-from kseg.log.producers.state import NOTHING, OffsetMetadata, ProducerState
+from kseg.log.producers.state import NOTHING, ProducerState
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import batch, control_batch, messages, record
 from tests.producing import (
@@ -26,7 +25,6 @@ from tests.producing import (
     COMMIT,
     COORDINATOR,
     REPLICATION,
-    SEQUENCE_MAX,
     append,
     data,
     described,
@@ -92,34 +90,6 @@ def test_of_a_producer_that_is_not_known_no_sequence_is_asked_in_its_first_appen
     append(state, data(4, 8))
 
 
-@pytest.mark.parametrize("back", range(7))
-def test_the_last_five_batches_are_known_again_and_no_others(back: int) -> None:
-    state = ProducerState()
-    for number in range(7):
-        append(state, data(3 * number, 10 * number, count=3, time=number))
-    again = data(3 * (6 - back), 500, count=3)
-    if back >= 5:
-        with pytest.raises(OutOfOrderSequenceError):
-            state.prepare([again], origin=CLIENT)
-        return
-    update = state.prepare([again], origin=CLIENT)
-    assert update.duplicate is not None
-    first = 10 * (6 - back)
-    found = update.duplicate
-    assert (found.first_offset, found.last_offset, found.timestamp) == (first, first + 2, 6 - back)
-    assert not update.entries
-
-
-@pytest.mark.parametrize(
-    "partly", [data(0, 9, count=2), data(1, 9, count=2), data(0, 9, count=4), data(1, 9)]
-)
-def test_a_batch_that_comes_again_in_part_is_out_of_order(partly: BatchHeader) -> None:
-    state = ProducerState()
-    append(state, data(0, count=3))
-    with pytest.raises(OutOfOrderSequenceError):
-        state.prepare([partly], origin=CLIENT)
-
-
 @pytest.mark.parametrize("origin", [COORDINATOR, REPLICATION])
 def test_only_a_client_repeats_batches(origin: AppendOrigin) -> None:
     state = ProducerState()
@@ -139,23 +109,6 @@ def test_a_duplicate_ends_the_append_whatever_came_before_it() -> None:
     update = state.prepare([data(0, 1, producer=2), data(0, 2)], origin=CLIENT)
     assert update.duplicate is not None
     assert (update.entries, update.started) == ({}, ())
-
-
-@pytest.mark.parametrize(
-    ("last", "following", "fits"),
-    [(SEQUENCE_MAX, 0, True), (SEQUENCE_MAX, 1, False), (4, 5, True), (4, 6, False), (4, 3, False)],
-)
-def test_a_sequence_goes_on_by_one_and_from_the_largest_to_0(
-    last: int, following: int, fits: bool
-) -> None:
-    state = ProducerState()
-    append(state, data(last))
-    if fits:
-        append(state, data(following, 1))
-        assert state.entries[1].last_sequence == following
-    else:
-        with pytest.raises(OutOfOrderSequenceError):
-            append(state, data(following, 1))
 
 
 def test_sequences_go_on_within_one_append_in_a_new_epoch_too() -> None:
@@ -179,14 +132,6 @@ def test_a_follower_takes_older_epochs_and_coordinators() -> None:
     append(state, marker(COMMIT, 3, epoch=3, coordinator=6), origin=REPLICATION)
     entry = state.entries[1]
     assert (entry.producer_epoch, entry.coordinator_epoch, entry.last_sequence) == (3, 6, 9)
-
-
-@pytest.mark.parametrize("origin", AppendOrigin)
-def test_data_inside_of_a_transaction_belongs_to_it_whoever_appends(origin: AppendOrigin) -> None:
-    state = ProducerState()
-    append(state, data(0, transactional=True))
-    with pytest.raises(InvalidTxnStateError):
-        state.prepare([data(1, 1)], origin=origin)
 
 
 @pytest.mark.parametrize("kind", [-1, 2, 3])
@@ -237,20 +182,6 @@ def test_an_epoch_that_comes_and_goes_counts_where_batches_are_taken_in_singly()
     assert known == [[0, 2], [2]]
 
 
-def test_a_transaction_knows_where_it_begins() -> None:
-    state = ProducerState()
-    first = [
-        replace(data(0, 7, producer=3), position=500),
-        replace(data(0, 8, transactional=True), position=640),
-    ]
-    for batches in (first, table(first)):
-        update = state.prepare(batches, origin=CLIENT, segment_base_offset=5, position=2000)
-        assert list(update.started) == [(1, OffsetMetadata(8, 5, 2140))]
-    state.commit(update)
-    assert state.first_unstable == OffsetMetadata(8, 5, 2140)
-    assert ProducerState().first_unstable is None
-
-
 # ---- transactions --------------------------------------------------------------------------------
 
 
@@ -260,22 +191,6 @@ def test_completing_what_is_not_open_is_refused() -> None:
     assert ended == (1, 0, 1, True)
     with pytest.raises(ValueError, match="open at offset 0"):
         state.complete(ended)
-
-
-def test_transactions_that_end_in_any_order_are_stable_once_replicated() -> None:
-    state = ProducerState()
-    for producer in range(4):
-        append(state, data(0, producer, producer=producer, transactional=True))
-    seen = []
-    for offset, producer in enumerate([2, 0, 3, 1], start=4):
-        append(state, marker(COMMIT, offset, producer=producer), origin=COORDINATOR)
-        seen.append((state.first_undecided_offset, state.first_unstable_offset))
-    assert seen == [(0, 0), (1, 0), (1, 0), (None, 0)]
-    stable = []
-    for high_watermark in (4, 5, 6, 7, 8, 8):
-        state.high_watermark_updated(high_watermark)
-        stable.append(state.first_unstable_offset)
-    assert stable == [0, 0, 1, 1, None, None]
 
 
 def test_many_transactions_open_and_close_in_little_time() -> None:
@@ -349,17 +264,6 @@ def test_any_snapshot_is_loaded_with_its_transactions_in_order(
     state.feed(table(marker(ABORT, 10 + p, producer=p) for p, _, _ in stored))
 
 
-def test_expiry_is_by_time_of_records_to_the_millisecond() -> None:
-    state = ProducerState(expiration_ms=100)
-    append(state, data(0, 0, producer=1, time=10))
-    append(state, data(0, 1, producer=2, time=11))
-    append(state, data(0, 2, producer=3, time=0, transactional=True))
-    assert state.expire(109) == ()
-    assert state.expire(110) == (1,)
-    assert state.expire(10**9) == (2,)
-    assert list(state.entries) == [3]
-
-
 def test_entries_are_a_view_that_nobody_writes_to() -> None:
     state = ProducerState()
     seen = state.entries
@@ -367,13 +271,6 @@ def test_entries_are_a_view_that_nobody_writes_to() -> None:
     assert list(seen) == [1]
     with pytest.raises(TypeError):
         seen[2] = seen[1]  # type: ignore[index]
-
-
-def test_a_fenced_coordinator_says_so() -> None:
-    state = ProducerState()
-    append(state, marker(COMMIT, 0, coordinator=2), origin=COORDINATOR)
-    with pytest.raises(TransactionCoordinatorFencedError):
-        append(state, marker(COMMIT, 1, coordinator=1), origin=COORDINATOR)
 
 
 def test_a_control_flag_of_an_old_format_means_nothing() -> None:

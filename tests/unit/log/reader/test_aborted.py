@@ -251,44 +251,6 @@ def test_random_transactions_are_told_as_a_consumer_tells_them(tmp_path: Path, s
         )
 
 
-def test_an_open_transaction_holds_back_all_that_follows(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        (0, [data(0, 1), data(1, 2), marker(COMMIT, 2, 1), data(3, 1)]),
-        (4, [data(4, -1)]),
-    )
-    with Log.open(tmp_path) as log:
-        assert (log.last_stable_offset, log.log_end_offset) == (1, 5)
-    assert committed(tmp_path) == [0]
-    assert committed(tmp_path, start_offset=2) == []
-
-
-def test_an_abort_may_lie_segments_behind_its_data(tmp_path: Path) -> None:
-    middle = [(at, [data(at, 2, transactional=False)]) for at in range(1, 6)]
-    write(tmp_path, (0, [data(0, 1)]), *middle, (6, [marker(ABORT, 6, 1)]), (7, [data(7, 2)]))
-    assert committed(tmp_path) == [1, 2, 3, 4, 5]
-    assert committed(tmp_path, end_offset=1) == []
-
-
-def test_a_reader_that_starts_inside_an_aborted_transaction_sees_none_of_it(tmp_path: Path) -> None:
-    write(
-        tmp_path, (0, [data(0, 1), data(1, 1)]), (2, [data(2, 1), marker(ABORT, 3, 1), data(4, -1)])
-    )
-    for start in range(5):
-        assert committed(tmp_path, start_offset=start) == [4]
-
-
-def test_a_producer_commits_and_aborts_in_turn(tmp_path: Path) -> None:
-    kinds = [COMMIT, ABORT, ABORT, COMMIT, ABORT]
-    parts = [
-        part
-        for at, kind in enumerate(kinds)
-        for part in (data(3 * at, 1, 2), marker(kind, 3 * at + 2, 1))
-    ]
-    write(tmp_path, (0, parts))
-    assert committed(tmp_path) == [0, 1, 9, 10]
-
-
 def test_a_marker_without_data_and_one_of_another_kind_decide_nothing(tmp_path: Path) -> None:
     other = control_batch(5, base_offset=1, producer_id=1)
     emptied = batch([], base_offset=2, producer_id=1, transactional=True, control=True)

@@ -89,23 +89,6 @@ def test_any_offset_size_and_watermark_give_the_bytes_of_a_plain_walk(
         assert file.read(place.file.size) == stored_bytes
 
 
-@pytest.mark.parametrize("max_bytes", [1, 100, 10_000])
-def test_read_as_written_from_end_to_end(shared: Log, max_bytes: int) -> None:
-    end = shared.log_end_offset
-    shared.update_high_watermark(end)
-    offset, parts = 0, []
-    while offset < end:
-        got = shared.fetch(offset, max_bytes=max_bytes)
-        whole = [each for each in told(shared.path) if each.last_offset < got.next_offset]
-        parts.append((got.segment, bytes(got.data)))
-        assert whole
-        assert got.next_offset > offset
-        offset = got.next_offset
-    assert {segment for segment, _ in parts} == {info.base_offset for info in shared.segments}
-    if max_bytes == 1:
-        assert b"".join(data for _, data in parts) == b"".join(t.data for t in told(shared.path))
-
-
 def test_both_modes_answer_alike(shared: Log) -> None:
     shared.update_high_watermark(shared.log_end_offset)
     with Log.open(shared.path) as reading:
@@ -121,37 +104,10 @@ def test_both_modes_answer_alike(shared: Log) -> None:
                 )
 
 
-def test_only_offsets_of_the_log_can_be_fetched(tmp_path: Path) -> None:
-    with new_log(tmp_path) as log:
-        fill(log, [3, 3])
-        log.delete_records_before(2)
-        for offset in (-1, 1, 7):
-            with pytest.raises(OffsetOutOfRangeError) as caught:
-                log.fetch(offset)
-            assert caught.value.offset == offset
-        assert bytes(log.fetch(2).data)[:8] == bytes(8)  # the batch that holds it, from its start
-        at_end = log.fetch(6)
-        assert (at_end.size, at_end.position, at_end.file) == (0, log.segments[0].size, None)
-
-
 @pytest.mark.parametrize("bad", [{"max_bytes": -1}, {"isolation": "none"}])
 def test_senseless_questions_are_refused(shared: Log, bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"max_bytes|isolation"):
         shared.fetch(0, **bad)
-
-
-def test_beyond_the_watermark_there_is_nothing_yet(tmp_path: Path) -> None:
-    with new_log(tmp_path) as log:
-        fill(log, [2, 2, 2])
-        log.update_high_watermark(2)
-        second = told(log.path)[1]
-        for offset in (2, 3):
-            got = log.fetch(offset)
-            assert (got.size, got.segment, got.position) == (0, 0, second.position)
-        assert log.fetch(3, isolation="log_end").size
-        log.update_high_watermark(3)  # inside of a batch, which is not shown then
-        assert log.fetch(0).next_offset == 2
-        assert log.fetch(2).size == 0
 
 
 def test_columns_begin_at_the_offset_and_leave_a_cut_batch_out(tmp_path: Path) -> None:

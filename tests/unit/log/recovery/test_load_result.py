@@ -9,54 +9,14 @@ import pytest
 
 from kseg.errors import UnsupportedFormatError
 from kseg.log.config import LogConfig
-from kseg.log.recovery.load_result import Loaded, LoadedSegment, load
+from kseg.log.recovery.load_result import Loaded, load
 from tests.unit.log import damaged
-from tests.unit.log.damaged import CONFIG, NOW, content, logs
+from tests.unit.log.damaged import CONFIG, NOW, content
 
 
 def loaded(directory: Path, *, clean: bool = True, **how: Any) -> Loaded:
     known = {"recovery_point": 25 if clean else 0, "log_start_offset": 0, "now_ms": NOW, **how}
     return load(directory, config=CONFIG, clean=clean, **known)
-
-
-def test_an_empty_directory_gets_an_empty_segment(tmp_path: Path) -> None:
-    for clean in (False, True):
-        found = loaded(tmp_path, clean=clean, log_start_offset=7, recovery_point=0)
-        assert found.segments == (LoadedSegment(7, 0),)
-        assert (found.log_start_offset, found.log_end_offset, found.recovery_point) == (7, 7, 7)
-        assert content(tmp_path) == {f"{7:020d}.log": b""}
-
-
-def test_after_a_clean_stop_no_byte_changes(partition: Path) -> None:
-    before = content(partition)
-    found = loaded(partition)
-    assert content(partition) == before
-    assert (found.log_start_offset, found.log_end_offset, found.recovery_point) == (0, 25, 25)
-    assert [segment.base_offset for segment in found.segments] == [0, 3, 6, 10, 14, 17, 20, 23]
-    assert [segment.size for segment in found.segments] == [
-        path.stat().st_size for path in logs(partition)
-    ]
-    assert found.segments[-1].offset_entries is None
-    assert [tuple(entry) for entry in found.epochs.entries] == [(1, 0), (2, 8)]
-    assert found.producers.map_end_offset == 25
-    assert found.producers.first_undecided_offset == 12
-    assert found.snapshots.newest_offset == 25
-    assert found.findings == ()
-
-
-def test_after_a_crash_the_log_is_what_its_batches_say(partition: Path) -> None:
-    damaged.torn(partition)
-    damaged.no_indexes(partition)
-    damaged.no_snapshots(partition)
-    damaged.malformed_epochs(partition)
-    found = loaded(partition, clean=False)
-    assert (found.log_end_offset, found.recovery_point) == (24, 0)
-    last = found.segments[-1]
-    assert (last.size, last.offset_entries, last.time_entries) == (129, 0, 1)
-    assert [tuple(entry) for entry in found.epochs.entries] == [(1, 0), (2, 8)]
-    assert found.producers.first_undecided_offset == 12
-    assert (partition / f"{10:020d}.txnindex").stat().st_size == 34
-    assert [finding.code for finding in found.findings] == ["epochs-format", "torn-tail"]
 
 
 def test_epochs_are_written_by_whoever_changes_them_later(partition: Path) -> None:

@@ -54,16 +54,6 @@ def test_a_plan_changes_nothing_and_comes_out_the_same_again(
     assert str(first).startswith(f"{partition}:\n  ")
 
 
-def test_a_log_that_was_closed_in_good_order_needs_nothing(partition: Path) -> None:
-    for as_broker in (False, True):
-        made = plan(partition, as_broker=as_broker)
-        assert made.is_noop
-        assert made.findings == made.temporary_files == ()
-        assert (made.log_start_offset, made.log_end_offset, made.recovery_point) == (0, 25, 25)
-        assert [segment.base_offset for segment in made.segments][:3] == [0, 3, 6]
-        assert not any(segment.walked for segment in made.segments)
-
-
 def test_mark_and_checkpoints_beside_the_directory_count_unless_told(partition: Path) -> None:
     data = partition.parent
     ours = TopicPartition("t", 0)
@@ -288,21 +278,6 @@ def test_a_sealed_segment_with_damage_is_left_alone_with_its_indexes(partition: 
 # ---- after an unclean one ------------------------------------------------------------------------
 
 
-def test_damage_in_the_middle_takes_all_that_follows_it(partition: Path) -> None:
-    damaged.flipped(partition)
-    made = plan(partition, clean=False)
-    assert codes(made) == ["batch-crc"]
-    assert made.log_end_offset == 6
-    assert [segment.base_offset for segment in made.segments if segment.goes] == [
-        10,
-        14,
-        17,
-        20,
-        23,
-    ]
-    assert made.truncated_bytes == 420 + 375 + 3 * 387 + 258
-
-
 def test_zeros_behind_a_segment_take_nothing_with_them_if_the_next_one_goes_on_there(
     partition: Path,
 ) -> None:
@@ -345,14 +320,6 @@ def test_a_stale_epoch_does_not_hide_those_of_the_log(partition: Path) -> None:
     assert codes(ours) == ["epochs-ahead"]
     assert [tuple(entry) for entry in ours.epochs] == [(1, 0), (2, 8)]
     assert [tuple(e) for e in plan(partition, clean=False, as_broker=True).epochs] == [(0, 0)]
-
-
-def test_epochs_that_cannot_be_read_come_from_the_log(partition: Path) -> None:
-    damaged.malformed_epochs(partition)
-    for clean in (False, True):
-        made = plan(partition, clean=clean)
-        assert codes(made) == ["epochs-format"]
-        assert [tuple(entry) for entry in made.epochs] == [(1, 0), (2, 8)]
 
 
 def test_a_start_beyond_the_end_is_said_and_the_log_begins_anew(partition: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -18,20 +17,12 @@ from kseg.log import data_directory
 from kseg.log.recovery.plan import RecoveryPlan
 from kseg.log.recovery.recover import RecoveryReport, apply_recovery, plan_recovery, recover
 from tests.builders import batch, record, write_segment
-from tests.stopping import Stopped, stopping_at
+from tests.stopping import stopping_at
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs
 
 Harm = Callable[[Path], None]
-#: Calls at which each application is killed, out of all that it makes.
-KILLS = 3
-
-
-@pytest.fixture(scope="module")
-def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log as a crash leaves it; not to be touched."""
-    return damaged.write(tmp_path_factory.mktemp("crashed") / "data", close=False)
 
 
 def plan(directory: Path, *, clean: bool = False, **how: Any) -> RecoveryPlan:
@@ -43,36 +34,6 @@ def mend(directory: Path, *, keep_cut: bool = False, **how: Any) -> RecoveryRepo
 
 
 # ---- once, twice, half ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("clean", [False, True])
-@pytest.mark.parametrize("harm", HARMS)
-def test_killed_anywhere_and_begun_again_it_comes_to_the_same_bytes(
-    written: Path, crashed: Path, tmp_path: Path, harm: Harm, clean: bool
-) -> None:
-    directory = tmp_path / "data" / "t-0"
-
-    def begin() -> None:
-        shutil.rmtree(directory.parent, ignore_errors=True)  # its checkpoints, too
-        shutil.copytree(written if clean else crashed, directory)
-        harm(directory)
-
-    begin()
-    with stopping_at(None) as asked:
-        mend(directory, clean=clean)
-    wanted = content(directory)
-    assert plan(directory, clean=clean).is_noop
-    begin()
-    if plan(directory, clean=clean).is_noop:
-        assert content(directory) == wanted
-        return
-    chance = Random(f"{harm.__name__} {clean}")
-    for kill_at in sorted(chance.sample(range(len(asked)), min(KILLS, len(asked)))):
-        begin()
-        with pytest.raises(Stopped), stopping_at(kill_at):
-            mend(directory, clean=clean)
-        mend(directory, clean=clean)
-        assert content(directory) == wanted, f"killed at call {kill_at} of {len(asked)}"
 
 
 @pytest.mark.parametrize("harm", HARMS)

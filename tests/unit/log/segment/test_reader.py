@@ -73,24 +73,6 @@ def read(path: Path, mapping: Any = "always", **where: Any) -> list[dict[str, An
         return rows(segment.read(fields=FIELDS, **where))
 
 
-def test_ranges_of_offsets_and_times_give_what_lies_in_them(path: Path) -> None:
-    everything = read(path)
-    offsets = (None, 0, 1, 4, 5, 13, 17, 25, 26, 99)
-    for mapping in HOW:
-        for start in offsets:
-            for end in offsets:
-                wanted = [
-                    row
-                    for row in everything
-                    if (start or 0) <= row["offset"] < (2**40 if end is None else end)
-                ]
-                assert read(path, mapping, start_offset=start, end_offset=end) == wanted
-        for start, end in [(-1, 0), (0, None), (1003, None), (None, 1004), (1002, 1009), (9, 3)]:
-            least, most = -(2**40) if start is None else start, 2**40 if end is None else end
-            wanted = [row for row in everything if least <= row["timestamp"] < most]
-            assert read(path, mapping, start_timestamp=start, end_timestamp=end) == wanted
-
-
 def test_bounds_beyond_64_bits_bound_nothing_or_leave_nothing(tmp_path: Path) -> None:
     last = 2**63 - 1
     parts = [batch([record(timestamp=5)], base_offset=at) for at in (last - 2, last - 1, last)]
@@ -112,66 +94,6 @@ def test_bounds_beyond_64_bits_bound_nothing_or_leave_nothing(tmp_path: Path) ->
             assert first.position == 0
     assert [row["offset"] for row in read(path, start_offset=last)] == [last]
     assert [row["offset"] for row in read(path, end_offset=last)] == [last - 2, last - 1]
-
-
-@pytest.mark.parametrize("mapping", HOW)
-@pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000])
-def test_pieces_keep_their_bounds_and_lose_nothing(path: Path, mapping: Any, bound: int) -> None:
-    everything = read(path)
-    with Segment.open(path, mapping=mapping) as segment:
-        by_rows = list(segment.read(fields=FIELDS, max_rows=bound))
-        by_bytes = list(segment.read(fields=FIELDS, max_bytes=bound))
-        counted = list(segment.read(fields=("offset",), max_rows=bound))
-    assert max(map(len, by_rows)) <= bound
-    for piece in by_bytes:
-        data = [
-            piece.key.data,
-            piece.value.data,
-            piece.headers.keys.data,
-            piece.headers.values.data,
-        ]
-        assert len(piece) == 1 or max(map(len, data)) <= bound
-    assert rows(by_rows) == rows(by_bytes) == everything
-    assert [at for piece in counted for at in piece.offset.tolist()] == [
-        row["offset"] for row in everything
-    ]
-
-
-def test_splits_at_batch_starts_part_the_records_exactly(path: Path) -> None:
-    everything = read(path, control=True)
-    with Segment.open(path) as segment:
-        starts = segment.batches().position.tolist()
-    size = path.stat().st_size
-    for mapping in HOW:
-        for middle in starts:
-            first = read(path, mapping, control=True, end_position=middle)
-            second = read(path, mapping, control=True, start_position=middle)
-            assert first + second == everything
-        ends = [*starts[1:], size]
-        single = [
-            read(path, mapping, control=True, start_position=start, end_position=end)
-            for start, end in zip(starts, ends, strict=True)
-        ]
-        assert [row for part in single for row in part] == everything
-        # An end inside a batch belongs to the one that starts before it.
-        assert read(path, mapping, control=True, end_position=starts[2] + 1) == [
-            row for row in everything if row["position"] <= starts[2]
-        ]
-
-
-def test_markers_are_given_only_if_asked_for(path: Path) -> None:
-    with_markers, without = read(path, control=True), read(path)
-    assert [row for row in with_markers if not row["control"]] == without
-    (marker,) = [row for row in with_markers if row["control"]]
-    assert marker["control_type"] == "COMMIT"
-
-
-def test_keep_leaves_out_batches_by_their_headers(path: Path) -> None:
-    with Segment.open(path) as segment:
-        pieces = segment.read(
-            fields=("offset", "magic"), keep=lambda table: table.take(table.magic < 2)
-        )
-        assert {int(magic) for piece in pieces for magic in piece.magic} == {0, 1}
 
 
 def test_a_segment_gives_objects_and_names_its_file(path: Path) -> None:
@@ -197,31 +119,6 @@ def test_several_reads_of_a_segment_may_run_at_once(path: Path) -> None:
         )
         pairs = [(int(one.offset[0]), int(other.offset[0])) for one, other in both]
     assert pairs[:3] == [(0, 1), (1, 2), (2, 3)]
-
-
-def test_columns_are_read_only_and_stay_so_through_pickle(path: Path) -> None:
-    with Segment.open(path) as segment:
-        table = segment.batches()
-        *_, piece = segment.read(fields=FIELDS)
-    for again in (piece, pickle.loads(pickle.dumps(piece))):
-        parts: list[np.ndarray] = []
-        for column in again.arrays.values():
-            if isinstance(column, np.ndarray):
-                parts.append(column)
-            elif hasattr(column, "keys"):
-                for inner in (column.keys, column.values):
-                    parts += [inner.offsets, inner.data]
-                parts.append(column.offsets)
-            else:
-                parts += [column.offsets, column.data]
-        assert len(parts) > 20
-        assert not any(part.flags.writeable for part in parts)
-        assert rows([again]) == rows([piece])
-        assert (again.source, again.length) == (piece.source, piece.length)
-    copied = pickle.loads(pickle.dumps(table))
-    assert not copied.rows.flags.writeable
-    assert list(copied) == list(table)
-    assert (copied.stop, copied.end_position) == (table.stop, table.end_position)
 
 
 def test_a_walk_pickles_the_error_it_ends_with(tmp_path: Path) -> None:

@@ -296,47 +296,11 @@ def ask(segment: SegmentWriter, **how: int) -> bool:
     return segment.should_roll(**(asked | how))
 
 
-def test_records_with_times_roll_by_them_and_not_by_the_clock(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        append(segment, batch_of(100, base_offset=0, timestamp=5000))
-        assert not ask(segment, now_ms=10**9, max_timestamp=6000)
-        assert ask(segment, now_ms=0, max_timestamp=6001)
-        assert not ask(segment, now_ms=10**9, max_timestamp=-1)
-
-
-def test_records_without_times_roll_by_the_clock(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        append(segment, batch_of(100, base_offset=0))
-        append(segment, batch_of(100, base_offset=1, timestamp=7000))
-        assert not ask(segment, now_ms=1000, max_timestamp=99_000)
-        assert ask(segment, now_ms=1001, max_timestamp=99_000)
-
-
-def test_jitter_lets_a_segment_roll_earlier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("random.randrange", lambda limit: limit - 1)
-    with new(tmp_path, segment_jitter_ms=300, segment_ms=1000) as segment:
-        assert segment.roll_jitter_ms == 299
-        append(segment, batch_of(100, base_offset=0))
-        assert not ask(segment, now_ms=701)
-        assert ask(segment, now_ms=702)
-
-
 def test_a_full_index_rolls_even_an_empty_segment(tmp_path: Path) -> None:
     with new(tmp_path) as segment:
         assert not ask(segment)
         segment.resize_indexes(0)
         assert ask(segment)
-
-
-def test_the_time_index_is_full_at_one_entry_of_two(tmp_path: Path) -> None:
-    rolls = []
-    with new(tmp_path, segment_index_bytes=24) as segment:
-        for n in range(3):
-            rolls.append(ask(segment))
-            append(segment, batch_of(100, base_offset=n, timestamp=n))
-    assert rolls == [False, False, True]
 
 
 # Cutting
@@ -373,13 +337,6 @@ def test_cutting_cuts_aborted_transactions_and_makes_room_for_entries(tmp_path: 
         assert (segment.time_index.slots, segment.time_index.count) == (20, 2)
         append(segment, batch_of(100, base_offset=3, timestamp=1))
         assert segment.offset_index.count == 2  # bytes are counted from here on
-
-
-def test_cutting_past_the_end_leaves_the_log(tmp_path: Path) -> None:
-    with new(tmp_path) as segment:
-        append(segment, batch_of(100, base_offset=0, timestamp=5))
-        assert segment.truncate_to(1, now_ms=77) == 0
-        assert (segment.size, segment.created_ms, segment.rolling_timestamp) == (100, 0, 5)
 
 
 def test_the_next_offset_is_found_behind_a_torn_tail_but_not_behind_damage(tmp_path: Path) -> None:
@@ -422,14 +379,6 @@ def test_a_flush_is_of_every_file_and_a_second_of_none(tmp_path: Path) -> None:
             assert done[4:] == []
 
 
-def test_a_closed_segment_ends_its_time_index_with_the_largest_time(tmp_path: Path) -> None:
-    with new(tmp_path, index_interval_bytes=1000) as segment:
-        for n in range(3):
-            append(segment, batch_of(100, base_offset=n, timestamp=n + 5))
-    assert time_entries(tmp_path / f"{0:020d}.timeindex") == [(7, 2)]
-    segment.close()
-
-
 def test_an_opened_and_closed_segment_stays_as_it_is(tmp_path: Path) -> None:
     with new(tmp_path) as segment:
         append(segment, batch_of(100, base_offset=0, timestamp=5))
@@ -466,25 +415,6 @@ def test_what_cannot_be_removed_does_not_keep_the_rest(tmp_path: Path) -> None:
     ):
         segment.delete()
     assert [path.name for path in tmp_path.iterdir()] == [f"{0:020d}.log"]
-
-
-def test_a_renamed_segment_goes_on_and_opens_by_its_suffix(tmp_path: Path) -> None:
-    segment = SegmentWriter.open(
-        tmp_path, 0, CONFIG, create=True, now_ms=0, suffix=".cleaned", preallocate=False
-    )
-    append(segment, batch_of(100, base_offset=0, timestamp=5))
-    segment.flush()
-    segment.txn_index.append(AbortedTxn(1, 0, 0, 0))
-    segment.change_suffix(".cleaned", ".swap")
-    append(segment, batch_of(100, base_offset=1, timestamp=6))
-    assert segment.next_offset() == 2
-    segment.close()
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"{0:020d}.{kind}.swap" for kind in ("index", "log", "timeindex", "txnindex")]
-    with SegmentWriter.open(tmp_path, 0, CONFIG, now_ms=0, suffix=".swap") as again:
-        assert (again.size, again.latest, again.txn_index.count) == (200, (6, 1), 1)
-        again.change_suffix(".swap", "")
-    assert all(not path.name.endswith(".swap") for path in tmp_path.iterdir())
 
 
 def test_a_log_that_cannot_be_renamed_keeps_its_name(tmp_path: Path) -> None:

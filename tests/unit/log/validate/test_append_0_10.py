@@ -68,20 +68,6 @@ def test_offsets_that_a_log_cannot_give_are_refused(
         kseg.validate_append_010(PLAIN, RULES, next_offset=next_offset, now_ms=0)
 
 
-def test_a_timestamp_too_far_away_is_refused() -> None:
-    rules = AppendRules(magic=1, timestamp_before_max_ms=4, timestamp_after_max_ms=4)
-    with pytest.raises(kseg.InvalidTimestampError):
-        taken(PLAIN, rules)
-
-
-def test_messages_without_keys_are_refused_where_the_log_is_compacted() -> None:
-    with pytest.raises(kseg.InvalidRecordError):
-        taken(
-            builders.messages([record(b"a", timestamp=NOW_MS)], magic=1),
-            AppendRules(magic=1, compacted=True),
-        )
-
-
 def test_a_message_that_is_too_large_is_refused_before_it_is_made_anew_and_after() -> None:
     size = len(PLAIN) // 3
     with pytest.raises(kseg.RecordTooLargeError):
@@ -90,11 +76,6 @@ def test_a_message_that_is_too_large_is_refused_before_it_is_made_anew_and_after
     old = builders.messages(GIVEN, magic=0)
     with pytest.raises(kseg.RecordTooLargeError):  # eight bytes more, for the timestamp
         taken(old, AppendRules(magic=1, batch_bytes_max=size - 1))
-
-
-def test_a_wrong_checksum_is_corrupt() -> None:
-    with pytest.raises(kseg.CorruptRecordError):
-        taken(builders.message(record(timestamp=NOW_MS), magic=1, crc=7))
 
 
 def test_a_set_without_messages_gets_no_offsets() -> None:

@@ -26,7 +26,6 @@ CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
 NONE, GZIP, SNAPPY, LZ4, ZSTD = Compression
 #: Source and target codec: each way through.
 PATHS = list(product([NONE, GZIP], repeat=2))
-CODECS = [GZIP, SNAPPY, LZ4]
 NOW = 1_000_000
 #: Each within a hundred of NOW, the largest in the middle.
 TIMES = [NOW - 100, NOW + 100, NOW + 50]
@@ -66,18 +65,6 @@ def only(data: bytes) -> Message:
 # Both codecs none
 
 
-def test_plain_messages_of_the_right_magic_only_get_their_offsets() -> None:
-    result = validate(builders.messages(GIVEN, magic=1, base_offset=3))
-    assert result.messages == builders.messages(GIVEN, magic=1, base_offset=50)
-    assert outcome(result) == (53, NOW + 100, 51, False)
-
-
-def test_plain_messages_of_magic_0_have_no_largest_timestamp() -> None:
-    result = validate(builders.messages(GIVEN, magic=0), magic=0, timestamp_type=LOG_APPEND)
-    assert result.messages == builders.messages(GIVEN, magic=0, base_offset=50)
-    assert outcome(result) == (53, -1, -1, False)
-
-
 def test_log_append_time_is_stamped_on_each_plain_message() -> None:
     result = validate(builders.messages(GIVEN, magic=1), timestamp_type=LOG_APPEND)
     stamped = [record(each.value, key=each.key, timestamp=NOW) for each in GIVEN]
@@ -90,27 +77,6 @@ def test_stamping_leaves_attribute_bits_without_a_meaning() -> None:
     data = builders.message(record(b"v"), magic=1, attributes=0xF0)
     assert only(validate(data, timestamp_type=LOG_APPEND).messages).attributes == 0xF8
     assert only(validate(data).messages).attributes == 0xF0
-
-
-@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
-def test_plain_messages_of_magic_0_are_converted_upwards(kind: TimestampType) -> None:
-    source = builders.messages(GIVEN, magic=0)
-    result = validate(source, timestamp_type=kind)
-    time = NOW if kind == LOG_APPEND else -1
-    given = [record(each.value, key=each.key, timestamp=time) for each in GIVEN]
-    assert result.messages == builders.messages(
-        given, magic=1, base_offset=50, log_append=kind == LOG_APPEND
-    )
-    assert len(result.messages) == len(source) + 8 * len(GIVEN)
-    assert outcome(result) == (53, time, 50 if kind == LOG_APPEND else -1, True)
-
-
-def test_plain_messages_of_magic_1_are_converted_downwards() -> None:
-    source = builders.messages(GIVEN, magic=1)
-    result = validate(source, magic=0)
-    assert result.messages == builders.messages(GIVEN, magic=0, base_offset=50)
-    assert len(result.messages) == len(source) - 8 * len(GIVEN)
-    assert outcome(result) == (53, -1, -1, True)
 
 
 def test_a_message_of_the_wanted_magic_stays_when_others_are_converted() -> None:
@@ -147,49 +113,11 @@ def test_the_set_that_was_given_stays_as_it_is() -> None:
 # Compressed, in place
 
 
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_wrapper_in_order_only_gets_its_offset(codec: Compression) -> None:
-    source = builders.wrapper(GIVEN, magic=1, codec=codec)
-    result = validate(source, source=codec, target=codec)
-    assert result.messages == pack(">q", 52) + source[8:]
-    assert outcome(result) == (53, NOW + 100, 52, False)
-
-
-def test_a_wrong_timestamp_of_a_wrapper_is_put_right() -> None:
-    source = builders.wrapper(GIVEN, magic=1, codec=GZIP, timestamp=5)
-    result = validate(source, source=GZIP, target=GZIP)
-    wrapper = only(result.messages)
-    wrapper.ensure_valid()
-    assert (wrapper.timestamp, wrapper.timestamp_type) == (NOW + 100, CREATE)
-    assert wrapper.value == only(source).value
-    assert outcome(result) == (53, NOW + 100, 52, False)
-
-
 def test_a_right_timestamp_leaves_even_a_wrong_checksum() -> None:
     source = bytearray(builders.wrapper(GIVEN, magic=1, codec=GZIP))
     source[12:16] = b"oops"
     result = validate(bytes(source), source=GZIP, target=GZIP)
     assert only(result.messages).crc == int.from_bytes(b"oops", "big")
-
-
-def test_log_append_time_is_stamped_on_the_wrapper() -> None:
-    source = builders.wrapper(GIVEN, magic=1, codec=GZIP)
-    result = validate(source, source=GZIP, target=GZIP, timestamp_type=LOG_APPEND)
-    wrapper = only(result.messages)
-    wrapper.ensure_valid()
-    assert (wrapper.timestamp, wrapper.timestamp_type) == (NOW, LOG_APPEND)
-    assert wrapper.value == only(source).value
-    assert read(result.messages) == [(50, NOW, b"a"), (51, NOW, b"b"), (52, NOW, b"c")]
-    assert outcome(result) == (53, NOW, 52, False)
-
-
-def test_checksums_inside_are_looked_at_in_place() -> None:
-    inner = builders.messages(GIVEN[:1], magic=1) + builders.message(
-        GIVEN[1], magic=1, offset=1, crc=7
-    )
-    source = builders.wrapper(GIVEN[:2], magic=1, codec=GZIP, inner=inner)
-    with pytest.raises(CorruptRecordError, match="record 1: checksum"):
-        validate(source, source=GZIP, target=GZIP)
 
 
 def test_checksums_inside_are_not_looked_at_when_the_set_is_made_anew() -> None:
@@ -202,96 +130,11 @@ def test_checksums_inside_are_not_looked_at_when_the_set_is_made_anew() -> None:
 
 # Compressed, made anew
 
-#: Claim -> set, its codec, the rules.
-ANEW: dict[str, tuple[bytes, Compression, dict[str, Any]]] = {
-    "another codec": (builders.wrapper(GIVEN, magic=1, codec=GZIP), GZIP, {"target": LZ4}),
-    "from plain": (builders.messages(GIVEN, magic=1), NONE, {"target": GZIP}),
-    "to plain": (builders.wrapper(GIVEN, magic=1, codec=GZIP), GZIP, {"target": NONE}),
-    "an offset out of place": (
-        builders.wrapper(
-            GIVEN,
-            magic=1,
-            codec=GZIP,
-            offset=3,
-            inner=b"".join(
-                builders.message(each, magic=1, offset=at)
-                for each, at in zip(GIVEN, (0, 1, 3), strict=True)
-            ),
-        ),
-        GZIP,
-        {"target": GZIP},
-    ),
-    "a wrapper at another offset": (
-        builders.wrapper(GIVEN, magic=1, codec=GZIP, offset=12),
-        GZIP,
-        {"target": GZIP},
-    ),
-    "a fresh wrapper at offset 0": (
-        builders.wrapper(GIVEN, magic=1, codec=GZIP, offset=0),
-        GZIP,
-        {"target": GZIP},
-    ),
-    "two wrappers": (
-        builders.wrapper(GIVEN[:2], magic=1, codec=GZIP)
-        + builders.wrapper(GIVEN[2:], magic=1, codec=GZIP, base_offset=2),
-        GZIP,
-        {"target": GZIP},
-    ),
-    "a plain message in front": (
-        builders.messages(GIVEN[:1], magic=1)
-        + builders.wrapper(GIVEN[1:], magic=1, codec=GZIP, base_offset=1),
-        GZIP,
-        {"target": GZIP},
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
-@pytest.mark.parametrize("claim", ANEW)
-def test_a_set_is_made_anew(claim: str, kind: TimestampType) -> None:
-    data, source, rules = ANEW[claim]
-    result = validate(data, source=source, timestamp_type=kind, **rules)
-    plain = rules["target"] == NONE
-    stamped = kind == LOG_APPEND and not plain
-    times = [NOW] * 3 if stamped else TIMES
-    assert read(result.messages) == list(zip((50, 51, 52), times, (b"a", b"b", b"c"), strict=True))
-    if plain:
-        # Log-append time does not reach messages whose wrapper is taken away.
-        assert result.messages == builders.messages(GIVEN, magic=1, base_offset=50)
-    else:
-        wrapper = only(result.messages)
-        assert (wrapper.compression, wrapper.key) == (rules["target"], None)
-        assert (wrapper.timestamp, wrapper.timestamp_type) == (result.max_timestamp, kind)
-    largest, exact = (NOW, 50) if kind == LOG_APPEND else (NOW + 100, 51)
-    assert outcome(result) == (53, largest, exact if plain else 52, True)
-
 
 def test_a_plain_message_is_compressed_even_if_its_set_was_called_so() -> None:
     result = validate(builders.messages(GIVEN[:1], magic=1), source=GZIP, target=GZIP)
     assert (only(result.messages).codec, result.sizes_maybe_changed) == (GZIP, True)
     assert read(result.messages) == [(50, NOW - 100, b"a")]
-
-
-@pytest.mark.parametrize("codec", [NONE, *CODECS])
-@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
-def test_format_0_is_always_made_anew(codec: Compression, kind: TimestampType) -> None:
-    for magic in (0, 1):
-        source = builders.wrapper(GIVEN, magic=magic, codec=GZIP)
-        result = validate(source, source=GZIP, target=codec, magic=0, timestamp_type=kind)
-        assert read(result.messages) == [(50, -1, b"a"), (51, -1, b"b"), (52, -1, b"c")]
-        assert outcome(result) == (53, -1, -1, True)
-        assert {each.message.magic for each in MessageSet(result.messages).shallow()} == {0}
-        (first, *_) = MessageSet(result.messages).shallow()
-        assert first.message.codec == codec
-
-
-@pytest.mark.parametrize(("target", "offset"), [(NONE, -1), (GZIP, 52), (LZ4, 52)])
-def test_a_compressed_set_of_magic_0_is_converted_upwards(target: Compression, offset: int) -> None:
-    source = builders.wrapper(GIVEN, magic=0, codec=GZIP)
-    result = validate(source, source=GZIP, target=target, timestamp_difference_max_ms=0)
-    assert read(result.messages) == [(50, -1, b"a"), (51, -1, b"b"), (52, -1, b"c")]
-    assert {each.message.magic for each in MessageSet(result.messages)} == {1}
-    assert outcome(result) == (53, -1, offset, True)
 
 
 def test_log_append_time_is_the_wrapper_s_alone_after_conversion() -> None:
@@ -320,24 +163,6 @@ def test_a_wrapper_of_another_magic_with_nothing_inside_does_not_stay(kind: Time
 
 
 # Refused
-
-KEYLESS = [GIVEN[0], record(b"b", timestamp=NOW), GIVEN[2]]
-EMPTY_KEY = [record(b"a", key=b"", timestamp=NOW)]
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize(("source", "target"), PATHS)
-def test_a_compacted_topic_takes_no_message_without_a_key(
-    magic: int, source: Compression, target: Compression
-) -> None:
-    data = builders.records_of(KEYLESS, magic=1, codec=source)
-    rules: dict[str, Any] = {"source": source, "target": target, "magic": magic}
-    with pytest.raises(InvalidRecordError, match=r"record 1: .*without a key") as refused:
-        validate(data, compacted=True, **rules)
-    assert [fault.record_index for fault in refused.value.record_errors] == [1]
-    assert validate(data, **rules).next_offset == 53
-    empty = builders.records_of(EMPTY_KEY, magic=1, codec=source)
-    assert validate(empty, compacted=True, **rules).next_offset == 51
 
 
 @pytest.mark.parametrize(("source", "target"), PATHS)
@@ -377,38 +202,10 @@ def test_the_default_bound_refuses_no_timestamp(time: int) -> None:
     assert validate(data).next_offset == 51
 
 
-@pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
-@pytest.mark.parametrize("codec", [NONE, GZIP])
-def test_a_producer_must_not_claim_log_append_time(codec: Compression, kind: TimestampType) -> None:
-    data = (
-        builders.wrapper(GIVEN, magic=1, codec=codec, log_append=True, timestamp=NOW)
-        if codec
-        else builders.messages(GIVEN, magic=1, log_append=True)
-    )
-    with pytest.raises(InvalidTimestampError, match=r"record 0: .*log-append"):
-        validate(data, source=codec, target=codec, timestamp_type=kind)
-
-
 def test_an_inner_log_append_bit_is_the_wrapper_s_to_give() -> None:
     inner = builders.message(GIVEN[0], magic=1, attributes=8)
     data = builders.wrapper(GIVEN[:1], magic=1, codec=GZIP, inner=inner)
     assert validate(data, source=GZIP, target=GZIP).next_offset == 51
-
-
-@pytest.mark.parametrize("target", [NONE, GZIP, LZ4])
-def test_a_compressed_message_inside_a_compressed_one_is_refused(target: Compression) -> None:
-    inner = builders.messages(GIVEN[:2], magic=1) + builders.wrapper(GIVEN[2:], magic=1, codec=GZIP)
-    data = builders.wrapper(GIVEN, magic=1, codec=GZIP, inner=inner)
-    with pytest.raises(InvalidRecordError, match="record 2: a compressed message inside"):
-        validate(data, source=GZIP, target=target)
-
-
-@pytest.mark.parametrize(("magic", "other"), [(0, 1), (1, 0)])
-def test_another_magic_inside_a_wrapper_is_refused(magic: int, other: int) -> None:
-    inner = builders.messages(GIVEN[:1], magic=magic) + builders.messages(GIVEN[1:], magic=other)
-    data = builders.wrapper(GIVEN, magic=magic, codec=GZIP, inner=inner)
-    with pytest.raises(InvalidRecordError, match=f"record 1: message of magic {other}"):
-        validate(data, source=GZIP, target=GZIP)
 
 
 def test_a_message_of_a_strange_magic_is_refused() -> None:

@@ -24,7 +24,6 @@ from kseg.errors import (
     UnexpectedAppendOffsetError,
 )
 from kseg.files.checkpoints import EpochEntry
-from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.log.log import Log
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer.append import AppendResult, append_as_leader, merged
@@ -56,18 +55,6 @@ def log(tmp_path: Path) -> Any:
         yield opened
 
 
-def test_a_leader_gives_offsets_from_the_end_on_and_its_epoch(log: Log) -> None:
-    first = log.append(one(count=3), leader_epoch=4)
-    second = log.append(one(count=2, time=NOW_MS + 5), leader_epoch=4)
-    assert first[:7] == (0, 2, 3, len(one(count=3)), NOW_MS, 2, -1)
-    assert (second.first_offset, second.last_offset, second.max_timestamp) == (3, 4, NOW_MS + 5)
-    assert (second.log_start_offset, second.duplicate, second.last_leader_epoch) == (0, False, -1)
-    assert [(r.offset, r.value) for r in log.records()] == [(n, b"value") for n in range(5)]
-    assert log.leader_epochs == (EpochEntry(4, 0),)
-    table = log.open_segment(log.segments[0]).batches()
-    assert table.leader_epoch.tolist() == [4, 4]
-
-
 def test_without_an_epoch_a_leader_has_the_logs_latest(log: Log) -> None:
     log.append(one())
     assert log.leader_epochs == (EpochEntry(0, 0),)
@@ -92,17 +79,6 @@ def test_the_clock_is_the_records_time_where_the_log_says_so(tmp_path: Path) -> 
         assert log.state.producers.entries[3].last_timestamp == NOW_MS
 
 
-def test_what_a_follower_brings_is_kept_to_the_byte(log: Log) -> None:
-    data = stored(3, count=2, epoch=1) + stored(7, count=2, epoch=1) + stored(9, epoch=4)
-    result = log.append_as_follower(data + stored(10)[:30])
-    assert (result.first_offset, result.last_offset, result.record_count) == (3, 9, 5)
-    assert (result.valid_bytes, result.last_leader_epoch) == (len(data), 4)
-    assert result.trimmed_bytes == 30
-    assert log.segments[0].path.read_bytes() == data
-    assert log.leader_epochs == (EpochEntry(1, 3), EpochEntry(4, 9))
-    assert log.log_end_offset == 10
-
-
 @pytest.mark.parametrize("codec", [NONE, GZIP])
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_one_batch_and_many_leave_the_same_log(tmp_path: Path, codec: int, count: int) -> None:
@@ -120,34 +96,6 @@ def test_one_batch_and_many_leave_the_same_log(tmp_path: Path, codec: int, count
     for kind in ("log", "index", "timeindex"):
         name = f"{0:020d}.{kind}"
         assert (one_by_one / name).read_bytes() == (at_once / name).read_bytes(), kind
-
-
-def test_batches_of_a_later_epoch_are_left_out_with_all_behind_them(log: Log) -> None:
-    kept = stored(0, epoch=3) + stored(1, epoch=5)
-    broken = bytearray(stored(3, epoch=2))
-    broken[-1] ^= 1
-    result = log.append_as_follower(kept + stored(2, epoch=7) + broken, leader_epoch=5)
-    assert (result.last_offset, result.valid_bytes, log.log_end_offset) == (1, len(kept), 2)
-    assert result.trimmed_bytes == len(stored(2, epoch=7)) + len(broken)
-    nothing = log.append_as_follower(stored(2, epoch=7), leader_epoch=5)
-    assert (nothing.first_offset, nothing.valid_bytes) == (-1, 0)
-    assert log.append_as_follower(stored(2, epoch=0), leader_epoch=-1).valid_bytes == 0
-
-
-def test_a_followers_batch_has_an_epoch(log: Log) -> None:
-    for data in (stored(0, epoch=-1), stored(0, epoch=2) + stored(1, epoch=-1)):
-        with pytest.raises(InvalidRecordError, match="no leader epoch"):
-            log.append_as_follower(data)
-    assert (log.log_end_offset, log.leader_epochs) == (0, ())
-
-
-def test_a_follower_names_what_lies_before_the_end(log: Log) -> None:
-    log.append_as_follower(stored(0, count=3))
-    for data in (stored(1, count=4), stored(1) + stored(2, count=3)):
-        with pytest.raises(UnexpectedAppendOffsetError) as caught:
-            log.append_as_follower(data)
-        assert (caught.value.first_offset, caught.value.last_offset) == (1, 4)
-    assert log.log_end_offset == 3
 
 
 def test_nothing_is_nothing_appended(log: Log) -> None:
@@ -179,14 +127,6 @@ def test_a_leader_of_an_old_format_refuses_a_message_cut_short(tmp_path: Path, m
         with pytest.raises(CorruptRecordError, match="the last 3 bytes are no whole batch"):
             log.append(data + data[:3])
         assert log.append(data).last_offset == 1
-
-
-@pytest.mark.parametrize("data", TORN)
-def test_a_follower_leaves_out_what_is_cut_short_and_says_how_much(log: Log, data: bytes) -> None:
-    whole = len(one()) if data.startswith(one()) else 0
-    result = log.append_as_follower(_with_epoch(data))
-    assert (result.valid_bytes, result.trimmed_bytes) == (whole, len(data) - whole)
-    assert (log.segments[0].size, log.log_end_offset) == (whole, 1 if whole else 0)
 
 
 def _with_epoch(data: bytes) -> bytes:
@@ -231,34 +171,11 @@ def test_of_several_batches_those_before_a_refused_one_stay(log: Log) -> None:
 # ---- producers and transactions ------------------------------------------------------------------
 
 
-def test_a_batch_that_comes_again_has_its_old_offsets_and_is_not_written(log: Log) -> None:
-    log.append(from_producer(0, count=2))
-    log.append(from_producer(2, time=NOW_MS + 1))
-    size = log.segments[0].size
-    again = log.append(from_producer(0, count=2))
-    assert (again.duplicate, again.first_offset, again.last_offset) == (True, 0, 1)
-    assert (again.log_append_time, again.valid_bytes) == (NOW_MS, len(from_producer(0, count=2)))
-    assert (log.segments[0].size, log.log_end_offset) == (size, 3)
-
-
 def test_a_duplicate_may_bring_a_new_segment(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0", segment_bytes=ONE + 20) as log:
         log.append(from_producer(0))
         assert log.append(from_producer(0)).duplicate
         assert bases(log) == [0, 1]
-
-
-def test_an_aborted_transaction_is_indexed_with_the_last_stable_offset(log: Log) -> None:
-    for producer in (1, 2):
-        log.append(from_producer(0, producer_id=producer, attributes=0x10))
-    assert log.last_stable_offset == 0
-    log.append(marker(ABORT, producer=2), origin=COORDINATOR)
-    assert log.last_stable_offset == 0
-    log.append(marker(COMMIT, producer=1), origin=COORDINATOR)
-    assert log.last_stable_offset == log.log_end_offset == 4
-    entries = TxnIndex.open(log.path / f"{0:020d}.txnindex")
-    assert list(entries) == [AbortedTxn(2, 1, 2, 0)]
-    assert offsets(log, isolation="read_committed") == [0]
 
 
 def test_a_followers_markers_end_transactions_as_the_leaders_do(tmp_path: Path) -> None:
@@ -482,12 +399,3 @@ def test_an_interrupt_between_the_bytes_and_the_telling_fails_the_log(
     monkeypatch.undo()
     assert (log.log_end_offset, offsets(log)) == (1, [0])
     _refuses_all(log)
-
-
-def test_a_transaction_index_that_cannot_be_written_fails_the_log(log: Log) -> None:
-    log.append(from_producer(0, attributes=0x10))
-    error = OSError(errno.ENOSPC, "No space left on device")
-    with failing("open", error=error, ends=".txnindex"), pytest.raises(OSError, match="No space"):
-        log.append(marker(ABORT), origin=COORDINATOR)
-    _refuses_all(log)
-    assert log.log_end_offset == 1

@@ -147,15 +147,6 @@ def test_whatever_flush_fails_the_log_takes_nothing_more(tmp_path: Path, at: int
 # ---- roll ----------------------------------------------------------------------------------------
 
 
-def test_a_roll_begins_at_the_end_or_where_the_next_batch_is_expected(log: Log) -> None:
-    log.append(one())
-    assert log.roll() == 1
-    log.append(one())
-    assert log.roll(expected_next_offset=10) == 10
-    assert log.append_as_follower(one(base_offset=12, leader_epoch=0)).first_offset == 12
-    assert bases(log) == [0, 1, 10]
-
-
 def test_a_segment_is_on_the_disk_before_another_follows(log: Log) -> None:
     log.append(one())
     log.roll()
@@ -175,12 +166,6 @@ def test_a_roll_does_not_go_back(log: Log) -> None:
         log.roll(5)
     log.append_as_follower(one(base_offset=7, leader_epoch=0))
     assert log.roll() == 8
-
-
-def test_an_empty_segment_stays_where_another_would_be(log: Log) -> None:
-    log.append(one())
-    assert [log.roll(), log.roll()] == [1, 1]
-    assert bases(log) == [0, 1]
 
 
 def test_a_roll_removes_what_lies_where_the_new_files_come(log: Log) -> None:

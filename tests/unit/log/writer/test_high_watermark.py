@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.errors import OffsetOutOfRangeError, StalePlanError
+from kseg.errors import StalePlanError
 from kseg.files import checkpoints, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.log.config import LogConfig
@@ -52,34 +52,10 @@ def opened(data: Path, **how: object) -> Log:
     return Log.open(data / "orders-0", mode="append", config=CONFIG, **how)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("line", "stays_from"), [(3, 3), (None, 0), (-7, 0), (99, 10)])
-def test_retention_takes_nothing_above_it(data: Path, line: int | None, stays_from: int) -> None:
-    say(data, line)
-    with Log.open(data / "orders-0") as log:
-        planned = plan_retention(log, config=CONFIG, now_ms=0)
-    with opened(data) as log:
-        assert plan_retention(log, now_ms=0) == planned
-        log.delete_old_segments()
-        assert (log.log_start_offset, log.log_end_offset) == (stays_from, 10)
-        assert planned.new_log_start_offset == planned.high_watermark == stays_from
-    assert said(data) == stays_from
-    assert planned.held_bytes == sum(
-        path.stat().st_size for path in (data / "orders-0").glob("*.log")
-    )
-
-
 def test_a_directory_takes_nothing_above_it(data: Path) -> None:
     with LogDirectory.open(data, mode="append", config=CONFIG) as directory:
         directory.retain()
         assert directory.logs[HERE].log_start_offset == 3
-    assert said(data) == 3
-
-
-def test_no_record_above_it_is_deleted(data: Path) -> None:
-    with opened(data) as log:
-        with pytest.raises(OffsetOutOfRangeError, match="high watermark is 3"):
-            log.delete_records_before(4)
-        assert log.delete_records_before(3)
     assert said(data) == 3
 
 

@@ -1,27 +1,21 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
 from kseg.errors import (
-    InconsistentTopicIdError,
     KsegError,
-    LogLockedError,
     NotALogError,
     UncleanShutdownError,
 )
 from kseg.files import io
-from kseg.files.metadata import read_partition_metadata
 from kseg.log.log import Log
 from kseg.log.writer.state import Known
-from tests.unit.log.logs import NOW_MS, ONE, Clock, failing, offsets, one, open_log
+from tests.unit.log.logs import ONE, failing, offsets, one, open_log
 
 SIX = 6
 
@@ -32,29 +26,11 @@ def written(path: Path, count: int = SIX, **settings: object) -> None:
             log.append(one())
 
 
-def test_a_log_is_made_with_its_directories_only_if_asked(tmp_path: Path) -> None:
-    path = tmp_path / "data" / "t-0"
-    with pytest.raises(FileNotFoundError):
-        open_log(path, create=False)
-    assert not path.parent.exists()
-    with open_log(path) as log:
-        assert (log.topic, log.partition, log.mode) == ("t", 0, "append")
-        assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
-    with open_log(path, create=False) as log:
-        assert log.append(one()).first_offset == 0
-
-
 @pytest.mark.parametrize("name", ["t", "t-x", "a-0.0123456789abcdef0123456789abcdef-delete"])
 def test_only_a_partitions_directory_is_appended_to(tmp_path: Path, name: str) -> None:
     with pytest.raises(NotALogError):
         open_log(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
-    (tmp_path / "t-0").write_bytes(b"")
-    with pytest.raises(OSError, match="directory"):
-        open_log(tmp_path / "t-0", create=False)
 
 
 def test_a_log_goes_on_where_it_was_closed(tmp_path: Path) -> None:
@@ -110,36 +86,6 @@ def test_what_is_known_of_a_log_counts_more_than_its_directory(tmp_path: Path) -
     (tmp_path / ".kafka_cleanshutdown").unlink()
     with open_log(tmp_path / "t-0", known=Known(clean=True, log_start_offset=2)) as log:
         assert (log.log_start_offset, log.recovery_point, offsets(log)) == (2, SIX, [2, 3, 4, 5])
-
-
-def test_a_log_has_one_writer_and_others_beside_it(tmp_path: Path) -> None:
-    with open_log(tmp_path / "t-0") as log, open_log(tmp_path / "u-0") as other:
-        with pytest.raises(LogLockedError, match="another log of this process"):
-            open_log(tmp_path / "t-0")
-        assert log.append(one()).first_offset == other.append(one()).first_offset == 0
-    with open_log(tmp_path / "t-0") as log:
-        assert log.append(one()).first_offset == 1
-
-
-def test_another_process_is_kept_out(tmp_path: Path) -> None:
-    program = (
-        "import sys, kseg\n"
-        "try: kseg.Log.open(sys.argv[1], mode='append')\n"
-        "except kseg.LogLockedError: sys.exit(9)\n"
-    )
-    with open_log(tmp_path / "t-0"):
-        told = subprocess.run([sys.executable, "-c", program, str(tmp_path / "t-0")], check=False)
-        assert told.returncode == 9
-
-
-def test_the_topics_id_is_recorded_once(tmp_path: Path) -> None:
-    known, other = UUID(int=7), UUID(int=8)
-    with open_log(tmp_path / "t-0", topic_id=known) as log:
-        assert read_partition_metadata(log.path / "partition.metadata").uuid == known
-    with pytest.raises(InconsistentTopicIdError):
-        open_log(tmp_path / "t-0", topic_id=other)
-    with open_log(tmp_path / "t-0", topic_id=known, recover=True):
-        pass
 
 
 def test_a_start_that_fails_leaves_no_mark_and_no_lock(tmp_path: Path) -> None:
@@ -230,15 +176,3 @@ def test_many_batches_are_taken_one_by_one(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         assert log.append(batches(log)).record_count == 3
     assert seen == [0, 1, 2]
-
-
-def test_producers_that_are_silent_for_long_are_forgotten_when_asked(tmp_path: Path) -> None:
-    clock = Clock()
-    with open_log(tmp_path / "t-0", clock, producer_id_expiration_ms=1000) as log:
-        for producer in (1, 2):
-            log.append(one(producer_id=producer, producer_epoch=0, base_sequence=0))
-        log.append(one(producer_id=2, producer_epoch=0, base_sequence=1, time=NOW_MS + 1))
-        clock.ms += 1000
-        assert log.expire_producers() == (1,)
-        assert log.expire_producers(now_ms=clock.ms + 1) == (2,)
-        assert log.expire_producers() == ()

@@ -63,34 +63,6 @@ def test_nothing_goes_without_a_reason() -> None:
     assert chosen(row(100, 100, 100), LogConfig()) == []
 
 
-def test_what_lies_below_the_log_start_goes_whatever_the_policy() -> None:
-    compact = LogConfig(cleanup_policy=frozenset({"compact"}))
-    for config in (KEEP_ALL, compact):
-        assert chosen(row(100, 100, 100), config, start=9) == []
-        assert chosen(row(100, 100, 100), config, start=10) == [(0, LOG_START)]
-        assert chosen(row(100, 100, 100), config, start=19) == [(0, LOG_START)]
-        assert chosen(row(100, 100, 100), config, start=20) == [(0, LOG_START), (10, LOG_START)]
-
-
-def test_the_last_segment_never_goes_for_the_log_start() -> None:
-    assert chosen(row(100), KEEP_ALL, start=10) == []
-    assert chosen(row(100, 100), KEEP_ALL, start=20) == [(0, LOG_START)]
-
-
-def test_only_deleting_policies_ask_for_size_and_time() -> None:
-    compact = LogConfig(retention_bytes=0, retention_ms=0, cleanup_policy=frozenset({"compact"}))
-    old = {0: 0, 10: 0, 20: 0}
-    assert chosen(row(100, 100, 100), compact, times=old) == []
-    both = compact.with_changes(cleanup_policy=frozenset({"compact", "delete"}))
-    assert len(chosen(row(100, 100, 100), both, times=old)) == 3
-
-
-def test_size_keeps_at_least_what_it_names() -> None:
-    config = KEEP_ALL.with_changes(retention_bytes=150)
-    assert chosen(row(100, 100, 50), config) == [(0, SIZE)]
-    assert chosen(row(100, 100, 49), config) == []
-
-
 def test_size_counts_only_what_the_log_start_has_left() -> None:
     config = KEEP_ALL.with_changes(retention_bytes=200)
     assert chosen(row(100, 100, 100, 100), config, start=10) == [(0, LOG_START), (10, SIZE)]
@@ -102,26 +74,6 @@ def test_time_is_strict() -> None:
     at_limit = {0: NOW_MS - DAY_MS}
     assert chosen(row(100, 100), config, times=at_limit) == []
     assert chosen(row(100, 100), config, times={0: NOW_MS - DAY_MS - 1}) == [(0, TIME)]
-
-
-def test_a_segment_of_the_future_keeps_those_behind_it() -> None:
-    config = LogConfig(retention_ms=DAY_MS)
-    times = {0: NOW_MS + DAY_MS, 10: 0}
-    assert chosen(row(100, 100, 100), config, times=times) == []
-    assert chosen(row(100, 100, 100), config, times=times, start=10) == [(0, LOG_START), (10, TIME)]
-
-
-def test_nothing_at_the_high_watermark_or_above_goes() -> None:
-    config = KEEP_ALL.with_changes(retention_bytes=0)
-    for high_watermark, count in ((0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3)):
-        found = chosen(row(100, 100, 100), config, high_watermark=high_watermark)
-        assert len(found) == count
-
-
-def test_an_empty_last_segment_stays() -> None:
-    config = LogConfig(retention_bytes=0, retention_ms=0)
-    assert [base for base, _ in chosen(row(100, 100, 0), config)] == [0, 10]
-    assert chosen(row(0), config) == []
 
 
 def test_the_age_of_what_stays_anyway_is_not_asked_for() -> None:
@@ -217,19 +169,6 @@ def test_what_the_plan_says_is_done(tmp_path: Path) -> None:
         assert names(log, "*.log") == ["3.log"]
 
 
-def test_a_log_that_loses_all_goes_on_at_its_end(tmp_path: Path) -> None:
-    config = CONFIG.with_changes(retention_bytes=0)
-    with opened(tmp_path / "data" / "t-0", config, count=3) as log:
-        assert log.delete_old_segments().segments_count == 3
-        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
-        assert log.delete_old_segments().segments_count == 0
-        assert log.append(one()).first_offset == 3
-        path = log.path
-    with opened(path, config) as log:
-        assert (log.log_start_offset, log.log_end_offset) == (3, 4)
-        assert [found.offset for found in log.records()] == [3]
-
-
 def test_a_plan_that_takes_all_is_stale_after_an_append(tmp_path: Path) -> None:
     with opened(tmp_path / "data" / "t-0", LogConfig(retention_ms=0), count=1) as log:
         plan = plan_retention(log, now_ms=NOW_MS + 1)
@@ -259,20 +198,6 @@ def test_a_plan_is_of_one_log(tmp_path: Path) -> None:
         pytest.raises(StalePlanError),
     ):
         apply_retention(other, plan_retention(log))
-
-
-def test_files_wait_for_their_time_and_go_with_the_next_call(tmp_path: Path) -> None:
-    now = [NOW_MS]
-    config = CONFIG.with_changes(retention_bytes=0)
-    with opened(tmp_path / "data" / "t-0", config, count=3, now_ms=lambda: now[0]) as log:
-        log.delete_old_segments()
-        assert len(names(log, "*.log.deleted")) == 3
-        now[0] += 999
-        log.delete_old_segments()
-        assert len(names(log, "*.log.deleted")) == 3
-        now[0] += 1
-        log.delete_old_segments()
-        assert names(log, "*.deleted") == []
 
 
 def test_a_closed_log_leaves_no_files_that_wait(tmp_path: Path) -> None:

@@ -11,9 +11,7 @@ from kseg.errors import KsegError, PoisonedFileError
 from kseg.log.log import Log
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.version import Version
-from kseg.log.validate.rules import AppendOrigin
-from tests.builders import COMMIT
-from tests.unit.log.logs import ONE, bases, marker, one, open_log
+from tests.unit.log.logs import ONE, bases, one, open_log
 
 
 @pytest.fixture
@@ -34,37 +32,6 @@ def test_what_was_published_does_not_change(log: Log) -> None:
         (2, 2 * ONE, False),
         (4, ONE, True),
     ]
-
-
-def test_the_segments_from_an_offset_on_begin_with_the_one_that_can_hold_it(log: Log) -> None:
-    log.append([one() for _ in range(5)])
-    for offset, expected in ((-1, [0, 2, 4]), (1, [0, 2, 4]), (2, [2, 4]), (4, [4]), (99, [4])):
-        found = [info.base_offset for info in log.version.segments_from(offset)]
-        assert found == expected
-
-
-def test_the_high_watermark_is_the_end_until_somebody_says_something(log: Log) -> None:
-    log.append([one(), one(), one()])
-    assert log.high_watermark == 3
-    assert log.update_high_watermark(1) == 1
-    log.append(one())
-    assert (log.high_watermark, log.last_stable_offset) == (1, 1)
-    assert log.version.high_watermark == OffsetMetadata(1)
-    assert log.update_high_watermark(99) == 4
-    assert log.version.high_watermark == log.version.log_end
-    assert log.update_high_watermark(-5) == 0
-
-
-def test_what_is_decided_above_the_high_watermark_is_not_stable_yet(log: Log) -> None:
-    transactional = one(producer_id=1, producer_epoch=0, base_sequence=0, attributes=0x10)
-    log.update_high_watermark(0)
-    log.append(one())
-    log.append(transactional)
-    log.append(marker(COMMIT, producer=1), origin=AppendOrigin.COORDINATOR)
-    assert log.last_stable_offset == 0
-    for mark, stable in ((1, 1), (2, 1), (3, 3)):
-        log.update_high_watermark(mark)
-        assert log.last_stable_offset == stable
 
 
 def test_readers_take_no_lock(log: Log) -> None:

@@ -18,13 +18,11 @@ from kseg.errors import (
     SegmentInUseError,
 )
 from kseg.files import io
-from kseg.files.checkpoints import read_leader_epochs
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.segment.reader import Segment
-from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer import truncate
-from tests.builders import COMMIT, batch, control_batch, record
+from tests.builders import batch, record
 from tests.unit.log.made import (
     LOG_START,
     NOW_MS,
@@ -50,34 +48,7 @@ def names(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir()}
 
 
-def snapshots(log: Log) -> list[int]:
-    return sorted(int(path.stem) for path in log.path.glob("*.snapshot"))
-
-
 # ---- back to an offset ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("offset", range(31))
-def test_batches_that_reach_the_offset_go_and_the_next_begins_there(log: Log, offset: int) -> None:
-    before = told(log.path)
-    assert log.truncate_to(offset) == (offset < 30)
-    kept = [each for each in before if each.last_offset < offset]
-    assert told(log.path) == kept
-    assert (log.log_end_offset, log.high_watermark) == (offset, offset)
-    assert [info.base_offset for info in log.segments] == [
-        base for base in (0, 9, 18, 27) if base <= offset
-    ]
-    assert log.segments[-1].size == sum(
-        each.size for each in kept if each.segment == log.segments[-1].base_offset
-    )
-    assert log.recovery_point == offset
-    fill(log, [2])
-    assert log.fetch(offset).next_offset == offset + 2
-    log.close()
-    with open_log(log.path) as again:
-        assert again.log_end_offset == offset + 2
-        kept_offsets = [o for each in kept for o in range(each.base_offset, each.last_offset + 1)]
-        assert offsets_of(again.read()) == [*kept_offsets, offset, offset + 1]
 
 
 @pytest.mark.parametrize("flushed", [True, False])
@@ -207,13 +178,6 @@ def test_each_step_of_a_cut_lasts_before_the_next(log: Log) -> None:
     assert [entry.epoch for entry in log.leader_epochs] == [0]
 
 
-def test_an_epoch_that_was_begun_at_the_end_without_records_goes(log: Log) -> None:
-    log.state.epochs.assign(7, 30)
-    assert not log.truncate_to(30)
-    path = log.path / "leader-epoch-checkpoint"
-    assert [entry.epoch for entry in read_leader_epochs(path).effective] == [0]
-
-
 def test_a_log_that_begins_past_the_offset_begins_there_anew(log: Log) -> None:
     log.truncate_fully_and_start_at(50)
     fill(log, [3])
@@ -235,27 +199,6 @@ def test_no_offset_is_below_nothing(log: Log) -> None:
         log.truncate_to(-1)
     with pytest.raises(ValueError, match="start at 6 and end at 5"):
         log.truncate_fully_and_start_at(5, 6)
-
-
-def test_producers_and_transactions_are_those_in_front_of_the_cut(tmp_path: Path) -> None:
-    log = new_log(tmp_path)
-    given = [record(b"x"), record(b"y")]
-    sent = batch(given, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
-    log.append(sent)
-    log.append(control_batch(COMMIT, producer_id=9), origin=AppendOrigin.COORDINATOR)
-    assert log.last_stable_offset == 3
-    log.truncate_to(2)
-    assert (log.last_stable_offset, log.state.producers.entries[9].last_sequence) == (0, 1)
-    log.truncate_to(0)
-    assert (dict(log.state.producers.entries), snapshots(log)) == ({}, [])
-
-
-def test_snapshots_past_the_cut_are_gone_and_one_is_at_it(log: Log) -> None:
-    assert snapshots(log) == [9, 18, 27]
-    log.truncate_to(20)
-    assert snapshots(log) == [9, 18, 20]
-    log.truncate_to(5)
-    assert snapshots(log) == [5]
 
 
 def test_what_is_read_through_a_map_stays_for_its_readers(log: Log) -> None:
@@ -340,19 +283,6 @@ def test_a_plan_for_a_log_that_begins_later_names_the_new_beginning(log: Log) ->
 
 
 # ---- all of it -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("offset", [0, 9, 12, 30, 100])
-def test_a_log_begins_anew_at_any_offset(log: Log, offset: int) -> None:
-    log.truncate_fully_and_start_at(offset)
-    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (offset,) * 3
-    assert [info.base_offset for info in log.segments] == [offset]
-    assert (snapshots(log), log.leader_epochs) == ([], ())
-    assert log.recovery_point == min(30, offset)
-    fill(log, [2, 2])
-    log.close()
-    with open_log(log.path) as again:
-        assert offsets_of(again.read()) == list(range(offset, offset + 4))
 
 
 def test_a_new_beginning_may_call_its_start_an_earlier_offset(log: Log) -> None:

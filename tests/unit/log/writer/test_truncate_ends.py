@@ -56,6 +56,7 @@ def failing_from(call: int, counted: list[int]) -> io.Calls:
 #: Calls that find out whether there is room, and change nothing.
 LOOKS = 4
 
+
 CHANGES: dict[str, Callable[[Log], Any]] = {
     "truncate": lambda log: log.truncate_to(13),
     "truncate in the last": lambda log: log.truncate_to(28),
