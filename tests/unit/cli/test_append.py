@@ -41,23 +41,6 @@ def test_lines_become_records_of_a_directory_that_was_absent(kseg: Kseg, target:
     assert values_of(target) == [b"a", None, b"c"]
 
 
-def test_offsets_go_on_where_the_log_ends(kseg: Kseg, target: Path) -> None:
-    kseg("append", target, "--bytes", "utf8", stdin=lines("a", "b"))
-    ran = kseg("append", target, "--bytes", "utf8", "--json", stdin=lines("c"))
-    document = ran.document
-    assert document.pop("bytes") == 69
-    assert document == {
-        "schema": "kseg.append/1",
-        "path": str(target),
-        "first_offset": 2,
-        "last_offset": 2,
-        "records": 1,
-        "batches": 1,
-        "control_records_left_out": 0,
-    }
-    assert values_of(target) == [b"a", b"b", b"c"]
-
-
 def test_what_read_prints_goes_in_again(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
     given = kseg("read", orders, "--format", "jsonl")
     copy = tmp_path / "copy" / "orders-0"

@@ -71,32 +71,6 @@ def offsets_of(path: Path) -> list[int]:
         return [one.offset for one in log.records()]
 
 
-def test_a_plan_says_what_each_segment_would_save_and_changes_nothing(
-    kseg: Kseg, data: Path
-) -> None:
-    before = logs(data)
-    ran = kseg("compact", data, *COMPACT, "--now", NOW, "--json")
-    assert ran.code == 1
-    document = ran.document
-    assert (document["schema"], document["applied"]) == ("kseg.compact/1", False)
-    first, second = document["partitions"]
-    assert [each["base_offset"] for each in first["segments"]] == [0, 14, 28]
-    assert sum(each["saved_bytes"] for each in first["segments"]) == first["saved_bytes"]
-    assert first["saved_bytes"] == first["bytes"] - first["kept_bytes"] == document["saved_bytes"]
-    assert (first["end_offset"], first["complete"], first["skipped"]) == (40, True, None)
-    assert first["staying"] == [{"base_offset": 40, "bytes": 0, "why": "active"}]
-    assert [each["why"] for each in second["staying"]] == ["unchanged", "active"]
-    assert document["room_bytes"] == first["room_bytes"] > 0
-    assert {each["action"] for each in document["actions"]} == {"compact", "checkpoint"}
-    assert logs(data) == before
-    text = kseg("compact", data, *COMPACT, "--now", NOW)
-    assert "free room are needed" in text.text
-    stay = f"{first['kept_bytes']} of {first['bytes']}"
-    assert text.text.splitlines()[-1] == f"in all {stay} bytes stay of what is compacted"
-    assert "stays: " in text.text
-    assert "nothing was changed" in text.err
-
-
 def test_apply_compacts_and_a_second_run_finds_nothing(kseg: Kseg, data: Path) -> None:
     before = keys_of(data / "users-0")
     ran = kseg("compact", data, *COMPACT, "--apply", "--json")

@@ -12,7 +12,6 @@ from tests.builders import (
     GZIP,
     ZSTD,
     batch,
-    control_batch,
     messages,
     messages07,
     record,
@@ -46,27 +45,6 @@ def mixed(tmp_path: Path) -> Path:
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "out" / "00000000000000000000.log"
-
-
-@pytest.mark.parametrize("codec", [None, "none", "gzip", "snappy", "lz4", "zstd"])
-def test_dump_shows_the_same_of_both_files(
-    kseg: Kseg, mixed: Path, out: Path, codec: str | None
-) -> None:
-    chosen = [] if codec is None else ["--codec", codec]
-    ran = kseg("convert", mixed, "-o", out, *chosen)
-    assert (ran.code, ran.out) == (0, b"")
-    assert shown(kseg, out) == shown(kseg, mixed)
-    rows = kseg("dump", "--format", "jsonl", out).rows
-    assert {row["magic"] for row in rows} == {2}
-    assert codec is None or {row["codec"] for row in rows} == {codec}
-    assert kseg("verify", out).code == 0
-    assert [path.name for path in out.parent.iterdir()] == [out.name]
-
-
-def test_transactions_survive_another_codec(kseg: Kseg, payments: Path, tmp_path: Path) -> None:
-    source = payments / "00000000000000000000.log"
-    kseg("convert", source, "-o", tmp_path, "--codec", "zstd")
-    assert shown(kseg, tmp_path / source.name) == shown(kseg, source)
 
 
 def test_what_would_be_lost_is_refused_then_dropped_and_said(
@@ -197,12 +175,6 @@ def test_only_files_of_records_are_converted(kseg: Kseg, mixed: Path, out: Path)
     assert kseg("convert", index, "-o", out).code == 3
     assert kseg("convert", mixed.with_name("missing.log"), "-o", out).code == 3
     assert kseg("convert", "-", "-o", mixed.parent).code == 2
-
-
-def test_control_records_stay_what_they_are(kseg: Kseg, tmp_path: Path, out: Path) -> None:
-    path = write_segment(tmp_path / "t-0", 0, control_batch(1, producer_id=5))
-    assert kseg("convert", path, "-o", out, "--codec", "zstd").code == 0
-    assert out.read_bytes() == path.read_bytes()
 
 
 def test_a_disk_that_refuses_is_told_with_the_files_name(

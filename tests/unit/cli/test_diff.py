@@ -58,31 +58,6 @@ def test_partitions_that_are_the_same_stand_behind_the_others_on_request(
     assert [one["topic"] for one in json["partitions"]] == ["a", "t", "u"]
 
 
-def test_copies_that_are_the_same_exit_0(kseg: Kseg, copies: tuple[Path, Path]) -> None:
-    a, b = copies
-    assert kseg("diff", a, b, "--topic", "u").code == 0
-    assert kseg("diff", a / "u-0", b / "u-0").code == 0
-
-
-def test_json_has_the_first_copy_and_the_others(kseg: Kseg, copies: tuple[Path, Path]) -> None:
-    a, b = copies
-    ran = kseg("diff", a, b, "--json")
-    assert ran.code == 1
-    document = ran.document
-    assert document["schema"] == "kseg.diff/1"
-    assert document["path"] == [str(a), str(b)]
-    assert document["totals"] == {"same": 1, "diverged": 1}
-    first = document["partitions"][0]
-    assert (first["topic"], first["partition"], first["ok"]) == ("t", 0, False)
-    assert first["first"]["log_end_offset"] == 18
-    (copy,) = first["copies"]
-    assert (copy["relation"], copy["log_end_offset"]) == ("diverged", 13)
-    mine, theirs = copy["differences"][0]["batches"]
-    assert (mine["leader_epoch"], mine["base_offset"]) == (1, 10)
-    assert (theirs["leader_epoch"], theirs["base_offset"]) == (3, 10)
-    assert copy["behind_batches"] == 2
-
-
 def test_records_tell_what_compaction_took(kseg: Kseg, tmp_path: Path) -> None:
     write_copy(tmp_path / "a", BASE)
     write_copy(tmp_path / "b", [replace(BASE[0], without=(1,)), *BASE[1:]])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -13,20 +12,6 @@ from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.cli.conftest import Kseg
 
 LOG = "00000000000000000000.log"
-
-
-def test_a_directory_is_dumped_in_file_order_with_its_name(kseg: Kseg, orders: Path) -> None:
-    ran = kseg("dump", "--format", "jsonl", orders)
-    assert (ran.code, ran.err) == (0, "")
-    assert [row["offset"] for row in ran.rows] == list(range(10))
-    assert {row["dir"] for row in ran.rows} == {"orders-0"}
-    assert [row["file"] for row in ran.rows] == [LOG] * 6 + ["00000000000000000006.log"] * 4
-
-
-def test_a_lone_file_carries_no_directory(kseg: Kseg, orders: Path) -> None:
-    ran = kseg("dump", "--format", "jsonl", orders / LOG)
-    assert len(ran.rows) == 6
-    assert all("dir" not in row for row in ran.rows)
 
 
 def test_a_data_directory_is_dumped_partition_by_partition(
@@ -95,15 +80,6 @@ def test_last_counts_per_partition(kseg: Kseg, orders: Path, payments: Path) -> 
         ("orders-0", 9),
         ("payments-0", 3),
         ("payments-0", 4),
-    ]
-
-
-def test_batches_are_listed(kseg: Kseg, orders: Path) -> None:
-    ran = kseg("dump", "--batches", "--format", "jsonl", orders)
-    assert [(row["base_offset"], row["count"], row["codec"]) for row in ran.rows] == [
-        (0, 2, "none"),
-        (2, 4, "zstd"),
-        (6, 4, "none"),
     ]
 
 
@@ -280,19 +256,6 @@ def test_text_of_the_last_rows_names_the_partition(kseg: Kseg, orders: Path) -> 
         assert [line.split()[0] for line in lines[1:]] == [f"offset={n}" for n in range(5, 10)]
 
 
-def test_text_of_one_file_has_no_title(kseg: Kseg, orders: Path) -> None:
-    assert kseg("dump", orders / LOG).text.startswith("offset=0 ")
-
-
-def test_csv_has_one_head_and_as_many_fields_in_each_line(kseg: Kseg, orders: Path) -> None:
-    import csv
-
-    rows = list(csv.reader(kseg("dump", "--format", "csv", orders).text.splitlines()))
-    assert rows[0][:5] == ["dir", "file", "position", "base_offset", "offset"]
-    assert [row[4] for row in rows[1:]] == [str(n) for n in range(10)]
-    assert {len(row) for row in rows} == {len(rows[0])}
-
-
 # The files beside the logs.
 
 
@@ -341,33 +304,12 @@ def test_entries_of_other_files_are_shown(kseg: Kseg, txn: Path, name: str) -> N
     assert len(csv_lines) == len(rows) + 1
 
 
-def test_entries_of_an_index_are_those_that_kafka_wrote(kseg: Kseg, txn: Path) -> None:
-    rows = kseg("dump", "--format", "jsonl", txn / "txn-0" / "00000000000000000061.index").rows
-    positions = {
-        row["position"]: row
-        for row in kseg("dump", "--batches", "--format", "jsonl", txn / "txn-0").rows
-        if row["file"] == "00000000000000000061.log"
-    }
-    for row in rows:
-        assert positions[row["position"]]["last_offset"] == row["offset"]
-
-
 def test_a_broken_index_is_a_finding(kseg: Kseg, txn: Path) -> None:
     path = txn / "txn-0" / "00000000000000000061.snapshot"
     path.write_bytes(path.read_bytes()[:-1] + b"!")
     ran = kseg("dump", path)
     assert ran.code == 1
     assert ran.err.count("\n") == 1
-
-
-def test_lines_of_a_fixture_equal_what_kafka_read(kseg: Kseg, txn: Path) -> None:
-    import gzip
-
-    with gzip.open(txn / "records.jsonl.gz", "rt") as lines:
-        expected = [json.loads(line) for line in lines]
-    rows = kseg("dump", "--format", "jsonl", txn).rows
-    shown = [{name: row[name] for name in want} for row, want in zip(rows, expected, strict=True)]
-    assert shown == expected
 
 
 def test_a_damaged_wrapper_is_named_by_the_offset_that_its_header_has(

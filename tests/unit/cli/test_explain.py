@@ -7,20 +7,10 @@ from pathlib import Path
 import pytest
 
 from kseg.cli.parsing import parse_size
-from tests.unit.analysis.test_explain import CASES, NOW_MS, WEEK, beside, made, write_log
+from tests.unit.analysis.test_explain import NOW_MS, WEEK, beside, write_log
 from tests.unit.cli.conftest import Kseg
 
 A_WEEK = ("--now", NOW_MS, "--config", f"retention.ms={WEEK['retention.ms']}")
-
-
-def test_the_page_has_totals_then_partitions(kseg: Kseg, tmp_path: Path) -> None:
-    made(tmp_path / "data", CASES["a time in the future"])
-    ran = kseg("explain", tmp_path / "data", *A_WEEK)
-    assert ran.code == 0
-    assert "1 partition, by cause:" in ran.text
-    assert "future-timestamp: a record's time lies in the future" in ran.text
-    assert "offset 1 of" in ran.text
-    assert "has the time 2025-11-08T08:53:20.000Z; goes at 2025-11-15T08:53:20.001Z" in ran.text
 
 
 def test_every_segment_has_a_line_where_it_is_asked_for(kseg: Kseg, tmp_path: Path) -> None:

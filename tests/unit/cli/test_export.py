@@ -54,12 +54,6 @@ def test_columnar_files_hold_the_records(
     ]
 
 
-def test_json_lines_are_those_of_dump(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    kseg("export", orders, "-o", out)
-    assert out.read_bytes() == kseg("dump", "--format", "jsonl", orders).out
-
-
 def test_csv_keeps_text_as_it_is(kseg: Kseg, tmp_path: Path) -> None:
     text = 'line\n"quoted", \\ tab\t'
     path = tmp_path / "00000000000000000000.log"

@@ -46,43 +46,6 @@ def data(written: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_says_what_a_start_would_do_and_changes_nothing(kseg: Kseg, data: Path) -> None:
-    before = content(data / "t-0")
-    ran = kseg("recover", data / "t-0", *HOW)
-    assert ran.code == 1
-    last = data / "t-0" / f"{23:020d}.log"
-    assert f"torn-tail: {last} @ 129, offset 24: the last batch is incomplete; cut" in ran.text
-    assert "offsets 0 to 24, recovery point 0" in ran.text
-    assert "--apply does it" in ran.err
-    assert content(data / "t-0") == before
-
-
-def test_the_document_has_the_fields_of_the_contract(kseg: Kseg, data: Path) -> None:
-    ran = kseg("recover", data / "t-0", *HOW, "--json")
-    document = ran.document
-    assert ran.code == 1
-    assert document["schema"] == "kseg.recover/1"
-    assert (document["applied"], document["clean"]) == (False, False)
-    assert (document["log_start_offset"], document["log_end_offset"]) == (0, 24)
-    assert document["truncated_bytes"] == 122
-    last = str(data / "t-0" / f"{23:020d}.log")
-    assert document["truncated_at"] == {"path": last, "position": 129, "offset": 24}
-    assert len(document["segments"]) == 8
-    assert document["segments"][-1] | {"why": ""} == {
-        "base_offset": 23,
-        "size": 251,
-        "keep_bytes": 129,
-        "index_entries": 0,
-        "time_index_entries": 1,
-        "why": "",
-    }
-    assert document["leftovers"] == []
-    cut = {"action": "truncate", "path": last, "bytes": 122}
-    assert [action for action in document["actions"] if action["action"] == "truncate"] == [
-        cut | {"why": "the last batch is incomplete"}
-    ]
-
-
 def test_a_dry_run_tells_of_a_writer(kseg: Kseg, data: Path) -> None:
     with holding(data) as process:
         ran = kseg("recover", data / "t-0", *HOW)

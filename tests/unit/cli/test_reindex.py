@@ -46,62 +46,12 @@ def files(directory: Path) -> list[str]:
 ALL = [f"{0:020d}.{suffix}" for suffix in ("index", "log", "timeindex")] + [f"{5:020d}.snapshot"]
 
 
-def test_a_plan_is_printed_and_nothing_changes(kseg: Kseg, data: Path) -> None:
-    ran = kseg("reindex", data / "a-0")
-    assert ran.code == 1
-    lines = ran.text.splitlines()
-    assert lines[0].split() == ["action", "bytes", "path", "why"]
-    assert [line.split()[:2] for line in lines[1:]] == [
-        ["create", "16"],
-        ["create", "24"],
-        ["create", "56"],
-    ]
-    assert "missing (no entries before, 2 after)" in lines[1]
-    assert "--apply does it" in ran.err
-    assert files(data / "a-0") == [f"{0:020d}.log"]
-    assert not (data / ".lock").exists()
-
-
 def test_apply_does_it_and_then_there_is_nothing_to_do(kseg: Kseg, data: Path) -> None:
     assert kseg("reindex", "--apply", data).code == 0
     assert files(data / "a-0") == files(data / "b-1") == ALL
     ran = kseg("reindex", data)
     assert (ran.code, ran.text) == (0, "nothing to do\n")
     assert kseg("verify", data).code == 0
-
-
-def test_json_tells_each_action_and_what_each_segment_makes(kseg: Kseg, data: Path) -> None:
-    path = data / "a-0"
-    found = kseg("reindex", "--json", path)
-    assert found.code == 1
-    document = found.document
-    assert (document["schema"], document["applied"]) == ("kseg.reindex/1", False)
-    assert document["actions"][0] == {
-        "action": "create",
-        "path": str(path / INDEX),
-        "bytes": 16,
-        "why": "missing (no entries before, 2 after)",
-    }
-    assert document["partitions"] == [
-        {
-            "path": str(path),
-            "topic": "a",
-            "partition": 0,
-            "segments": [
-                {
-                    "base_offset": 0,
-                    "size": (path / f"{0:020d}.log").stat().st_size,
-                    "index_entries": 2,
-                    "time_index_entries": 2,
-                    "aborted_transactions": 0,
-                }
-            ],
-        }
-    ]
-    done = kseg("reindex", "--json", "--apply", path)
-    assert (done.code, done.document["applied"]) == (0, True)
-    assert done.document["actions"] == document["actions"]
-    assert (done.document["findings"], done.document["backups"]) == ([], [])
 
 
 def test_what_is_replaced_is_kept_unless_told_otherwise(

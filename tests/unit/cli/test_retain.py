@@ -62,30 +62,6 @@ def log_names(directory: Path) -> list[int]:
     return sorted(int(path.name.partition(".")[0]) for path in directory.glob("*.log"))
 
 
-def test_a_dry_run_says_what_would_go_and_changes_nothing(kseg: Kseg, data: Path) -> None:
-    before = everything(data)
-    ran = kseg("retain", data / "orders-0", *A_WEEK, "--json")
-    assert ran.code == 1
-    document = ran.document
-    assert document["schema"] == "kseg.retain/1"
-    assert document["applied"] is False
-    first = data / "orders-0" / f"{0:020d}.log"
-    second = data / "orders-0" / f"{1:020d}.log"
-    assert [(each["action"], each["path"], each["bytes"]) for each in document["actions"]] == [
-        ("log-start", str(data / "orders-0"), 0),
-        ("delete", str(first), first.stat().st_size),
-        ("delete", str(second), second.stat().st_size),
-    ]
-    why = "time: what is newest in it, of 2025-09-30T08:53:20.000Z, is older than retention.ms"
-    assert document["actions"][1]["why"] == why
-    assert document["deleted_bytes"] == first.stat().st_size + second.stat().st_size
-    (row,) = document["partitions"]
-    assert (row["topic"], row["partition"]) == ("orders", 0)
-    assert (row["log_start_offset"], row["new_log_start_offset"]) == (0, 2)
-    assert everything(data) == before
-    assert not Path(f"{data}.kseg-backup").exists()
-
-
 def test_what_stays_has_its_cause_and_its_date(kseg: Kseg, data: Path) -> None:
     ran = kseg("retain", data / "orders-0", *A_WEEK, "--json")
     (row,) = ran.document["partitions"]
@@ -96,14 +72,6 @@ def test_what_stays_has_its_cause_and_its_date(kseg: Kseg, data: Path) -> None:
     ]
     text = kseg("retain", data / "orders-0", *A_WEEK).text
     assert "younger-than-retention; from 2025-10-15T08:53:20.001Z on" in text
-
-
-def test_text_says_the_same_and_how_to_go_on(kseg: Kseg, data: Path) -> None:
-    ran = kseg("retain", data / "orders-0", *A_WEEK)
-    assert ran.code == 1
-    assert "--apply does it" in ran.err
-    assert ran.text.count("delete") == 2
-    assert "older than retention.ms" in ran.text
 
 
 def test_nothing_to_delete_is_fine(kseg: Kseg, data: Path) -> None:

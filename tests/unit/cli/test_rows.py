@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kseg.cli.row_writer import RowWriter
-from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, csv_head, record_rows
+from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.format.columns import RecordColumns, Request, decode
 from kseg.format.header import scan
 from tests.builders import ABORT, GZIP, batch, control_batch, message, record, wrapper
@@ -36,27 +36,6 @@ def written(data: bytes, style: Style, *, buffer_bytes: int = 1 << 16) -> str:
 
 def lines(data: bytes, **look: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in written(data, Style("jsonl", **look)).splitlines()]
-
-
-def test_a_json_line_says_everything_of_a_record_in_order() -> None:
-    given = record(b"v", key=b"k", headers=[(b"h", b"x"), (b"n", None)], timestamp=-7)
-    data = batch(
-        [given],
-        base_offset=41,
-        leader_epoch=3,
-        producer_id=9,
-        producer_epoch=2,
-        base_sequence=5,
-        transactional=True,
-    )
-    (line,) = written(data, Style("jsonl", directory="t-0", file="f.log")).splitlines()
-    assert line == (
-        '{"dir":"t-0","file":"f.log","position":0,"base_offset":41,"offset":41,"timestamp":-7,'
-        '"timestamp_type":"CreateTime","key":"aw==","value":"dg==",'
-        '"headers":[["h","eA=="],["n",null]],"magic":2,"codec":"none","producer_id":9,'
-        '"producer_epoch":2,"sequence":5,"leader_epoch":3,"transactional":true,"control":false,'
-        '"delete_horizon_ms":null,"valid":true}'
-    )
 
 
 def test_null_and_empty_stay_apart_in_every_form() -> None:
@@ -132,14 +111,6 @@ def test_csv_reads_back_with_the_standard_reader() -> None:
     assert json.loads(rows[0]["headers"]) == [['h"', 'v"']]
 
 
-def test_text_leaves_out_what_says_nothing() -> None:
-    line = written(batch([record(b"x", timestamp=0)]), Style("text", "utf8"))
-    assert line == (
-        'offset=0 timestamp=1970-01-01T00:00:00.000Z key=null value="x" position=0 base_offset=0 '
-        "magic=2 leader_epoch=0\n"
-    )
-
-
 @pytest.mark.parametrize("form", ["jsonl", "csv", "text"])
 @pytest.mark.parametrize("encoding", ["base64", "hex", "utf8"])
 def test_rows_larger_than_the_buffer_come_out_the_same(form: str, encoding: str) -> None:
@@ -154,35 +125,3 @@ def test_rows_larger_than_the_buffer_come_out_the_same(form: str, encoding: str)
     assert written(batch(large), style, buffer_bytes=1024) == written(
         batch(large), style, buffer_bytes=1 << 20
     )
-
-
-def test_a_batch_line_says_everything_of_a_header_in_order() -> None:
-    data = batch([record(timestamp=5), record(timestamp=4)], base_offset=3, codec=GZIP, crc=77)
-    table = scan(data, on_bad_crc="note")
-    out = bytearray()
-    RowWriter(out.extend).rows(batch_rows(table, Style("jsonl", file="f.log")), len(table))
-    row = json.loads(out)
-    assert list(row) == ["file", *(field.name for field in BATCH_FIELDS)]
-    assert row == {
-        "file": "f.log",
-        "position": 0,
-        "size": len(data),
-        "base_offset": 3,
-        "last_offset": 4,
-        "count": 2,
-        "base_sequence": -1,
-        "last_sequence": -1,
-        "producer_id": -1,
-        "producer_epoch": -1,
-        "leader_epoch": 0,
-        "transactional": False,
-        "control": False,
-        "delete_horizon_ms": None,
-        "base_timestamp": 5,
-        "max_timestamp": 5,
-        "timestamp_type": "CreateTime",
-        "magic": 2,
-        "codec": "gzip",
-        "crc": 77,
-        "crc_ok": False,
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 from pathlib import Path
@@ -52,15 +51,6 @@ def test_a_row_for_each_partition_and_what_is_lost(kseg: Kseg, data: Path, tmp_p
 def test_exit_0_if_nothing_is_lost(kseg: Kseg, data: Path, tmp_path: Path) -> None:
     assert kseg("salvage", data, "--topic", "u", "-o", tmp_path / "out").code == 0
     assert not (tmp_path / "out" / "t-0").exists()
-
-
-def test_json_is_the_report(kseg: Kseg, data: Path, tmp_path: Path) -> None:
-    ran = kseg("salvage", data, "-o", tmp_path / "out", "--json", "--jobs", 2)
-    assert ran.code == 1
-    document = ran.document
-    assert document["schema"] == "kseg.salvage/1"
-    assert (document["lost_records"], document["left_alone"]) == (2, [])
-    assert json.loads((tmp_path / "out.kseg-salvage" / "report.json").read_text()) == document
 
 
 def test_many_ranges_are_cut_short(kseg: Kseg, tmp_path: Path) -> None:

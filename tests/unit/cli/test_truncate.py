@@ -35,25 +35,6 @@ def partition(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_dry_run_says_what_would_go_and_changes_nothing(kseg: Kseg, partition: Path) -> None:
-    before = everything(partition.parent)
-    ran = kseg("truncate", partition, "--to", 7, "--json")
-    assert ran.code == 1
-    document = ran.document
-    assert document["schema"] == "kseg.truncate/1"
-    assert document["applied"] is False
-    half = log_of(partition, 4).stat().st_size // 2
-    last = log_of(partition, 8).stat().st_size
-    assert [(each["action"], each["path"], each["bytes"]) for each in document["actions"]] == [
-        ("delete", str(log_of(partition, 8)), last),
-        ("cut", str(log_of(partition, 4)), half),
-    ]
-    assert all(each["why"] for each in document["actions"])
-    assert document["truncated_bytes"] == half + last
-    assert (document["log_start_offset"], document["log_end_offset"]) == (0, 7)
-    assert everything(partition.parent) == before
-
-
 def test_what_is_planned_is_done_and_kept(kseg: Kseg, partition: Path) -> None:
     before = everything(partition)
     tail = log_of(partition, 4).read_bytes()

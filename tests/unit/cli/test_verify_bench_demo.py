@@ -25,36 +25,6 @@ def healthy(fixtures_dir: Path) -> Path:
     return fixtures_dir / "new" / "4.2.0-txn"
 
 
-def test_verify_of_a_healthy_log_exits_0(kseg: Kseg, healthy: Path) -> None:
-    ran = kseg("verify", healthy)
-    assert ran.code == 0
-    assert "0 errors" in ran.text.splitlines()[-1]
-
-
-def test_verify_of_a_damaged_log_exits_1_with_code_and_position(kseg: Kseg, damaged: Path) -> None:
-    ran = kseg("verify", "--json", damaged)
-    assert ran.code == 1
-    document = ran.document
-    assert list(document)[:5] == ["schema", "ok", "files", "bytes", "batches"]
-    assert (document["schema"], document["ok"]) == ("kseg.verify/1", False)
-    (finding,) = [one for one in document["findings"] if one["code"] == "batch-crc"]
-    assert set(finding) == {
-        "code",
-        "severity",
-        "path",
-        "position",
-        "offset",
-        "message",
-        "advice",
-    }
-    assert finding["position"] == len(batch([record()]))
-
-
-def test_verify_in_text_has_a_line_a_finding(kseg: Kseg, damaged: Path) -> None:
-    lines = kseg("verify", damaged).text.splitlines()
-    assert any(line.startswith("error: batch-crc: ") for line in lines)
-
-
 def test_verify_shares_the_work_and_finds_the_same(kseg: Kseg, damaged: Path) -> None:
     assert kseg("verify", "--jobs", "2", damaged).out == kseg("verify", damaged).out
 
