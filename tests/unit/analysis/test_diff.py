@@ -222,22 +222,6 @@ def test_units_and_answers_travel_to_other_processes(tmp_path: Path) -> None:
     assert report([answer]) == diff(tmp_path / "a", tmp_path / "b")
 
 
-def test_the_same_directory_twice_is_refused(tmp_path: Path) -> None:
-    write_copy(tmp_path / "a" / "t-0", BASE)
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    for other in (tmp_path / "a", tmp_path / "b", tmp_path / "a" / "t-0"):
-        with pytest.raises(ValueError, match="the same directory"):
-            diff(tmp_path / "a", other)
-    with pytest.raises(ValueError, match="two copies"):
-        diff(tmp_path / "a")
-
-
-def test_a_file_is_no_copy(tmp_path: Path) -> None:
-    one = write_copy(tmp_path / "a", BASE)
-    with pytest.raises(NotALogError, match="a file"):
-        diff(one, one / f"{0:020d}.log")
-
-
 # ---- a copy that changes -------------------------------------------------------------------------
 
 
@@ -294,10 +278,6 @@ def test_what_lies_in_front_of_the_clean_offset_is_gone_by_compaction(tmp_path: 
 
 
 # ---- against a plain comparison ------------------------------------------------------------------
-
-
-CHANGES = ("drop", "text", "epoch", "cut", "start", "split")
-WORST_FIRST = ("diverged", "epochs", "holes", "prefix")
 
 
 def varied(rng: random.Random, batches: list[Told]) -> list[Told]:

@@ -8,7 +8,6 @@ import json
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from kseg.format.options import BatchOptions
 from kseg.format.request import Request
 from kseg.format.values import RecordColumns
 from tests import reference
-from tests.unit.cli.conftest import Kseg
 
 NOW_MS = 1_760_000_000_123
 Row = tuple[bytes | None, bytes | None, int, tuple[tuple[bytes, bytes | None], ...]]
@@ -181,14 +179,6 @@ def test_null_and_present_values_mix_in_all_columns() -> None:
     assert [row[3] for row in found] == [
         ((b"h", None if n % 2 else b"v"),) * (n % 4) for n in range(40)
     ]
-
-
-def test_control_records_are_left_out_and_their_lines_told() -> None:
-    text = b'{"value":"YQ=="}\n\n{"value":"not even base64","control":true}\n{"control":true}\n'
-    told: list[int] = []
-    assert [row[0] for row in read(text + text, on_control=told.append)] == [b"a", b"a"]
-    assert told == [3, 4, 7, 8]
-    assert len(read(text)) == 1
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -414,20 +404,6 @@ def test_the_clock_is_asked_for_each_piece_of_lines(monkeypatch: pytest.MonkeyPa
     assert [row[2] for row in found] == [5, 101]
 
 
-def test_batches_before_a_bad_line_are_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_lines, "_PIECE_BYTES", 100)
-    monkeypatch.setattr(append_lines, "_PIECE_BATCHES", 0)
-    text = b"".join(map(line_of, range(20))) + b"{}\n"
-    found = encode_lines(
-        io.BytesIO(text), AppendOptions(batch_records=3), base_offset=0, clock=lambda: NOW_MS
-    )
-    given = []
-    with pytest.raises(InvalidRecordError, match=r"^line 21: no value"):
-        given.extend(found)
-    counts = [batch.record_count for batch in given]
-    assert counts == [3] * len(counts)
-
-
 def test_what_only_the_format_refuses_is_told_by_its_line() -> None:
     text = line_of(0) + b"\n" + line_of(1) + line_of(2, headers=[["h", None]])
     old = AppendOptions(batch=BatchOptions(magic=1), batch_records=1)
@@ -458,39 +434,5 @@ def test_memory_does_not_grow_with_the_lines() -> None:
     assert peak(40) < 2 * peak(4)
 
 
-@pytest.mark.parametrize("encoding", ["base64", "hex"])
-def test_what_dump_prints_is_read_back(kseg: Kseg, orders: Path, encoding: str) -> None:
-    ran = kseg("dump", "--format", "jsonl", "--bytes", encoding, orders)
-    options = AppendOptions(encoding=encoding, keep_timestamps=True)
-    assert read(ran.out, options) == [
-        (
-            None if row["value"] is None else raw(row["value"], encoding),
-            None if row["key"] is None else raw(row["key"], encoding),
-            row["timestamp"],
-            tuple(
-                (name.encode(), None if value is None else raw(value, encoding))
-                for name, value in row["headers"]
-            ),
-        )
-        for row in ran.rows
-    ]
-    assert len(ran.rows) == 10
-
-
 def raw(text: str, encoding: str) -> bytes:
     return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text)
-
-
-def test_a_log_goes_out_as_lines_and_in_again(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
-    ran = kseg("dump", "--format", "jsonl", orders)
-    options = AppendOptions(keep_timestamps=True, batch=BatchOptions(compression=Compression.ZSTD))
-    batches = encode_lines(io.BytesIO(ran.out), options, base_offset=0, clock=lambda: NOW_MS)
-    again = tmp_path / "again-0"
-    again.mkdir()
-    (again / f"{0:020d}.log").write_bytes(b"".join(batch.data for batch in batches))
-    fields = ("offset", "timestamp", "key", "value", "headers")
-    before, after = (
-        [{name: row[name] for name in fields} for row in rows]
-        for rows in (ran.rows, kseg("dump", "--format", "jsonl", again).rows)
-    )
-    assert after == before

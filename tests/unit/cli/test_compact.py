@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -206,39 +205,6 @@ def test_a_small_map_makes_further_passes(kseg: Kseg, data: Path) -> None:
     ran = kseg("compact", data / "users-0", *COMPACT, "--map-bytes", "64", "--apply", "--json")
     assert ran.document["partitions"][0]["report"]["passes"] > 1
     assert offsets_of(data / "users-0") == [37, 38, 39]
-
-
-def test_a_year_later_a_broker_s_directory_keeps_the_last_value_of_every_key(
-    kseg: Kseg, tmp_path: Path
-) -> None:
-    """Of the data directory of the demonstration, which a broker wrote."""
-    import kseg as package
-
-    root = tmp_path / "demo"
-    shutil.copytree(Path(package.__file__).parent / "demo_data", root)
-    before = {path: keys_of(path) for path in sorted(root.iterdir()) if path.is_dir()}
-    words = ("--now", "2027-10-09T08:53:20Z", "--force", "--apply", "--json")
-    ran = kseg("compact", root, *words)
-    assert ran.code in (0, 1), ran.err
-    for path, found in before.items():
-        live = {key: value for key, value in keys_of(path).items() if key is not None}
-        assert live == {key: found[key] for key in live}
-        gone = found.keys() - live.keys() - {None}
-        assert all(found[key] is None for key in gone)
-
-
-def test_compaction_goes_by_the_settings_in_the_metadata_log(
-    kseg: Kseg, fixtures_dir: Path, tmp_path: Path
-) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(fixtures_dir / "new" / "4.2.0-compact", data)
-    (data / "cleaner-offset-checkpoint").unlink()
-    metadata = fixtures_dir / "new" / "4.2.0-internal"
-    words = ("compact", data, "--topic", "compact-gzip", "--json")
-    (row,) = kseg(*words).document["partitions"]
-    assert row["skipped"] == "policy-unknown"
-    (row,) = kseg(*words, "--metadata-dir", metadata).document["partitions"]
-    assert row["skipped"] != "policy-unknown"
 
 
 @pytest.mark.parametrize("verb", ["compact", "retain"])

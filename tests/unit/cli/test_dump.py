@@ -241,14 +241,6 @@ def test_an_empty_stream_has_nothing(kseg: Kseg) -> None:
 # Text and CSV.
 
 
-def test_text_names_each_file_of_a_directory(kseg: Kseg, orders: Path) -> None:
-    lines = kseg("dump", orders).text.splitlines()
-    assert lines[0] == f"# {orders / LOG}"
-    assert lines[7] == f"# {orders / '00000000000000000006.log'}"
-    assert lines[1].startswith('offset=0 timestamp=2025-10-09T08:53:20.000Z key="key 0" value=')
-    assert len(lines) == 12
-
-
 def test_text_of_the_last_rows_names_the_partition(kseg: Kseg, orders: Path) -> None:
     for words in (["--last", "5"], ["--last", "5", "--offset", "1.."]):
         lines = kseg("dump", *words, orders).text.splitlines()

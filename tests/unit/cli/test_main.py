@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.shell_completion import BashComplete
@@ -304,19 +303,6 @@ def test_a_pipe_that_breaks_elsewhere_does_not_pass_for_a_reader_who_has_enough(
     monkeypatch.setattr("kseg.analysis.verify.verify", broken)
     ran = kseg("verify", DEMO)
     assert (ran.code, ran.err) == (Exit.FILES, "kseg: Broken pipe\n")
-
-
-def test_a_worker_that_runs_out_of_memory_is_one_error_with_the_file_it_had(
-    kseg: Kseg, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def out_of_memory(unit: Any, *_more: object) -> None:
-        if unit.path.endswith("clicks-1"):
-            raise MemoryError
-
-    monkeypatch.setattr("kseg.analysis.verify._examine_directory", out_of_memory)
-    ran = kseg("verify", "--jobs", "2", DEMO)
-    assert ran.code == Exit.LIMIT
-    assert ran.err == f"kseg: {DEMO}/clicks-1: out of memory\n"
 
 
 def test_a_verb_that_is_misspelt_is_answered_with_the_nearest(kseg: Kseg) -> None:

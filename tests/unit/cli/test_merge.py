@@ -121,17 +121,6 @@ def test_copies_that_were_compacted_apart_say_what_to_do(kseg: Kseg, tmp_path: P
     assert (conflict["compacted"], conflict["decided"]) == (True, True)
 
 
-def test_json_names_what_was_done(kseg: Kseg, damaged: tuple[Path, Path], tmp_path: Path) -> None:
-    a, b = damaged
-    document = kseg("merge", a, b, "-o", tmp_path / "out", "--json", "--topic", "t").document
-    assert document["schema"] == "kseg.merge/1"
-    assert document["path"] == [str(a), str(b)]
-    assert (document["applied"], document["ok"], document["whole"]) == (True, True, True)
-    (partition,) = document["partitions"]
-    assert (partition["batches"], partition["missing"], partition["conflicts"]) == (9, [], [])
-    assert [copy["path"] for copy in partition["copies"]] == [str(a / "t-0"), str(b / "t-0")]
-
-
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -264,37 +264,6 @@ def test_a_topic_that_is_not_here_is_a_usage_error(kseg: Kseg, data: Path) -> No
 
 
 A_YEAR_AHEAD = "2027-11-22"
-ALL_NAMED = ("--config", "cleanup.policy=delete", "--config", "retention.ms=1")
-
-
-@pytest.mark.parametrize("settings", [(), ALL_NAMED])
-@pytest.mark.parametrize("case", ["2.8.2-internal", "3.9.1-internal", "4.2.0-internal"])
-def test_no_byte_of_an_internal_topic_goes(
-    kseg: Kseg, fixtures_dir: Path, tmp_path: Path, case: str, settings: tuple[str, ...]
-) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(fixtures_dir / "new" / case, data)
-    before = everything(data)
-    ran = kseg("retain", data, "--now", A_YEAR_AHEAD, "--apply", *settings, "--json")
-    assert ran.code == 0
-    skipped = {row["topic"]: row["skipped"] for row in ran.document["partitions"]}
-    assert skipped["__consumer_offsets"] is None
-    assert skipped.get("__cluster_metadata") in (None, "cluster-metadata")
-    assert {row["deleted_bytes"] for row in ran.document["partitions"]} == {0}
-    assert everything(data) == before
-
-
-def test_one_partition_of_an_internal_topic_loses_nothing(
-    kseg: Kseg, fixtures_dir: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(fixtures_dir / "new" / "4.2.0-internal", tmp_path / "data")
-    for path in sorted((tmp_path / "data").glob("__*")):
-        before = everything(path)
-        ran = kseg("retain", path, "--now", A_YEAR_AHEAD, "--apply", *ALL_NAMED)
-        assert ran.code == 0
-        # That of share groups is kept by its own configuration, in the metadata log.
-        assert "left alone: " in ran.text or path.name == "__share_group_state-0"
-        assert everything(path) == before
 
 
 def test_the_log_of_kraft_is_refused_by_who_changes_logs(

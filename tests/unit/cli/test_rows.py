@@ -15,7 +15,7 @@ from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.format.columns import RecordColumns, Request, decode
 from kseg.format.header import scan
-from tests.builders import ABORT, GZIP, batch, control_batch, message, record, wrapper
+from tests.builders import ABORT, batch, control_batch, message, record
 
 FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")
 
@@ -62,14 +62,6 @@ def test_an_unknown_control_type_is_said_to_be_unknown() -> None:
 def test_magic_0_has_no_timestamp_type() -> None:
     (row,) = lines(message(record(b"x"), magic=0, offset=4))
     assert (row["timestamp"], row["timestamp_type"]) == (-1, "NoTimestampType")
-
-
-def test_a_wrapper_gives_its_records_its_codec_and_position() -> None:
-    rows = lines(wrapper([record(b"a"), record(b"b")], magic=1, codec=GZIP, base_offset=8))
-    assert [(row["offset"], row["base_offset"], row["codec"]) for row in rows] == [
-        (8, 8, "gzip"),
-        (9, 8, "gzip"),
-    ]
 
 
 def test_a_delete_horizon_is_a_number() -> None:

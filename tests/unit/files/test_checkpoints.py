@@ -77,29 +77,6 @@ def test_epoch_entries_are_two_numbers_from_zero_on(tmp_path: Path, entry: str) 
         read_leader_epochs(write(tmp_path / "x", f"0\n1\n{entry}\n"))
 
 
-@pytest.mark.parametrize(
-    ("given_entries", "kept"),
-    [
-        ([(2, 11), (2, 12)], [(2, 11)]),
-        ([(2, 9), (3, 9)], [(3, 9)]),
-        ([(5, 11), (6, 12), (7, 13), (7, 12)], [(5, 11), (7, 12)]),
-        ([(1, 5), (2, 6), (1, 7)], [(1, 7)]),
-        ([(2, 6), (3, 5)], [(3, 5)]),
-        ([(0, 0), (2, 10), (1, 15)], [(0, 0), (1, 15)]),
-        ([(4, 7), (4, 9)], [(4, 7)]),
-        ([], []),
-    ],
-)
-def test_an_epoch_that_does_not_ascend_displaces_those_before(
-    tmp_path: Path, given_entries: list[tuple[int, int]], kept: list[tuple[int, int]]
-) -> None:
-    lines = [f"{epoch} {start}" for epoch, start in given_entries]
-    path = write(tmp_path / "x", "\n".join(["0", str(len(lines)), *lines]))
-    found = read_leader_epochs(path)
-    assert found.entries == tuple(given_entries)
-    assert found.effective == tuple(kept)
-
-
 def test_a_file_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
     with (tmp_path / "x").open("wb") as file:
         file.truncate(CHECKPOINT_BYTES_MAX + 1)

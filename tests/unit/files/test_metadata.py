@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.errors import CorruptIndexError, InconsistentTopicIdError, LimitExceededError
+from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files.metadata import (
     METADATA_BYTES_MAX,
     CleanShutdown,
@@ -15,7 +15,6 @@ from kseg.files.metadata import (
     read_clean_shutdown,
     read_meta_properties,
     read_partition_metadata,
-    record_topic_id,
     remove_clean_shutdown,
     write_clean_shutdown,
     write_partition_metadata,
@@ -165,30 +164,10 @@ def test_a_file_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
 # Writing
 
 
-def test_partition_metadata_is_written_as_kafka_writes_it(tmp_path: Path) -> None:
-    path = tmp_path / "partition.metadata"
-    topic_id = UUID(bytes=bytes(range(1, 17)))
-    write_partition_metadata(path, topic_id)
-    assert path.read_text() == f"version: 0\ntopic_id: {ID}"
-    assert read_partition_metadata(path).uuid == topic_id
-    assert not (tmp_path / "partition.metadata.tmp").exists()
-
-
 def test_nobodys_id_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no topic has"):
         write_partition_metadata(tmp_path / "partition.metadata", UUID(int=0))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_topic_keeps_its_id(tmp_path: Path) -> None:
-    path = tmp_path / "partition.metadata"
-    assert record_topic_id(path, UUID(int=1))
-    written = path.stat().st_ino
-    assert not record_topic_id(path, UUID(int=1))
-    with pytest.raises(InconsistentTopicIdError):
-        record_topic_id(path, UUID(int=2))
-    assert path.stat().st_ino == written
-    assert read_partition_metadata(path).uuid == UUID(int=1)
 
 
 @pytest.mark.parametrize("epoch", [10, -1, 2**63 - 1])

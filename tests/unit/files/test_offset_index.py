@@ -114,16 +114,6 @@ def test_what_breaks_the_order_is_found(
     assert caught.value.path == str(tmp_path / "x")
 
 
-@pytest.mark.parametrize("extra", range(1, 8))
-def test_a_length_that_is_no_multiple_of_eight_is_found(tmp_path: Path, extra: int) -> None:
-    (tmp_path / "x").write_bytes(bytes.fromhex("0000000100000001") + bytes(extra))
-    with (
-        OffsetIndex.open(tmp_path / "x", BASE) as index,
-        pytest.raises(CorruptIndexError, match="multiple of 8"),
-    ):
-        index.check()
-
-
 @pytest.mark.parametrize("entry", [(3, -1), (-2, 7)])
 def test_a_negative_answer_is_an_error(tmp_path: Path, entry: tuple[int, int]) -> None:
     with open_index(tmp_path / "x", [entry]) as index:

@@ -68,16 +68,6 @@ def test_a_closed_index_says_so(tmp_path: Path, mapping: Any) -> None:
             use()
 
 
-@pytest.mark.parametrize("extra", range(1, 12))
-def test_a_length_that_is_no_multiple_of_twelve_is_found(tmp_path: Path, extra: int) -> None:
-    (tmp_path / "x").write_bytes(bytes([0] * 7 + [1] + [0] * 3 + [1]) + bytes(extra))
-    with (
-        TimeIndex.open(tmp_path / "x", BASE) as index,
-        pytest.raises(CorruptIndexError, match="multiple of 12"),
-    ):
-        index.check()
-
-
 def test_an_offset_below_the_base_is_an_error_in_a_lookup(tmp_path: Path) -> None:
     with open_index(tmp_path / "x", [(5, -3)]) as index:
         with pytest.raises(CorruptIndexError):

@@ -143,16 +143,6 @@ def test_without_nulls_there_is_no_validity() -> None:
     assert piece.headers.values.validity is None
 
 
-def test_columns_are_found_by_name() -> None:
-    (piece,) = read(LOG, fields=("offset", "value"))
-    assert piece["offset"] is piece.offset
-    assert piece.fields == ("offset", "value")
-    with pytest.raises(KeyError):
-        piece["key"]
-    with pytest.raises(AttributeError, match="key"):
-        piece.key  # noqa: B018
-
-
 def test_columns_survive_pickling_read_only() -> None:
     (piece,) = read(LOG, fields=FIELDS)
     copy = pickle.loads(pickle.dumps(piece))
@@ -169,19 +159,6 @@ def test_records_are_objects_for_people() -> None:
     first = next(piece.records())
     headers = ((b"h", b"x"), (b"h", None))
     assert first == Record(40, 7, TimestampType.CREATE_TIME, b"k", b"one", headers)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"fields": ("offset", "colour")}, "no field colour"),
-        ({"rows_max": 0}, "at least one"),
-        ({"bytes_max": 0}, "at least one"),
-    ],
-)
-def test_a_request_that_makes_no_sense_is_refused(wrong: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        Request(**wrong)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])

@@ -23,7 +23,6 @@ from tests import reference
 from tests.builders import (
     COMMIT,
     GZIP,
-    LZ4,
     ZSTD,
     batch,
     control_batch,
@@ -178,15 +177,6 @@ def test_what_kafka_loses_without_a_word_is_said_and_not_refused() -> None:
     data = batch([record(timestamp=4)], leader_epoch=3)
     losses = convert(data, magic=0).losses
     assert (losses.leader_epochs, losses.timestamps) == (1, 1)
-
-
-@pytest.mark.parametrize("on_loss", ["refuse", "drop"])
-def test_zstd_needs_another_codec_below_magic_2(on_loss: str) -> None:
-    data = batch([record(b"v")], codec=ZSTD)
-    with pytest.raises(UnsupportedFormatError, match="zstd"):
-        convert(data, magic=1, on_loss=on_loss)
-    converted = convert(data, magic=1, compression=Compression.LZ4, on_loss=on_loss)
-    assert [one.codec for one in batches_of(converted.data)] == [LZ4]
 
 
 def test_nothing_is_lost_on_the_way_up() -> None:

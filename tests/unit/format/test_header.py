@@ -15,8 +15,6 @@ from kseg.format.header import (
     BatchTable,
     checksum_rule,
     crc_error,
-    decrement_sequence,
-    increment_sequence,
     scan,
     stop_error,
 )
@@ -174,21 +172,6 @@ def test_each_format_has_its_own_checksum(data: bytes, kafka07: bool, covered_at
     rule = checksum_rule(data[:61], kafka07=kafka07)
     assert rule.covered_at == covered_at
     assert rule.function(data[covered_at:]) == rule.stored(data[:61])
-
-
-@pytest.mark.parametrize(
-    ("sequence", "by", "after"),
-    [(5, 5, 10), (2**31 - 1, 1, 0), (2**31 - 6, 10, 4)],
-)
-def test_sequences_wrap_both_ways(sequence: int, by: int, after: int) -> None:
-    assert increment_sequence(sequence, by) == after
-    assert decrement_sequence(after, by) == sequence
-
-
-@pytest.mark.parametrize("base", [-7, -1, 0, 2**31 - 2])
-def test_the_last_sequence_of_a_column_is_that_of_its_header(base: int) -> None:
-    table = scan(batch([record()] * 4, producer_id=1, base_sequence=base))
-    assert table.last_sequence.tolist() == [table[0].last_sequence]
 
 
 @pytest.mark.parametrize("length", range(61))

@@ -135,15 +135,6 @@ def test_two_directories_of_one_partition_are_refused(tmp_path: Path) -> None:
         opened(data)
 
 
-def test_meta_properties_are_read(tmp_path: Path) -> None:
-    text = "version=1\ncluster.id=abc\nnode.id=7\ndirectory.id=wX9JIH7VHVQzeEc98wsAbg\n"
-    (tmp_path / "meta.properties").write_text(text)
-    with opened(tmp_path) as directory:
-        assert directory.meta is not None
-        assert (directory.meta.node_id, directory.meta.cluster_id) == (7, "abc")
-        assert directory.meta.directory_id == "wX9JIH7VHVQzeEc98wsAbg"
-
-
 def test_malformed_meta_properties_leave_all_as_it_was(tmp_path: Path) -> None:
     data = made(tmp_path / "data", "orders-0")
     (data / "meta.properties").write_text("version=7\n")

@@ -168,31 +168,6 @@ def test_leftovers_of_the_cleaner_and_of_deletion_are_no_segments(orders: Path) 
     assert offsets(orders) == list(range(2, 11))
 
 
-def test_a_snapshot_ends_where_the_log_ended_when_it_was_opened(orders: Path) -> None:
-    write_segment(orders, 11, one(11))
-    with Log.open(orders) as log:
-        with (orders / f"{11:020d}.log").open("ab") as file:
-            file.write(one(12))
-        write_segment(orders, 13, one(13))
-        assert [r.offset for r in log.records()][-1] == 11
-        assert log.log_end_offset == 12
-        assert [r.offset for r in log.refresh().records()][-2:] == [12, 13]
-
-
-def test_a_segment_deleted_after_the_listing_is_a_missing_file(orders: Path) -> None:
-    with Log.open(orders) as log:
-        first = log.segments[0].path
-        first.rename(f"{first}.deleted")
-        with pytest.raises(FileNotFoundError) as caught:
-            list(log.read())
-        assert caught.value.filename == str(first)
-        # What is asked for lies elsewhere: nothing is missing.
-        assert [r.offset for r in log.records(start_offset=6)] == [6, 7, 8, 9, 10]
-        again = log.refresh()
-        assert again.log_start_offset == 5
-        assert [r.offset for r in again.records()] == [5, 6, 7, 8, 9, 10]
-
-
 def test_a_segment_deleted_while_it_is_read_is_read_to_its_end(orders: Path) -> None:
     with Log.open(orders) as log:
         reading = log.records(end_offset=5, max_rows=1)

@@ -21,7 +21,6 @@ from tests.unit.files.foreign import holding
 
 NOW_MS = 1_760_000_000_000
 CONFIG = kseg.LogConfig(segment_bytes=500)
-LAST = 2**63 - 1
 
 
 @pytest.fixture
@@ -155,16 +154,3 @@ def test_a_plan_reads_as_text(partition: Path) -> None:
     assert [line.partition(" ")[0] for line in lines[:2]] == ["delete", "truncate"]
     assert "offsets 0 to 5" in lines[2]
     assert str(kseg.plan_truncation(partition, 10)).endswith("nothing to do")
-
-
-@pytest.mark.parametrize("offset", [LAST, LAST - 7])
-def test_a_log_that_takes_all_offsets_is_cut(tmp_path: Path, offset: int) -> None:
-    given = [record(timestamp=NOW_MS)]
-    parts = [batch(given * 2, base_offset=LAST - 7), batch(given, base_offset=LAST)]
-    path = write_segment(tmp_path / "data" / "orders-0", LAST - 7, *parts).parent
-    report = cut(path, offset)
-    end = min(offset, LAST - 5)  # behind the batch in front, where that stays
-    assert report.log_end_offset == end
-    assert any(each.kept.read_bytes().endswith(parts[1]) for each in report.kept)
-    with kseg.Log.open(path, mode="append", config=CONFIG) as log:
-        assert log.log_end_offset == end

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from kseg.cli.kafka_dump import logs
 from kseg.cli.kafka_dump.decoders import InternalParser
 from kseg.cli.kafka_dump.lines import Look, look_of
 from kseg.cli.kafka_dump.logs import LogDump, LogOptions
@@ -17,10 +16,8 @@ from kseg.cli.kafka_dump.parsers import DecoderParser
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.internal import InternalTopic
 from tests.builders import (
-    COMMIT,
     GZIP,
     batch,
-    control_batch,
     message,
     record,
     wrapper,
@@ -91,58 +88,6 @@ def test_a_record_larger_than_the_buffer_prints_whole(tmp_path: Path) -> None:
     assert line.endswith(b" payload: " + value)
 
 
-def test_batch_lines_stand_in_front_of_their_records(tmp_path: Path) -> None:
-    parts = [batch([record(b"v"), record(b"w")], base_offset=2 * at) for at in range(3)]
-    lines = printed(write_segment(tmp_path, 0, *parts)).splitlines()[1:]
-    assert [re.match(rb"baseOffset|\| offset: \d", line)[0] for line in lines] == [
-        b"baseOffset",
-        b"| offset: 0",
-        b"| offset: 1",
-        b"baseOffset",
-        b"| offset: 2",
-        b"| offset: 3",
-        b"baseOffset",
-        b"| offset: 4",
-        b"| offset: 5",
-    ]
-
-
-def test_messages_of_old_formats_have_their_own_checksums_inside_a_compressed_one(
-    tmp_path: Path,
-) -> None:
-    inner = [record(b"a"), record(b"b")]
-    parts = (message(record(b"x"), magic=1), wrapper(inner, magic=1, codec=GZIP, base_offset=1))
-    lines = printed(write_segment(tmp_path, 0, *parts)).splitlines()
-    checks = [line for line in lines if line.startswith(b"|")]
-    assert len(checks) == 3
-    assert all(re.search(rb" isValid: true crc: \d+} payload: [xab]$", line) for line in checks)
-    assert len({re.search(rb"crc: (\d+)", line)[1] for line in checks}) == 3
-
-
-@pytest.mark.parametrize("first", ["messages", "batches"])
-def test_messages_and_batches_of_one_piece_have_lines_of_their_own(
-    tmp_path: Path, first: str
-) -> None:
-    parts = [
-        message(record(b"old"), magic=1, offset=at)
-        if old
-        else batch([record(b"new")], base_offset=at)
-        for at, old in enumerate([first == "messages", first != "messages"] * 2)
-    ]
-    lines = printed(write_segment(tmp_path, 0, *parts)).splitlines()
-    records = [line for line in lines if line.startswith(b"|")]
-    assert len(records) == 4
-    assert all((b" sequence: -1 " in line) == line.endswith(b"new") for line in records)
-    assert all((b" isValid: true crc: " in line) == line.endswith(b"old") for line in records)
-
-
-def test_a_control_record_shows_its_marker_and_no_contents(tmp_path: Path) -> None:
-    log = write_segment(tmp_path, 0, control_batch(COMMIT), batch([record(b"v")], base_offset=1))
-    lines = printed(log).splitlines()
-    assert re.search(rb" headerKeys: \[\] endTxnMarker: COMMIT coordinatorEpoch: 0$", lines[2])
-    assert lines[-1].endswith(b" payload: v")
-
-
 def test_bytes_behind_the_last_batch_are_counted_or_refused(tmp_path: Path) -> None:
     whole = batch([record(b"v")])
     torn = write_segment(tmp_path, 0, whole, whole[:30])
@@ -205,14 +150,6 @@ def lying(magic: int, value_size: int) -> bytes:
     return bytes(entry)
 
 
-@pytest.mark.parametrize("magic", [0, 1])
-def test_lengths_of_messages_are_printed_as_stored(tmp_path: Path, magic: int) -> None:
-    log = write_segment(tmp_path, 0, lying(magic, -7), message(record(b"next"), magic=magic))
-    head, after = (line for line in printed(log).splitlines() if line.startswith(b"|"))
-    assert re.search(rb" keySize: 1 valueSize: -7 isValid: true crc: \d+} key: k$", head)
-    assert after.endswith(b" payload: next")
-
-
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_value_that_lies_ends_the_lines_where_it_is_printed_and_not_before(
     tmp_path: Path, inside: bool
@@ -270,12 +207,3 @@ def test_a_batch_of_a_magic_to_come_ends_no_run_of_messages(tmp_path: Path) -> N
     parts = (message(record(b"a"), magic=0), batch([record(b"v")], magic=96))
     log = write_segment(tmp_path, 0, *parts, message(record(b"b"), magic=0, offset=2))
     assert payloads(printed(log)) == [b"a", b"v", b"b"]
-
-
-def test_usual_batches_are_printed_without_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = write_segment(tmp_path, 0, batch([record(b"v", headers=((b"n", b"x"),))]))
-    expected = printed(log)
-    monkeypatch.setattr(logs, "decode", None)
-    assert printed(log) == expected

@@ -221,16 +221,6 @@ def directory(tmp_path: Path) -> Directory:
     return Directory(tmp_path)
 
 
-def test_without_snapshots_all_is_read_and_some_are_taken(directory: Directory) -> None:
-    state = directory.rebuilt()
-    assert {key: one.last_offset for key, one in state.entries.items()} == {0: 9, 1: 10, 2: 11}
-    assert directory.opened == [0, 4, 8]
-    assert left(directory.path) == [4, 8, 12]
-    assert (state.map_end_offset, state.last_snapshot_offset) == (12, 12)
-    at_4 = producer_snapshot.read(directory.path / name(4)).entries
-    assert [entry.last_offset for entry in at_4] == [3, 1, 2]
-
-
 def test_from_a_snapshot_on_only_what_lies_behind_is_read(directory: Directory) -> None:
     whole = directory.rebuilt()
     (directory.path / name(12)).unlink()
@@ -267,13 +257,6 @@ def test_a_log_without_producers_is_not_read(directory: Directory, how: dict[str
     assert left(directory.path) == [4, 8, 12]
 
 
-def test_after_a_clean_stop_a_snapshot_is_enough(directory: Directory) -> None:
-    directory.rebuilt()
-    directory.opened.clear()
-    assert len(directory.rebuilt(clean=True).entries) == 3
-    assert directory.opened == []
-
-
 def test_producers_of_old_records_go_with_their_snapshot(directory: Directory) -> None:
     directory.rebuilt()
     (directory.path / name(12)).unlink()
@@ -286,15 +269,6 @@ def test_producers_of_old_records_go_with_their_snapshot(directory: Directory) -
         0: [9],
         1: [10],
     }
-
-
-def test_a_state_that_is_there_already_is_not_read_again(directory: Directory) -> None:
-    state, files = ProducerState(), SnapshotFiles.scan(directory.path)
-    how: Any = {"log_start_offset": 0, "end_offset": 12, "now_ms": 0, "clean": False}
-    rebuild(state, files, directory.sources, **how)
-    directory.opened.clear()
-    rebuild(state, files, directory.sources, **how)
-    assert (directory.opened, len(state.entries)) == ([], 3)
 
 
 def test_an_empty_log_has_a_state_too(tmp_path: Path) -> None:

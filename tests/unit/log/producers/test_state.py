@@ -14,11 +14,10 @@ from kseg.errors import (
     OutOfOrderSequenceError,
 )
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.format.header import CONTROL, BatchHeader, scan
+from kseg.format.header import CONTROL, BatchHeader
 from kseg.log.producers.entry import telling_batches
 from kseg.log.producers.state import NOTHING, ProducerState
 from kseg.log.validate.rules import AppendOrigin
-from tests.builders import batch, control_batch, messages, record
 from tests.producing import (
     ABORT,
     CLIENT,
@@ -34,30 +33,6 @@ from tests.producing import (
 )
 
 # ---- preparing -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("origin", AppendOrigin)
-def test_batches_without_a_producer_come_to_nothing(origin: AppendOrigin) -> None:
-    state = ProducerState()
-    plain = scan(batch([record()]) + batch([record()], base_offset=1))
-    old = scan(messages([record()], magic=1))
-    for batches in (plain, list(plain), old, list(old), [], table([])):
-        assert state.prepare(batches, origin=origin) is NOTHING
-    assert state.commit(NOTHING) == ()
-    assert state.is_empty
-
-
-def test_headers_and_tables_come_to_the_same() -> None:
-    parts = [
-        batch([record()], producer_id=-1),
-        batch([record()] * 3, base_offset=1, producer_id=4, producer_epoch=2, base_sequence=0),
-        batch([record()], base_offset=4, producer_id=4, producer_epoch=2, base_sequence=3),
-    ]
-    found = scan(b"".join(parts))
-    state = ProducerState()
-    updates = [state.prepare(batches, origin=CLIENT) for batches in (found, list(found))]
-    assert updates[0].entries == updates[1].entries
-    assert [tuple(known) for known in updates[0].entries[4].batches] == [(2, 3, 2, 0), (3, 4, 0, 0)]
 
 
 @given(st.sampled_from(list(AppendOrigin)), st.integers(0, 9), st.integers(0, 3))
@@ -97,12 +72,6 @@ def test_only_a_client_repeats_batches(origin: AppendOrigin) -> None:
     assert state.prepare([data(0, 1)], origin=origin).duplicate is None
 
 
-def test_a_duplicate_of_another_epoch_is_none() -> None:
-    state = ProducerState()
-    append(state, data(0))
-    assert state.prepare([data(0, 1, epoch=1)], origin=CLIENT).duplicate is None
-
-
 def test_a_duplicate_ends_the_append_whatever_came_before_it() -> None:
     state = ProducerState()
     append(state, data(0))
@@ -138,24 +107,6 @@ def test_a_follower_takes_older_epochs_and_coordinators() -> None:
 def test_a_control_batch_of_a_producer_is_a_marker(kind: int) -> None:
     with pytest.raises(InvalidRecordError):
         ProducerState().prepare([marker(kind)], origin=COORDINATOR)
-
-
-@pytest.mark.parametrize(
-    ("version", "epoch", "fits"),
-    [(0, 1, True), (1, 1, True), (2, 1, False), (2, 2, True), (0, 0, False)],
-)
-def test_a_marker_of_newer_transactions_raises_the_epoch(
-    version: int, epoch: int, fits: bool
-) -> None:
-    state = ProducerState()
-    append(state, data(0, epoch=1, transactional=True))
-    ending = [marker(COMMIT, 1, epoch=epoch)]
-    how = {"origin": COORDINATOR, "transaction_version": version}
-    if fits:
-        assert state.prepare(ending, **how).completed == ((1, 0, 1, False),)
-    else:
-        with pytest.raises(InvalidProducerEpochError):
-            state.prepare(ending, **how)
 
 
 def test_a_marker_of_newer_transactions_may_come_again_once_it_has_no_effect() -> None:
@@ -227,20 +178,6 @@ def test_without_anyone_to_tell_a_fault_in_the_log_is_raised(
     with pytest.raises(kind) as caught:
         ProducerState().feed(table([data(0, transactional=True), replace(bad, position=77)]))
     assert (caught.value.offset, caught.value.position) == (1, 77)
-
-
-def test_real_batches_are_understood() -> None:
-    how = {"producer_id": 9, "producer_epoch": 0, "attributes": 0}
-    parts = [
-        batch([record(timestamp=5)], base_sequence=0, transactional=True, **how),
-        control_batch(ABORT, base_offset=1, producer_id=9, coordinator_epoch=4),
-        control_batch(COMMIT, base_offset=2, producer_id=9, coordinator_epoch=6),
-    ]
-    state = ProducerState()
-    (aborted,) = state.feed(scan(b"".join(parts)))
-    assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (9, 0, 1)
-    assert aborted.last_stable_offset == 2
-    assert state.entries[9].coordinator_epoch == 6
 
 
 # ---- loading, expiring ---------------------------------------------------------------------------

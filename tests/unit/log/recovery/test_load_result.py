@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from kseg.errors import UnsupportedFormatError
-from kseg.log.config import LogConfig
 from kseg.log.recovery.load_result import Loaded, load
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, NOW, content
@@ -37,16 +33,3 @@ def test_nothing_is_kept_aside_if_nobody_wants_it(partition: Path) -> None:
     damaged.torn(partition)
     loaded(partition, clean=False, keep_cut=False)
     assert not partition.parent.with_name("data.kseg-backup").exists()
-
-
-def test_files_of_kafka_07_are_refused(tmp_path: Path) -> None:
-    (tmp_path / f"{0:020d}.kafka").write_bytes(b"")
-    with pytest.raises(UnsupportedFormatError):
-        load(
-            tmp_path,
-            config=LogConfig(),
-            clean=True,
-            recovery_point=0,
-            log_start_offset=0,
-            now_ms=NOW,
-        )

@@ -68,27 +68,6 @@ def test_mark_and_checkpoints_beside_the_directory_count_unless_told(partition: 
     assert (told.clean, told.recovery_point, told.log_start_offset) == (False, 23, 0)
 
 
-def test_unreadable_checkpoints_say_nothing(partition: Path) -> None:
-    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
-        (partition.parent / name).write_text("0\n-1\n")
-    made = plan(partition, clean=None)
-    assert (made.recovery_point, made.log_start_offset) == (0, 0)
-    assert all(segment.walked for segment in made.segments)
-
-
-@pytest.mark.parametrize(("kind", "entry"), [("index", 8), ("timeindex", 12)])
-@pytest.mark.parametrize("as_broker", [False, True])
-def test_zeros_behind_the_entries_of_an_index_are_cut_off(
-    partition: Path, kind: str, entry: int, as_broker: bool
-) -> None:
-    index = sorted(partition.glob(f"*.{kind}"))[-1]
-    entries = index.read_bytes()
-    for extra in (entry, entry + 1):
-        index.write_bytes(entries + bytes(extra))
-        made = plan(partition, clean=False, as_broker=as_broker)
-        assert f"truncate {index.name.lstrip('0')}" in changed(made)
-
-
 def test_a_finished_log_without_its_index_gets_one_without_room_from_a_broker(
     partition: Path,
 ) -> None:
@@ -152,33 +131,11 @@ def test_progress_tells_of_all_bytes_walked(partition: Path) -> None:
 # ---- after a clean stop --------------------------------------------------------------------------
 
 
-def test_a_torn_end_is_seen_and_cut_where_a_broker_would_show_an_empty_segment(
-    partition: Path,
-) -> None:
-    damaged.torn(partition)
-    ours, brokers = plan(partition), plan(partition, as_broker=True)
-    assert "torn-tail" in codes(ours)
-    assert (ours.log_end_offset, brokers.log_end_offset) == (24, 23)
-    assert ours.truncated_at is not None
-    assert (ours.truncated_at.position, ours.truncated_at.offset) == (129, 24)
-    assert brokers.truncated_at is None
-    assert brokers.findings == ()
-
-
 def test_zeros_at_the_end_are_cut_where_a_broker_fails(partition: Path) -> None:
     damaged.zeros(partition)
     assert codes(plan(partition)) == ["zero-tail"]
     assert changed(plan(partition)) == ["truncate 23.log"]
     assert plan(partition, as_broker=True).error is not None
-
-
-def test_a_flipped_bit_cuts_nothing_after_a_clean_stop(partition: Path) -> None:
-    path = logs(partition)[-1]
-    data = bytearray(path.read_bytes())
-    data[80] ^= 1
-    path.write_bytes(data)
-    made = plan(partition)
-    assert (made.log_end_offset, made.truncated_bytes) == (25, 0)
 
 
 @pytest.mark.parametrize("with_entries", [True, False])

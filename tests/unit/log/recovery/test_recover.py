@@ -64,18 +64,6 @@ def test_one_entry_of_zeros_does_not_stay_beside_an_empty_log(tmp_path: Path) ->
     assert plan(log.parent).is_noop
 
 
-def test_a_second_application_does_nothing(partition: Path) -> None:
-    damaged.torn(partition)
-    made = plan(partition)
-    assert apply_recovery(made, keep_cut=False).truncated_bytes == 122
-    again = plan(partition)
-    assert again.is_noop
-    with stopping_at(None) as asked:
-        report = apply_recovery(again, keep_cut=False)
-    assert len(asked) <= 2, "but for the lock"
-    assert (report.log_start_offset, report.log_end_offset) == (0, 24)
-
-
 def test_both_in_one(partition: Path) -> None:
     damaged.torn(partition)
     report = recover(partition, clean=False, config=CONFIG, now_ms=NOW)

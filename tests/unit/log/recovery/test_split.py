@@ -16,7 +16,7 @@ from kseg.log.recovery.split import SplitPiece, apply_split, plan_split
 from kseg.log.recovery.sweep import sweep_segment
 from kseg.log.segment.reader import Segment
 from tests.builders import ABORT, batch, control_batch, record, wrapper, write_segment
-from tests.segments import batch_of, offset_entries, split_overflowed, time_entries
+from tests.segments import batch_of, split_overflowed
 from tests.stopping import Stopped, stopping_at
 
 INT_MAX = 2**31 - 1
@@ -52,14 +52,6 @@ def test_a_plan_says_where_new_segments_begin_and_changes_nothing(tmp_path: Path
     assert str(plan) == f"split {path} (540 bytes) into segments at 10, {FAR}"
     assert os.listdir(tmp_path) == [path.name]
     assert plan_split(path) == plan
-
-
-def test_the_last_offset_that_fits_does_not_begin_a_segment(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, one(0), one(INT_MAX), one(INT_MAX + 1), one(INT_MAX + 2))
-    assert plan_split(path).pieces == (
-        SplitPiece(0, 0, 180),
-        SplitPiece(INT_MAX + 1, 180, 360),
-    )
 
 
 def test_there_may_be_many_pieces_of_one_batch_each(tmp_path: Path) -> None:
@@ -98,14 +90,6 @@ def test_an_offset_that_the_next_batch_does_not_follow_is_wrong_rather_than_far(
         plan_split(path)
 
 
-def test_a_batch_that_overflows_by_itself_gets_the_segment_of_its_first_offset(
-    tmp_path: Path,
-) -> None:
-    wide = batch([record(b"v")], base_offset=5, last_offset_delta=INT_MAX)
-    path = write_segment(tmp_path, 0, wide, one(2**33))
-    assert [piece.base_offset for piece in plan_split(path).pieces] == [5, 2**33]
-
-
 def test_compressed_messages_begin_with_the_first_one_inside(tmp_path: Path) -> None:
     far = [record(b"v", offset=2**31 + 7), record(b"v", offset=2**31 + 8)]
     path = write_segment(tmp_path, 0, one(0), wrapper(far, magic=1, codec=1))
@@ -122,24 +106,6 @@ def test_another_segment_inside_of_this_one_is_in_the_way(tmp_path: Path) -> Non
 
 
 # ---- splitting -----------------------------------------------------------------------------------
-
-
-def test_the_new_segments_have_all_bytes_and_their_own_indexes(tmp_path: Path) -> None:
-    path = overflowing(tmp_path)
-    data = path.read_bytes()
-    os.utime(path, ns=(1, 1_500_000_000))
-    path.chmod(0o640)
-    swept = split_overflowed(path, config=CONFIG, producers=ProducerState())
-    assert logs(tmp_path) == {10: data[:270], FAR: data[270:]}
-    assert [one.next_offset for one in swept] == [13, FAR + 3]
-    for base in (10, FAR):
-        log = tmp_path / f"{base:020d}.log"
-        assert offset_entries(log.with_suffix(".index"), base) == [(base + 2, 180)]
-        assert time_entries(log.with_suffix(".timeindex"), base) == [((base + 2) % 1000, base + 2)]
-        for suffix in (".log", ".index", ".timeindex"):
-            status = log.with_suffix(suffix).stat()
-            assert (status.st_mtime_ns, status.st_mode & 0o777) == (1_500_000_000, 0o640)
-    assert len(os.listdir(tmp_path)) == 6
 
 
 def test_aborted_transactions_are_found_again_in_the_segment_of_their_marker(

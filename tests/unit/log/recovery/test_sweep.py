@@ -35,7 +35,6 @@ from tests.builders import (
     ABORT,
     batch,
     control_batch,
-    messages,
     record,
     wrapper,
     write_segment,
@@ -99,25 +98,6 @@ def test_the_indexes_are_those_of_a_segment_that_was_written_and_closed(
     assert (swept.valid_bytes, swept.batches) == (path.stat().st_size, len(shapes))
     assert swept.offset_entries == path.with_suffix(".index").read_bytes()
     assert swept.time_entries == path.with_suffix(".timeindex").read_bytes()
-
-
-def test_an_empty_segment_says_nothing(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, BASE)
-    assert sweep(path) == Swept(
-        base_offset=BASE,
-        valid_bytes=0,
-        size=0,
-        stop=StopReason.END,
-        error=None,
-        findings=(),
-        next_offset=BASE,
-        latest=Latest(-1, BASE),
-        offset_entries=b"",
-        time_entries=b"",
-        aborted=(),
-        batches=0,
-        records=0,
-    )
 
 
 @pytest.mark.parametrize(
@@ -200,19 +180,6 @@ def test_a_full_index_takes_no_more_and_stops_a_broker(tmp_path: Path) -> None:
     assert sweep(fits, config, careful=False).error is None
 
 
-def test_magic_0_and_1_are_indexed_and_leave_producers_and_epochs_alone(tmp_path: Path) -> None:
-    old = [
-        messages([record(b"x" * 80, timestamp=7, offset=40)], magic=0),
-        messages([record(b"x" * 80, timestamp=7, offset=41)], magic=1),
-        wrapper([record(b"x" * 80, timestamp=9, offset=43)], magic=1, codec=1),
-    ]
-    producers, epochs = ProducerState(), LeaderEpochs(None)
-    path = write_segment(tmp_path, BASE, *old)
-    swept = sweep(path, producers=producers, epochs=epochs)
-    assert (swept.error, swept.next_offset, swept.latest.timestamp) == (None, 44, 9)
-    assert (producers.map_end_offset, epochs.entries) == (0, ())
-
-
 def test_epochs_are_noted_where_they_rise_and_nothing_is_written(tmp_path: Path) -> None:
     given_epochs = (-1, 3, 3, 2, 5, 5, 4, 9)
     parts = [
@@ -274,19 +241,6 @@ def test_what_no_leader_would_have_taken_is_a_finding_and_an_error_for_a_broker(
     stopped = sweep(path, careful=False)
     assert isinstance(stopped.error, InvalidTxnStateError)
     assert stopped.error.position == len(parts[0])
-
-
-def test_a_broker_refuses_markers_of_aborted_transactions_that_go_back(tmp_path: Path) -> None:
-    parts = [
-        transactional(40, 5),
-        transactional(41, 6),
-        control_batch(ABORT, base_offset=43, producer_id=6),
-        control_batch(ABORT, base_offset=42, producer_id=5),
-    ]
-    path = write_segment(tmp_path, BASE, *parts)
-    swept = sweep(path, LogConfig(), careful=False)
-    assert isinstance(swept.error, OffsetsOutOfOrderError)
-    assert swept.error.position == sum(map(len, parts[:3]))
 
 
 def test_the_first_of_several_errors_counts(tmp_path: Path) -> None:

@@ -40,43 +40,6 @@ both = pytest.mark.parametrize("careful", [True, False])
 
 
 @both
-def test_deleted_and_cleaned_files_go(tmp_path: Path, careful: bool) -> None:
-    given(tmp_path, s0_log=log(0), s0_log_cleaned=b"half", s5_log_deleted=log(5))
-    (tmp_path / "anything.deleted").write_bytes(b"")
-    (tmp_path / f"{7:020d}-{1:010d}.checkpoint.deleted").write_bytes(b"")
-    assert cleared(tmp_path, careful=careful) == [
-        ".log",
-        "7-0000000001.checkpoint.deleted",
-    ]
-
-
-@both
-def test_a_whole_swap_takes_the_place_of_all_that_it_covers(tmp_path: Path, careful: bool) -> None:
-    given(
-        tmp_path,
-        s0_log=log(0, 1),
-        s0_index=b"",
-        s2_log=log(2, 3),
-        s2_index=b"",
-        s2_snapshot=b"",
-        s4_log=log(4),
-        s4_snapshot=b"",
-        s0_log_swap=log(0, 3),
-        s0_index_swap=b"",
-        s0_timeindex_swap=b"new",
-    )
-    assert cleared(tmp_path, careful=careful) == [
-        ".index",
-        ".log",
-        ".timeindex",
-        "4.log",
-        "4.snapshot",
-    ]
-    assert (tmp_path / f"{0:020d}.log").read_bytes() == log(0, 3)
-    assert (tmp_path / f"{0:020d}.timeindex").read_bytes() == b"new"
-
-
-@both
 def test_a_cleaned_file_in_front_cancels_a_swap(tmp_path: Path, careful: bool) -> None:
     given(tmp_path, s0_log=log(0), s2_log=log(2), s2_log_swap=log(3), s0_log_cleaned=b"")
     assert cleared(tmp_path, careful=careful) == [".log", "2.log"]

@@ -62,14 +62,6 @@ def test_where_compaction_left_holes_a_loss_is_an_upper_bound(tmp_path: Path) ->
     assert lost(read_provable(tmp_path / "t-0")) == [(8, 9, True, True)]
 
 
-def test_a_gap_of_a_compacted_log_is_no_loss_and_one_of_a_dense_log_is(tmp_path: Path) -> None:
-    dense, thin = tmp_path / "t-0", tmp_path / "t-1"
-    write_copy(dense, [*BASE[:3], *BASE[4:]])
-    write_copy(thin, [Told(0, 2, without=(0,)), *BASE[1:3], *BASE[4:]])
-    assert lost(read_provable(dense)) == [(6, 7, False, False)]
-    assert lost(read_provable(thin)) == []
-
-
 def test_without_a_sound_batch_all_is_lost(tmp_path: Path) -> None:
     path = write_copy(tmp_path / "t-0", BASE[:1])
     garble(path, 0, 0)
@@ -98,31 +90,6 @@ def test_the_larger_part_in_order_is_kept_and_the_rest_is_in_doubt(tmp_path: Pat
     found = read_provable(path)
     assert offsets(found) == [(0, 9)]
     assert [(one.reason, one.places) for one in found.unprovable] == [("offset-order", ((10, 11),))]
-
-
-def test_a_batch_that_is_there_twice_counts_once(tmp_path: Path) -> None:
-    path = tmp_path / "t-0"
-    write_segment(path, 0, *(one.data for one in (*BASE[:3], BASE[1])))
-    write_segment(path, 6, *(one.data for one in (BASE[2], *BASE[3:])))
-    found = read_provable(path)
-    assert offsets(found) == [(0, 5), (6, 11)]
-    assert [(one.reason, one.first_offset) for one in found.unprovable] == [
-        ("duplicate", 2),
-        ("duplicate", 4),
-    ]
-    assert found.lost == ()
-
-
-def test_of_batches_with_the_same_offsets_the_first_stays(tmp_path: Path) -> None:
-    path = tmp_path / "t-0"
-    other = Told(3, 2, text="w")
-    write_segment(path, 0, *(one.data for one in BASE[:3]))
-    write_segment(path, 6, *(one.data for one in (*BASE[3:], other)))
-    found = read_provable(path)
-    assert offsets(found) == [(0, 5), (6, 11)]
-    assert [(one.reason, one.first_offset, one.last_offset) for one in found.unprovable] == [
-        ("collision", 3, 4)
-    ]
 
 
 def test_what_is_lost_says_how_many_records_and_where(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -83,19 +82,6 @@ def test_bytes_that_go_lie_in_the_quarantine(tmp_path: Path) -> None:
         part = data[one.source.position : one.source.end]
         assert kept[one.position : one.position + len(part)] == part
     assert [one.position for one in partition.quarantined] == [0, SIZES[3]]
-
-
-def test_the_report_is_the_document_of_the_verb(tmp_path: Path) -> None:
-    overwrite(source(tmp_path), 4, 70, b"\xff")
-    partition, report = salvaged(tmp_path)
-    document = json.loads(report.path.read_text())
-    assert document == {"schema": "kseg.salvage/1", **json.loads(json.dumps(report.to_json()))}
-    (told_of,) = document["partitions"]
-    assert (told_of["topic"], told_of["partition"], told_of["ok"]) == ("t", 0, False)
-    (place,) = told_of["unprovable"]
-    assert (place["reason"], place["quarantine_position"]) == ("batch-crc", 0)
-    assert place["quarantine"] == "quarantine/t-0/00000000000000000006.log"
-    assert json.loads(json.dumps(partition.to_dict())) == told_of
 
 
 def test_swapped_batches_are_in_doubt_and_are_not_moved(tmp_path: Path) -> None:

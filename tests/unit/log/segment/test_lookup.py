@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kseg import CorruptRecordError, Log, OffsetOutOfRangeError, Segment
+from kseg import CorruptRecordError, Log, Segment
 from kseg.log.locations import RecordLocation
-from tests.builders import batch, messages, record, wrapper, write_segment
+from tests.builders import batch, record, wrapper, write_segment
 from tests.unit.files.index_bytes import offset_index, time_index
 from tests.unit.log.brute import Whole, copy_partition, partitions_of, sound_segments
 
@@ -184,31 +184,6 @@ def test_broken_indexes_change_no_answer(fixture_case: Path, tmp_path: Path) -> 
 # ---------------------------------------------------------------------------------
 
 
-def test_a_time_leads_to_the_first_of_several_batches_that_have_it(tmp_path: Path) -> None:
-    parts = [
-        batch([record(timestamp=time)], base_offset=at) for at, time in enumerate([5, 9, 9, 9])
-    ]
-    path = write_segment(tmp_path, 0, *parts)
-    # One append of three batches under log append time: the entry names the last of them.
-    time_index(path.with_suffix(".timeindex"), [(5, 0), (9, 3)])
-    with Segment.open(path) as segment:
-        assert found_at(segment.lookup_time(9)) == (1, 9)
-        (piece,) = segment.read(start_timestamp=9, fields=("offset",))
-    assert piece.offset.tolist() == [1, 2, 3]
-
-
-def test_a_time_lookup_knows_bounds_and_messages_without_time(tmp_path: Path) -> None:
-    old = messages([record(b"none")], magic=0)
-    new = batch([record(timestamp=7), record(timestamp=6), record(timestamp=8)], base_offset=1)
-    path = write_segment(tmp_path, 0, old, new)
-    with Segment.open(path) as segment:
-        assert found_at(segment.lookup_time(0)) == (1, 7)
-        assert found_at(segment.lookup_time(-(2**63))) == (1, 7)
-        assert found_at(segment.lookup_time(6, start_offset=2)) == (2, 6)
-        assert segment.lookup_time(9) is None
-        assert segment.lookup_time(2**63 - 1) is None
-
-
 def test_a_lookup_names_the_batch_and_the_entry_that_led_there(tmp_path: Path) -> None:
     parts = [batch([record(timestamp=at)] * 2, base_offset=2 * at) for at in range(6)]
     path = write_segment(tmp_path, 0, *parts)
@@ -272,17 +247,6 @@ def test_an_index_leads_past_damage(tmp_path: Path) -> None:
         assert found.base_offset == 2
         (piece,) = segment.read(start_offset=2, fields=("offset",))
         assert piece.offset.tolist() == [2]
-
-
-def test_offsets_outside_the_log_are_out_of_range(tmp_path: Path) -> None:
-    write_segment(tmp_path, 5, batch([record(), record()], base_offset=5))
-    write_segment(tmp_path, 7, batch([record()], base_offset=9))
-    with Log.open(tmp_path) as log:
-        assert log.lookup(7).base_offset == 9  # compaction left a gap
-        for offset in (-1, 0, 4, 10, 2**63 - 1):
-            with pytest.raises(OffsetOutOfRangeError, match="5 to 9") as caught:
-                log.lookup(offset)
-            assert caught.value.offset == offset
 
 
 def test_lookups_cross_segments(tmp_path: Path) -> None:

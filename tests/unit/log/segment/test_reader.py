@@ -25,10 +25,8 @@ from tests.builders import (
     ZSTD,
     batch,
     control_batch,
-    messages,
     record,
     records_of,
-    wrapper,
     write_segment,
 )
 from tests.fuzz import ahead
@@ -210,22 +208,6 @@ def test_damaged_batches_are_passed_over_if_somebody_listens(tmp_path: Path, map
     assert [error.position for error in errors] == sorted(error.position for error in errors)
 
 
-@pytest.mark.parametrize("mapping", HOW)
-def test_damage_is_raised_after_the_records_before_it(tmp_path: Path, mapping: Any) -> None:
-    path = write_segment(tmp_path, 0, ONE, TWO, flipped(THREE, 70))
-    got = []
-    with Segment.open(path, mapping=mapping) as segment:
-        reading = segment.read(fields=("offset",))
-        got += rows([next(reading)])
-        with pytest.raises(CorruptRecordError) as caught:
-            next(reading)
-        assert [row["offset"] for row in got] == [0, 1]
-        assert caught.value.position == 2 * len(ONE)
-        # Not if nobody comes that far, nor if checksums do not matter.
-        assert len(rows(segment.read(end_offset=2))) == 2
-        assert len(rows(segment.read(fields=("offset",), verify_crc=False))) == 3
-
-
 def test_batches_stops_in_front_of_a_wrong_checksum_unless_told_not_to(tmp_path: Path) -> None:
     path = write_segment(tmp_path, 0, ONE, flipped(TWO, 70), THREE)
     for mapping in HOW:
@@ -279,28 +261,6 @@ def test_a_deleted_segment_still_reads_with_its_own_indexes(tmp_path: Path) -> N
         assert found.position == 0
 
 
-def test_an_empty_segment_has_nothing(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 7)
-    for mapping in HOW:
-        with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
-            assert len(segment.batches()) == 0
-            assert list(segment.read()) == []
-            assert segment.lookup(7) is None
-            assert segment.lookup_time(0) is None
-            assert len(segment.txn_index) == 0
-
-
-def test_a_size_bounds_what_is_read(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, 0, ONE, TWO, THREE)
-    for mapping in HOW:
-        with Segment.open(path, mapping=mapping, size=2 * len(ONE) + 20) as segment:  # type: ignore[arg-type]
-            assert segment.size == 2 * len(ONE) + 20
-            assert len(rows(segment.read())) == 2
-            assert segment.batches().stop is StopReason.TORN_TAIL
-        with Segment.open(path, mapping=mapping, size=2**40) as segment:  # type: ignore[arg-type]
-            assert segment.size == 3 * len(ONE)
-
-
 def test_a_directory_that_another_process_holds_is_not_mapped(tmp_path: Path) -> None:
     path = write_segment(tmp_path / "orders-0", 0, ONE)
     (tmp_path / ".lock").touch()
@@ -309,15 +269,6 @@ def test_a_directory_that_another_process_holds_is_not_mapped(tmp_path: Path) ->
     with holding(tmp_path), Segment.open(path) as segment:
         assert not segment.mapped
         assert len(rows(segment.read())) == 1
-
-
-def test_wrappers_and_messages_without_time_have_minus_one(tmp_path: Path) -> None:
-    path = write_segment(
-        tmp_path, 0, messages([record()], magic=0), wrapper([record()], magic=0, codec=1, offset=1)
-    )
-    assert [(row["timestamp"], row["timestamp_type"]) for row in read(path)] == [
-        (-1, "NoTimestampType")
-    ] * 2
 
 
 def test_arguments_that_make_no_sense_are_refused(path: Path) -> None:

@@ -26,7 +26,6 @@ from kseg.log.validate import rewrite
 from kseg.log.validate.append import (
     AppendOrigin,
     AppendRules,
-    ValidationMetrics,
     analyze,
     validate,
     validate_append,
@@ -110,30 +109,7 @@ def test_a_changed_head_s_checksum_is_that_of_the_whole_batch(size: int) -> None
         assert int.from_bytes(taken[17:21], "big") == _core.crc32c(taken[21:])
 
 
-def test_one_call_and_step_by_step_come_to_the_same() -> None:
-    for rules in (AppendRules(), LOG_APPEND, AppendRules(compacted=True)):
-        for data in (PLAIN, batch([record(key=b"k", timestamp=5)], max_timestamp=99)):
-            answers = []
-            for how in (validate_append, validate):
-                try:
-                    taken = how(data, rules, next_offset=3, now_ms=NOW)
-                except InvalidRecordError as error:
-                    answers.append(str(error))
-                else:
-                    fields = {name: getattr(taken, name) for name in taken.__slots__}
-                    answers.append({**fields, "tail": bytes(taken.tail)})
-            assert answers[0] == answers[1]
-
-
 # Results
-
-
-def test_times_of_none_have_no_offset() -> None:
-    taken = append(batch([record(timestamp=-1)] * 2))
-    assert (taken.max_timestamp, taken.offset_of_max_timestamp) == (-1, -1)
-    # What is left compressed names its last offset all the same, as Kafka does.
-    taken = append(batch([record(timestamp=-1)] * 2, codec=GZIP))
-    assert (taken.max_timestamp, taken.offset_of_max_timestamp) == (-1, 1)
 
 
 def test_log_append_time_is_told_only_where_it_is_given() -> None:
@@ -161,32 +137,6 @@ def test_nothing_whole_is_nothing_to_append(data: bytes) -> None:
     with pytest.raises(InvalidRecordError, match="no whole batch"):
         validate_replica(data, AppendRules(), next_offset=0)
     assert analyze(data, AppendRules()).valid_bytes == 0
-
-
-def test_headers_are_summed_up() -> None:
-    data = b"".join(
-        [
-            batch([record(timestamp=5)] * 2, base_offset=3, leader_epoch=1, codec=GZIP),
-            batch([record(timestamp=9)] * 3, base_offset=5, leader_epoch=2),
-            batch([record(timestamp=9)], base_offset=9, leader_epoch=2),
-        ]
-    )
-    rules = AppendRules(origin=AppendOrigin.REPLICATION)
-    info = analyze(data + data[:20], rules, keep_offsets=True)
-    assert (info.first_offset, info.last_offset, info.last_offset_of_first_batch) == (3, 9, 4)
-    assert (info.max_timestamp, info.offset_of_max_timestamp) == (9, 7)
-    assert (info.source, info.last_leader_epoch) == (Compression.GZIP, 2)
-    assert (info.valid_bytes, info.monotonic, len(info.table)) == (len(data), True, 3)
-
-
-def test_the_first_bad_batch_is_named() -> None:
-    good = batch([record()], base_offset=0)
-    bad = batch([record(b"a much longer record")], base_offset=1, crc=1)
-    rules = AppendRules(origin=AppendOrigin.REPLICATION)
-    with pytest.raises(CorruptRecordError) as caught:
-        analyze(good + bad + bad, rules)
-    assert (caught.value.position, caught.value.offset) == (len(good), 1)
-    assert "checksum" in str(caught.value)
 
 
 @pytest.mark.parametrize("zeros", [11, 12, 40])
@@ -227,15 +177,6 @@ def test_errors_keep_their_records_through_pickle() -> None:
     again = pickle.loads(pickle.dumps(caught.value))
     assert again.record_errors == caught.value.record_errors != ()
     assert str(again) == str(caught.value)
-
-
-def test_counters_go_on_from_append_to_append() -> None:
-    metrics = ValidationMetrics()
-    for _ in range(2):
-        with pytest.raises(InvalidRecordError):
-            append(PLAIN, AppendRules(compacted=True), metrics=metrics)
-    append(PLAIN, metrics=metrics)
-    assert metrics == ValidationMetrics(no_key_compacted=2)
 
 
 def test_a_plain_message_in_the_middle_is_named_by_its_position() -> None:

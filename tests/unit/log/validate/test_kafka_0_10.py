@@ -65,14 +65,6 @@ def only(data: bytes) -> Message:
 # Both codecs none
 
 
-def test_log_append_time_is_stamped_on_each_plain_message() -> None:
-    result = validate(builders.messages(GIVEN, magic=1), timestamp_type=LOG_APPEND)
-    stamped = [record(each.value, key=each.key, timestamp=NOW) for each in GIVEN]
-    expected = builders.messages(stamped, magic=1, base_offset=50, log_append=True)
-    assert result.messages == expected
-    assert outcome(result) == (53, NOW, 50, False)
-
-
 def test_stamping_leaves_attribute_bits_without_a_meaning() -> None:
     data = builders.message(record(b"v"), magic=1, attributes=0xF0)
     assert only(validate(data, timestamp_type=LOG_APPEND).messages).attributes == 0xF8
@@ -92,11 +84,6 @@ def test_a_cut_off_last_message_is_left_out(magic: int) -> None:
     assert validate(whole[:-1], magic=magic) == validate(
         builders.messages(GIVEN[:2], magic=1), magic=magic
     )
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_no_messages_stay_no_messages(magic: int) -> None:
-    assert validate(b"", magic=magic) == Validated010(b"", 50, -1, -1, False)
 
 
 def test_the_set_that_was_given_stays_as_it_is() -> None:
@@ -129,22 +116,6 @@ def test_checksums_inside_are_not_looked_at_when_the_set_is_made_anew() -> None:
 
 
 # Compressed, made anew
-
-
-def test_a_plain_message_is_compressed_even_if_its_set_was_called_so() -> None:
-    result = validate(builders.messages(GIVEN[:1], magic=1), source=GZIP, target=GZIP)
-    assert (only(result.messages).codec, result.sizes_maybe_changed) == (GZIP, True)
-    assert read(result.messages) == [(50, NOW - 100, b"a")]
-
-
-def test_log_append_time_is_the_wrapper_s_alone_after_conversion() -> None:
-    source = builders.wrapper(GIVEN, magic=0, codec=GZIP)
-    result = validate(source, source=GZIP, target=GZIP, timestamp_type=LOG_APPEND)
-    assert [time for _, time, _ in read(result.messages)] == [NOW] * 3
-    assert outcome(result) == (53, NOW, 52, True)
-    plain = validate(source, source=GZIP, target=NONE, timestamp_type=LOG_APPEND)
-    assert [time for _, time, _ in read(plain.messages)] == [-1] * 3
-    assert outcome(plain) == (53, NOW, 50, True)
 
 
 def test_a_wrapper_with_nothing_inside_is_taken() -> None:
@@ -189,17 +160,6 @@ def test_no_timestamp_is_a_timestamp_as_any_other(magic: int) -> None:
     assert validate(data, timestamp_difference_max_ms=NOW + 1).next_offset == 51
     with pytest.raises(InvalidTimestampError, match=f"{NOW + 1} ms"):
         validate(data, timestamp_difference_max_ms=NOW)
-
-
-def test_a_set_of_magic_0_that_stays_so_has_no_timestamps_to_check() -> None:
-    data = builders.messages(GIVEN, magic=0)
-    assert validate(data, magic=0, timestamp_difference_max_ms=0).next_offset == 53
-
-
-@pytest.mark.parametrize("time", [-(2**63), 2**63 - 1])
-def test_the_default_bound_refuses_no_timestamp(time: int) -> None:
-    data = builders.messages([record(b"a", timestamp=time)], magic=1)
-    assert validate(data).next_offset == 51
 
 
 def test_an_inner_log_append_bit_is_the_wrapper_s_to_give() -> None:

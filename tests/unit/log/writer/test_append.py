@@ -28,7 +28,7 @@ from kseg.log.log import Log
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer.append import AppendResult, append_as_leader, merged
 from kseg.log.writer.state import LogState
-from tests.builders import ABORT, COMMIT, GZIP, NONE, messages, record, wrapper
+from tests.builders import ABORT, COMMIT, GZIP, messages, record, wrapper
 from tests.unit.log.logs import (
     NOW_MS,
     ONE,
@@ -77,25 +77,6 @@ def test_the_clock_is_the_records_time_where_the_log_says_so(tmp_path: Path) -> 
         assert (result.log_append_time, result.max_timestamp) == (NOW_MS, NOW_MS)
         assert [r.timestamp for r in log.records()] == [NOW_MS]
         assert log.state.producers.entries[3].last_timestamp == NOW_MS
-
-
-@pytest.mark.parametrize("codec", [NONE, GZIP])
-@pytest.mark.parametrize("count", [1, 2, 30])
-def test_one_batch_and_many_leave_the_same_log(tmp_path: Path, codec: int, count: int) -> None:
-    pieces = [
-        stored(n * 3, count=3, time=NOW_MS + n, codec=codec, value=b"x" * 900) for n in range(count)
-    ]
-    logs = []
-    for name in ("a-0", "b-0"):
-        with open_log(tmp_path / name / name) as log:
-            for data in pieces if name == "a-0" else [b"".join(pieces)]:
-                result = log.append_as_follower(data)
-            logs.append((log.path, result.last_offset, result.max_timestamp))
-    (one_by_one, *told), (at_once, *told_too) = logs
-    assert told == told_too
-    for kind in ("log", "index", "timeindex"):
-        name = f"{0:020d}.{kind}"
-        assert (one_by_one / name).read_bytes() == (at_once / name).read_bytes(), kind
 
 
 def test_nothing_is_nothing_appended(log: Log) -> None:
@@ -330,26 +311,6 @@ def test_a_follower_is_no_leader(log: Log) -> None:
         log.append(one(), leader_epoch=-1)
 
 
-@pytest.mark.parametrize("ends", [".log", ".index", ".timeindex"])
-def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path, ends: str) -> None:
-    with open_log(tmp_path / "t-0", index_interval_bytes=0) as log:
-        for _ in range(3):
-            log.append(one())
-        before, files = log.version, _bytes_of(log.path)
-        error = OSError(errno.ENOSPC, "No space left on device")
-        later = one(time=NOW_MS + 1)
-        with failing("pwritev", error=error, ends=ends), pytest.raises(OSError, match="No space"):
-            log.append(later)
-        assert log.version is before
-        assert _bytes_of(log.path) == files
-        assert log.append(later).first_offset == 3
-        assert offsets(log) == [0, 1, 2, 3]
-
-
-def _bytes_of(path: Path) -> dict[str, bytes]:
-    return {p.name: p.read_bytes() for p in path.iterdir() if p.suffix in (".log", ".index")}
-
-
 def test_what_cannot_be_taken_back_fails_the_log(log: Log) -> None:
     log.append(one())
     error = OSError(errno.EIO, "Input/output error")
@@ -373,16 +334,6 @@ def _refuses_all(log: Log) -> None:
         with pytest.raises(PoisonedFileError, match="open it again") as caught:
             change()
         assert caught.value.path == str(log.path)
-
-
-def test_an_interrupted_append_fails_the_log(log: Log) -> None:
-    log.append(one())
-    with (
-        failing("pwritev", error=KeyboardInterrupt(), ends=".log"),
-        pytest.raises(KeyboardInterrupt),
-    ):
-        log.append(one())
-    _refuses_all(log)
 
 
 def test_an_interrupt_between_the_bytes_and_the_telling_fails_the_log(

@@ -77,18 +77,6 @@ def test_a_log_is_flushed_after_so_many_offsets(tmp_path: Path) -> None:
         assert log.recovery_point == 3
 
 
-def test_a_log_is_flushed_by_the_append_that_finds_it_late(tmp_path: Path) -> None:
-    clock = Clock()
-    with open_log(tmp_path / "t-0", clock, flush_ms=1000) as log:
-        log.append(one())
-        clock.ms += 999
-        log.append(one())
-        assert log.recovery_point == 0
-        clock.ms += 1
-        log.append(one())
-        assert log.recovery_point == 3
-
-
 def test_a_durable_append_is_flushed_when_it_returns(log: Log) -> None:
     log.append([one(), one()], durable=True)
     assert log.recovery_point == 2

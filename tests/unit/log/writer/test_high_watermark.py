@@ -10,7 +10,6 @@ from kseg.errors import StalePlanError
 from kseg.files import checkpoints, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.log.config import LogConfig
-from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.writer.retention import LOG_START
@@ -50,13 +49,6 @@ def said(data: Path) -> int | None:
 
 def opened(data: Path, **how: object) -> Log:
     return Log.open(data / "orders-0", mode="append", config=CONFIG, **how)  # type: ignore[arg-type]
-
-
-def test_a_directory_takes_nothing_above_it(data: Path) -> None:
-    with LogDirectory.open(data, mode="append", config=CONFIG) as directory:
-        directory.retain()
-        assert directory.logs[HERE].log_start_offset == 3
-    assert said(data) == 3
 
 
 def test_closing_never_raises_it_and_readers_see_all_of_the_log(data: Path) -> None:
@@ -102,13 +94,6 @@ def test_the_only_copy_has_its_high_watermark_at_the_end(data: Path) -> None:
         log.delete_old_segments()
         assert log.log_start_offset == 11
     assert said(data) == 11
-
-
-def test_the_only_copies_of_a_directory_do(data: Path) -> None:
-    how = {"mode": "append", "config": CONFIG, "high_watermark": "end"}
-    with LogDirectory.open(data, **how) as directory:  # type: ignore[arg-type]
-        directory.retain()
-        assert directory.logs[HERE].log_start_offset == 10
 
 
 def test_what_lies_below_the_start_goes_whatever_the_checkpoint(data: Path) -> None:

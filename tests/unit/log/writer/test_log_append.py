@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,21 +39,6 @@ def test_a_log_goes_on_where_it_was_closed(tmp_path: Path) -> None:
         with Log.open(path) as log:
             assert offsets(log) == list(range(SIX * (turn + 1)))
             assert (log.mode, log.high_watermark) == ("read", SIX * (turn + 1))
-
-
-def test_a_log_that_was_not_closed_well_is_refused_until_it_is_recovered(tmp_path: Path) -> None:
-    path = tmp_path / "t-0"
-    written(path)
-    (tmp_path / ".kafka_cleanshutdown").unlink()
-    with pytest.raises(UncleanShutdownError, match="not closed in good order") as caught:
-        open_log(path)
-    assert caught.value.path == str(path)
-    assert "recover=True" in caught.value.__notes__[0]
-    assert not (tmp_path / ".lock").exists()
-    with open_log(path, recover=True) as log:
-        assert offsets(log) == list(range(SIX))
-    with open_log(path) as log:
-        assert log.append(one()).first_offset == SIX
 
 
 def test_a_log_that_failed_is_refused_each_time_while_others_live_on(tmp_path: Path) -> None:
@@ -163,16 +147,3 @@ def test_appending_on_and_on_takes_no_more_memory(tmp_path: Path) -> None:
             assert tracemalloc.get_traced_memory()[0] - before < 20_000
         finally:
             tracemalloc.stop()
-
-
-def test_many_batches_are_taken_one_by_one(tmp_path: Path) -> None:
-    seen = []
-
-    def batches(log: Log) -> Iterator[bytes]:
-        for _ in range(3):
-            seen.append(log.log_end_offset)
-            yield one()
-
-    with open_log(tmp_path / "t-0") as log:
-        assert log.append(batches(log)).record_count == 3
-    assert seen == [0, 1, 2]

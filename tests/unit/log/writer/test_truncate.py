@@ -259,21 +259,6 @@ def test_damage_in_front_of_the_cut_stops_it_before_anything_changes(log: Log) -
 # ---- plans ---------------------------------------------------------------------------------------
 
 
-def test_a_plan_says_what_will_be_done_and_does_nothing(log: Log) -> None:
-    before = told(log.path)
-    plan = truncate.plan_of(log.path, log.version, 13)
-    assert told(log.path) == before
-    assert [(each.action, Path(each.path).name[:20]) for each in plan.actions] == [
-        ("delete", f"{27:020d}"),
-        ("delete", f"{18:020d}"),
-        ("truncate", f"{9:020d}"),
-    ]
-    log.truncate_to(13)
-    assert plan.truncated_bytes == sum(each.size for each in before if each.last_offset >= 13)
-    assert (plan.log_end_offset, plan.position) == (13, log.segments[-1].size)
-    assert truncate.plan_of(log.path, log.version, 13).is_noop
-
-
 def test_a_plan_for_a_log_that_begins_later_names_the_new_beginning(log: Log) -> None:
     log.truncate_fully_and_start_at(50)
     plan = truncate.plan_of(log.path, log.version, 20)
@@ -321,11 +306,3 @@ def test_records_before_the_start_cannot_be_read_and_files_stay(log: Log) -> Non
     log.close()
     with open_log(log.path) as again:
         assert again.log_start_offset == 20
-
-
-@pytest.mark.parametrize("offset", [-1, 25, 31])
-def test_the_start_stays_within_what_may_be_shown(log: Log, offset: int) -> None:
-    log.update_high_watermark(24)
-    with pytest.raises(OffsetOutOfRangeError):
-        log.delete_records_before(offset)
-    assert log.log_start_offset == 0
