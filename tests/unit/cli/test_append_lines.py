@@ -14,12 +14,8 @@ import pytest
 
 from kseg.cli import append_lines
 from kseg.cli.append_lines import AppendOptions, encode_lines, read_lines
-from kseg.constants import Compression
 from kseg.errors import InvalidRecordError, LimitExceededError
-from kseg.format.columns import decode
-from kseg.format.header import scan
 from kseg.format.options import BatchOptions
-from kseg.format.request import Request
 from kseg.format.values import RecordColumns
 from tests import reference
 
@@ -160,25 +156,6 @@ def test_lines_are_told_apart_and_blank_ones_passed_over() -> None:
     text = b'\n{"value":"YQ=="}\r\n   \n\r\n{"value":"Yg=="}\n\n{"value":"Yw=="}'
     assert [row[0] for row in read(text)] == [b"a", b"b", b"c"]
     assert read(b"") == read(b"\n") == read(b" \t\r\n\n") == []
-
-
-def test_null_and_present_values_mix_in_all_columns() -> None:
-    lines = [
-        json.dumps(
-            {
-                "value": None if n % 3 else "dg==",
-                "key": None if n % 5 else "aw==",
-                "headers": [["h", None if n % 2 else "dg=="]] * (n % 4),
-            }
-        )
-        for n in range(40)
-    ]
-    found = read("\n".join(lines).encode())
-    assert [row[0] for row in found] == [None if n % 3 else b"v" for n in range(40)]
-    assert [row[1] for row in found] == [None if n % 5 else b"k" for n in range(40)]
-    assert [row[3] for row in found] == [
-        ((b"h", None if n % 2 else b"v"),) * (n % 4) for n in range(40)
-    ]
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -374,25 +351,6 @@ def test_batches_depend_on_the_lines_not_on_how_they_arrive(limit: Any, headers:
     assert [record.value for record in records] == [b"value %d" % n for n in range(100)]
     assert [record.offset for record in records] == list(range(40, 140))
     assert {record.timestamp for record in records} == {NOW_MS}
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.LZ4])
-def test_lines_become_batches_of_every_magic_and_codec(magic: int, codec: Compression) -> None:
-    options = AppendOptions(batch=BatchOptions(magic=magic, compression=codec), batch_records=10)
-    text = b"".join(map(line_of, range(25)))
-    found = list(encode_lines(io.BytesIO(text), options, base_offset=0, clock=lambda: NOW_MS))
-    assert [(batch.magic, batch.record_count) for batch in found] == [
-        (magic, 10),
-        (magic, 10),
-        (magic, 5),
-    ]
-    data = b"".join(batch.data for batch in found)
-    pieces = list(decode(data, scan(data), Request(fields=("value", "codec"))))
-    assert [value for piece in pieces for value in piece.value] == [
-        b"value %d" % n for n in range(25)
-    ]
-    assert {code for piece in pieces for code in piece.codec.tolist()} == {int(codec)}
 
 
 def test_the_clock_is_asked_for_each_piece_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,24 +70,6 @@ def offsets_of(path: Path) -> list[int]:
         return [one.offset for one in log.records()]
 
 
-def test_apply_compacts_and_a_second_run_finds_nothing(kseg: Kseg, data: Path) -> None:
-    before = keys_of(data / "users-0")
-    ran = kseg("compact", data, *COMPACT, "--apply", "--json")
-    assert ran.code == 0
-    document = ran.document
-    assert (document["applied"], document["backups"]) == (True, [])
-    assert document["freed_bytes"] > 0
-    assert offsets_of(data / "users-0") == [37, 38, 39]
-    assert keys_of(data / "users-0") == before
-    checkpoint = read_offset_checkpoint(data / "cleaner-offset-checkpoint").offsets
-    assert checkpoint == {TopicPartition("users", 0): 40, TopicPartition("users", 1): 4}
-    assert not list(data.parent.glob("*.kseg-backup"))
-    again = kseg("compact", data, "--apply", "--json")
-    assert (again.code, again.document["actions"]) == (0, [])
-    assert {each["skipped"] for each in again.document["partitions"]} == {"nothing-dirty"}
-    assert kseg("verify", data).code == 0
-
-
 def test_a_copy_is_compacted_and_the_original_left_alone(
     kseg: Kseg, data: Path, tmp_path: Path
 ) -> None:

@@ -34,17 +34,6 @@ def test_verify_says_what_cannot_be_read_and_what_is_sound_behind(
     assert [lost[name] for name in numbers] == [12, 14, 3, 1, 15]
 
 
-def test_recover_says_what_goes_and_how_much_of_it_is_sound(kseg: Kseg, directory: Path) -> None:
-    ran = kseg("recover", "--unclean", directory)
-    assert "batch-length" in ran.text
-    assert "torn-tail" not in ran.text
-    assert "offsets 12 to 59 (48 records, " in ran.text
-    assert "45 records in 15 good batches behind the damage go, too" in ran.text
-    (lost,) = kseg("recover", "--unclean", "--json", directory).document["lost"]
-    numbers = ("first_offset", "last_offset", "records", "batches", "sound_behind")
-    assert [lost[name] for name in numbers] == [12, 59, 48, 16, 15]
-
-
 def test_a_count_of_no_records_is_not_believed_of_a_batch_with_bytes_of_records(
     kseg: Kseg, tmp_path: Path
 ) -> None:

@@ -46,14 +46,6 @@ def files(directory: Path) -> list[str]:
 ALL = [f"{0:020d}.{suffix}" for suffix in ("index", "log", "timeindex")] + [f"{5:020d}.snapshot"]
 
 
-def test_apply_does_it_and_then_there_is_nothing_to_do(kseg: Kseg, data: Path) -> None:
-    assert kseg("reindex", "--apply", data).code == 0
-    assert files(data / "a-0") == files(data / "b-1") == ALL
-    ran = kseg("reindex", data)
-    assert (ran.code, ran.text) == (0, "nothing to do\n")
-    assert kseg("verify", data).code == 0
-
-
 def test_what_is_replaced_is_kept_unless_told_otherwise(
     kseg: Kseg, data: Path, tmp_path: Path
 ) -> None:

@@ -81,32 +81,6 @@ def test_nothing_to_delete_is_fine(kseg: Kseg, data: Path) -> None:
     assert everything(data) == before
 
 
-def test_what_is_planned_is_done_and_kept_beside_the_data_directory(kseg: Kseg, data: Path) -> None:
-    partition = data / "orders-0"
-    gone = {
-        name: content
-        for name, content in everything(partition).items()
-        if name.startswith((f"{0:020d}", f"{1:020d}"))
-    }
-    assert len(gone) == 7  # two logs, four indexes, a snapshot
-    planned = kseg("retain", data, *A_WEEK, "--json").document
-    ran = kseg("retain", data, *A_WEEK, "--apply", "--json")
-    assert ran.code == 0
-    assert ran.document["applied"] is True
-    assert ran.document["actions"] == planned["actions"]
-    assert log_names(partition) == [2, 3]
-    assert not list(partition.glob("*.deleted"))
-    (backup,) = ran.document["backups"]
-    assert backup == f"{data}.kseg-backup/20251009T085320.000Z"
-    assert everything(Path(backup) / "orders-0") == gone
-    with Log.open(partition) as log:
-        assert (log.log_start_offset, log.log_end_offset) == (2, 4)
-        assert [found.offset for found in log.records()] == [2, 3]
-    assert kseg("retain", data, *A_WEEK, "--apply").text == "nothing to do\n"
-    assert (data / ".kafka_cleanshutdown").exists()
-    assert not (data / ".lock").exists()
-
-
 def test_files_are_called_by_the_path_that_was_given(
     kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,23 +212,6 @@ def test_a_limit_for_a_partition_of_a_broker_does_not_stand_for_its_policy(
         assert row["deleted_segments"] == goes
     named = kseg("retain", path, *words, "--config", "orders:cleanup.policy=delete").document
     assert named["partitions"][0]["deleted_segments"] == 2
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ["cleanup.policy=delete", "retention.ms=604800000"],
-        ["orders:retention.ms=604800000"],
-        ["cleanup.policy=compact", "orders:cleanup.policy=delete", "retention.ms=604800000"],
-    ],
-)
-def test_what_is_named_goes_by_what_is_named(
-    kseg: Kseg, of_broker: Path, settings: list[str]
-) -> None:
-    words = [word for setting in settings for word in ("--config", setting)]
-    ran = kseg("retain", of_broker, "--now", NOW, *words, "--high-watermark", "end", "--json")
-    (row,) = [row for row in ran.document["partitions"] if row["topic"] == "orders"]
-    assert (row["new_log_start_offset"], row["skipped"]) == (2, None)
 
 
 def test_a_topic_that_is_not_here_is_a_usage_error(kseg: Kseg, data: Path) -> None:

@@ -35,31 +35,6 @@ def partition(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_planned_is_done_and_kept(kseg: Kseg, partition: Path) -> None:
-    before = everything(partition)
-    tail = log_of(partition, 4).read_bytes()
-    tail = tail[len(tail) // 2 :]
-    planned = kseg("truncate", partition, "--to", 7, "--json").document
-    now = ("--now", "2025-10-09T08:53:20Z")
-    ran = kseg("truncate", partition, "--to", 7, "--json", "--apply", *now)
-    assert ran.code == 0
-    assert ran.document["actions"] == planned["actions"]
-    assert log_names(partition) == [0, 4]
-    with Log.open(partition) as log:
-        assert [found.offset for found in log.records()] == [0, 1, 2, 3, 4, 5]
-        assert [entry.epoch for entry in log.leader_epochs] == [0, 1]
-    (backup,) = ran.document["backups"]
-    kept = Path(backup) / "orders-0"
-    assert kept == partition.parent.with_name("data.kseg-backup") / kept.parent.name / "orders-0"
-    names = {path.name for path in kept.iterdir()}
-    stem = f"{8:020d}"
-    assert {f"{stem}.log", f"{stem}.index", f"{stem}.timeindex", f"{stem}.snapshot"} <= names
-    assert (kept / f"{stem}.log").read_bytes() == before[f"{stem}.log"][0]
-    assert (kept / f"{4:020d}.log.from-{len(tail)}").read_bytes() == tail
-    epochs = "leader-epoch-checkpoint"
-    assert (kept / epochs).read_bytes() == before[epochs][0]
-
-
 def test_files_are_called_by_the_path_that_was_given(
     kseg: Kseg, partition: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,24 +67,6 @@ def test_to_the_start_leaves_an_empty_log(kseg: Kseg, partition: Path) -> None:
         assert (kept / name).read_bytes() == before[name][0]
     name = f"{0:020d}.log"
     assert (kept / f"{name}.from-0").read_bytes() == before[name][0]
-
-
-def test_below_the_first_segment_all_goes_and_the_log_begins_there(
-    kseg: Kseg, partition: Path
-) -> None:
-    for suffix in ("log", "index", "timeindex"):
-        (partition / f"{0:020d}.{suffix}").unlink()
-    gone = {name: content for name, (content, _) in everything(partition).items()}
-    ran = kseg("truncate", partition, "--to", 2, "--apply", "--json")
-    assert ran.code == 0
-    assert log_names(partition) == [2]
-    kept = Path(ran.document["backups"][0]) / "orders-0"
-    for name, content in gone.items():
-        # A snapshot at the log's start says nothing, and goes as soon as the log is opened.
-        if name.endswith((".log", ".snapshot")) and name != f"{4:020d}.snapshot":
-            assert (kept / name).read_bytes() == content
-    with Log.open(partition) as log:
-        assert (log.log_start_offset, log.log_end_offset) == (2, 2)
 
 
 def test_a_copy_is_cut_and_the_original_is_not(kseg: Kseg, partition: Path, tmp_path: Path) -> None:

@@ -191,20 +191,6 @@ def test_directories_say_day_and_topic_as_hive_has_them(
     assert frame["day"].dt.to_string().unique().sort().to_list() == [day[4:] for day in known[:3]]
 
 
-@pytest.mark.parametrize("form", ["arrow", "jsonl", "csv"])
-def test_other_files_lie_in_the_same_layout(
-    kseg: Kseg, days: Path, tmp_path: Path, form: str
-) -> None:
-    out = tmp_path / "lake"
-    words = ("--partition-by", "topic,partition", "--per", "segment", "--format", form)
-    assert kseg("export", days, "-o", out, *words).code == 0
-    segment = f"{0:020d}"
-    assert files_under(out) == [
-        f"topic=orders/partition=0/part-orders-0-{segment}.{form}",
-        f"topic=users/partition=3/part-users-3-{segment}.{form}",
-    ]
-
-
 def test_few_files_are_open_and_a_day_that_comes_again_has_another(
     kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

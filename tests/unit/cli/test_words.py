@@ -120,19 +120,6 @@ def test_a_closed_log_gives_nothing_any_more(tmp_path: Path) -> None:
             use()
 
 
-def test_retain_says_what_stays_and_why_and_totals(kseg: Kseg, data: Path) -> None:
-    words = ("retain", data, "--config", f"retention.ms={DAY_MS}", "--now", str(NOW_MS))
-    ran = kseg(*words)
-    assert ran.code == 0
-    assert "stays: orders: 4 segments, " in ran.text
-    assert "in all: 0 segments, 0 B go; " in ran.text
-    with library.Log.open(data / "orders-0") as log:
-        size = 4 * log.segments[0].size
-    assert f"go; {size} B stay" in ran.text
-    ran = kseg(*words[:-1], str(NOW_MS + 2 * DAY_MS), "--high-watermark", "end")
-    assert f"in all: 4 segments, {size} B go; 0 B stay" in ran.text
-
-
 def test_convert_takes_directories(kseg: Kseg, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     ran = kseg("convert", data, "-o", out, "--codec", "zstd", "--json")

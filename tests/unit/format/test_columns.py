@@ -214,18 +214,6 @@ def test_a_fault_comes_after_the_records_in_front_of_it(fault: str) -> None:
     assert (caught.value.position, caught.value.offset) == (len(LOG), offset)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_can_be_reported_and_the_rest_read(fault: str) -> None:
-    bad, kind, _ = FAULTS[fault]
-    data = LOG + bad + LOG
-    seen: list[KsegError] = []
-    table = scan(data, on_bad_crc="note")
-    request = Request(fields=("offset",))
-    pieces = decode(memoryview(data), table, request, on_error=seen.append)
-    assert [offset for piece in pieces for offset in piece.offset.tolist()] == [40, 41, 42] * 2
-    assert [type(error) for error in seen] == [kind]
-
-
 def test_records_of_a_bad_checksum_are_marked_where_they_are_wanted() -> None:
     (piece,) = read(LOG + BAD_CRC, fields=("offset", "valid"), verify_crc=False)
     assert piece.offset.tolist() == [40, 41, 42, 90, 91, 92]

@@ -64,17 +64,6 @@ def test_the_level_reaches_the_codec(level: int | None) -> None:
 # Up
 
 
-def test_plain_messages_are_gathered_into_batches() -> None:
-    given = [record(b"v%03d" % n, key=b"k", timestamp=n) for n in range(100)]
-    data = messages(given, magic=1, base_offset=50)
-    converted = convert(data, magic=2)
-    assert spans(converted.data) == [(50, 149)]
-    assert converted.tally.converted_batches == converted.tally.records_converted == 100
-    assert [(one.offset, one.timestamp, one.value) for one in records_in(converted.data)] == [
-        (50 + n, n, b"v%03d" % n) for n in range(100)
-    ]
-
-
 def test_gathered_batches_are_of_about_the_size_asked_for() -> None:
     data = messages([record(bytes(100)) for _ in range(50)], magic=0)
     target = Target(2, batch_bytes=1000)

@@ -198,17 +198,6 @@ def test_a_message_can_always_be_shown(size: int) -> None:
 # From one magic to another
 
 
-@pytest.mark.parametrize("kind", [None, CREATE, LOG_APPEND])
-def test_upwards_a_message_grows_by_its_timestamp(kind: TimestampType | None) -> None:
-    old = Message.build(b"value", key=b"key", magic=0, compression=Compression.GZIP)
-    new = old.to_format_version(1, timestamp_type=kind, now_ms=77)
-    assert new.size == old.size + 8
-    assert (new.magic, new.key, new.value, new.codec) == (1, b"key", b"value", 1)
-    assert new.timestamp == (77 if kind == LOG_APPEND else -1)
-    assert new.timestamp_type == (LOG_APPEND if kind == LOG_APPEND else CREATE)
-    assert new.is_valid
-
-
 def test_conversion_keeps_bits_without_a_meaning_and_bytes_behind() -> None:
     odd = Message(sealed(pack(">bBqii", 1, 0xF8, 5, -1, -1) + b"spare"))
     assert bytes(odd.to_format_version(0).data) == sealed(pack(">bBii", 0, 0xF0, -1, -1) + b"spare")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-from itertools import accumulate
 from struct import pack
 from typing import Any
 
@@ -87,24 +86,6 @@ PAYLOADS = [b"one", b"", b"three"]
 
 def read07(found: MessageSet07) -> list[tuple[bytes, int]]:
     return [(each.message.payload, each.next_offset) for each in found]
-
-
-def test_every_cut_of_a_0_7_set_is_its_whole_messages() -> None:
-    entries = [builders.message07(payload) for payload in PAYLOADS]
-    whole = b"".join(entries)
-    ends = list(accumulate(map(len, entries)))
-    for size in range(len(whole) + 1):
-        cut = MessageSet07(whole[:size], initial_offset=1000)
-        if 4 <= size < ends[0]:
-            with pytest.raises(CorruptRecordError, match="left") as refused:
-                list(cut)
-            assert refused.value.offset == 1000
-            continue
-        fitting = [end for end in ends if end <= size]
-        assert read07(cut) == [
-            (payload, 1000 + end) for payload, end in zip(PAYLOADS, fitting, strict=False)
-        ]
-        assert cut.valid_bytes == max([0, *fitting])
 
 
 def test_a_damaged_message_of_0_7_is_named_by_its_position() -> None:

@@ -107,40 +107,6 @@ def test_a_filter_sees_the_fields_it_asks_for() -> None:
     assert seen == [common | {"control"}]
 
 
-def test_nothing_in_nothing_out() -> None:
-    result = filter_batches(b"", delete_empty, every, **NOW)
-    assert (result.data, result.bytes_read, result.max_offset) == (b"", 0, -1)
-    assert (result.max_timestamp, result.complete) == (-1, True)
-
-
-def test_a_torn_tail_is_not_read() -> None:
-    result = filter_batches(MANY + MANY[:20], delete_empty, every, **NOW)
-    assert (result.data, result.bytes_read) == (MANY, len(MANY))
-
-
-def test_room_is_looked_at_behind_each_batch() -> None:
-    size = len(batch([record(b"v%03d" % n) for n in range(10)]))
-    for room, batches in [(0, 1), (size - 1, 1), (size, 2), (2 * size - 1, 2)]:
-        result = filter_batches(MANY, delete_empty, every, output_bytes=room, **NOW)
-        assert (result.bytes_read, result.complete) == (batches * size, False)
-        assert result.messages_read == 10 * batches
-
-
-def test_emptied_batches_take_no_room() -> None:
-    def keep(columns: RecordColumns) -> Any:
-        return columns["offset"] >= 500
-
-    result = filter_batches(MANY, delete_empty, keep, output_bytes=0, **NOW)
-    assert result.bytes_read > len(MANY) // 2
-    assert [one.offset for one in records_in(result.data)] == list(range(500, 510))
-
-
-def test_the_first_of_equal_times_is_the_one_reported() -> None:
-    data = b"".join(batch([record(timestamp=5)], base_offset=n) for n in range(3))
-    result = filter_batches(data, delete_empty, every, **NOW)
-    assert (result.max_timestamp, result.shallow_offset_of_max_timestamp) == (5, 0)
-
-
 REFUSED: dict[str, tuple[bytes, type[Exception], str]] = {
     "a wrong checksum": (batch([record()], crc=1), CorruptRecordError, "checksum"),
     "offsets that do not rise": (

@@ -72,19 +72,6 @@ def test_only_offsets_within_the_bounds_count(bounds: dict[str, int], found: int
     assert sum(run.batches for run in find_sound_batches(b"".join(BATCHES), **bounds)) == found
 
 
-@pytest.mark.parametrize(
-    ("magic", "codec"), [(0, NONE), (1, NONE), (0, GZIP), (1, GZIP), (2, GZIP)]
-)
-def test_every_magic_is_found(magic: int, codec: int) -> None:
-    given = [record(b"a"), record(b"b", key=b"k"), record(None)]
-    data = b"\xff" * 9 + records_of(given, magic=magic, codec=codec, base_offset=7)
-    (run,) = find_sound_batches(data)
-    wrapped = magic < 2 and codec != NONE
-    assert (run.first_offset, run.last_offset) == (None if wrapped else 7, 9)
-    assert run.records == (None if wrapped else 3)
-    told(data)
-
-
 def test_what_lies_in_a_damaged_record_is_its_own_where_its_length_leads_on() -> None:
     inner = batch([record(b"inner")], base_offset=11)
     outer = bytearray(batch([record(inner)], base_offset=10))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg import CorruptRecordError, Log, NotALogError, OffsetOutOfRangeError
+from kseg import CorruptRecordError, Log, NotALogError
 from kseg.constants import StopReason
 from kseg.log.reader import view
 from tests.builders import batch, message07, messages07, record, write_segment
@@ -46,24 +46,6 @@ def test_a_log_knows_its_name_bounds_and_segments(orders: Path) -> None:
     moved = orders.rename(orders.with_name("a copy"))
     with Log.open(moved) as log:
         assert (log.topic, log.partition, log.log_start_offset) == (None, None, 2)
-
-
-def test_deleted_records_are_neither_read_nor_found(orders: Path) -> None:
-    checkpoint = orders.parent / "log-start-offset-checkpoint"
-    checkpoint.write_text("0\n2\norders 2 9\norders 3 6\n")
-    with Log.open(orders) as log:
-        assert log.log_start_offset == 6
-        assert log.lookup(6).base_offset == 6
-        for gone in (2, 5):
-            with pytest.raises(OffsetOutOfRangeError, match="6 to 10"):
-                log.lookup(gone)
-        found = log.lookup_time(0)
-        assert found is not None
-        assert found.offset == 6
-    assert offsets(orders) == offsets(orders, start_offset=3) == [6, 7, 8, 9, 10]
-    for text in ("nonsense", "0\n1\norders 3 -9\n", "0\n1\norders 3 1\n", ""):
-        checkpoint.write_text(text)
-        assert offsets(orders) == list(range(2, 11))
 
 
 def test_the_end_is_behind_the_last_whole_batch(orders: Path) -> None:

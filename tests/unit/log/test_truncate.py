@@ -9,7 +9,6 @@ import pytest
 
 import kseg
 from kseg.errors import (
-    CorruptRecordError,
     LogLockedError,
     NotALogError,
     StalePlanError,
@@ -58,18 +57,6 @@ def test_what_is_planned_is_done(partition: Path, offset: int) -> None:
     assert bool(done.kept) is not plan.is_noop
     with kseg.Log.open(partition, mode="append", config=CONFIG) as log:  # it is clean
         assert log.log_end_offset == offset // 2 * 2  # nothing on the disk tells of the gap
-
-
-def test_what_goes_is_kept(partition: Path, tmp_path: Path) -> None:
-    before = everything(partition)
-    report = cut(partition, 5, backup_directory=tmp_path / "backup")
-    kept = tmp_path / "backup" / "orders-0"
-    name = f"{8:020d}.log"
-    assert (kept / name).read_bytes() == before[name][0]
-    name = f"{4:020d}.log"
-    assert (kept / f"{name}.from-0").read_bytes() == before[name][0]
-    assert {each.backup for each in report.kept} == {tmp_path / "backup"}
-    assert report.kept_in_backup_bytes > 0
 
 
 def test_nothing_is_kept_if_that_is_said(partition: Path) -> None:
@@ -122,15 +109,6 @@ def test_a_log_that_somebody_holds_is_left_alone(partition: Path) -> None:
     ):
         kseg.apply_truncation(kseg.plan_truncation(partition, 5), config=CONFIG)
     assert offsets(partition) == list(range(10))
-
-
-def test_damage_in_front_of_the_cut_stops_the_plan(partition: Path) -> None:
-    path = partition / f"{4:020d}.log"
-    data = bytearray(path.read_bytes())
-    data[8:12] = (3).to_bytes(4, "big")
-    path.write_bytes(data)
-    with pytest.raises(CorruptRecordError):
-        kseg.plan_truncation(partition, 7)
 
 
 @pytest.mark.parametrize("name", ["a file", "__cluster_metadata-0"])

@@ -221,19 +221,6 @@ def directory(tmp_path: Path) -> Directory:
     return Directory(tmp_path)
 
 
-def test_from_a_snapshot_on_only_what_lies_behind_is_read(directory: Directory) -> None:
-    whole = directory.rebuilt()
-    (directory.path / name(12)).unlink()
-    directory.opened.clear()
-    state = directory.rebuilt()
-    assert directory.opened == [8]
-    assert {k: e.last_offset for k, e in state.entries.items()} == {0: 9, 1: 10, 2: 11}
-    assert whole.snapshot_entries() == state.snapshot_entries()
-    directory.opened.clear()
-    directory.rebuilt()
-    assert directory.opened == []
-
-
 @pytest.mark.parametrize("end", range(13))
 def test_nothing_from_the_end_on_counts(directory: Directory, end: int) -> None:
     state = directory.rebuilt(end)

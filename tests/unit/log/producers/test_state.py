@@ -58,13 +58,6 @@ def test_a_batch_that_is_refused_takes_those_before_it_along() -> None:
     assert state.entries[1].last_sequence == 0
 
 
-def test_of_a_producer_that_is_not_known_no_sequence_is_asked_in_its_first_append() -> None:
-    state = ProducerState()
-    append(state, data(7, 6), data(3, 7))
-    assert [known.last_sequence for known in state.entries[1].batches] == [7, 3]
-    append(state, data(4, 8))
-
-
 @pytest.mark.parametrize("origin", [COORDINATOR, REPLICATION])
 def test_only_a_client_repeats_batches(origin: AppendOrigin) -> None:
     state = ProducerState()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -30,31 +29,6 @@ def patched(path: Path, position: int, new: bytes) -> None:
     data = bytearray(path.read_bytes())
     data[position : position + len(new)] = new
     path.write_bytes(bytes(data))
-
-
-def test_a_damaged_length_in_an_early_segment_costs_all_that_follows(partition: Path) -> None:
-    whole = [found for path in logs(partition) for found in batches(path)]
-    first = logs(partition)[0]
-    place = batches(first)[1]
-    patched(first, place.position + 8, (2**30).to_bytes(4, "big"))
-    plan = plan_recovery(partition, clean=False)
-    behind = [found for found in whole if found.base_offset > place.base_offset]
-    (lost,) = plan.lost
-    assert (lost.path, lost.position) == (str(first), place.position)
-    assert (lost.first_offset, lost.last_offset) == (place.base_offset, whole[-1].last_offset)
-    assert lost.records == sum(found.record_count for found in behind) + place.record_count
-    assert (lost.batches, lost.sound_behind) == (len(behind) + 1, len(behind))
-    assert lost.bytes == plan.truncated_bytes
-    assert "batch-length" in [finding.code for finding in plan.findings]
-    assert "torn-tail" not in [finding.code for finding in plan.findings]
-    assert lost.sound_records == sum(found.record_count for found in behind)
-    kept = f"{lost.sound_records} records in {len(behind)} good batches"
-    assert f"{kept} behind the damage go, too" in str(plan)
-    assert json.loads(json.dumps(plan.to_json()))["lost"] == [lost.to_dict()]
-
-
-def in_the_last(change: Callable[[Path], None]) -> Callable[[Path], None]:
-    return lambda partition: change(logs(partition)[-1])
 
 
 def cut_short(path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.builders import batch, record, write_segment
 from tests.stopping import stopping_at
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged
-from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs
+from tests.unit.log.damaged import CONFIG, NOW, content, logs
 
 Harm = Callable[[Path], None]
 
@@ -34,23 +34,6 @@ def mend(directory: Path, *, keep_cut: bool = False, **how: Any) -> RecoveryRepo
 
 
 # ---- once, twice, half ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("harm", HARMS)
-def test_what_a_broker_would_do_is_done_just_so(partition: Path, harm: Harm) -> None:
-    harm(partition)
-    made = plan(partition, as_broker=True)
-    if made.error is not None:
-        with pytest.raises(type(made.error)):
-            apply_recovery(made)
-        return
-    apply_recovery(made, keep_cut=False)
-    for segment in made.segments:
-        path = partition / f"{segment.base_offset:020d}.log"
-        assert path.exists() is not segment.goes
-        assert segment.goes or path.stat().st_size == segment.keep_bytes
-    found = sorted(int(path.stem) for path in partition.glob("*.snapshot"))
-    assert tuple(found) == made.snapshots
 
 
 def test_one_entry_of_zeros_does_not_stay_beside_an_empty_log(tmp_path: Path) -> None:

@@ -100,27 +100,6 @@ def test_the_indexes_are_those_of_a_segment_that_was_written_and_closed(
     assert swept.time_entries == path.with_suffix(".timeindex").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("tail", "stop"),
-    [
-        (batch_of(200, base_offset=45)[:150], StopReason.TORN_TAIL),
-        (bytes(40), StopReason.ZERO_TAIL),
-        (b"\x7f" * 11, StopReason.TORN_TAIL),
-        (b"\0" * 8 + b"\0\0\0\1" + b"\0" * 40, StopReason.BAD_LENGTH),
-        (batch([record(b"v")], base_offset=45, crc=1), StopReason.BAD_CRC),
-        (batch([record(b"v")], base_offset=45, magic=3), StopReason.BAD_MAGIC),
-    ],
-)
-def test_what_is_behind_the_last_sound_batch_is_told_and_not_counted(
-    tmp_path: Path, tail: bytes, stop: StopReason
-) -> None:
-    swept = sweep(write_segment(tmp_path, BASE, *plain(5), tail))
-    assert (swept.stop, swept.error, swept.next_offset) == (stop, None, 45)
-    assert (swept.valid_bytes, swept.truncated_bytes) == (450, len(tail))
-    assert swept.latest == Latest(440, 44)
-    assert (swept.offset_entry_count, swept.time_entry_count) == (2, 2)
-
-
 def test_offsets_must_go_up_and_the_first_that_does_not_is_the_error(tmp_path: Path) -> None:
     wrong = plain(1, base=42)[0]
     swept = sweep(write_segment(tmp_path, BASE, *plain(5), wrong, *plain(3, base=45)))
@@ -132,29 +111,6 @@ def test_offsets_must_go_up_and_the_first_that_does_not_is_the_error(tmp_path: P
     backwards = batch([record(b"v")], base_offset=47, last_offset_delta=-3)
     inside_out = sweep(write_segment(tmp_path, BASE, *plain(2), backwards))
     assert isinstance(inside_out.error, OffsetsOutOfOrderError)
-
-
-def test_a_broker_looks_at_the_offsets_of_indexed_batches_alone(tmp_path: Path) -> None:
-    # An entry is due for every second batch: those at 42, 44, 46.
-    quiet = [*plain(3), *plain(2, base=42), *plain(2, base=50)]
-    swept = sweep(write_segment(tmp_path, BASE, *quiet), careful=False)
-    assert (swept.error, swept.batches, swept.next_offset) == (None, 7, 52)
-    loud = [*plain(4), *plain(1, base=50), *plain(3, base=41)]
-    swept = sweep(write_segment(tmp_path, BASE, *loud), careful=False)
-    assert isinstance(swept.error, OffsetsOutOfOrderError)
-    assert (swept.error.position, swept.error.offset) == (540, 42)
-    assert swept.valid_bytes == 540
-
-
-@pytest.mark.parametrize("careful", [True, False])
-def test_an_offset_without_a_32_bit_form_is_an_error(tmp_path: Path, careful: bool) -> None:
-    last = batch_of(90, base_offset=BASE + INT_MAX)
-    swept = sweep(write_segment(tmp_path, BASE, *plain(2), last), careful=careful)
-    assert (swept.error, swept.next_offset) == (None, BASE + INT_MAX + 1)
-    past = batch_of(90, base_offset=BASE + INT_MAX + 1)
-    swept = sweep(write_segment(tmp_path, BASE, *plain(2), past), careful=careful)
-    assert isinstance(swept.error, OffsetOverflowError)
-    assert (swept.error.position, swept.valid_bytes) == (180, 180)
 
 
 def test_a_magic_that_no_checksum_covers_ends_the_walk_but_not_a_brokers(tmp_path: Path) -> None:
@@ -201,21 +157,6 @@ def test_an_epoch_that_starts_in_front_of_zero_is_an_error_of_a_brokers_load(
     swept = sweep(write_segment(tmp_path, BASE, *plain(1), odd), careful=False)
     assert type(swept.error) is AppendError
     assert swept.error.position == 90
-
-
-def test_aborted_transactions_are_told_with_their_last_stable_offsets(tmp_path: Path) -> None:
-    producers = ProducerState()
-    parts = [
-        transactional(40, 5, count=2),
-        transactional(42, 6),
-        control_batch(ABORT, base_offset=43, producer_id=6),
-        control_batch(ABORT, base_offset=44, producer_id=5),
-        control_batch(ABORT, base_offset=45, producer_id=7),
-    ]
-    swept = sweep(write_segment(tmp_path, BASE, *parts), producers=producers)
-    assert swept.aborted == (AbortedTxn(6, 42, 43, 40), AbortedTxn(5, 40, 44, 45))
-    assert (producers.map_end_offset, producers.ongoing) == (46, ())
-    assert sweep(write_segment(tmp_path, BASE, *parts), producers=None).aborted is None
 
 
 def test_what_no_leader_would_have_taken_is_a_finding_and_an_error_for_a_broker(

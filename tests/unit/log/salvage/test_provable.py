@@ -36,26 +36,6 @@ def test_of_a_whole_log_nothing_is_lost(tmp_path: Path) -> None:
     assert (offsets(found), found.unprovable, found.lost) == ([(0, 5), (6, 11)], (), ())
 
 
-@pytest.mark.parametrize(
-    ("base", "batch", "gone"),
-    [
-        (0, 0, (0, 1, False, True)),
-        (0, 1, (2, 3, False, True)),
-        (0, 2, (4, 5, False, True)),
-        (6, 0, (6, 7, False, True)),
-        (6, 2, (10, None, False, True)),
-    ],
-)
-def test_a_damaged_batch_takes_its_offsets_alone(
-    tmp_path: Path, base: int, batch: int, gone: tuple[int, int | None, bool, bool]
-) -> None:
-    garble(write_copy(tmp_path / "t-0", BASE), base, batch)
-    found = read_provable(tmp_path / "t-0")
-    assert lost(found) == [gone]
-    assert [one.reason for one in found.unprovable] == ["batch-crc"]
-    assert sum(run.batches for run in found.runs) == 5
-
-
 def test_where_compaction_left_holes_a_loss_is_an_upper_bound(tmp_path: Path) -> None:
     batches = [BASE[0], Told(2, 2, without=(2,)), *BASE[2:]]
     garble(write_copy(tmp_path / "t-0", batches), 6, 1)

@@ -306,23 +306,6 @@ def test_a_full_index_rolls_even_an_empty_segment(tmp_path: Path) -> None:
 # Cutting
 
 
-@pytest.mark.parametrize("times", [[5, 9, 7, 9, 3, 12, 1], [-1, -1, -1, 4, 4, 4, 5]])
-@pytest.mark.parametrize("interval", [10, 150, 10_000])
-def test_the_largest_time_is_that_of_what_is_left(
-    times: list[int], interval: int, tmp_path: Path
-) -> None:
-    with new(tmp_path, index_interval_bytes=interval) as segment:
-        for n, timestamp in enumerate(times):
-            append(segment, batch_of(100, base_offset=n, timestamp=timestamp))
-        for offset in range(len(times) - 1, -1, -1):
-            assert segment.truncate_to(offset) == 100
-            left = times[:offset]
-            largest = max(left, default=-1)
-            wanted = (largest, left.index(largest)) if largest >= 0 else (-1, 0)
-            assert segment.latest == wanted
-            assert segment.size == 100 * offset
-
-
 def test_cutting_cuts_aborted_transactions_and_makes_room_for_entries(tmp_path: Path) -> None:
     with new(tmp_path) as segment:
         for n in range(5):

@@ -28,7 +28,7 @@ from kseg.log.log import Log
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer.append import AppendResult, append_as_leader, merged
 from kseg.log.writer.state import LogState
-from tests.builders import ABORT, COMMIT, GZIP, messages, record, wrapper
+from tests.builders import COMMIT, GZIP, messages, record, wrapper
 from tests.unit.log.logs import (
     NOW_MS,
     ONE,
@@ -157,20 +157,6 @@ def test_a_duplicate_may_bring_a_new_segment(tmp_path: Path) -> None:
         log.append(from_producer(0))
         assert log.append(from_producer(0)).duplicate
         assert bases(log) == [0, 1]
-
-
-def test_a_followers_markers_end_transactions_as_the_leaders_do(tmp_path: Path) -> None:
-    with open_log(tmp_path / "a" / "t-0") as leader:
-        for end in (ABORT, COMMIT, ABORT):
-            leader.append(from_producer(0, producer_id=end + 5, attributes=0x10))
-            leader.append(marker(end, producer=end + 5), origin=COORDINATOR)
-            leader.state.producers.clear()
-        data = leader.segments[0].path.read_bytes()
-        told = (leader.path / f"{0:020d}.txnindex").read_bytes()
-    with open_log(tmp_path / "b" / "t-0") as follower:
-        follower.append_as_follower(data)
-        assert (follower.path / f"{0:020d}.txnindex").read_bytes() == told
-        assert follower.last_stable_offset == 6
 
 
 # ---- old formats ---------------------------------------------------------------------------------

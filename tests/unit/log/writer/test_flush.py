@@ -58,17 +58,6 @@ def test_a_flush_of_what_is_flushed_asks_nothing_of_the_disk(log: Log) -> None:
     assert told == []
 
 
-def test_a_flush_reaches_as_far_as_it_is_told_and_no_further(log: Log) -> None:
-    for _ in range(5):
-        log.append(one())
-    with noted() as told:
-        assert log.flush(2) == 2
-    assert f"flush {4:020d}.log" not in told
-    with noted() as told:
-        assert log.flush(2**40) == 5
-    assert f"flush {4:020d}.log" in told
-
-
 def test_a_log_is_flushed_after_so_many_offsets(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0", flush_messages=3) as log:
         log.append(one(count=2))

@@ -178,22 +178,6 @@ def test_each_step_of_a_cut_lasts_before_the_next(log: Log) -> None:
     assert [entry.epoch for entry in log.leader_epochs] == [0]
 
 
-def test_a_log_that_begins_past_the_offset_begins_there_anew(log: Log) -> None:
-    log.truncate_fully_and_start_at(50)
-    fill(log, [3])
-    assert log.truncate_to(20)
-    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (20, 20, 20)
-    assert told(log.path) == []
-
-
-def test_the_start_goes_back_with_the_end(log: Log) -> None:
-    log.delete_records_before(20)
-    assert checkpoint(log, LOG_START) == 20
-    log.truncate_to(14)
-    assert (log.log_start_offset, log.log_end_offset) == (14, 14)
-    assert checkpoint(log, LOG_START) == 14
-
-
 def test_no_offset_is_below_nothing(log: Log) -> None:
     with pytest.raises(ValueError, match="-1"):
         log.truncate_to(-1)
