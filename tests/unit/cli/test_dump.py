@@ -21,21 +21,6 @@ def test_a_data_directory_is_dumped_partition_by_partition(
     assert [row["dir"] for row in ran.rows] == ["orders-0"] * 10 + ["payments-0"] * 5
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (["--topic", "pay*"], {"payments-0"}),
-        (["--topic", "orders", "--topic", "payments"], {"orders-0", "payments-0"}),
-        (["--partition", "0-3"], {"orders-0", "payments-0"}),
-    ],
-)
-def test_topics_and_partitions_are_chosen(
-    kseg: Kseg, orders: Path, payments: Path, words: list[str], names: set[str]
-) -> None:
-    ran = kseg("dump", "--format", "jsonl", *words, orders.parent)
-    assert {row["dir"] for row in ran.rows} == names
-
-
 def test_choosing_nothing_exits_3(kseg: Kseg, orders: Path) -> None:
     ran = kseg("dump", "--topic", "nothing", orders.parent)
     assert (ran.code, ran.out) == (3, b"")

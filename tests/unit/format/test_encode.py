@@ -47,30 +47,6 @@ def header_of(data: bytes) -> reference.Batch:
 # What is said about a batch
 
 
-def test_every_field_of_the_header_is_the_options() -> None:
-    made = encode(
-        {"timestamp": [50, 150]},
-        base_offset=7,
-        last_offset=20,
-        compression=Compression.ZSTD,
-        producer_id=2**62,
-        producer_epoch=2**15 - 1,
-        base_sequence=INT32_MAX,
-        transactional=True,
-        control=True,
-        leader_epoch=12,
-        delete_horizon_ms=100,
-    )
-    found = made.header
-    assert (found.base_offset, found.last_offset, found.record_count) == (7, 20, 2)
-    assert (found.leader_epoch, found.attributes) == (12, 4 | 0x70)
-    assert (found.base_timestamp, found.max_timestamp) == (100, 150)
-    assert (found.producer_id, found.producer_epoch) == (2**62, 2**15 - 1)
-    assert found.base_sequence == INT32_MAX
-    times = [each.timestamp for each in reference.records(header_of(made.data))]
-    assert times == [50, 150]
-
-
 @pytest.mark.parametrize("magic", [0, 1, 2])
 @pytest.mark.parametrize("codec", [0, 1])
 def test_a_part_of_the_rows_is_a_batch_of_its_own(magic: int, codec: int) -> None:

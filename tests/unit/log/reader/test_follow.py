@@ -15,8 +15,6 @@ from kseg.errors import CorruptRecordError, NotALogError, OffsetOutOfRangeError,
 from kseg.log.log import Log
 from kseg.log.reader import follow as following
 from kseg.log.reader.follow import ExternalLog
-from kseg.log.validate.rules import AppendOrigin
-from tests.builders import ABORT, batch, control_batch, record
 from tests.unit.log.made import fill, new_log, offsets_of, stored
 
 #: What no test waits for, unless it fails.
@@ -69,20 +67,6 @@ def seen_by(request: pytest.FixtureRequest) -> Callable[[Log], Log]:
     if request.param == "own":
         return lambda log: log
     return lambda log: Log.open(log.path)
-
-
-def test_records_come_as_they_are_written(tmp_path: Path, seen_by: Callable[[Log], Log]) -> None:
-    with new_log(tmp_path, segment_bytes=300) as log:
-        fill(log, [3])
-        with follower(seen_by(log), 1) as other:
-            assert other.next(2) == [1, 2]
-            for offset in range(3, 23, 2):
-                fill(log, [2])
-                assert other.next(2) == [offset, offset + 1]
-            log.roll()
-            fill(log, [1])
-            assert other.next(1) == [23]
-        assert len(log.segments) > 3
 
 
 def test_without_an_offset_it_begins_with_what_is_to_come(
@@ -142,27 +126,6 @@ def test_what_lies_above_the_watermark_waits(tmp_path: Path) -> None:
             assert other.next(2) == [0, 1]
             log.update_high_watermark(4)
             assert other.next(2) == [2, 3]
-
-
-def test_committed_records_wait_for_their_marker(
-    tmp_path: Path, seen_by: Callable[[Log], Log]
-) -> None:
-    with new_log(tmp_path) as log:
-
-        def send(producer_id: int) -> None:
-            given = [record(b"x"), record(b"y")]
-            head = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
-            log.append(batch(given, transactional=True, **head))
-
-        with follower(seen_by(log), 0, isolation="read_committed") as other:
-            fill(log, [1])
-            assert other.next(1) == [0]
-            send(7)  # 1, 2
-            fill(log, [1])  # 3
-            log.append(control_batch(ABORT, producer_id=7), origin=AppendOrigin.COORDINATOR)
-            assert other.next(1) == [3]
-            fill(log, [1])
-            assert other.next(1) == [5]
 
 
 @pytest.mark.parametrize("offset", [-1, 2, 9])

@@ -184,26 +184,6 @@ def test_broken_indexes_change_no_answer(fixture_case: Path, tmp_path: Path) -> 
 # ---------------------------------------------------------------------------------
 
 
-def test_a_lookup_names_the_batch_and_the_entry_that_led_there(tmp_path: Path) -> None:
-    parts = [batch([record(timestamp=at)] * 2, base_offset=2 * at) for at in range(6)]
-    path = write_segment(tmp_path, 0, *parts)
-    start = 3 * len(parts[0])
-    offset_index(path.with_suffix(".index"), [(7, start)])
-    with Segment.open(path) as segment:
-        found = segment.lookup(9)
-        assert found is not None
-        assert (found.segment, found.position, found.size) == (
-            path,
-            4 * len(parts[0]),
-            len(parts[0]),
-        )
-        assert (found.base_offset, found.last_offset, found.max_timestamp) == (8, 9, 4)
-        assert found.index_entry == (7, start)
-        before = segment.lookup(3)
-        assert before is not None
-        assert before.index_entry is None
-
-
 def test_a_wrapper_is_found_by_each_of_its_offsets(tmp_path: Path) -> None:
     parts = [
         wrapper([record(b"a"), record(b"b")], magic=0, codec=1, base_offset=at) for at in (0, 2, 4)
@@ -247,17 +227,3 @@ def test_an_index_leads_past_damage(tmp_path: Path) -> None:
         assert found.base_offset == 2
         (piece,) = segment.read(start_offset=2, fields=("offset",))
         assert piece.offset.tolist() == [2]
-
-
-def test_lookups_cross_segments(tmp_path: Path) -> None:
-    for base in range(0, 12, 3):
-        parts = [
-            batch([record(timestamp=100 * at)], base_offset=at) for at in range(base, base + 3)
-        ]
-        write_segment(tmp_path, base, *parts)
-    write_segment(tmp_path, 12)
-    with Log.open(tmp_path) as log:
-        assert [log.lookup(offset).base_offset for offset in range(12)] == list(range(12))
-        times = [found_at(log.lookup_time(time)) for time in range(50, 1150, 100)]
-        assert times == [(at, 100 * at) for at in range(1, 12)]
-        assert log.lookup_time(1101) is None
