@@ -306,3 +306,11 @@ def test_both_ways_of_keeping_contradict_each_other(kseg: Kseg, tmp_path: Path) 
     ran = kseg("spark", "reindex", "--no-backup", "--backup-dir", tmp_path, DEMO)
     assert ran.code == 2
     assert "--backup-dir or --no-backup" in ran.err
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("started")
+def test_demo_gives_equal_results_here_and_through_spark(kseg: Kseg) -> None:
+    ran = kseg("demo")
+    assert ran.code == 0
+    assert "Equal." in ran.text

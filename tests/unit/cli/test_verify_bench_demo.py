@@ -98,13 +98,6 @@ def test_demo_leaves_out_what_is_not_installed(kseg: Kseg, monkeypatch: pytest.M
     assert "0 errors, 0 warnings" in ran.text[ran.text.index("Break a log") :]
 
 
-@pytest.mark.spark
-def test_demo_gives_equal_results_here_and_through_spark(kseg: Kseg) -> None:
-    ran = kseg("demo")
-    assert ran.code == 0
-    assert "Equal." in ran.text
-
-
 @pytest.mark.parametrize(
     ("variables", "is_terminal", "colored"),
     [
