@@ -19,8 +19,8 @@ COPY = ROOT / "build" / "tsan"
 TESTS = (
     "tests/unit/test_workers.py",
     "tests/unit/log/reader/test_pieces.py",
-    "tests/unit/cli/test_jobs.py",
-    "tests/unit/cli/test_dump_jobs.py",
+    "tests/unit/cli/test_cli_jobs.py",
+    "tests/unit/cli/test_dump.py",
 )
 #: Arrow's allocator, which is not built for the sanitizer, starts and ends with each thread.
 SUPPRESSED = "race:libarrow.so\nmutex:libarrow.so\ncalled_from_lib:libarrow.so\n"

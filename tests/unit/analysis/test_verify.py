@@ -48,8 +48,8 @@ def data(tmp_path: Path) -> Data:
 ELSEWHERE = {
     "record-crc": "test_inner_messages_are_checked_too",
     "changed": "test_a_file_gone",
-    "time-ahead": "tests/unit/cli/test_words.py",
-    "time-negative": "tests/unit/cli/test_words.py",
+    "time-ahead": "tests/unit/cli/test_cli_words.py",
+    "time-negative": "tests/unit/cli/test_cli_words.py",
     "segment-gap": "test_a_gap_between_segments_is_a_warning_where_nothing_compacts",
 }
 OPTIONS = VerifyOptions(inflated_max=1 << 19)

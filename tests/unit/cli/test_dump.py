@@ -7,9 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import GZIP, batch, message, messages07, record, wrapper, write_segment
+from kseg.cli import dump
+from kseg.cli.kafka_dump import dispatch
+from tests.builders import (
+    COMMIT,
+    GZIP,
+    ZSTD,
+    batch,
+    control_batch,
+    message,
+    messages,
+    messages07,
+    record,
+    wrapper,
+    write_segment,
+)
+from tests.builders import write_segment as segment
 from tests.inner_faults import ERAS, wrong_inner_message
-from tests.unit.cli.conftest import Kseg
+from tests.unit.cli.conftest import Kseg, Ran
 
 LOG = "00000000000000000000.log"
 
@@ -298,3 +313,77 @@ def test_a_damaged_wrapper_is_named_by_the_offset_that_its_header_has(
     assert ran.code == 1
     assert ", offset 9: " in ran.err
     assert [(row["offset"], row["valid"]) for row in ran.rows] == [(8, False), (9, False)]
+
+
+DEEP = ("--kafka", "--deep-iteration", "--print-data-log")
+FORMS = {
+    "text": (),
+    "text of batches": ("--batches",),
+    "lines of JSON": ("--format", "jsonl"),
+    "lines of JSON, a key": ("--format", "jsonl", "--key", "k1"),
+    "lines of JSON, a range": ("--format", "jsonl", "--offset", "5..40"),
+    "the first rows": ("--format", "jsonl", "--limit", "7"),
+    "the last rows": ("--format", "jsonl", "--last", "7"),
+    "csv": ("--format", "csv", "--bytes", "utf8"),
+    "read, not mapped": ("--mapping", "never"),
+    "kafka": ("--kafka",),
+    "kafka, deep": DEEP,
+    "kafka 0.11": (*DEEP, "--kafka-version", "0.11"),
+}
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Partitions of several eras and segments, sound and damaged, cut into many pieces."""
+    monkeypatch.setattr(dump, "PIECE_BYTES", 200)
+    monkeypatch.setattr(dispatch, "PIECE_BYTES", 200)
+    data = tmp_path / "data"
+    batches = [
+        batch(
+            [record(b"\xff%d" % n, key=b"k%d" % (n % 3), headers=[(b"h", b"x")])] * 3,
+            base_offset=3 * n,
+            codec=ZSTD if n % 2 else 0,
+        )
+        for n in range(12)
+    ]
+    batches[4] = batches[4][:-1] + b"?"
+    segment(data / "a-0", 0, *batches, control_batch(COMMIT, base_offset=36, producer_id=7))
+    segment(data / "a-0", 40, batch([record(b"y")], base_offset=42), b"\0" * 90)
+    entries = [record(b"m%d" % n, timestamp=n) for n in range(9)]
+    segment(data / "b-0", 0, messages(entries, magic=1))
+    wrapped = wrapper(entries, magic=1, codec=GZIP, base_offset=3)
+    segment(data / "c-0", 0, wrapped, b"tail")
+    return data
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_output_and_findings_are_the_same_for_every_number_of_jobs(
+    kseg: Kseg, logs: Path, form: str
+) -> None:
+    files = sorted(map(str, logs.glob("*/*"))) if "--kafka" in FORMS[form] else [str(logs)]
+    ran: list[Ran] = [kseg("dump", *FORMS[form], "--jobs", n, *files) for n in (1, 2, 3, 8)]
+    assert ran[0].out
+    assert ran == ran[:1] * 4
+
+
+@pytest.mark.parametrize("words", [("--format", "jsonl"), DEEP])
+def test_jobs_go_on_over_files_in_order_until_one_cannot_be_opened(
+    kseg: Kseg, logs: Path, words: tuple[str, ...]
+) -> None:
+    files = [*sorted(logs.glob("b-0/*")), logs / "gone-0" / "00000000000000000000.log"]
+    ran = [kseg("dump", *words, "--jobs", n, *files) for n in (1, 4)]
+    assert ran[0].code == 3
+    assert ran == ran[:1] * 2
+
+
+def test_a_lack_of_memory_names_the_file_and_ends_the_others(
+    kseg: Kseg, logs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decode(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(dump, "decode", decode)
+    ran = kseg("dump", "--jobs", 3, logs)
+    assert ran.code == 4
+    assert "a-0/00000000000000000000.log" in ran.err
+    assert "out of memory" in ran.err

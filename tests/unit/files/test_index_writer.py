@@ -15,7 +15,9 @@ from kseg.files import io
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex
-from tests.segments import offset_entries, time_entries
+from kseg.files.txn_index import AbortedTxn
+from kseg.files.txn_index_writer import TxnIndexWriter
+from tests.segments import offset_entries, time_entries, txn_entries
 from tests.unit.files import index_bytes
 
 KINDS = [OffsetIndexWriter, TimeIndexWriter]
@@ -264,3 +266,62 @@ def test_an_index_is_made_under_the_name_it_got(kind: Any, tmp_path: Path) -> No
         index.renamed(str(tmp_path / "y"))
         index.trim()
         assert [path.name for path in tmp_path.iterdir()] == ["y"]
+
+
+ENTRIES = [(0, 0, 10, 11), (1, 5, 15, 13)]
+
+
+def test_torn_bytes_make_way_for_the_next_entry(tmp_path: Path) -> None:
+    path = index_bytes.txn_index(tmp_path / "x", ENTRIES, tail=b"\xff" * 33)
+    with TxnIndexWriter.open(path) as index:
+        assert index.count == 2
+        index.append(AbortedTxn(2, 18, 35, 25))
+    assert txn_entries(path) == [*ENTRIES, (2, 18, 35, 25)]
+
+
+def test_order_is_not_asked_across_an_opening(tmp_path: Path) -> None:
+    path = index_bytes.txn_index(tmp_path / "x", ENTRIES)
+    with TxnIndexWriter.open(path) as index:
+        index.append(AbortedTxn(2, 0, 15, 0))
+        assert index.count == 3
+
+
+def test_a_failed_append_adds_no_entry(tmp_path: Path) -> None:
+    def refuse(*_arguments: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = index_bytes.txn_index(tmp_path / "x", ENTRIES)
+    with TxnIndexWriter.open(path) as index:
+        with io.calls_replaced(io.Calls(pwritev=refuse)), pytest.raises(OSError, match="No space"):
+            index.append(AbortedTxn(2, 18, 35, 25))
+        assert index.count == 2
+        index.append(AbortedTxn(2, 18, 34, 25))
+    assert txn_entries(path) == [*ENTRIES, (2, 18, 34, 25)]
+
+
+def test_the_name_of_a_new_file_is_flushed_once(tmp_path: Path) -> None:
+    done: list[str] = []
+    calls = io.Calls(fdatasync=lambda _: done.append("file"), fsync=lambda _: done.append("name"))
+    with TxnIndexWriter.open(tmp_path / "x") as index, io.calls_replaced(calls):
+        for entry in ENTRIES:
+            index.append(AbortedTxn(*entry))
+            index.flush()
+        index.flush()
+    assert done == ["file", "name", "file"]
+
+
+def test_cutting_an_index_of_an_unknown_version_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"\x01" + bytes(33))
+    with TxnIndexWriter.open(path) as index, pytest.raises(CorruptIndexError, match="version 1"):
+        index.truncate_to(0)
+    assert path.stat().st_size == 34
+
+
+def test_without_a_file_there_is_nothing_to_cut(tmp_path: Path) -> None:
+    with TxnIndexWriter.open(tmp_path / "x") as index:
+        assert index.truncate_to(0) == 0
+        index.clear()
+    with pytest.raises(ValueError, match="is closed"):
+        index.append(AbortedTxn(2, 18, 35, 25))
+    assert not list(tmp_path.iterdir())

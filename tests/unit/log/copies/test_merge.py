@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kseg
@@ -18,8 +20,16 @@ from kseg.errors import (
     NotALogError,
     StalePlanError,
 )
-from kseg.log.copies.batches import PartitionMerge
+from kseg.format.header import COLUMN
+from kseg.log.copies import source
+from kseg.log.copies.batches import (
+    COLUMNS,
+    FIRST,
+    LAST,
+    PartitionMerge,
+)
 from kseg.log.copies.merge import apply_merge, plan_merge
+from kseg.log.copies.source import windows
 from tests.builders import write_segment
 from tests.unit.analysis.copied import Told, told, write_copy
 
@@ -359,3 +369,43 @@ def test_the_log_of_kraft_is_left_out_of_a_merge(tmp_path: Path) -> None:
     apply_merge(plan)
     with pytest.raises(NotALogError, match="not merged"):
         plan_merge(*(home / "__cluster_metadata-0" for home in homes), out=tmp_path / "other")
+
+
+Pairs = Sequence[tuple[int, int]]
+
+
+def rows(pairs: Pairs) -> Any:
+    """Batches with these first and last offsets."""
+    table = np.zeros((len(pairs), COLUMNS), np.int64)
+    table[:, COLUMN["base_offset"]] = table[:, FIRST] = [first for first, _ in pairs]
+    table[:, LAST] = [last for _, last in pairs]
+    return table
+
+
+class Tables:
+    """A copy as tables of so many batches."""
+
+    def __init__(self, pairs: Pairs, size: int = 2) -> None:
+        self.pairs, self.size = pairs, size
+
+    def tables(self) -> Iterator[Any]:
+        for at in range(0, len(self.pairs), self.size):
+            yield rows(self.pairs[at : at + self.size])
+
+
+def walked(*copies: Tables) -> list[tuple[int, list[list[tuple[int, int]]]]]:
+    """The end of each window, and the first and last offsets of each side."""
+    return [
+        (one.end, [[(int(r[FIRST]), int(r[LAST])) for r in side] for side in one.sides])
+        for one in windows(copies)  # type: ignore[arg-type]
+    ]
+
+
+def test_a_window_that_has_no_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "HELD_MAX", 3)
+    one = [(10 * n, 10 * n + 9) for n in range(20)]
+    other = [(10 * n + 5, 10 * n + 14) for n in range(20)]
+    found = walked(Tables(one, 1), Tables(other, 1))
+    assert len(found) > 3
+    for side, pairs in enumerate((one, other)):
+        assert [pair for _, sides in found for pair in sides[side]] == pairs

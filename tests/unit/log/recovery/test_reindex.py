@@ -5,20 +5,23 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack
+from typing import Any
 
 import pytest
 
-from kseg.errors import NotALogError
-from kseg.files import producer_snapshot
+from kseg.errors import LogLockedError, NotALogError, StalePlanError
+from kseg.files import io, metadata, producer_snapshot
 from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.files.txn_index_writer import pack_entries
+from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.reindex import apply_reindex
 from tests.builders import ABORT, COMMIT, control_batch, messages, record, write_segment
 from tests.segments import offset_entries, time_entries, txn_entries
+from tests.stopping import failing_at
 from tests.unit.log.reindexed import (
     DAY_MS,
     END,
@@ -369,3 +372,108 @@ def test_times_that_messages_of_magic_0_do_not_carry_are_believed(tmp_path: Path
     assert plan(directory).is_noop
     times.write_bytes(pack(">qi", 1234, 7))
     assert apply(directory) == [("replace", times.name)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda directory: (directory / name(10, "log")).write_bytes(b""),
+        lambda directory: os.utime(directory / name(16, "index"), ns=(0, 0)),
+        lambda directory: (directory / name(16, "index")).unlink(),
+        lambda directory: (directory / name(30, "log")).write_bytes(b""),
+    ],
+)
+def test_a_plan_for_files_that_have_changed_is_stale(
+    partition: Path, change: Callable[[Path], object]
+) -> None:
+    (partition / name(10, "index")).unlink()
+    found = plan(partition)
+    change(partition)
+    before = contents(partition)
+    with pytest.raises(StalePlanError):
+        apply_reindex(found, keep=False)
+    assert contents(partition) == before
+    assert not (partition.parent / ".lock").exists()
+
+
+def test_a_log_that_is_written_to_is_left_alone(partition: Path) -> None:
+    (partition / name(10, "index")).unlink()
+    found = plan(partition)
+    home = data_directory.enter(partition.parent)
+    home.claim(partition.name)
+    try:
+        with pytest.raises(LogLockedError):
+            apply_reindex(found, keep=False)
+    finally:
+        home.leave()
+    assert not (partition / name(10, "index")).exists()
+
+
+def test_the_mark_of_a_good_end_is_away_only_while_something_changes(partition: Path) -> None:
+    home = partition.parent
+    metadata.write_clean_shutdown(home, 7)
+    (partition / name(10, "index")).unlink()
+    seen: list[bool] = []
+    usual = io.Calls()
+
+    def rename(*arguments: Any) -> None:
+        seen.append(metadata.read_clean_shutdown(home) is not None)
+        usual.rename(*arguments)
+
+    with io.calls_replaced(io.Calls(rename=rename)):
+        apply_reindex(plan(partition), keep=False)
+    assert seen[0] is False
+    mark = metadata.read_clean_shutdown(home)
+    assert mark is not None
+    assert mark.broker_epoch == -1  # something was repaired
+
+    def failing(*_arguments: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    (partition / name(10, "index")).unlink()
+    with io.calls_replaced(io.Calls(fdatasync=failing)), pytest.raises(OSError, match="error"):
+        apply_reindex(plan(partition), keep=False)
+    assert metadata.read_clean_shutdown(home) is None
+
+
+def test_old_files_are_kept_beside_the_data_directory(partition: Path, tmp_path: Path) -> None:
+    index, stray = partition / name(10, "index"), partition / name(18, "snapshot")
+    index.write_bytes(b"old index")
+    stray.write_bytes(b"old snapshot")
+    report = apply_reindex(plan(partition, now_ms=1000))
+    assert [(kept.path, kept.kept.read_bytes()) for kept in report.kept] == [
+        (index, b"old index"),
+        (stray, b"old snapshot"),
+    ]
+    backup = tmp_path / "data.kseg-backup"
+    assert all(backup in kept.kept.parents for kept in report.kept)
+    index.write_bytes(b"old again")
+    report = apply_reindex(plan(partition), backup_directory=tmp_path / "elsewhere")
+    (kept,) = report.kept
+    assert kept.kept == tmp_path / "elsewhere" / "t-0" / index.name
+
+
+def test_stopped_anywhere_and_done_again_it_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    expected = bare(tmp_path / "whole")
+    apply(expected)
+    for number in range(1, 400):
+        directory = bare(tmp_path / f"stopped-{number}")
+        counted, usual = failing_at(number), io.Calls()
+        names = ("pwritev", "fdatasync", "rename", "fsync")
+        found = plan(directory)
+        try:
+            with io.calls_replaced(io.Calls(**{n: counted(getattr(usual, n)) for n in names})):
+                apply_reindex(found, keep=False)
+        except OSError:
+            apply(directory)
+        else:
+            break
+        assert contents(directory) == contents(expected)
+    assert 30 < number < 399
+
+
+def test_progress_is_told_in_bytes_of_log(partition: Path) -> None:
+    told: list[tuple[int, int]] = []
+    plan(partition, progress=lambda done, total: told.append((done, total)))
+    sizes = [sum(map(len, parts)) for parts in SEGMENTS.values()]
+    assert told == [(sum(sizes[: i + 1]), sum(sizes)) for i in range(3)]

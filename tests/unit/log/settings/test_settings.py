@@ -10,7 +10,9 @@ from uuid import UUID
 import pytest
 
 import kseg
-from kseg.log.settings import PartitionSettings
+from kseg import Log, LogConfig, LogDirectory
+from kseg.log.settings import PartitionSettings, SettingSources, group_by_broker
+from tests.builders import batch, record
 from tests.unit.log.settings.made import (
     FIRST,
     NEWER_BROKER,
@@ -525,3 +527,158 @@ def test_compaction_goes_by_the_same_settings(
     assert rules.skipped == skipped
     if skipped is None:
         assert (rules.config.compacted, rules.config.min_compaction_lag_ms) == (True, 9)
+
+
+LATER_MS = 2**41
+LIMITS = [setting("retention.ms", "1000"), setting("cleanup.policy", "delete")]
+SMALL = setting("segment.bytes", "300")
+GREEDY = LogConfig(retention_ms=1, named=frozenset({"cleanup_policy"}))
+
+
+def filled(broker: Broker, name: str = "orders-0") -> Path:
+    """Three segments, closed in good order."""
+    path = broker.has(name)
+    with Log.open(path, mode="append", config=LogConfig(segment_bytes=300)) as log:
+        for _ in range(3):
+            log.append(batch([record(b"v" * 200, timestamp=1)], leader_epoch=-1))
+    (broker.path / "replication-offset-checkpoint").write_text("0\n1\norders 0 3\n")
+    return path
+
+
+def bases(path: Path) -> list[int]:
+    return sorted(int(each.stem) for each in path.glob("*.log"))
+
+
+def test_a_log_is_opened_with_its_topic_s_settings(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data").says([topic("orders"), SMALL, *LIMITS])
+    path = filled(broker)
+    known = kseg.settings(broker.path)
+    with Log.open(path, mode="append", config=known, now_ms=lambda: LATER_MS) as log:
+        assert log.config == known.of(path).config
+        assert log.delete_old_segments().segments_count == 3
+    with pytest.raises(ValueError, match="none of the data directories"):
+        Log.open(tmp_path / "elsewhere" / "orders-0", mode="append", create=True, config=known)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [topic("orders"), *LIMITS, setting("remote.storage.enable", "true")],
+        [topic("orders", SECOND), *LIMITS],
+        [topic("orders"), *LIMITS, setting("flush.ms", "soon")],
+    ],
+    ids=["remote", "stray", "invalid"],
+)
+def test_what_is_left_alone_loses_nothing_when_it_is_open(
+    tmp_path: Path, records: list[Any]
+) -> None:
+    broker = Broker(tmp_path / "data").says(records)
+    path = filled(broker)
+    known = kseg.settings(broker.path)
+    with Log.open(path, mode="append", config=known, now_ms=lambda: LATER_MS) as log:
+        assert log.delete_old_segments().segments_count == 0
+    assert bases(path) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("records", "config", "left"),
+    [
+        ([*LIMITS], None, [3]),
+        ([setting("retention.ms", "-1")], GREEDY, [0, 1, 2]),
+        ([], GREEDY, [3]),
+        ([setting("cleanup.policy", "compact")], GREEDY, [0, 1, 2]),
+        ([setting("remote.storage.enable", "true")], GREEDY, [0, 1, 2]),
+    ],
+    ids=["of the topic", "kept", "filled in", "compacted", "remote"],
+)
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_data_directory_is_retained_by_its_topics_settings(
+    tmp_path: Path, records: list[Any], config: LogConfig | None, left: list[int], explicit: bool
+) -> None:
+    broker = Broker(tmp_path / "data").says([topic("orders"), *records])
+    path = filled(broker)
+    given: Any = config
+    if explicit:
+        plain = {} if config is None else config.to_kafka(named=True)
+        given = kseg.settings(broker.path, config=plain)
+    with LogDirectory.open(
+        broker.path, mode="append", config=given, now_ms=lambda: LATER_MS
+    ) as directory:
+        directory.retain()
+    assert bases(path) == left
+
+
+def test_a_function_of_the_caller_s_goes_before_the_metadata_log(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data").says([topic("orders", FIRST), setting("retention.ms", "-1")])
+    path = filled(broker)
+    with LogDirectory.open(
+        broker.path, mode="append", config=lambda _: GREEDY, now_ms=lambda: LATER_MS
+    ) as directory:
+        directory.retain()
+    assert bases(path) == [3]
+
+
+def homes(root: Path, told: str) -> list[Path]:
+    """Data directories by their brokers' numbers: `m` has a metadata log, `?` has no ids."""
+    found = []
+    for number, each in enumerate(told.split()):
+        broker = Broker(root / f"d{number}", node_id=int(each[0]) if each[0] != "?" else 0)
+        if each[0] == "?":
+            (broker.path / "meta.properties").unlink()
+        if each.endswith("m"):
+            broker.says([topic("orders"), setting("retention.ms", str(number + 1))])
+        found.append(broker.path)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("told", "groups"),
+    [
+        ("1 2 ?", [[0, 1, 2]]),
+        ("1m 1 2 ?", [[0, 1, 2, 3]]),
+        ("1m 1 2m 2 ?", [[0, 1], [2, 3], [4]]),
+        ("1m 2m 1 ? ?m", [[0, 2], [1], [3], [4]]),
+        ("1m 1m 1 2m 2", [[0], [1], [2], [3, 4]]),
+    ],
+)
+def test_directories_share_the_log_of_their_broker(
+    tmp_path: Path, told: str, groups: list[list[int]]
+) -> None:
+    found = homes(tmp_path, told)
+    expected = [[found[number] for number in group] for group in groups]
+    assert SettingSources().groups(found) == expected
+    named = SettingSources(metadata_directory=found[0])
+    assert named.groups(found) == [found]
+
+
+def test_each_directory_has_the_settings_of_its_brokers_log(tmp_path: Path) -> None:
+    found = homes(tmp_path, "1m 1 2m")
+    for home in found:
+        Broker(home, node_id=2 if home == found[2] else 1).has()
+    known = SettingSources().by_home(found)
+    values = [known[home].of(home / "orders-0").values["retention.ms"].value for home in found]
+    assert values == ["1", "1", "3"]
+
+
+def test_brokers_are_told_apart_by_cluster_and_node(tmp_path: Path) -> None:
+    first, second = Broker(tmp_path / "a", node_id=1), Broker(tmp_path / "b", node_id=1)
+    other = Broker(tmp_path / "c", cluster="c2", node_id=1)
+    malformed = Broker(tmp_path / "d", node_id=1)
+    (malformed.path / "meta.properties").write_text("version=9\n")
+    places = [first.path, other.path, malformed.path, second.path, tmp_path / "none"]
+    assert group_by_broker(places) == [
+        [first.path, second.path],
+        [other.path],
+        [malformed.path],
+        [tmp_path / "none"],
+    ]
+
+
+def test_what_is_no_setting_is_refused_before_a_partition_asks(tmp_path: Path) -> None:
+    for sources in (
+        SettingSources(config={"retention.ms": "soon"}),
+        SettingSources(topic_config={"orders": {"colour": "red"}}),
+    ):
+        with pytest.raises(ValueError, match=r"soon|colour"):
+            sources.check()
+    assert SettingSources().groups([]) == []

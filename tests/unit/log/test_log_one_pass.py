@@ -14,9 +14,9 @@ from unittest.mock import patch
 import pytest
 
 import kseg
+from kseg import Log
 from kseg.analysis.verify import verify
 from kseg.files import lock
-from kseg.log.log import Log
 from kseg.log.recovery import load, load_context, overlay
 from kseg.log.recovery.recover import apply_recovery, plan_recovery, recover
 from tests.unit.log import damaged

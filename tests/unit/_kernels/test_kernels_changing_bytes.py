@@ -14,7 +14,7 @@ from kseg.format import codec
 from kseg.format.header import FIELDS
 from tests.builders import GZIP, LZ4, ZSTD, deflate, messages07
 from tests.unit.log.logs import stored
-from tests.unit.log.writer.test_lane import places
+from tests.unit.log.writer.test_append_lane import places
 
 HUGE = (-(1 << 30)).to_bytes(4, "big", signed=True)
 

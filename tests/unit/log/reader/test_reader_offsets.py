@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kseg.log.log import Log
+from kseg import Log
 from kseg.log.reader import find
 from kseg.log.reader.find import EpochEnd, TimestampOffset
 from kseg.log.validate.rules import AppendOrigin

@@ -11,7 +11,7 @@ import pytest
 
 from kseg.cli.main import VERBS
 from tests.unit.cli.conftest import Kseg
-from tests.unit.cli.test_damaged_input import WITHOUT, WORDS
+from tests.unit.cli.test_cli_damaged_input import WITHOUT, WORDS
 
 #: Words, with DIR for a data directory of `orders-0` and `payments-0`; the code; what is said.
 TRIES = [
