@@ -377,7 +377,7 @@ def test_what_makes_no_new_log_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-FEW, MANY = 100, 800
+FEW, MANY = 60, 360
 #: Searches in sorted lists grow a little faster than the runs.
 _SLACK = 1.1
 
