@@ -53,14 +53,6 @@ def test_no_index_has_such_a_size(kind: Any, size: int, tmp_path: Path) -> None:
         kind.open(tmp_path / "x", 0, bytes_max=size)
 
 
-def test_slots_that_a_crash_left_empty_are_used_on(tmp_path: Path) -> None:
-    path = index_bytes.offset_index(tmp_path / "x", [(2, 70), (5, 140)], slots=10)
-    with OffsetIndexWriter.open(path, 100, bytes_max=80) as index:
-        assert (index.count, index.slots, index.last_offset) == (2, 10, 105)
-        index.append(107, 200)
-    assert offset_entries(path, 100) == [(102, 70), (105, 140), (107, 200)]
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_entries_that_do_not_count_are_gone(kind: Any, tmp_path: Path) -> None:
     make = index_bytes.offset_index if kind is OffsetIndexWriter else index_bytes.time_index

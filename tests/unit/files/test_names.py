@@ -117,14 +117,6 @@ def test_one_listing_sorts_a_partition_out(tmp_path: Path) -> None:
     assert [p.name for p in listed.foreign] == ["00000000000000000300.log", "abc.log", "notes.txt"]
 
 
-def test_of_two_names_for_an_offset_the_one_of_20_digits_counts(tmp_path: Path) -> None:
-    for other in ("12.log", "+12.log", "000000000000000000000012.log"):
-        directory = touch(tmp_path / other, "00000000000000000012.log", other)
-        listed = names.list_partition(directory)
-        assert [s.log.name for s in listed.segments] == ["00000000000000000012.log"]
-        assert [p.name for p in listed.foreign] == [other]
-
-
 def test_segments_of_kafka_07_are_segments(tmp_path: Path) -> None:
     directory = touch(tmp_path / "t-0", f"{S}.kafka", "00000000000000000000.kafka", f"{S}.log")
     listed = names.list_partition(directory)

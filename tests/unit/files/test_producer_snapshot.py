@@ -36,21 +36,6 @@ def snapshot(*entries: ProducerSnapshotEntry, version: int = 1, count: int | Non
     return struct.pack(">hI", version, crc32c(body)) + body
 
 
-@pytest.mark.parametrize(
-    ("last", "delta", "first"),
-    [(99, 9, 90), (5, 5, 0), (0, 1, 2**31 - 1), (9, 20, 2**31 - 11), (2**31 - 1, 10, 2**31 - 11)],
-)
-def test_first_sequence_wraps_below_zero(last: int, delta: int, first: int) -> None:
-    assert ProducerSnapshotEntry(1, 0, last, 50, delta, 0, 0, -1).first_sequence == first
-
-
-def test_a_file_cut_anywhere_is_corrupt() -> None:
-    data = snapshot(OPEN, MARKER_ONLY)
-    for size in range(len(data)):
-        with pytest.raises(CorruptIndexError):
-            read(data[:size])
-
-
 def test_a_flip_of_any_bit_is_corrupt() -> None:
     for bit in range(8 * len(snapshot(OPEN))):
         data = bytearray(snapshot(OPEN))

@@ -32,11 +32,6 @@ def test_a_missing_file_is_an_empty_index(tmp_path: Path) -> None:
         index.check()
 
 
-def test_entries_may_share_an_offset(tmp_path: Path) -> None:
-    with open_index(tmp_path / "x", [(1, 7), (2, 7)]) as index:
-        index.check()
-
-
 @pytest.mark.parametrize(
     ("entries", "slots", "slot"),
     [

@@ -28,14 +28,6 @@ def test_columns_are_native_and_read_only(tmp_path: Path) -> None:
         index.last_offsets[0] = 1
 
 
-def test_a_last_offset_below_the_base_is_found(tmp_path: Path) -> None:
-    index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR))
-    index.check(10)
-    with pytest.raises(CorruptIndexError) as caught:
-        index.check(11)
-    assert caught.value.position == 0
-
-
 @pytest.mark.parametrize("tail", [1, 17, 33])
 def test_a_partial_tail_is_ignored_and_counted(tmp_path: Path, tail: int) -> None:
     index = TxnIndex.open(index_bytes.txn_index(tmp_path / "x", FOUR, tail=b"\xff" * tail))

@@ -204,14 +204,6 @@ def test_what_was_built_does_not_change_when_the_builder_goes_on() -> None:
     assert built.data == before
 
 
-def test_a_refused_build_leaves_the_builder_open() -> None:
-    builder = BatchBuilder(transactional=True)
-    builder.append(b"k")
-    with pytest.raises(InvalidRecordError):
-        builder.build()
-    assert builder.append(b"k") == 1
-
-
 @pytest.mark.parametrize("last_offset", [-1, 4, 5 + 2**31])
 def test_a_last_offset_lies_within_31_bits_of_the_base(last_offset: int) -> None:
     builder = BatchBuilder(base_offset=5)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg.constants import TimestampType
 from kseg.errors import (
     CorruptRecordError,
     DecompressionError,
@@ -17,12 +16,10 @@ from kseg.errors import (
     KsegError,
     LimitExceededError,
 )
-from kseg.format import columns
 from kseg.format.columns import (
     FIELDS,
     BinaryColumn,
     HeadersColumn,
-    Record,
     RecordColumns,
     Request,
     Workspace,
@@ -152,13 +149,6 @@ def test_columns_survive_pickling_read_only() -> None:
         assert not any(
             array is not None and array.flags.writeable for array in arrays_of(copy[name])
         )
-
-
-def test_records_are_objects_for_people() -> None:
-    (piece,) = read(LOG, fields=columns.RECORD_FIELDS)
-    first = next(piece.records())
-    headers = ((b"h", b"x"), (b"h", None))
-    assert first == Record(40, 7, TimestampType.CREATE_TIME, b"k", b"one", headers)
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])

@@ -7,7 +7,7 @@ import pytest
 from kseg.errors import CorruptRecordError, InvalidRecordError
 from kseg.format.down_convert import down_convert
 from kseg.format.lazy import LazyDownConversion
-from tests.builders import GZIP, batch, messages, record
+from tests.builders import batch, messages, record
 from tests.conformance.outputs import records_in
 
 
@@ -58,11 +58,3 @@ def test_only_three_magics_can_be_asked_for(magic: int) -> None:
         down_convert(b"", magic)
     with pytest.raises(ValueError, match="magic is 0, 1 or 2"):
         LazyDownConversion(b"", magic)
-
-
-def test_chunks_can_be_asked_for_again() -> None:
-    data = b"".join(batch([record()], base_offset=n, codec=GZIP) for n in range(5))
-    lazy = LazyDownConversion(data, 0)
-    first = [chunk.data for chunk in lazy.chunks(1)]
-    assert len(first) == 5
-    assert b"".join(first) == b"".join(chunk.data for chunk in lazy.chunks(10**6))

@@ -82,16 +82,6 @@ def test_fields_that_no_message_has_are_refused(claim: str) -> None:
         Message.build(b"value", **fields)
 
 
-EDGES = {"timestamp": 2**63 - 1, "magic": 1, "timestamp_type": LOG_APPEND}
-
-
-def test_the_last_fields_that_fit_are_taken() -> None:
-    message = Message.build(None, **EDGES)
-    assert message.timestamp == 2**63 - 1
-    assert message.timestamp_type == LOG_APPEND
-    assert Message.build(None, magic=0, timestamp_type=NO_TYPE).timestamp_type == NO_TYPE
-
-
 @pytest.mark.parametrize("key_bytes", [0, 1 << 30])
 def test_a_message_longer_than_positions_go_is_refused(key_bytes: int) -> None:
     largest = 2**31 - 1 - 12 - 22
@@ -101,11 +91,6 @@ def test_a_message_longer_than_positions_go_is_refused(key_bytes: int) -> None:
 
 
 # Over bytes
-
-
-def test_the_smallest_message_is_valid() -> None:
-    assert Message(Message.build(None, magic=0).data).is_valid
-    assert Message.build(None, magic=0).size == 14
 
 
 FIELDS: dict[str, Callable[[Message], object]] = {
@@ -145,28 +130,6 @@ def test_any_negative_length_is_null(magic: int, length: int) -> None:
     assert (message.key, message.value) == (None, None)
     assert (message.key_size, message.value_size) == (-1, -1)
     assert (message.view_key(), message.has_key, message.is_null) == (None, False, True)
-
-
-@pytest.mark.parametrize("codec", range(8))
-def test_a_codec_without_a_name_is_refused_by_name_only(codec: int) -> None:
-    message = Message(sealed(pack(">bBqii", 1, codec, 3, -1, -1)))
-    assert message.codec == codec
-    if codec <= 4:
-        assert message.compression == codec
-    else:
-        with pytest.raises(UnsupportedFormatError, match=str(codec)):
-            _ = message.compression
-
-
-def test_a_wrapper_decides_time_and_type() -> None:
-    data = Message.build(b"v", timestamp=3).data
-    stamped = Message(data, wrapper_timestamp=9, wrapper_timestamp_type=LOG_APPEND)
-    assert (stamped.timestamp, stamped.timestamp_type) == (9, LOG_APPEND)
-    created = Message(data, wrapper_timestamp=9, wrapper_timestamp_type=CREATE)
-    assert (created.timestamp, created.timestamp_type) == (3, CREATE)
-    old = Message.build(b"v", magic=0).data
-    inside = Message(old, wrapper_timestamp=9, wrapper_timestamp_type=LOG_APPEND)
-    assert (inside.timestamp, inside.timestamp_type) == (-1, NO_TYPE)
 
 
 # Values

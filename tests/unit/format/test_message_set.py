@@ -63,12 +63,6 @@ def test_offsets_come_from_a_number_a_counter_or_a_call() -> None:
     assert counter.value == 46
 
 
-def test_gaps_of_an_assigner_stay() -> None:
-    given = iter([5, 6, 2**40])
-    created = MessageSet.create(made(1), offsets=given.__next__, compression=Compression.LZ4)
-    assert [found.offset for found in created] == [5, 6, 2**40]
-
-
 def test_refused_messages_take_no_offsets() -> None:
     counter = OffsetCounter(5)
     with pytest.raises(InvalidRecordError, match="record 3"):
@@ -105,23 +99,9 @@ def test_a_size_that_no_message_has_is_corrupt(size: int) -> None:
         _ = data.valid_bytes
 
 
-@pytest.mark.parametrize("size", [14, 2**31 - 1])
-def test_a_size_that_is_not_there_ends_the_set(size: int) -> None:
-    assert list(MessageSet(pack(">qi", 4, size) + bytes(13))) == []
-
-
 def test_a_message_tells_the_offset_after_it() -> None:
     (found,) = MessageSet.create([Message.build(b"v")], offsets=41)
     assert found.next_offset == 42
-
-
-def test_wrong_checksums_are_left_to_who_asks() -> None:
-    inner = builders.message(record(b"bad"), magic=1, crc=7)
-    wrapped = builders.wrapper([], magic=1, codec=GZIP, offset=0, inner=inner)
-    (found,) = MessageSet(wrapped)
-    assert found.message.value == b"bad"
-    with pytest.raises(CorruptRecordError, match="checksum"):
-        found.message.ensure_valid()
 
 
 def inner(*stored: int, magic: int = 1, attributes: int = 0, value: bytes = b"v") -> bytes:

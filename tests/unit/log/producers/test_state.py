@@ -14,10 +14,10 @@ from kseg.errors import (
     OutOfOrderSequenceError,
 )
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.format.header import CONTROL, BatchHeader
+from kseg.format.header import BatchHeader
 from kseg.log.producers.entry import OffsetMetadata, telling_batches
 from kseg.log.producers.open_transactions import TransactionsByOffset
-from kseg.log.producers.state import NOTHING, ProducerState
+from kseg.log.producers.state import ProducerState
 from kseg.log.producers.verification import Verifications
 from kseg.log.validate.rules import AppendOrigin
 from tests.producing import (
@@ -29,7 +29,6 @@ from tests.producing import (
     append,
     data,
     described,
-    header,
     marker,
     table,
 )
@@ -58,13 +57,6 @@ def test_a_batch_that_is_refused_takes_those_before_it_along() -> None:
         append(state, data(1, 7), data(3, 8))
     assert caught.value.offset == 8
     assert state.entries[1].last_sequence == 0
-
-
-@pytest.mark.parametrize("origin", [COORDINATOR, REPLICATION])
-def test_only_a_client_repeats_batches(origin: AppendOrigin) -> None:
-    state = ProducerState()
-    append(state, data(0))
-    assert state.prepare([data(0, 1)], origin=origin).duplicate is None
 
 
 def test_a_duplicate_ends_the_append_whatever_came_before_it() -> None:
@@ -203,11 +195,6 @@ def test_entries_are_a_view_that_nobody_writes_to() -> None:
     assert list(seen) == [1]
     with pytest.raises(TypeError):
         seen[2] = seen[1]  # type: ignore[index]
-
-
-def test_a_control_flag_of_an_old_format_means_nothing() -> None:
-    old = header(magic=1, producer_id=-1, attributes=CONTROL)
-    assert ProducerState().prepare([old], origin=CLIENT) is NOTHING
 
 
 OPENS = [data(0, 0, transactional=True)]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from kseg import Log
 from kseg.log.reader import find
 from kseg.log.reader.find import EpochEnd, TimestampOffset
-from kseg.log.validate.rules import AppendOrigin
-from tests.builders import COMMIT, batch, control_batch, messages, record
+from tests.builders import batch, messages, record
 from tests.unit.log.made import fill, new_log, stored
 
 Batches = list[list[int]]
@@ -83,15 +82,6 @@ def test_records_without_a_time_are_never_found(tmp_path: Path) -> None:
         log.append(messages([record(b"a"), record(b"b")], magic=0))
         assert log.offset_for_timestamp(0) is None
         assert log.offset_for_timestamp(find.MAX_TIMESTAMP) is None
-
-
-def test_the_largest_time_may_be_that_of_a_marker(tmp_path: Path) -> None:
-    with new_log(tmp_path) as log:
-        given = [record(b"x", timestamp=-1)]
-        sent = batch(given, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
-        log.append(sent)
-        log.append(control_batch(COMMIT, producer_id=9), origin=AppendOrigin.COORDINATOR)
-        assert log.offset_for_timestamp(find.MAX_TIMESTAMP) == TimestampOffset(0, 1, 0)
 
 
 @pytest.mark.parametrize("harm", ["missing", "empty", "garbage"])

@@ -40,20 +40,6 @@ both = pytest.mark.parametrize("careful", [True, False])
 
 
 @both
-def test_a_cleaned_file_in_front_cancels_a_swap(tmp_path: Path, careful: bool) -> None:
-    given(tmp_path, s0_log=log(0), s2_log=log(2), s2_log_swap=log(3), s0_log_cleaned=b"")
-    assert cleared(tmp_path, careful=careful) == [".log", "2.log"]
-    assert (tmp_path / f"{2:020d}.log").read_bytes() == log(2)
-
-
-@both
-def test_a_cleaned_file_behind_cancels_none(tmp_path: Path, careful: bool) -> None:
-    given(tmp_path, s0_log=log(0), s0_log_swap=log(1), s5_log_cleaned=b"")
-    cleared(tmp_path, careful=careful)
-    assert (tmp_path / f"{0:020d}.log").read_bytes() == log(1)
-
-
-@both
 def test_indexes_alone_take_their_places_and_cover_nothing(tmp_path: Path, careful: bool) -> None:
     given(tmp_path, s0_log=log(0, 1), s0_index=b"old", s0_index_swap=b"new", s2_log=log(2))
     assert cleared(tmp_path, careful=careful) == [".index", ".log", "2.log"]

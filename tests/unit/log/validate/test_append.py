@@ -17,7 +17,6 @@ from kseg.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     LimitExceededError,
-    OffsetsOutOfOrderError,
     RecordFault,
 )
 from kseg.format.encode import encode_batch
@@ -122,12 +121,6 @@ def test_a_replica_s_wrappers_are_not_counted() -> None:
     data = wrapper([record()] * 3, magic=1, codec=GZIP, base_offset=10)
     kept = validate_replica(data, rules, next_offset=12)
     assert (kept.record_count, kept.first_offset, kept.next_offset) == (-1, 12, 13)
-
-
-def test_a_replica_does_not_go_back() -> None:
-    data = batch([record()], base_offset=7)
-    with pytest.raises(OffsetsOutOfOrderError, match="offset 7 where the log goes on at 8"):
-        validate_replica(data, AppendRules(), next_offset=8)
 
 
 @pytest.mark.parametrize("data", [b"", PLAIN[:50]])

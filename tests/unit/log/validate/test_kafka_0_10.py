@@ -40,14 +40,6 @@ def validate(data: bytes, **rules: Any) -> Validated010:
     return validate_0_10(data, **{**defaults, **rules})
 
 
-def read(data: bytes) -> list[tuple[int, int, bytes | None]]:
-    """Offset, timestamp and value of each message, all of them checked."""
-    found = list(MessageSet(data).deep())
-    for each in found:
-        each.message.ensure_valid()
-    return [(each.offset, each.message.timestamp, each.message.value) for each in found]
-
-
 def outcome(result: Validated010) -> tuple[int, int, int, bool]:
     return (
         result.next_offset,
@@ -69,21 +61,6 @@ def test_stamping_leaves_attribute_bits_without_a_meaning() -> None:
     data = builders.message(record(b"v"), magic=1, attributes=0xF0)
     assert only(validate(data, timestamp_type=LOG_APPEND).messages).attributes == 0xF8
     assert only(validate(data).messages).attributes == 0xF0
-
-
-def test_a_message_of_the_wanted_magic_stays_when_others_are_converted() -> None:
-    old, new = builders.messages(GIVEN[:1], magic=0), builders.messages(GIVEN[1:], magic=1)
-    result = validate(old + new)
-    assert read(result.messages) == [(50, -1, b"a"), (51, NOW + 100, b"b"), (52, NOW + 50, b"c")]
-    assert outcome(result) == (53, NOW + 100, 51, True)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_a_cut_off_last_message_is_left_out(magic: int) -> None:
-    whole = builders.messages(GIVEN, magic=1)
-    assert validate(whole[:-1], magic=magic) == validate(
-        builders.messages(GIVEN[:2], magic=1), magic=magic
-    )
 
 
 def test_the_set_that_was_given_stays_as_it_is() -> None:
@@ -160,12 +137,6 @@ def test_no_timestamp_is_a_timestamp_as_any_other(magic: int) -> None:
     assert validate(data, timestamp_difference_max_ms=NOW + 1).next_offset == 51
     with pytest.raises(InvalidTimestampError, match=f"{NOW + 1} ms"):
         validate(data, timestamp_difference_max_ms=NOW)
-
-
-def test_an_inner_log_append_bit_is_the_wrapper_s_to_give() -> None:
-    inner = builders.message(GIVEN[0], magic=1, attributes=8)
-    data = builders.wrapper(GIVEN[:1], magic=1, codec=GZIP, inner=inner)
-    assert validate(data, source=GZIP, target=GZIP).next_offset == 51
 
 
 def test_a_message_of_a_strange_magic_is_refused() -> None:
