@@ -97,10 +97,15 @@ from kseg.format.values import HeadersColumn as HeadersColumn
 from kseg.format.values import Record as Record
 from kseg.format.values import RecordColumns as RecordColumns
 from kseg.format.values import TypedColumn as TypedColumn
+from kseg.log.changes import TruncationReport as TruncationReport
+from kseg.log.changes import apply_compaction as apply_compaction
+from kseg.log.changes import apply_retention as apply_retention
+from kseg.log.changes import apply_truncation as apply_truncation
+from kseg.log.changes import plan_compaction as plan_compaction
+from kseg.log.changes import plan_retention as plan_retention
+from kseg.log.changes import plan_truncation as plan_truncation
 from kseg.log.cleaner.values import CompactionPlan as CompactionPlan
 from kseg.log.cleaner.values import CompactionReport as CompactionReport
-from kseg.log.compact import apply_compaction as apply_compaction
-from kseg.log.compact import plan_compaction as plan_compaction
 from kseg.log.config import LogConfig as LogConfig
 from kseg.log.copies.batches import MergePlan as MergePlan
 from kseg.log.copies.merge import apply_merge as apply_merge
@@ -117,8 +122,6 @@ from kseg.log.recovery.reindex import apply_reindex as apply_reindex
 from kseg.log.recovery.reindex import plan_reindex as plan_reindex
 from kseg.log.recovery.reindex_plan import ReindexPlan as ReindexPlan
 from kseg.log.recovery.reindex_plan import ReindexReport as ReindexReport
-from kseg.log.retain import apply_retention as apply_retention
-from kseg.log.retain import plan_retention as plan_retention
 from kseg.log.salvage.salvage import SalvagePlan as SalvagePlan
 from kseg.log.salvage.salvage import SalvageReport as SalvageReport
 from kseg.log.salvage.salvage import apply_salvage as apply_salvage
@@ -130,9 +133,6 @@ from kseg.log.settings.cluster import SettingValue as SettingValue
 from kseg.log.settings.joined import PartitionSettings as PartitionSettings
 from kseg.log.settings.joined import Settings as Settings
 from kseg.log.settings.joined import settings as settings
-from kseg.log.truncate import TruncationReport as TruncationReport
-from kseg.log.truncate import apply_truncation as apply_truncation
-from kseg.log.truncate import plan_truncation as plan_truncation
 from kseg.log.validate.append import validate_append as validate_append
 from kseg.log.validate.append import validate_replica as validate_replica
 from kseg.log.validate.kafka_0_10 import validate_append_010 as validate_append_010

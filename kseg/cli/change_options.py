@@ -1,4 +1,4 @@
-"""Options that verbs share which change logs; `kseg.cli.changing` does what they say."""
+"""Options that verbs share which change logs; `kseg.cli.closed` does what they say."""
 
 from __future__ import annotations
 
@@ -83,5 +83,5 @@ def output_option(function: _F) -> _F:
 
 
 def change_options(function: _F) -> _F:
-    """`--apply`, `-o`, `--backup-dir`, `--no-backup`, for `kseg.cli.changing.change_of`."""
+    """`--apply`, `-o`, `--backup-dir`, `--no-backup`, for `kseg.cli.closed.change_of`."""
     return apply_option(output_option(backup_options(function)))

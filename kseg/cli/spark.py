@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kseg.cli import changing, output
+from kseg.cli import closed, output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Range, Selection, parse_names
@@ -267,8 +267,7 @@ def compact(
     **how: Any,
 ) -> int:
     """Do what the verb says; returns the exit code."""
-    from kseg.cli.compact import write_report
-    from kseg.log.compact_closed import CompactionOptions
+    from kseg.log.closed import CompactionOptions
     from kseg.spark.jobs import CompactOptions
 
     options = CompactOptions(
@@ -281,15 +280,17 @@ def compact(
     wanted = _directories(paths, Selection(topics, partitions), given)
     found = _run("compact", cores, job, wanted, apply=apply, options=options)
     say = partial(
-        changing.say,
+        closed.say,
         "compact",
         output.path_field(paths),
         applied=found.applied,
         backups=found.backups,
         remedy="--apply does it",
-        room=changing.Room(found.freed_bytes, found.kept_bytes),
+        room=(found.freed_bytes, found.kept_bytes),
     )
-    return write_report(found.partitions, found.settings_findings, say, as_json=as_json)
+    of_settings = [each for one in found.partitions for each in one.settings.findings]
+    findings = [*found.settings_findings, *of_settings]
+    return closed.write_compaction(found.partitions, findings, say, as_json=as_json)
 
 
 def reindex(
@@ -307,7 +308,6 @@ def reindex(
     as_json: bool,
 ) -> int:
     """Do what the verb says; returns the exit code."""
-    from kseg.cli.reindex import document, say_left_alone
     from kseg.log.recovery import KINDS
     from kseg.spark.jobs import ReindexOptions
 
@@ -324,23 +324,20 @@ def reindex(
     wanted = _directories(paths, Selection(topics, partitions), given)
     found = _run("reindex", cores, job, wanted, apply=apply, options=options)
     say_of_findings(found.settings_findings)
-    named = [(plan, partition_at(plan.path)) for plan in found.plans]
-    code = changing.say(
+    say = partial(
+        closed.say,
         "reindex",
         output.path_field(paths),
-        found.actions,
         applied=found.applied,
         backups=found.backups,
         remedy="--apply does it",
-        as_json=as_json,
-        findings=[printable(str(finding)) for finding in found.findings],
-        partitions=[document(plan, place.topic, place.partition) for plan, place in named],
     )
-    return Exit.FOUND if say_left_alone(found.findings) else code
+    plans = [(partition_at(plan.path), plan) for plan in found.plans]
+    return closed.write_reindex(plans, say, as_json=as_json)
 
 
 def _directories(paths: tuple[str, ...], selection: Selection, given: GivenSettings) -> list[str]:
     """The chosen partitions that can be changed; the settings name none that is not here."""
-    found = changing.changeable(list(partitions(local(paths), selection)))
+    found = closed.changeable(list(partitions(local(paths), selection)))
     check_given([partition_at(Path(partition.path)) for partition in found], given)
     return [str(partition.path) for partition in found]

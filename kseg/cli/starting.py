@@ -32,20 +32,23 @@ class Verb(click.Command):
         return super().invoke(ctx)
 
 
-def verb(*parameters: Callable[[Any], Any]) -> Callable[[Callable[[], None]], click.Command]:
+def verb(
+    *parameters: Callable[[Any], Any], home: str = ""
+) -> Callable[[Callable[[], None]], click.Command]:
     """Declare a verb with the name and the docstring of a function that is never called.
 
-    The function of that name in `kseg.cli.NAME` carries out the verb. It is imported when the verb
+    The function of that name in `kseg.cli.HOME` carries out the verb. It is imported when the verb
     runs and takes the values of the parameters by their names.
 
     Args:
         parameters: click's decorators for the arguments and options, in the order of the help.
+        home: the module of that function; the name of the verb if empty.
     """
 
     def declare(function: Callable[[], None]) -> click.Command:
         @wraps(function)
         def carry_out(**given: Any) -> Any:
-            module = import_module(f"kseg.cli.{function.__name__}")
+            module = import_module(f"kseg.cli.{home or function.__name__}")
             return getattr(module, function.__name__)(**given)
 
         declared: Callable[..., Any] = carry_out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg.cli import compact, output
+from kseg.cli import closed, output
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.parsing import GivenSettings, Selection
 from kseg.cli.partition_rows import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
@@ -16,7 +16,7 @@ from kseg.cli.paths import places
 
 if TYPE_CHECKING:
     from kseg.analysis.stats import PartitionReport, StatsReport
-    from kseg.log.compact_closed import ClosedPartition
+    from kseg.log.closed import ClosedPartition
 
 #: Of a key that is shown as text; JSON has the whole.
 _KEY_CHARACTERS_MAX = 24
@@ -64,18 +64,18 @@ def _planned(
     """The partitions with segments, and what compaction would do to them."""
     from kseg.cli.paths import partitions
     from kseg.cli.settings import known_settings, say_of_findings
-    from kseg.log.compact_closed import ClosedPartition, Compacting, has_segments
+    from kseg.log.closed import Cleanup, has_segments
 
     found = list(partitions(paths, selection))
     known = known_settings(found, given)
     say_of_findings(known.findings)
-    how = Compacting(given.clock())
+    how = Cleanup(given.clock())
     planned = []
     for each in found:
         if has_segments(each.path):
-            one = ClosedPartition.of(each.path, known.of(each.path))
+            one = how.of(each.path, known.of(each.path))
             try:
-                how.look(one)
+                how.plan(one)
             except OSError as error:
                 pass_over(error)
             else:
@@ -104,7 +104,7 @@ def write_report(
         write = _ENCODERS[encoding]
         rows = [_document(one, write) for one in report.partitions]
         if planned is not None:
-            plans = {str(one.path): compact.document(one) for one in planned}
+            plans = {str(one.path): closed.compaction_document(one) for one in planned}
             for row in rows:
                 row["compaction"] = plans.get(row["path"])
         output.write_document("stats/1", {"path": output.path_field(paths), "partitions": rows})
@@ -115,7 +115,7 @@ def write_report(
     for one in report.partitions:
         for fault in one.stats.faults:
             complain(f"kseg: {fault}")
-    damaged = planned is not None and compact.say_findings(planned)
+    damaged = planned is not None and closed.say_damage(planned)
     return Exit.FOUND if report.fault_count or damaged else Exit.OK
 
 
@@ -204,7 +204,7 @@ def _print_compaction(planned: Sequence[ClosedPartition]) -> None:
     if segments:
         output.write_line()
         output.write_table(("partition", "segment", *names[:3]), segments)
-    compact.say_what_stays(planned)
+    closed.say_what_stays(planned)
 
 
 def _row(name: str, document: dict[str, Any]) -> list[object]:

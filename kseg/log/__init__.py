@@ -2,7 +2,8 @@
 
 Callers hold a `Log` (`log.py`), many of them together (`directory.py`), or a stream over files,
 partitions and directories (`scan.py`). `adopt.py` takes over whole segments that were written
-elsewhere. `retain.py`, `truncate.py` and `compact.py` plan and apply one change to a whole log.
+elsewhere. `changes.py` plans and applies retention, compaction or truncation of one log;
+`closed.py` does so for chosen partitions that no process has open, and recovers or reindexes them.
 Programs use these modules, or the names that the package of a room offers. Below are the rooms.
 Each has a guide of its own, and imports point down this list only:
 
@@ -20,8 +21,7 @@ Several rooms share the modules beside them: `config.py` (settings), `epochs.py`
 which records), `data_directory.py` (the lock; it writes the mark of a clean shutdown and the
 checkpoints: recovery point, log start, high watermark), `topic_policy.py` (what is known of a
 topic's cleanup), `pending_deletes.py` (`.deleted` files and their removal), `sub_directories.py`
-(what lies in a data directory), `disk_room.py` (what a full disk gives back), `copy.py` (a copy of
-a partition).
+(what lies in a data directory), `disk_room.py` (what a full disk gives back).
 
 The life of a batch
     1. `writer.append` passes it to a kernel: `Places.lead` for a leader, `Places.follow` for a

@@ -23,12 +23,11 @@ from unittest.mock import patch
 
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
-from kseg.log.compact import apply_compaction, plan_compaction
+from kseg.log.changes import apply_compaction, apply_truncation, plan_compaction, plan_truncation
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
 from kseg.log.segment.writer import SegmentWriter
-from kseg.log.truncate import apply_truncation, plan_truncation
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer import truncate
 from tests.builders import ABORT, COMMIT, NONE, batch, record

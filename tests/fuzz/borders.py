@@ -38,11 +38,11 @@ from kseg.format.message import Message
 from kseg.format.message_set import MessageSet
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
+from kseg.log.changes import apply_retention, plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
-from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer.state import Known

@@ -7,7 +7,7 @@ spaces       how many bytes files take by their blocks; backups, deleted files t
 freeing      how room could become free, as commands
 
 Nothing is changed, and nothing is locked. What retention and compaction do is asked of their own
-plans (`kseg.log.retain`, `kseg.log.compact`): a date here is one at which they delete.
+plans (`kseg.log.changes`): a date here is one at which they delete.
 """
 
 from __future__ import annotations

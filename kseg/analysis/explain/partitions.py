@@ -15,10 +15,15 @@ from kseg.errors import KsegError, os_reason
 from kseg.files.names import PartitionFiles, SegmentFiles, list_partition
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex
-from kseg.log.compact import plan_compaction
+from kseg.log.changes import (
+    StayingSegment,
+    latest_of,
+    plan_compaction,
+    plan_retention,
+    segments_that_stay,
+)
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.retain import StayingSegment, latest_of, plan_retention, segments_that_stay
 from kseg.log.settings import SettingValue
 from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.log.topic_policy import RetentionRules

@@ -22,6 +22,7 @@ from kseg.cli.starting import verb
         "This is the only copy: segments above a broker's high watermark may go, too."
     ),
     json_option,
+    home="closed",
 )
 def retain() -> None:
     """Show which segments of DIR... are too old, too many, or before the log's start.
@@ -59,6 +60,7 @@ def retain() -> None:
     settings_options,
     change_options.compaction_options,
     json_option,
+    home="closed",
 )
 def compact() -> None:
     """Say what compaction would leave of DIR...: of each key the last record.

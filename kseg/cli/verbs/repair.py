@@ -47,6 +47,7 @@ from kseg.cli.starting import verb
     settings_options,
     jobs_option,
     json_option,
+    home="closed",
 )
 def recover() -> None:
     """Show what a start after a crash would do to DIR...: what it cuts, makes anew and removes.
@@ -71,6 +72,7 @@ def recover() -> None:
     settings_options,
     jobs_option,
     json_option,
+    home="closed",
 )
 def reindex() -> None:
     """Show which indexes and snapshots in DIR do not fit the log, and make them anew.
@@ -96,6 +98,7 @@ def reindex() -> None:
     change_options.change_options,
     settings_options,
     json_option,
+    home="closed",
 )
 def truncate() -> None:
     """Cut the log in DIR back, so that it ends at an offset.

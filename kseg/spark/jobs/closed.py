@@ -15,20 +15,21 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kseg import ReindexPlan, apply_reindex, plan_reindex
+from kseg import ReindexPlan, plan_reindex
 from kseg.errors import KsegError, NotALogError
-from kseg.files import io
 from kseg.files.names import FileKind, PathKind, classify_path, list_data_directory
-from kseg.log import data_directory, disk_room
 from kseg.log.clock import now_of
-from kseg.log.compact_closed import (
+from kseg.log.closed import (
+    Change,
+    Cleanup,
     ClosedPartition,
-    Compacting,
     CompactionOptions,
     has_segments,
+    home_of,
+    reindex_at,
 )
 from kseg.log.config import LogConfig
-from kseg.log.recovery import KINDS, Action, Backup, Finding, kept_bytes, look_at
+from kseg.log.recovery import KINDS, Action, Finding, Kept, kept_bytes, look_at
 from kseg.log.settings import SettingSources
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.spark.jobs.job_directory import Item, open_job
@@ -54,8 +55,6 @@ _COMPACT_COLUMNS: Final = (
 _REINDEX_COLUMNS: Final = "partition STRING, action STRING, path STRING, bytes BIGINT, why STRING"
 #: Checkpoints that a plan of compaction goes by.
 _READ: Final = (FileKind.CLEANER, FileKind.REPLICATION)
-#: Does its part in a data directory; its answer is what changed.
-_Act = Callable[[Any, "Backup | None"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,27 +106,36 @@ class ReindexOptions(_ClosedOptions):
     keep: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CompactResult:
-    """What compaction does, or would do.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClosedResult:
+    """The outcome of a run.
 
     Attributes:
-        partitions: each with its plan, and its report if `applied`.
-        applied: whether it was done.
-        backups: where old segments were kept.
-        kept_bytes: of these.
+        applied: whether the plans were applied.
+        backups: the directories that keep replaced files.
+        kept_bytes: of these files.
         tasks: how many Spark ran.
         skipped: partitions that an earlier run had planned.
-        settings_findings: what could not be understood in the metadata logs.
+        settings_findings: what could not be understood of the settings.
     """
 
-    partitions: tuple[ClosedPartition, ...]
     applied: bool
     backups: tuple[str, ...]
     kept_bytes: int
     tasks: int
     skipped: int
     settings_findings: tuple[KsegError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactResult(_ClosedResult):
+    """The effect of compaction, or what it would be.
+
+    Attributes:
+        partitions: each with its plan, and its report if `applied`.
+    """
+
+    partitions: tuple[ClosedPartition, ...]
 
     @property
     def findings(self) -> tuple[KsegError, ...]:
@@ -155,25 +163,15 @@ class CompactResult:
         return spark.createDataFrame(rows, _COMPACT_COLUMNS)
 
 
-@dataclass(frozen=True, slots=True)
-class ReindexResult:
-    """What differs, and whether it was changed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReindexResult(_ClosedResult):
+    """The files that differ, and whether they were changed.
 
     Attributes:
         plans: of each partition, by directory.
-        applied: whether what differs was made anew.
-        backups: where replaced files were kept.
-        tasks: how many Spark ran.
-        skipped: partitions that an earlier run had looked at.
-        settings_findings: what could not be understood of the settings.
     """
 
     plans: tuple[ReindexPlan, ...]
-    applied: bool
-    backups: tuple[str, ...]
-    tasks: int
-    skipped: int
-    settings_findings: tuple[KsegError, ...] = ()
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -225,35 +223,27 @@ def compact(
         KsegError: `job` is of another job.
     """
     chosen = options or CompactOptions()
-    how = Compacting(now_of(chosen.now_ms), chosen.high_watermark, chosen.how)
+    how = Cleanup(now_of(chosen.now_ms), chosen.high_watermark, chosen.how)
     settings, findings = _settings(_partitions(paths), chosen)
-    found = [
-        ClosedPartition.of(path, each) for path, each in settings.items() if has_segments(path)
-    ]
-    directory = None if job is None else open_job(job, "compact", chosen)
-    items = [_compact_item(one, marked=directory is not None) for one in found]
-    ran = run(spark, items, partial(_look, how=how), job=directory, progress=progress)
+    found = [how.of(path, each) for path, each in settings.items() if has_segments(path)]
+    todo = [(one, one.path, (one.rules, one.old)) for one in found]
+    ran = _run(spark, "compact", chosen, todo, partial(_look, how=how), job, progress, _READ)
     known = {one.path: one for ones in ran.answers for one in ones}
     for one in found:  # an earlier run may have found other sources of the same settings
         known[one.path].settings = one.settings
-    done, kept = Ran((), 0, 0), dict[str, int]()
-    if apply:
-        going = [one for one in known.values() if not one.is_noop]
-        act = partial(_compact_in, how=how)
-        done, kept = _change(
-            spark, [(one, one.plan.bytes if one.plan else 0) for one in going], act,
-            _Keeping(chosen.backup_directory is not None, chosen.backup_directory, how.now_ms),
-            progress,
-        )  # fmt: skip
-        known |= {one.path: one for ones, _kept in done.answers for one in ones}
+    keep = chosen.backup_directory is not None
+    change = Change(apply, backup_directory=chosen.backup_directory, keep=keep)
+    going = [one for one in known.values() if apply and not one.is_noop]
+    sizes = [(one, one.plan.bytes if one.plan else 0) for one in going]
+    done, outcome = _change(spark, sizes, partial(_compact, how=how, change=change), progress)
+    known |= {one.path: one for one in done}
     return CompactResult(
-        tuple(known[one.path] for one in found),
-        apply,
-        tuple(sorted(kept)),
-        sum(kept.values()),
-        ran.tasks + done.tasks,
-        ran.skipped,
-        findings,
+        partitions=tuple(known[one.path] for one in found),
+        applied=apply,
+        tasks=ran.tasks + outcome.pop("tasks"),
+        skipped=ran.skipped,
+        settings_findings=findings,
+        **outcome,
     )
 
 
@@ -288,21 +278,23 @@ def reindex(
     chosen = options or ReindexOptions()
     partitions = _partitions(paths)
     configs, findings = _configs(partitions, chosen)
-    directory = None if job is None else open_job(job, "reindex", chosen)
-    marked = directory is not None
-    items = [_reindex_item(path, configs[path], marked=marked) for path in partitions]
-    ran = run(spark, items, partial(_plan, options=chosen), job=directory, progress=progress)
+    todo = [((path, configs[path]), path, configs[path]) for path in partitions]
+    ran = _run(spark, "reindex", chosen, todo, partial(_plan, options=chosen), job, progress)
     found = {plan.path: plan for plans in ran.answers for plan in plans}
     plans = tuple(found[path] for path in partitions)
-    done, kept = Ran((), 0, 0), dict[str, int]()
-    if apply:
-        sizes = [
-            (plan, sum(each.size for each in plan.segments)) for plan in plans if not plan.is_noop
-        ]
-        keeping = _Keeping(chosen.keep, chosen.backup_directory, now_of(chosen.now_ms))
-        done, kept = _change(spark, sizes, _reindex_in, keeping, progress)
-    backups = tuple(sorted(kept))
-    return ReindexResult(plans, apply, backups, ran.tasks + done.tasks, ran.skipped, findings)
+    change = Change(apply, backup_directory=chosen.backup_directory, keep=chosen.keep)
+    going = [plan for plan in plans if apply and not plan.is_noop]
+    sizes = [(plan, sum(each.size for each in plan.segments)) for plan in going]
+    act = partial(_reindex, change=change, now_ms=now_of(chosen.now_ms))
+    _done, outcome = _change(spark, sizes, act, progress)
+    return ReindexResult(
+        plans=plans,
+        applied=apply,
+        tasks=ran.tasks + outcome.pop("tasks"),
+        skipped=ran.skipped,
+        settings_findings=findings,
+        **outcome,
+    )
 
 
 # ---- the partitions and their settings -----------------------------------------------------------
@@ -352,31 +344,46 @@ def _configs(
     return {path: each.config for path, each in found.items()}, (*findings, *more)
 
 
-def _compact_item(one: ClosedPartition, *, marked: bool) -> Item:
-    home = one.path.resolve().parent
-    beside = [state_of(os.fspath(home / kind.value)) for kind in _READ] if marked else []
-    return _item(one, one.path, (one.rules, one.old), beside, marked=marked)
+def _run(
+    spark: SparkSession,
+    name: str,
+    options: _ClosedOptions,
+    todo: Sequence[tuple[object, Path, object]],
+    work: Callable[[Any], Any],
+    job: str | PathLike[str] | None,
+    progress: Progress | None,
+    beside: Sequence[FileKind] = (),
+) -> Ran:
+    """Plan partitions in workers.
 
-
-def _reindex_item(path: Path, config: LogConfig, *, marked: bool) -> Item:
-    return _item((path, config), path, config, [], marked=marked)
-
-
-def _item(
-    payload: object, path: Path, rules: object, beside: Sequence[object], *, marked: bool
-) -> Item:
-    seen = look_at(path)
-    cost = sum(file.size for file in seen if file.name.endswith(".log"))
-    state = (str(path), str(path.resolve()), rules, seen, beside)
-    return Item(payload, cost, mark_of(state) if marked else "")
+    Args:
+        spark: the session.
+        name: of the job.
+        options: of the job.
+        todo: for each partition what a worker gets, its directory, and the rules of the plan.
+        work: plans some of them.
+        job: a directory to note in what was planned.
+        progress: called with tasks done and tasks in all.
+        beside: checkpoints of the data directory that a plan goes by.
+    """
+    directory = None if job is None else open_job(job, name, options)
+    items = []
+    for payload, path, rules in todo:
+        seen, mark = look_at(path), ""
+        if directory is not None:
+            states = [state_of(os.fspath(home_of(path) / kind.value)) for kind in beside]
+            mark = mark_of((str(path), str(path.resolve()), rules, seen, states))
+        cost = sum(file.size for file in seen if file.name.endswith(".log"))
+        items.append(Item(payload, cost, mark))
+    return run(spark, items, work, job=directory, progress=progress)
 
 
 # ---- in a worker ---------------------------------------------------------------------------------
 
 
-def _look(ones: Sequence[ClosedPartition], *, how: Compacting) -> tuple[ClosedPartition, ...]:
+def _look(ones: Sequence[ClosedPartition], *, how: Cleanup) -> tuple[ClosedPartition, ...]:
     for one in ones:
-        how.look(one)
+        how.plan(one)
     return tuple(ones)
 
 
@@ -387,85 +394,71 @@ def _plan(
     return tuple(plan_reindex(path, config=config, **how) for path, config in logs)  # type: ignore[arg-type]
 
 
-def _compact_in(ones: Sequence[ClosedPartition], backup: Backup | None, *, how: Compacting) -> None:
-    disk_room.in_turn(ones, partial(how.change, backup=backup), in_place=True)
+def _compact(
+    ones: Sequence[ClosedPartition], *, how: Cleanup, change: Change
+) -> list[tuple[ClosedPartition, Sequence[Kept]]]:
+    how.apply_all(ones, change)
+    return [(one, one.kept) for one in ones]
 
 
-def _reindex_in(plans: Sequence[ReindexPlan], backup: Backup | None) -> None:
-    for plan in plans:
-        apply_reindex(plan, keep=False, backup=backup)
+def _reindex(
+    plans: Sequence[ReindexPlan], *, change: Change, now_ms: int
+) -> list[tuple[ReindexPlan, Sequence[Kept]]]:
+    with change.holding(plan.path for plan in plans):
+        return [reindex_at(plan, plan.path, change, now_ms) for plan in plans]
 
 
 # ---- changes -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Keeping:
-    """Whether and where replaced files are kept, and the time of the backup."""
-
-    keep: bool
-    directory: str | None
-    now_ms: int
-
-
 def _change(
     spark: SparkSession,
     sizes: Iterable[tuple[Any, int]],
-    act: _Act,
-    keeping: _Keeping,
+    act: Callable[[Sequence[Any]], Any],
     progress: Progress | None,
-) -> tuple[Ran, dict[str, int]]:
-    """Change partitions by data directory, each in one task; answers bytes by backup, too.
+) -> tuple[list[Any], dict[str, Any]]:
+    """Change partitions, those of a data directory in one task.
 
     Args:
         spark: the session.
         sizes: partitions, as values with a `path`, and how large each is.
-        act: changes the partitions of one data directory.
-        keeping: whether and where replaced files are kept.
+        act: changes the partitions of one data directory; answers each with its backup.
         progress: called now and then with tasks done and tasks in all.
+
+    Returns:
+        The changed partitions; and the `tasks`, `backups` and `kept_bytes` of the result.
     """
     homes: dict[Path, list[tuple[Any, int]]] = {}
     for one, size in sizes:
-        homes.setdefault(one.path.resolve().parent, []).append((one, size))
+        homes.setdefault(home_of(one.path), []).append((one, size))
     items = [
-        Item((home, tuple(one for one, _size in ones)), sum(size for _one, size in ones))
-        for home, ones in sorted(homes.items())
+        Item(tuple(one for one, _size in ones), sum(size for _one, size in ones))
+        for _home, ones in sorted(homes.items())
     ]
-    done = run(spark, items, partial(_apply, act=act, keeping=keeping), progress=progress)
-    kept: dict[str, int] = {}
-    for _ones, made in done.answers:
-        for backup, size in made:
-            kept[backup] = kept.get(backup, 0) + size
-    return done, kept
+    ran = run(spark, items, partial(_apply, act=act), progress=progress)
+    backups = {backup for _changed, names, _size in ran.answers for backup in names}
+    return [one for changed, _names, _size in ran.answers for one in changed], {
+        "tasks": ran.tasks,
+        "backups": tuple(sorted(backups)),
+        "kept_bytes": sum(size for _changed, _names, size in ran.answers),
+    }
 
 
 def _apply(
-    homes: Sequence[tuple[Path, tuple[Any, ...]]], *, act: _Act, keeping: _Keeping
-) -> tuple[tuple[Any, ...], tuple[tuple[str, int], ...]]:
+    homes: Sequence[Sequence[Any]], *, act: Callable[[Sequence[Any]], Any]
+) -> tuple[list[Any], set[str], int]:
     """Change some data directories, in a worker; an error of one does not stop the others."""
-    kept: list[tuple[str, int]] = []
+    changed: list[tuple[Any, Sequence[Kept]]] = []
     failed: list[KsegError | OSError] = []
-    for home, ones in homes:
-        backup = Backup(home, keeping.directory, now_ms=keeping.now_ms) if keeping.keep else None
+    for ones in homes:
         try:
-            _change_in(home, ones, act, backup)
+            changed += act(ones)
         except (KsegError, OSError) as error:
             failed.append(error)
-        if backup is not None and backup.kept:
-            kept.append((str(backup.directory), kept_bytes(backup.kept)))
     if failed:
         raise failed[0]
-    return tuple(one for _home, ones in homes for one in ones), tuple(kept)
-
-
-def _change_in(home: Path, ones: Sequence[Any], act: _Act, backup: Backup | None) -> None:
-    for one in ones:
-        io.check_new_files(one.path)
-    held = data_directory.enter(home)  # no other process comes in between two partitions
-    try:
-        act(ones, backup)
-    finally:
-        held.leave()
+    kept = [each for _one, more in changed for each in more]
+    return [one for one, _kept in changed], {str(each.backup) for each in kept}, kept_bytes(kept)
 
 
 __all__ = [

@@ -23,8 +23,8 @@ from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
+from kseg.log.closed import copy_partition
 from kseg.log.config import LogConfig
-from kseg.log.copy import copy_partition
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.differences import compare

@@ -9,12 +9,12 @@ import pytest
 from kseg.errors import NotALogError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import TopicPartition
+from kseg.log.changes import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
-from kseg.log.retain import plan_retention
 from kseg.log.topic_policy import (
     KRAFT,
     NOT_COMPACTED,

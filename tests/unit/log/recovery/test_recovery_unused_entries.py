@@ -13,13 +13,13 @@ from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
 from kseg.files import metadata
 from kseg.log import closed_indexes
+from kseg.log.changes import apply_truncation, plan_truncation
+from kseg.log.closed import copy_partition
 from kseg.log.config import LogConfig
-from kseg.log.copy import copy_partition
 from kseg.log.data_directory import TopicPartition, enter
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
-from kseg.log.truncate import apply_truncation, plan_truncation
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.cli.conftest import kseg as kseg

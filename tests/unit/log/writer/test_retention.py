@@ -13,10 +13,10 @@ import pytest
 from kseg.errors import KsegError, StalePlanError, UnsupportedFormatError
 from kseg.files import io
 from kseg.files.names import SegmentFiles
+from kseg.log.changes import apply_retention, plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.reader.version import SegmentInfo
-from kseg.log.retain import apply_retention, plan_retention
 from kseg.log.writer.retention import LOG_START, SIZE, TIME, LogBounds, choose
 from tests.builders import batch, record
 from tests.stopping import UNSYNCED, Stopped, stopping_at

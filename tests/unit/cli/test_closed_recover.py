@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,9 +12,11 @@ from typing import Any
 import pytest
 
 from kseg import RecoveryReport
+from kseg.cli import output
 from kseg.cli.output import Bar
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.metadata import CleanShutdown, read_clean_shutdown
+from kseg.log import closed
 from kseg.log.log import Log
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
@@ -23,7 +24,6 @@ from tests.unit.log import damaged
 from tests.unit.log.damaged import NOW, content, logs
 from tests.unit.log.logs import one, open_log
 
-verb: Any = importlib.import_module("kseg.cli.recover")
 HOW = (
     *("--config", "segment.bytes=500", "--config", "index.interval.bytes=100"),
     *("--config", "segment.index.bytes=240", "--now", str(NOW)),
@@ -157,7 +157,7 @@ def test_there_is_one_bar_for_all(kseg: Kseg, data: Path, monkeypatch: pytest.Mo
         bars.append(given)
         yield Bar()
 
-    monkeypatch.setattr(verb.output, "progress", bar)
+    monkeypatch.setattr(output, "progress", bar)
     assert kseg("recover", data, *HOW, "--apply").code == 1
     assert len(bars) == 1
 
@@ -166,7 +166,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
     kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is recovered is noted at once: a run that is killed then has it on the disk."""
-    real, noted = verb.recover_partition, []
+    real, noted = closed.recover, []
     point = data / "recovery-point-offset-checkpoint"
 
     def interrupted(path: Path, **how: Any) -> RecoveryReport:
@@ -177,8 +177,8 @@ def test_an_interrupted_run_goes_on_where_it_was(
             raise KeyboardInterrupt
         return real(path, **how)
 
-    monkeypatch.setattr(verb, "recover_partition", interrupted)
-    monkeypatch.setattr(verb, "_NOTED_SECONDS", -1.0)
+    monkeypatch.setattr(closed, "recover", interrupted)
+    monkeypatch.setattr(closed, "_NOTED_SECONDS", -1.0)
     ran = kseg("recover", data, *HOW, "--apply", "--jobs", "2")
     assert (ran.code, "interrupted: 1 of 2 partitions are in order" in ran.err) == (130, True)
     assert noted == [{TopicPartition("t", 0): 24}]
@@ -195,7 +195,7 @@ def test_without_a_terminal_a_long_run_writes_a_line_a_minute(
     kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "0/2 partitions" not in kseg("recover", data, *HOW).err
-    monkeypatch.setattr(verb.output, "_LINE_SECONDS", 0)
+    monkeypatch.setattr(output, "_LINE_SECONDS", 0)
     assert "recover 1/2 partitions: " in kseg("recover", data, *HOW).err
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import LogLockedError
-from kseg.log.copy import copy_partition
+from kseg.log.closed import copy_partition
 from tests.unit.files.foreign import holding
 from tests.unit.log.logs import failing
 
