@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from kseg.cli import output
-from kseg.cli.owners import owner_lines
+from kseg.commands import command_line
+from kseg.files import ownership
 
 if TYPE_CHECKING:
     from kseg.files.checkpoints import TopicPartition
@@ -71,4 +75,41 @@ def without_line(path: Path, partition: TopicPartition) -> str:
     return f"sed -i {quote(script)} {quote(str(path))}"
 
 
-__all__ = ["ITEMS_MAX", "batch_line", "more_line", "put_back", "without_line"]
+def owner_lines(
+    made: str | os.PathLike[str],
+    source: str | os.PathLike[str],
+    *places: str | os.PathLike[str],
+) -> Iterator[str]:
+    """Lines with a command for root; none if the owner and group are those of the source.
+
+    The command gives new files to the user whose logs they were made of. Root gives them itself;
+    any other user cannot, so a broker cannot write to them before root does.
+
+    Args:
+        made: something new.
+        source: the log or partition directory that it was made of.
+        places: what is to be given away, with all that is in it.
+    """
+    status, wanted = os.stat(made), ownership.owner_of(source)
+    if (status.st_uid, status.st_gid) == wanted:
+        return
+    mine, owner = _user(status.st_uid), _user(wanted[0])
+    yield f"the new files belong to {mine}, not to {owner}; this, run as root, gives them away:"
+    yield command_line("chown", "-R", f"{owner}:{_group(wanted[1])}", *places)
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+__all__ = ["ITEMS_MAX", "batch_line", "more_line", "owner_lines", "put_back", "without_line"]

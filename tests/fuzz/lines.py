@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kseg.cli.append_lines import AppendOptions, encode_lines, read_lines
+from kseg.cli.append import AppendOptions, encode_lines, read_lines
 from kseg.errors import KsegError
 from kseg.format.typed import decode_column
 from kseg.format.values import BinaryColumn, Kind, RecordColumns

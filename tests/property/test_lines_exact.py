@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kseg._kernels import text as _text
-from kseg.cli.append_lines import AppendOptions, read_lines
+from kseg.cli.append import AppendOptions, read_lines
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
 from kseg.format.columns import decode

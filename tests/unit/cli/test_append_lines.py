@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kseg.cli import append_lines
-from kseg.cli.append_lines import AppendOptions, encode_lines, read_lines
+from kseg.cli import append as append_lines
+from kseg.cli.append import AppendOptions, encode_lines, read_lines
 from kseg.errors import InvalidRecordError, LimitExceededError
 from kseg.format.options import BatchOptions
 from kseg.format.values import RecordColumns
