@@ -28,9 +28,9 @@ import numpy as np
 
 from bench import records
 from kseg.constants import Compression, StopReason
+from kseg.format.columns import scan_all
 from kseg.format.encode import encode_batches
 from kseg.format.options import BatchOptions
-from kseg.format.whole import scan_all
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable

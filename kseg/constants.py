@@ -7,7 +7,25 @@ The numbers are those on disk; nothing here computes. Source: Kafka `RecordBatch
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    import numpy.typing as npt
+
+#: Bytes that a function reads.
+Buffer: TypeAlias = bytes | bytearray | memoryview
+#: Arrays by the type of their values. They are texts, because this module loads no numpy.
+Array: TypeAlias = "npt.NDArray[Any]"
+Bools: TypeAlias = "npt.NDArray[np.bool_]"
+Int8s: TypeAlias = "npt.NDArray[np.int8]"
+Int32s: TypeAlias = "npt.NDArray[np.int32]"
+Int64s: TypeAlias = "npt.NDArray[np.int64]"
+Intps: TypeAlias = "npt.NDArray[np.intp]"
+Uint8s: TypeAlias = "npt.NDArray[np.uint8]"
+Uint64s: TypeAlias = "npt.NDArray[np.uint64]"
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1

@@ -3,8 +3,8 @@
 The contract is that of `_core`: borrowed input, nothing allocated on its word, a status instead of
 an exception. What the blocks hold is a library's job, what a status means is `kseg.format`'s.
 
-Integers are little-endian, but for xerial's. Layouts stand in `kseg/format/_lz4_frame.py`,
-`_zstd_frame.py` and `codec.py`. Source: Kafka Lz4BlockInputStream, RFC 8878 3.1, SnappyInputStream.
+Integers are little-endian, but for xerial's. Layouts stand in `kseg/format/codec.py`.
+Source: Kafka Lz4BlockInputStream, RFC 8878 3.1, SnappyInputStream.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

@@ -43,14 +43,14 @@ cdef enum:
 #: By so much a record may grow; what is wanted behind a batch; the least bytes of a record.
 GROWTH_BYTES, SPARE_BYTES, RECORD_BYTES_MIN = GROWTH_MAX, SPARE, RECORD_MIN
 
-# What became of a batch; the order is that of kseg.format.located.
+# What became of a batch; the order is that of kseg.format.retain.
 cdef enum:
     LEFT
     DROPPED
     COPIED
     WRITTEN
 
-# What is told of a batch; the order is that of kseg.format.located.TOLD_FIELDS.
+# What is told of a batch; the order is that of kseg.format.retain.TOLD_FIELDS.
 cdef enum:
     TOLD_WAY
     TOLD_AT

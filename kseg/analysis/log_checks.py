@@ -24,10 +24,11 @@ from kseg.errors import (
     KsegError,
     LimitExceededError,
 )
-from kseg.format.columns import Workspace, decode
+from kseg.format.columns import decode
 from kseg.format.header import CODEC_MASK, CONTROL, stop_code, stop_error
 from kseg.format.request import Request
 from kseg.format.times import iso_text
+from kseg.format.workspace import Workspace
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -40,16 +40,15 @@ from kseg.errors import (
 )
 from kseg.files.names import parse_partition_dir
 from kseg.format.encode import encode_batches
-from kseg.format.join import join_rows
 from kseg.format.options import BatchOptions
-from kseg.format.take import take_rows
+from kseg.format.take import join_rows, take_rows
 from kseg.format.values import HeadersColumn, RecordColumns, binary_column, freeze
 from kseg.log.log import Log
 from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
     from kseg import AppendResult
-    from kseg.format.encoded import EncodedBatch
+    from kseg.format.encode import EncodedBatch
 
 #: What the log refuses of the lines themselves; other errors are of what lies there.
 _OF_LINES = (

@@ -15,15 +15,16 @@ import numpy as np
 from kseg.constants import StopReason
 from kseg.format import text as _text
 from kseg.format.header import (
+    BATCH_FIELDS,
     BATCHES_MAX,
     CODEC_MASK,
     COLUMN,
     CONTROL,
     DELETE_HORIZON,
     BatchTable,
+    Shared,
 )
-from kseg.format.runs import runs
-from kseg.format.shared import BATCH_FIELDS, Shared
+from kseg.format.take import runs
 
 
 class Own(NamedTuple):

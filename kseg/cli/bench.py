@@ -20,11 +20,12 @@ from kseg.constants import Compression
 from kseg.errors import FormatError, LimitExceededError, NotALogError
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import MappedFile
-from kseg.format.arena import Arena
 from kseg.format.bodies import body_of
-from kseg.format.columns import Workspace, decode
+from kseg.format.codec import Arena
+from kseg.format.columns import decode
 from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX, Request
+from kseg.format.workspace import Workspace
 
 _RUNS_MIN = 3
 _WINDOW_BYTES = 1 << 20

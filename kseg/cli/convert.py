@@ -30,9 +30,8 @@ from kseg.errors import (
 )
 from kseg.files.names import FileKind, PathKind, parse_name
 from kseg.files.whole_file import check_replaceable, whole_file
-from kseg.format.convert import Converter, Tally, Target
+from kseg.format.convert import Converter, Losses, Tally, Target
 from kseg.format.header import stop_error
-from kseg.format.losses import Losses
 from kseg.workers import At, Kept, run_in_order
 
 if TYPE_CHECKING:

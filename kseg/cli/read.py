@@ -29,8 +29,8 @@ from kseg.cli.standard_streams import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import KsegError, NotALogError, at_path
 from kseg.files.names import PathKind, is_new
-from kseg.format.columns import Workspace
 from kseg.format.typed import decode_columns
+from kseg.format.workspace import Workspace
 from kseg.log.log import Log
 from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
 from kseg.workers import At, Kept, run_in_order

@@ -53,6 +53,3 @@ def _call() -> Callable[[int, int, int], int]:
 
 def _lacking(_fd: int, _position: int, _size: int) -> int:
     return errno.ENOSYS
-
-
-__all__ = ["fallocate"]

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import struct
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 
 from kseg._kernels.index import lookup_entries
+from kseg.constants import Int64s
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files.closing import Closing
 from kseg.files.grammar import OFFSET_MAX
 from kseg.files.mapping import MappedFile, Mapping
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Kafka maps an index through a 32-bit length.
 INDEX_BYTES_MAX: Final = 2**31 - 1
@@ -229,11 +227,11 @@ def values_of(
     data: memoryview,
     layout: tuple[int, int, int, int],
     count: int,
-    targets: npt.NDArray[np.int64],
+    targets: Int64s,
     *,
     least: int,
     base: int,
-) -> npt.NDArray[np.int64]:
+) -> Int64s:
     """The values of the last entries at or below many targets, int64[n]; 0 where there is none.
 
     Args:
@@ -317,7 +315,7 @@ class EntryFile(Closing):
         self._file.close()
         self._entries = (self._file.data, CLOSED)
 
-    def _offsets(self, raw: np.ndarray[tuple[int], np.dtype[np.void]]) -> npt.NDArray[np.int64]:
+    def _offsets(self, raw: np.ndarray[tuple[int], np.dtype[np.void]]) -> Int64s:
         """The offsets of entries, int64[n].
 
         Raises:
@@ -327,5 +325,5 @@ class EntryFile(Closing):
         if len(relative) and self.base_offset + int(relative.max()) > OFFSET_MAX:
             slot = int(relative.argmax())
             raise self._file.error(slot, f"offset {self.base_offset} + {relative[slot]} overflows")
-        offsets: npt.NDArray[np.int64] = relative + self.base_offset
+        offsets: Int64s = relative + self.base_offset
         return offsets

@@ -21,7 +21,7 @@ import numpy as np
 
 from kseg import workers
 from kseg._kernels import walk as _kernel
-from kseg.constants import INT32_MAX, INT64_MAX, StopReason
+from kseg.constants import INT32_MAX, INT64_MAX, Buffer, StopReason
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files.closing import Closing
 from kseg.files.grammar import FileKind, parse_name
@@ -38,8 +38,8 @@ from kseg.format.header import (
 )
 
 if TYPE_CHECKING:
-    from kseg.format.header import Buffer
     from kseg.format.search import SoundRun
+
 
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.

@@ -24,16 +24,14 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
+from kseg.constants import Uint8s
 from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import io, lock, record_locks
 from kseg.files.closing import Closing
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Mapping = Literal["auto", "unheld", "always", "never"]
 
@@ -314,7 +312,7 @@ def held_by_another(path: str | PathLike[str]) -> bool:
         return True
 
 
-def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> npt.NDArray[np.uint8]:
+def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> Uint8s:
     """Memory without a file, that goes back to the system once no array refers to it.
 
     Pages that are never written take none, so `size` may be a bound.

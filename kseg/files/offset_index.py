@@ -17,16 +17,13 @@ Source: Kafka `OffsetIndex`, `OffsetPosition`.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from kseg._kernels.index import bisect_entries
-from kseg.constants import INT64_MAX
+from kseg.constants import INT64_MAX, Int64s
 from kseg.files.index_file import EntryFile, values_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 ENTRY_BYTES: Final = 8
 
@@ -50,8 +47,8 @@ class IndexEntry(NamedTuple):
 class OffsetEntries(NamedTuple):
     """Entries as columns, int64[n] each, native and owned."""
 
-    offsets: npt.NDArray[np.int64]
-    positions: npt.NDArray[np.int64]
+    offsets: Int64s
+    positions: Int64s
 
 
 class OffsetIndex(EntryFile):
@@ -99,7 +96,7 @@ class OffsetIndex(EntryFile):
             raise self._file.error(slot, _negative(relative, position))
         return _new(IndexEntry, (base_offset + relative, position))
 
-    def lookup_many(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def lookup_many(self, offsets: Int64s) -> Int64s:
         """Positions from which to walk for many offsets, int64[n]; order does not matter.
 
         Raises:

@@ -40,6 +40,3 @@ def hive_directory(key: str, value: str) -> str:
     'topic=a%3Db%2Fc'
     """
     return f"{key}={_ESCAPED.sub(lambda found: f'%{ord(found[0]):02X}', value)}"
-
-
-__all__ = ["NAME_BYTES_MAX", "fitting_name", "hive_directory"]

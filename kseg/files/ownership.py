@@ -273,16 +273,3 @@ def _is_partition(path: str) -> bool:
     except NotALogError:
         return False
     return True
-
-
-__all__ = [
-    "Look",
-    "check_safe",
-    "forget",
-    "of_copied_directory",
-    "of_copied_file",
-    "of_directories",
-    "of_files",
-    "owner_of",
-    "private",
-]

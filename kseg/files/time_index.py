@@ -17,17 +17,14 @@ Source: Kafka `TimeIndex`, `TimestampOffset`.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from kseg._kernels.index import bisect_entries
-from kseg.constants import INT64_MAX, NO_TIMESTAMP
+from kseg.constants import INT64_MAX, NO_TIMESTAMP, Int64s
 from kseg.files.grammar import OFFSET_MAX
 from kseg.files.index_file import EntryFile, values_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 ENTRY_BYTES: Final = 12
 
@@ -48,8 +45,8 @@ class TimeIndexEntry(NamedTuple):
 class TimeEntries(NamedTuple):
     """Entries as columns, int64[n] each, native and owned; timestamps in ms."""
 
-    timestamps: npt.NDArray[np.int64]
-    offsets: npt.NDArray[np.int64]
+    timestamps: Int64s
+    offsets: Int64s
 
 
 class TimeIndex(EntryFile):
@@ -93,7 +90,7 @@ class TimeIndex(EntryFile):
             raise self._file.error(slot, f"offset {self.base_offset} + {relative} overflows")
         return _new(TimeIndexEntry, (found, offset))
 
-    def lookup_many(self, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def lookup_many(self, timestamps: Int64s) -> Int64s:
         """Offsets from which to walk for many timestamps, int64[n]; order does not matter.
 
         Raises:
@@ -108,7 +105,7 @@ class TimeIndex(EntryFile):
             self._check_found(found, targets)
         return found + self.base_offset
 
-    def _check_found(self, found: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> None:
+    def _check_found(self, found: Int64s, targets: Int64s) -> None:
         """Refuse relative offsets of entries that targets have led to, if any is none."""
         if found.min() < 0:
             at = int(found.argmin())

@@ -18,15 +18,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from kseg.constants import Int64s
 from kseg.errors import CorruptIndexError
 from kseg.files import io
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 ENTRY_BYTES: Final = 34
 #: Room for over seven million aborted transactions in one segment; what is longer is not read.
@@ -76,11 +74,11 @@ class TxnIndex:
     """
 
     path: str
-    producer_ids: npt.NDArray[np.int64]
-    first_offsets: npt.NDArray[np.int64]
-    last_offsets: npt.NDArray[np.int64]
-    last_stable_offsets: npt.NDArray[np.int64]
-    versions: npt.NDArray[np.int64]
+    producer_ids: Int64s
+    first_offsets: Int64s
+    last_offsets: Int64s
+    last_stable_offsets: Int64s
+    versions: Int64s
     tail_bytes: int = 0
 
     @classmethod
@@ -168,7 +166,7 @@ class TxnIndex:
             )
 
 
-def _owned(column: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _owned(column: Int64s) -> Int64s:
     native = column.astype(np.int64)
     native.flags.writeable = False
     return native

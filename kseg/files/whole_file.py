@@ -213,6 +213,3 @@ def _remove_leftovers(target: Path) -> None:
 
 def _stem(target: Path) -> str:
     return fitting_name(target.name, bytes_max=_NAME_BYTES_MAX)
-
-
-__all__ = ["FileSink", "check_replaceable", "whole_file"]

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from kseg import _core
-from kseg.constants import BATCH_HEADER_BYTES, LOG_OVERHEAD, NESTING_MAX, Compression, StopReason
+from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
+    NESTING_MAX,
+    Compression,
+    Int64s,
+    StopReason,
+)
 from kseg.errors import (
     CorruptRecordError,
     FormatError,
@@ -23,11 +30,11 @@ from kseg.errors import (
     LimitExceededError,
 )
 from kseg.format import codec
-from kseg.format.header import BatchTable, crc_error, scan, stop_error
+from kseg.format.header import BatchHeader, BatchTable, crc_error, scan, stop_error
 
 if TYPE_CHECKING:
-    from kseg.format.arena import Arena
-    from kseg.format.header import BatchHeader, Int64Array
+    from kseg.format.codec import Arena
+
 
 _ErrorT = TypeVar("_ErrorT", bound=KsegError)
 
@@ -131,9 +138,9 @@ class Payloads:
         fault: the error of the message behind them; else None.
     """
 
-    spans: Int64Array
-    offsets: Int64Array
-    batches: Int64Array
+    spans: Int64s
+    offsets: Int64s
+    batches: Int64s
     fault: KsegError | None = None
 
 
@@ -224,7 +231,7 @@ class _Gathered:
         self.batches = [_NO_OFFSETS]
         self.count = 0
 
-    def add(self, spans: Int64Array, offsets: Int64Array, batches: Int64Array) -> None:
+    def add(self, spans: Int64s, offsets: Int64s, batches: Int64s) -> None:
         self.spans.append(spans)
         self.offsets.append(offsets)
         self.batches.append(batches)
@@ -241,7 +248,7 @@ class _Gathered:
 _NO_OFFSETS = np.empty(0, np.int64)
 
 
-def _spans(messages: Int64Array, source: int, shift: int) -> Int64Array:
+def _spans(messages: Int64s, source: int, shift: int) -> Int64s:
     """Where the payloads of plain messages lie."""
     spans = np.empty((len(messages), 3), np.int64)
     header = 9 + messages[:, 2]
@@ -251,7 +258,7 @@ def _spans(messages: Int64Array, source: int, shift: int) -> Int64Array:
     return spans
 
 
-def _inner(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> Iterator[Int64Array]:
+def _inner(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> Iterator[Int64s]:
     """Payloads of a compressed message, sets within sets unpacked, some thousand at a time.
 
     The set is inflated whole, its messages are not listed whole: the smallest has 9 bytes.

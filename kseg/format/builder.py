@@ -44,8 +44,7 @@ from kseg.constants import (
 )
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
-from kseg.format.encode import encode_batch
-from kseg.format.encoded import EncodedBatch
+from kseg.format.encode import EncodedBatch, encode_batch
 from kseg.format.header import wrap_int64
 from kseg.format.options import BatchOptions
 from kseg.format.times import Time, time_ms
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 
     Headers = Iterable[tuple[str | Buffer, str | Buffer | None]]
     Pairs = list[tuple[bytes | None, bytes | None]]
+
 
 #: Bytes of a magic 2 record besides its key, value and headers, at most.
 RECORD_OVERHEAD_MAX = 21

@@ -1,27 +1,47 @@
 """Inflate what a batch or a wrapper message holds, as strictly and as loosely as Kafka's reader.
 
-Every size is bounded: by the caller's limit, by what the input can become at most, and by what was
-really produced. Usual bytes go to the kernel `inflate`, which has libraries of the system open.
-What that leaves, because it is damaged or unusual or because a library is missing, goes to
-packages, the careful path: they are imported on first use and work with the GIL released. This
-module reads gzip members and xerial snappy streams with them; lz4 and zstd have modules of their
-own.
+Every size is bounded: by the caller's limit, by what the input can become at most, and by the
+bytes that were produced. Usual bytes go to the kernel `inflate`, which has libraries of the system
+open. Packages take the rest (damaged or unusual bytes, or a missing library): they are imported on
+first use and work with the GIL released. The output goes into an `Arena`, which is used again.
 
-Source: Kafka CompressionType, Compression and the streams they wrap.
+    LZ4 frame   magic u32 (04 22 4D 18), FLG, BD, [content size u64], HC, block*, end mark
+    FLG         version 01 (bits 7-6), block independence (5), block checksum (4),
+                content size (3), content checksum (2), reserved (1-0)
+    BD          block size code 4..7 (bits 6-4), the rest reserved
+    HC          second byte of xxHash32 over FLG .. content size
+    block       size u32, top bit = stored as is; bytes; [xxHash32 u32]
+    end mark    a block of size 0; [content checksum u32, present but never checked]
+
+    Zstd frame  magic u32 (28 B5 2F FD), FHD, [window], [dictionary id], [content size], block*,
+                [checksum u32]
+    FHD         content size flag (bits 7-6), single segment (5), checksum (2), dictionary id (1-0)
+    block       u24: last (bit 0), type (2-1: raw, RLE, compressed, reserved), size (23-3); bytes
+    skippable   magic u32 (5x 2A 4D 18), size u32, bytes
+
+Integers are little-endian. The streaming reader of zstandard does not distinguish a stream that
+ended from one that was cut, and its one-shot call allocates the size that a header declares. So
+`kseg._kernels.frames` walks the frames first, block by block, and allocates nothing.
+
+Source: Kafka CompressionType, Compression and the streams they wrap, Lz4BlockInputStream (named
+KafkaLZ4BlockInputStream once), LZ4 frame format 1.5, RFC 8878 3.1.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import zlib
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from kseg._kernels.frames import snappy_chunks
+import numpy as np
+
+from kseg._kernels.frames import lz4_blocks, snappy_chunks, xxh32_short, zstd_extent
 from kseg._kernels.inflate import USABLE, Inflater, lend_package
-from kseg.constants import Compression
+from kseg.constants import Buffer, Compression, Uint8s
 from kseg.errors import (
     DecompressionError,
     InvalidRecordError,
@@ -29,12 +49,331 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.extras import check_memory
-from kseg.format import _lz4_frame, _zstd_frame
-from kseg.format.arena import Arena
 
-__all__ = ["Arena", "decompress", "decompress_into"]
+NO_CEILING = 2**62
+_NOTHING = memoryview(b"")
 
-Data = bytes | bytearray | memoryview
+_CAPACITY_FIRST = 1 << 16
+#: A larger buffer is given back on `clear`, so that one huge batch does not hold memory for good.
+CAPACITY_KEPT_MAX = 64 << 20
+
+
+class Arena:
+    """A growable byte buffer with a ceiling; not for use by two threads at once.
+
+    Attributes:
+        used: bytes written so far; set it back to drop the last ones.
+        ceiling: `used` never passes this; `NO_CEILING` by default.
+
+    Example:
+        >>> arena = Arena()
+        >>> arena.append(b"abc")
+        >>> bytes(arena.view()), arena.used
+        (b'abc', 3)
+    """
+
+    __slots__ = ("_bytes", "_view", "ceiling", "used")
+
+    def __init__(self) -> None:
+        """Start empty; memory is taken with the first write."""
+        self.used = 0
+        self.ceiling = NO_CEILING
+        self._adopt(np.empty(0, np.uint8))
+
+    @property
+    def capacity(self) -> int:
+        """Bytes held, used or not."""
+        return len(self._bytes)
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still be written below the ceiling."""
+        return self.ceiling - self.used
+
+    def claim(self, size: int) -> None:
+        """Refuse a size that does not fit below the ceiling.
+
+        Raises:
+            LimitExceededError: `size` bytes more would pass it.
+        """
+        if size > self.ceiling - self.used:
+            raise LimitExceededError(
+                f"inflates beyond the limit, by {size - self.room} bytes or more"
+            )
+
+    def reserve(self, size: int) -> None:
+        """Make sure that `size` bytes can follow `used` without growing again."""
+        if size > len(self._bytes) - self.used:
+            capacity = max(_CAPACITY_FIRST, 2 * len(self._bytes), self.used + size)
+            grown = np.empty(capacity, np.uint8)
+            grown[: self.used] = self._bytes[: self.used]
+            self._adopt(grown)
+
+    def free(self, size: int) -> memoryview:
+        """Writable space for exactly `size` bytes behind `used`; `commit` says how many it took."""
+        end = self.used + size
+        if end > len(self._bytes):
+            self.reserve(size)
+        return self._view[self.used : end]
+
+    def commit(self, size: int) -> None:
+        """Count `size` bytes of the space last lent by `free` as used, ceiling permitting."""
+        used = self.used + size
+        if used > self.ceiling:
+            self.claim(size)
+        self.used = used
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Copy `data` behind what is there, ceiling permitting."""
+        size = len(data)
+        start, end = self.used, self.used + size
+        if end > self.ceiling:
+            self.claim(size)
+        if end > len(self._bytes):
+            self.reserve(size)
+        self._view[start:end] = data
+        self.used = end
+
+    def view(self) -> memoryview:
+        """The used bytes, read only; they stay until `clear`, also when the arena grows."""
+        return self._view[: self.used].toreadonly() if self.used else _NOTHING
+
+    def array(self) -> Uint8s:
+        """The used bytes as uint8[used], read only, under the same terms as `view`."""
+        array = self._bytes[: self.used]
+        array.flags.writeable = False
+        return array
+
+    def clear(self) -> None:
+        """Forget the bytes; ordinary amounts of memory are kept for the next piece."""
+        self.used = 0
+        if len(self._bytes) > CAPACITY_KEPT_MAX:
+            self._adopt(np.empty(0, np.uint8))
+
+    def _adopt(self, array: Uint8s) -> None:
+        self._bytes = array
+        self._view: memoryview = array.data
+
+
+#: A thread's own compressors and decompressor: one shared by two threads crashes the process. A
+#: child after a fork makes its own, since its parent may have been changing the memory of these.
+zstd_kept = threading.local()
+
+
+def _forget() -> None:
+    zstd_kept.__dict__.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child has one thread only, the one that forked.
+    os.register_at_fork(after_in_child=_forget)
+
+
+@cache
+def zstd_library() -> ModuleType:
+    """The library.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    import zstandard
+
+    return zstandard
+
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_INDEPENDENT = 0x20
+_LZ4_BLOCK_CHECKSUM = 0x10
+#: One byte of an LZ4 block adds at most 255 bytes of output.
+_LZ4_EXPANSION_MAX = 255
+#: What `frames.lz4_blocks` answers where more blocks follow, for the end mark, and for faults.
+_LZ4_MORE, _LZ4_END = 0, 2
+_LZ4_FAULTS = {
+    3: "the frame ends without an end mark",
+    4: "block of {number} bytes, {allowed} allowed",
+    5: "the frame is cut short",
+    6: "no frame header",
+    7: "unsupported frame flags 0x{number:02x}",
+    8: "dependent blocks are not supported",
+    9: "unsupported block size byte 0x{number:02x}",
+    10: "frame header cut short",
+    11: "frame header checksum does not match",
+}
+#: Start and end of a block's bytes, and whether they are stored as they are.
+_Lz4Block = tuple[int, int, bool]
+
+
+def inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
+    """Append what one LZ4 frame holds; what follows its end mark is ignored.
+
+    Args:
+        data: the frame, from its magic on.
+        arena: takes the output.
+        magic: of the message or batch around it; 0 leaves the header checksum unchecked.
+
+    Raises:
+        DecompressionError: the frame breaks a rule of Kafka's reader.
+        LimitExceededError: the arena's ceiling.
+    """
+    status, position, checking = _LZ4_MORE, 0, None
+    while status == _LZ4_MORE:
+        status, number, allowed, position, blocks = lz4_blocks(data, position, magic > 0)
+        if blocks and data[4] & _LZ4_BLOCK_CHECKSUM:
+            checking = checking or _checked_reader(data[5])
+            _append_checked_blocks(data, arena, blocks, allowed, checking)
+        elif blocks:
+            _append_blocks(data, arena, blocks, allowed)
+    if status != _LZ4_END:
+        text = _LZ4_FAULTS[status].format(number=number, allowed=allowed)
+        raise DecompressionError(f"lz4: {text}")
+
+
+def _append_blocks(
+    data: memoryview, arena: Arena, blocks: list[_Lz4Block], block_bytes_max: int
+) -> None:
+    cramjam = _cramjam()
+    decode = cramjam.lz4.decompress_block_into
+    for start, end, stored in blocks:
+        if stored:
+            arena.append(data[start:end])
+            continue
+        capacity = _LZ4_EXPANSION_MAX * (end - start)
+        if capacity > block_bytes_max:
+            capacity = block_bytes_max
+        try:
+            size = decode(data[start:end], arena.free(capacity), output_len=capacity)
+        except cramjam.DecompressionError as error:
+            raise DecompressionError(f"lz4: bad block at byte {start}") from error
+        arena.commit(size)
+
+
+@cache
+def _cramjam() -> ModuleType:
+    import cramjam
+
+    return cramjam
+
+
+def _checked_reader(block_byte: int) -> Any:
+    """The library's reader for blocks that carry a checksum, which Kafka never writes.
+
+    It gets a header without the content size and checksum, which Kafka does not check.
+    """
+    from lz4 import frame
+
+    header = bytes((0x40 | _LZ4_INDEPENDENT | _LZ4_BLOCK_CHECKSUM, block_byte))
+    context = frame.create_decompression_context()
+    frame.decompress_chunk(context, _LZ4_MAGIC + header + bytes((header_checksum(header),)))
+    return context
+
+
+def _append_checked_blocks(
+    data: memoryview, arena: Arena, blocks: list[_Lz4Block], block_bytes_max: int, checking: Any
+) -> None:
+    from lz4 import frame
+
+    for start, end, _ in blocks:
+        entry = data[start - 4 : end + 4]
+        try:
+            # One byte more than a block can hold, so that its checksum is read in this call.
+            output, consumed, _ = frame.decompress_chunk(
+                checking, entry, max_length=block_bytes_max + 1
+            )
+        except RuntimeError as error:
+            raise DecompressionError(f"lz4: bad block at byte {start}") from error
+        if consumed != len(entry):
+            raise DecompressionError(f"lz4: bad block at byte {start}")
+        arena.append(output)
+
+
+def header_checksum(descriptor: bytes) -> int:
+    """The HC byte of a frame descriptor: FLG, BD and the content size if there is one.
+
+    Example:
+        >>> hex(header_checksum(bytes.fromhex("6040")))
+        '0x82'
+    """
+    return xxh32_short(descriptor) >> 8 & 0xFF
+
+
+_ZSTD_CUT = "zstd: the frame is cut short"
+#: A decompressor that has met a larger window holds that much memory: it is not kept.
+_WINDOW_KEPT_MAX = 8 << 20
+_FIRST_READ = 1 << 16
+#: A lone frame that cannot become more is inflated in one call, which spares making a reader.
+_AT_ONCE_MAX = 1 << 18
+#: Ordinary data shrinks less than this; what shrinks more pays with a few copies while growing.
+_ZSTD_USUAL_EXPANSION = 8
+
+
+def inflate_zstd(data: memoryview, arena: Arena, magic: int = 2) -> None:
+    """Append what the frames hold, one after another; no frame at all is empty output.
+
+    Raises:
+        DecompressionError: a frame is cut, bytes behind the last one are no frame, or the library
+            refuses the contents.
+        LimitExceededError: the arena's ceiling.
+    """
+    status, position, output_max, window_max, single = zstd_extent(data)
+    if status:
+        raise DecompressionError(_ZSTD_CUT if status == 1 else f"zstd: no frame at byte {position}")
+    if _is_small_frame(output_max, arena.ceiling - arena.used, single=single):
+        arena.append(_zstd_whole(data, output_max, window_max))
+        return
+    try:
+        _zstd_stream(_zstd_decompressor(window_max), data, arena, output_max)
+    except zstd_library().ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
+
+
+def inflate_zstd_at_once(data: memoryview, limit: int) -> bytes | None:
+    """What a lone frame of few blocks holds; None for other bytes, and where it may be too much.
+
+    Raises:
+        DecompressionError: the library refuses the contents.
+    """
+    status, _, output_max, window_max, single = zstd_extent(data)
+    if status or not _is_small_frame(output_max, limit, single=single):
+        return None
+    return _zstd_whole(data, output_max, window_max)
+
+
+def _is_small_frame(output_max: int, limit: int, *, single: bool) -> bool:
+    """Whether what one frame can become at most bounds what a single call allocates."""
+    return single and output_max <= _AT_ONCE_MAX and output_max <= limit
+
+
+def _zstd_whole(data: memoryview, output_max: int, window: int) -> bytes:
+    try:
+        made: bytes = _zstd_decompressor(window).decompress(data, output_max)
+    except zstd_library().ZstdError as error:
+        raise DecompressionError(f"zstd: {error}") from error
+    return made
+
+
+def _zstd_stream(decompressor: Any, data: memoryview, arena: Arena, output_max: int) -> None:
+    start = arena.used
+    size = min(output_max, arena.room, _ZSTD_USUAL_EXPANSION * len(data) + _FIRST_READ) + 1
+    reader = decompressor.stream_reader(data, read_across_frames=True)
+    while True:
+        written = reader.readinto(arena.free(size))
+        arena.commit(written)
+        if written < size:
+            return
+        size = min(max(_FIRST_READ, arena.used - start), arena.room + 1)
+
+
+def _zstd_decompressor(window: int) -> Any:
+    """This thread's decompressor; a kept one is 1.5 times as fast for small batches."""
+    new = zstd_library().ZstdDecompressor
+    if window > _WINDOW_KEPT_MAX:
+        return new()
+    try:
+        return zstd_kept.decompressor
+    except AttributeError:
+        zstd_kept.decompressor = new()
+        return zstd_kept.decompressor
+
 
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
 #: Header and trailer of a member without optional fields.
@@ -64,7 +403,7 @@ _USUAL_EXPANSION = 4
 _kept = threading.local()
 
 
-def decompress(codec: int, data: Data, *, magic: int, limit: int) -> memoryview:
+def decompress(codec: int, data: Buffer, *, magic: int, limit: int) -> memoryview:
     """Inflate one batch body (magic 2) or one wrapper value (magic 0 and 1).
 
     Args:
@@ -98,7 +437,7 @@ def decompress(codec: int, data: Data, *, magic: int, limit: int) -> memoryview:
     return arena.view()
 
 
-def decompress_into(codec: int, data: Data, arena: Arena, *, magic: int, limit: int) -> int:
+def decompress_into(codec: int, data: Buffer, arena: Arena, *, magic: int, limit: int) -> int:
     """Inflate like `decompress`, behind what `arena` already holds.
 
     After an error the arena holds what it held before. `limit` is for this call alone.
@@ -156,7 +495,7 @@ def _inflate_by_package(
     if codec == Compression.ZSTD and magic >= 2:
         # The usual frame goes without an arena: a kernel copies what it gets anyway.
         try:
-            made = _zstd_frame.inflate_at_once(data, limit)
+            made = inflate_zstd_at_once(data, limit)
         except (DecompressionError, ImportError):
             return None
         if made is not None and len(made) <= limit:
@@ -186,7 +525,7 @@ def _choose(codec: int, magic: int) -> Callable[[memoryview, Arena, int], None]:
     return inflate
 
 
-def _flat(data: Data) -> memoryview:
+def _flat(data: Buffer) -> memoryview:
     view = data if isinstance(data, memoryview) else memoryview(data)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
@@ -312,17 +651,10 @@ def _refuse_stream(status: int, number: int, left: int) -> NoReturn:
     raise DecompressionError(f"snappy: {text}")
 
 
-@cache
-def _cramjam() -> ModuleType:
-    import cramjam
-
-    return cramjam
-
-
 _INFLATERS: dict[int, Callable[[memoryview, Arena, int], None]] = {
     Compression.NONE: _copy,
     Compression.GZIP: _inflate_gzip,
     Compression.SNAPPY: _inflate_snappy,
-    Compression.LZ4: _lz4_frame.inflate,
-    Compression.ZSTD: _zstd_frame.inflate,
+    Compression.LZ4: inflate_lz4,
+    Compression.ZSTD: inflate_zstd,
 }

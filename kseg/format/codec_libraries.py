@@ -82,6 +82,3 @@ def _version_of(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return zlib.ZLIB_RUNTIME_VERSION if package == "zlib" else None
-
-
-__all__ = ["CodecLibrary", "codecs"]

@@ -11,6 +11,8 @@ again.
 
 Source: Kafka CompressionType, GzipCompression, SnappyCompression, Lz4Compression,
 Lz4BlockOutputStream (KafkaLZ4BlockOutputStream once), ZstdCompression.
+
+How well records compress, learnt from batches already written.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
+import numpy as np
+
 from kseg._core import crc32
-from kseg.constants import Compression
+from kseg.constants import Buffer, Compression
 from kseg.errors import UnsupportedFormatError
 from kseg.extras import check_memory
-from kseg.format._zstandard import kept, library
-
-Data = bytes | bytearray | memoryview
+from kseg.format.codec import zstd_kept, zstd_library
 
 #: The least and the greatest level of each codec that has levels.
 LEVELS = {
@@ -62,7 +64,7 @@ _ZSTD_KEPT_BYTES_MAX = 8 << 20
 _ZSTD_KEPT_LEVELS_MAX = 8
 
 
-def compress(kind: int, data: Data, *, magic: int = 2, level: int | None = None) -> bytes:
+def compress(kind: int, data: Buffer, *, magic: int = 2, level: int | None = None) -> bytes:
     """Compress one batch body (magic 2) or one set of inner messages (magic 0 and 1).
 
     Args:
@@ -154,21 +156,21 @@ def topic_compression(setting: str) -> Compression | None:
     return _NAMES[name]
 
 
-def _copy(data: Data, level: int | None, magic: int) -> bytes:
+def _copy(data: Buffer, level: int | None, magic: int) -> bytes:
     return bytes(data)
 
 
 # gzip: RFC 1952. Of the libraries only zlib has the nine levels.
 
 
-def _gzip(data: Data, level: int | None, magic: int) -> bytes:
+def _gzip(data: Buffer, level: int | None, magic: int) -> bytes:
     data = _flat(data)
     body = zlib.compress(data, _GZIP_DEFAULT if level is None else level, _RAW_DEFLATE)
     trailer = _GZIP_TRAILER.pack(crc32(data), len(data) & 0xFFFFFFFF)
     return b"".join((_GZIP_HEADER, body, trailer))
 
 
-def _flat(data: Data) -> Data:
+def _flat(data: Buffer) -> Buffer:
     """The buffer as single bytes, borrowed, whatever its item type is."""
     if isinstance(data, bytes):
         return data
@@ -179,7 +181,7 @@ def _flat(data: Data) -> Data:
 # snappy: the stream of snappy-java ("xerial").
 
 
-def _snappy(data: Data, level: int | None, magic: int) -> bytes:
+def _snappy(data: Buffer, level: int | None, magic: int) -> bytes:
     block_of = _snappy_block()
     parts = [_SNAPPY_HEADER]
     for piece in _pieces(_flat(data), _SNAPPY_BLOCK_BYTES):
@@ -188,7 +190,7 @@ def _snappy(data: Data, level: int | None, magic: int) -> bytes:
     return b"".join(parts)
 
 
-def _pieces(data: Data, size: int) -> Iterator[Data]:
+def _pieces(data: Buffer, size: int) -> Iterator[Buffer]:
     """Consecutive pieces of this size, the last one maybe shorter; no bytes, no piece."""
     if 0 < len(data) <= size:
         yield data
@@ -210,12 +212,12 @@ def _snappy_block() -> Callable[..., bytes]:
 # takes a fifth more time, and has the fast compressor for levels 1 and 2 too.
 
 
-def _lz4(data: Data, level: int | None, magic: int) -> bytes:
+def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
     squeeze = _lz4_block()
     how: dict[str, Any] = {"store_size": False}
     if level is not None and level != LZ4_FAST_LEVEL:
         how |= {"mode": "high_compression", "compression": level}
-    parts: list[Data] = [_LZ4_DESCRIPTOR, _LZ4_CHECKS[magic]]
+    parts: list[Buffer] = [_LZ4_DESCRIPTOR, _LZ4_CHECKS[magic]]
     for piece in _pieces(_flat(data), _LZ4_BLOCK_BYTES):
         made = squeeze(piece, **how)
         if len(made) < len(piece):
@@ -237,7 +239,7 @@ def _lz4_block() -> Callable[..., bytes]:
 # zstd: RFC 8878.
 
 
-def _zstd(data: Data, level: int | None, magic: int) -> bytes:
+def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
     if not len(data):
         return _ZSTD_EMPTY
     if level is None:
@@ -245,27 +247,94 @@ def _zstd(data: Data, level: int | None, magic: int) -> bytes:
     compressor = _compressor(level)
     made: bytes = compressor.compress(data)
     if len(data) > _ZSTD_MODEST_INPUT and compressor.memory_size() > _ZSTD_KEPT_BYTES_MAX:
-        del kept.compressors[level]
+        del zstd_kept.compressors[level]
     return made
 
 
 def _compressor(level: int) -> Any:
     """This thread's compressor of a level: to make one takes as long as a small batch."""
     try:
-        return kept.compressors[level]
+        return zstd_kept.compressors[level]
     except (AttributeError, KeyError):
-        levels = kept.__dict__.setdefault("compressors", {})
+        levels = zstd_kept.__dict__.setdefault("compressors", {})
     if len(levels) >= _ZSTD_KEPT_LEVELS_MAX:
         levels.clear()
-    levels[level] = library().ZstdCompressor(level=level, write_content_size=False)
+    levels[level] = zstd_library().ZstdCompressor(level=level, write_content_size=False)
     return levels[level]
 
 
 _NAMES = {kind.label: kind for kind in Compression}
-_COMPRESSORS: dict[int, Callable[[Data, int | None, int], bytes]] = {
+_COMPRESSORS: dict[int, Callable[[Buffer, int | None, int], bytes]] = {
     Compression.NONE: _copy,
     Compression.GZIP: _gzip,
     Compression.SNAPPY: _snappy,
     Compression.LZ4: _lz4,
     Compression.ZSTD: _zstd,
 }
+
+
+_STEP_UP = np.float32(0.05)
+_STEP_DOWN = np.float32(0.005)
+
+
+class RatioEstimator:
+    """Compressed by uncompressed size to expect, for each topic and codec; 1.0 at first.
+
+    The estimate rises at once to what is observed and falls slowly: a batch that turns out too
+    large costs more than one with room left. Numbers are of single precision, as Kafka's.
+
+    Example:
+        >>> ratios = RatioEstimator()
+        >>> ratios.observe("orders", Compression.ZSTD, 0.25) < 1.0
+        True
+        >>> ratios.estimate("clicks", Compression.ZSTD)
+        1.0
+
+    Source: Kafka CompressionRatioEstimator.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing."""
+        self._ratios: dict[tuple[str, Compression], np.float32] = {}
+
+    def estimate(self, topic: str, compression: Compression) -> float:
+        """The ratio to expect.
+
+        Args:
+            topic: its name.
+            compression: of the batch to come.
+
+        Returns:
+            Compressed by uncompressed size; 1.0 where nothing was observed.
+        """
+        return float(self._ratios.get((topic, compression), np.float32(1)))
+
+    def observe(self, topic: str, compression: Compression, ratio: float) -> float:
+        """Learn from a batch; the estimate moves towards its ratio.
+
+        It goes up by 0.05 or as far as the ratio is, down by 0.005 and never below the ratio.
+
+        Args:
+            topic: its name.
+            compression: of the batch.
+            ratio: `compression_ratio` of the batch.
+
+        Returns:
+            The new estimate.
+        """
+        seen = np.float32(ratio)
+        now = self._ratios.get((topic, compression), np.float32(1))
+        if seen > now:
+            now = max(now + _STEP_UP, seen)
+        elif seen < now:
+            now = max(now - _STEP_DOWN, seen)
+        self._ratios[topic, compression] = now
+        return float(now)
+
+    def forget(self, topic: str) -> None:
+        """Expect 1.0 of a topic again, whatever the codec.
+
+        Args:
+            topic: its name; one that is not known is no error.
+        """
+        self._ratios = {place: r for place, r in self._ratios.items() if place[0] != topic}

@@ -1,4 +1,8 @@
-"""Convert any magic and any codec to any other; refuse what is lost, or count it.
+"""Where one batch ends and the next begins when plain messages are gathered into batches.
+
+What a conversion drops, counted by kind.
+
+Convert any magic and any codec to any other; refuse what is lost, or count it.
 
 Batches that need no change are copied byte for byte. Where magic 2 stays, only the compressed bytes
 and the fields that depend on them are replaced, so the rest survives: offsets, times, producers,
@@ -14,16 +18,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kseg import _core
+from kseg._kernels.encode import Rows
 from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
     LOG_OVERHEAD,
+    NO_PARTITION_LEADER_EPOCH,
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    Array,
+    Buffer,
     Codec,
     Compression,
     TimestampType,
@@ -38,32 +47,197 @@ from kseg.errors import (
 )
 from kseg.format import codec
 from kseg.format.bodies import at_batch, record_error
-from kseg.format.columns import Workspace
+from kseg.format.columns import WholeBatches, check_walk, decode_whole, scan_all
 from kseg.format.compress import compress
-from kseg.format.down_convert import (
-    Converted,
-    down_convert,
-    no_append_time,
-    options_for,
-)
-from kseg.format.encode import encode_batch
-from kseg.format.gather import batch_cuts
-from kseg.format.header import CODEC_MASK, crc_error
-from kseg.format.losses import Losses, of_batches, of_records, of_wrappers
+from kseg.format.down_convert import no_append_time, options_for
+from kseg.format.encode import encode_batch, rows_of
+from kseg.format.header import CODEC_MASK, LOG_APPEND, BatchHeader, BatchTable, crc_error
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
-from kseg.format.runs import runs
-from kseg.format.source import Rows, rows_of
-from kseg.format.whole import WholeBatches, check_walk, decode_whole, scan_all
+from kseg.format.take import runs
+from kseg.format.workspace import Workspace
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.format.header import BatchHeader, BatchTable, Buffer
     from kseg.format.values import RecordColumns
 
-    Array = npt.NDArray[Any]
     OnError = Callable[[KsegError], None]
+
+
+#: What a record takes besides its key and value, about.
+_RECORD_BYTES = 20
+_OFFSET_DELTA_MAX = 2**31 - 1
+
+
+def batch_cuts(
+    columns: RecordColumns,
+    kinds: Array,
+    codecs: Array,
+    *,
+    magic: int,
+    bounded: bool,
+    batch_bytes: int,
+    kafka07: bool,
+) -> list[int]:
+    """Rows where a new batch begins, since records cannot share one or it is full; and the end.
+
+    Args:
+        columns: the records: `offset timestamp key value position`.
+        kinds: int[n], type of each record's timestamp; all that share a batch have one.
+        codecs: int[n], of the message each record comes from; compressed only in Kafka 0.7.
+        magic: what the batches become.
+        bounded: whether batches are wrapped at all; plain messages need no bounds.
+        batch_bytes: about how large a batch may become.
+        kafka07: offsets are positions, which are not kept.
+    """
+    times, offsets = columns["timestamp"], columns["offset"]
+    apart = (np.diff(kinds) != 0) | (np.diff(codecs) != 0)
+    if magic:
+        # Under log append time a batch has but one time.
+        apart |= (kinds[1:] == TimestampType.LOG_APPEND_TIME) & (np.diff(times) != 0)
+    if kafka07:
+        # A compressed set stays one.
+        apart |= (codecs[1:] != 0) & (np.diff(columns["position"]) != 0)
+    else:
+        apart |= offsets[1:] <= offsets[:-1]
+    forced = [0, *(np.flatnonzero(apart) + 1).tolist(), len(columns)]
+    if not bounded and not codecs.any():
+        return forced
+    sizes = columns["value"].sizes() + columns["key"].sizes() + np.int64(_RECORD_BYTES)
+    return _full(forced, np.cumsum(sizes), offsets, codecs, batch_bytes)
+
+
+def _full(
+    forced: list[int], sizes: Array, offsets: Array, codecs: Array, batch_bytes: int
+) -> list[int]:
+    """Further cuts where a batch of plain messages is full, or its offsets are too far apart."""
+    cuts = []
+    for first, end in pairwise(forced):
+        while first < end:
+            cuts.append(first)
+            before = int(sizes[first - 1]) if first else 0
+            room = int(np.searchsorted(sizes[first:end], before + batch_bytes, "right"))
+            if codecs[first]:
+                room = end - first
+            far = int(offsets[first]) + _OFFSET_DELTA_MAX
+            near = int(np.searchsorted(offsets[first:end], far, "right"))
+            first += max(1, min(room, near))
+    return [*cuts, forced[-1]]
+
+
+@dataclass(slots=True)
+class Losses:
+    """How many batches or records lost something that their new format has no room for.
+
+    Attributes:
+        control_batches: transaction markers and other control batches, left out.
+        empty_batches: batches that compaction left without records, left out.
+        producer_batches: batches whose producer id, epoch and sequences are gone.
+        transactional_batches: batches that no longer say they belong to a transaction; consumers
+            then see aborted records too.
+        leader_epochs: batches whose leader epoch is gone.
+        delete_horizons: batches whose delete horizon is gone.
+        offset_ranges: batches that covered more offsets than their records have; a gap is left at
+            their end.
+        header_records: records whose headers are gone.
+        timestamps: records whose timestamp is gone.
+        append_times: messages of magic 0, which have no timestamp, that got the append time of the
+            message around them: a batch under log append time has one for all.
+        physical_offsets: messages of Kafka 0.7 whose offsets, positions in a file, became numbers.
+    """
+
+    control_batches: int = 0
+    empty_batches: int = 0
+    producer_batches: int = 0
+    transactional_batches: int = 0
+    leader_epochs: int = 0
+    delete_horizons: int = 0
+    offset_ranges: int = 0
+    header_records: int = 0
+    timestamps: int = 0
+    append_times: int = 0
+    physical_offsets: int = 0
+
+    def __bool__(self) -> bool:
+        """Whether anything was lost."""
+        return any(self.as_dict().values())
+
+    def __add__(self, other: Losses) -> Losses:
+        """Both together."""
+        mine, others = self.as_dict(), other.as_dict()
+        return Losses(**{name: mine[name] + others[name] for name in mine})
+
+    def as_dict(self) -> dict[str, int]:
+        """Each count by its name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def sentences(self) -> list[str]:
+        """What was lost, in words; one sentence for each kind."""
+        return [
+            text.format(count) for name, text in _TEXT.items() if (count := getattr(self, name))
+        ]
+
+
+_TEXT = {
+    "control_batches": "{} control batches left out",
+    "empty_batches": "{} batches without records left out",
+    "producer_batches": "{} batches lost their producer id, epoch and sequences",
+    "transactional_batches": "{} batches are no longer transactional, aborted ones included",
+    "leader_epochs": "{} batches lost their leader epoch",
+    "delete_horizons": "{} batches lost their delete horizon",
+    "offset_ranges": "{} batches end at their last record, below the last offset they covered",
+    "header_records": "{} records lost their headers",
+    "timestamps": "{} records lost their timestamp",
+    "append_times": "{} records without a timestamp got the append time of their batch",
+    "physical_offsets": "{} messages got consecutive offsets for their physical ones",
+}
+
+
+def of_batches(table: BatchTable) -> Losses:
+    """What batches of magic 2 lose by their headers when they become magic 0 or 1."""
+    control = table.is_control
+    data = table.take(~control)
+
+    def count(mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+        return int(np.count_nonzero(mask))
+
+    return Losses(
+        control_batches=count(control),
+        empty_batches=count(data.record_count == 0),
+        producer_batches=count(data.producer_id > NO_PRODUCER_ID),
+        transactional_batches=count(data.is_transactional),
+        leader_epochs=count(data.leader_epoch != NO_PARTITION_LEADER_EPOCH),
+        delete_horizons=count(data.delete_horizon_ms != -1),
+    )
+
+
+def of_records(columns: RecordColumns, magic: int) -> Losses:
+    """What records lose in `magic`, of those fields that were asked for."""
+    losses = Losses()
+    if magic < 2 and "headers" in columns.arrays:
+        losses.header_records = int(np.count_nonzero(np.diff(columns["headers"].offsets)))
+    if magic == 0:
+        losses.timestamps = int(np.count_nonzero(columns["timestamp"] != -1))
+    return losses
+
+
+def of_wrappers(whole: WholeBatches, table: BatchTable, magic: int) -> Losses:
+    """What messages lose that become one batch each with those around them, as in Kafka.
+
+    Args:
+        whole: their records, with timestamps.
+        table: the batches that `whole` is of.
+        magic: what they become.
+
+    Source: Kafka RecordsUtil.convertRecordBatch.
+    """
+    if not (magic and table.magics_seen & 0b10 and table.attributes_seen & LOG_APPEND):
+        return Losses()
+    batch_has_one = (table.timestamp_type == TimestampType.LOG_APPEND_TIME) & (
+        table.max_timestamp != NO_TIMESTAMP
+    )
+    gained = whole.spread(batch_has_one) & (whole.columns["timestamp"] == NO_TIMESTAMP)
+    return Losses(append_times=int(np.count_nonzero(gained)))
+
 
 #: Attributes of a batch of magic 2 that say something, but for the codec.
 _FLAGS = 0x78
@@ -488,15 +662,3 @@ def _with_body(batch: memoryview, header: BatchHeader, kind: Compression, body: 
     head[8:12] = (len(head) + len(covered) - LOG_OVERHEAD).to_bytes(4, "big")
     head[17:21] = _core.crc32c(covered).to_bytes(4, "big")
     return bytes(head + covered)
-
-
-__all__ = [
-    "Conversion",
-    "Converted",
-    "Converter",
-    "Losses",
-    "Tally",
-    "Target",
-    "convert",
-    "down_convert",
-]

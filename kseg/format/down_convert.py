@@ -4,6 +4,14 @@ Headers, producer fields, flags and leader epochs go; control batches are left o
 `kseg.format.convert` reports its losses, and converts upwards too.
 
 Source: Kafka RecordsUtil.downConvert, FileRecords.downConvert.
+
+Down-conversion a chunk at a time, into an answer whose size was promised beforehand.
+
+A fetch states its size first. So a broker that converts while it sends promises the size of the
+original, or of the first converted batch if that is larger. If bytes are missing in the end, it
+adds an entry that ends behind the answer; every consumer takes it for an incomplete one.
+
+Source: Kafka LazyDownConversionRecords, LazyDownConversionRecordsSend.
 """
 
 from __future__ import annotations
@@ -16,23 +24,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    LOG_OVERHEAD,
     NO_TIMESTAMP,
+    Buffer,
     Compression,
+    Int64s,
     TimestampType,
 )
 from kseg.errors import FormatError, InvalidRecordError, UnsupportedFormatError
 from kseg.format.bodies import at_batch
-from kseg.format.encode import encode_batch
+from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in, scan_all
+from kseg.format.encode import encode_batch, rows_of
 from kseg.format.options import BatchOptions, overhead_bytes
-from kseg.format.runs import runs
-from kseg.format.source import rows_of
-from kseg.format.take import take_rows
-from kseg.format.whole import WholeBatches, check_walk, decode_whole, refused_in, scan_all
+from kseg.format.take import runs, take_rows
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from kseg.format.header import BatchHeader, BatchTable
 
-    from kseg.format.header import BatchHeader, BatchTable, Buffer
 
 #: What magic 0 and 1 have room for.
 _OLD_FIELDS = ("offset", "timestamp", "key", "value")
@@ -159,7 +168,7 @@ def _convert_whole(
     for number, batch in enumerate(whole.batches.tolist()):
         header = table[batch]
         source, first, end = rows, ends[number], ends[number + 1]
-        numbers: range | npt.NDArray[np.int64] = range(-first, end - first)
+        numbers: range | Int64s = range(-first, end - first)
         if to_magic < 2 and not header.codec:
             wanted = np.flatnonzero(whole.columns["offset"][first:end] >= first_offset)
             if not len(wanted):
@@ -230,11 +239,109 @@ def options_for(
     )
 
 
-__all__ = [
-    "ConversionStats",
-    "Converted",
-    "convert_table",
-    "down_convert",
-    "no_append_time",
-    "options_for",
-]
+#: Bytes of batches that are converted at a time while they are sent.
+READ_BYTES = 128 << 10
+
+
+class LazyDownConversion:
+    """Batches that are converted when they are asked for.
+
+    If the first batches convert to nothing, each batch is still given once; Kafka's class goes back
+    then, and gives some a second time.
+
+    Example:
+        >>> LazyDownConversion(b"", 1).size_bytes
+        0
+    """
+
+    def __init__(
+        self, data: Buffer, to_magic: int, *, first_offset: int = 0, verify_crc: bool = True
+    ) -> None:
+        """Convert the first batch that gives bytes.
+
+        Args:
+            data: whole batches, lent for as long as this is used; an incomplete last one is left
+                out.
+            to_magic: 0, 1 or 2.
+            first_offset: as for `kseg.format.down_convert.down_convert`.
+            verify_crc: as for `kseg.format.down_convert.down_convert`.
+
+        Raises:
+            UnsupportedFormatError: a zstd batch comes before anything that can be converted.
+            FormatError: a batch is damaged; damage in its records is raised when its turn comes.
+        """
+        if to_magic not in (0, 1, 2):
+            raise ValueError(f"magic is 0, 1 or 2, not {to_magic}")
+        self.to_magic = to_magic
+        self.first_offset = first_offset
+        self.verify_crc = verify_crc
+        self._data = memoryview(data)
+        self._table = scan_all(self._data, on_bad_crc="note" if verify_crc else "ignore")
+        check_walk(self._table)
+        self._ends = np.cumsum(self._table.size)
+        self._first, self._next = self._chunk(0, 0)
+        self.size_bytes = self._promised()
+
+    def _promised(self) -> int:
+        """Bytes that will be sent."""
+        if self._first is not None:
+            return max(len(self._data), len(self._first.data))
+        return LOG_OVERHEAD if len(self._table) else 0
+
+    def _chunk(self, row: int, read_bytes: int) -> tuple[Converted | None, int]:
+        """The next chunk that is not empty, from a batch on, and the batch behind it."""
+        table, ends = self._table, self._ends
+        while row < len(table):
+            until = (int(ends[row - 1]) if row else 0) + read_bytes
+            end = max(row + 1, int(np.searchsorted(ends, until, "right")))
+            some = table.take(slice(row, end))
+            converted = convert_table(
+                self._data, some, self.to_magic, self.first_offset, verify_crc=self.verify_crc
+            )
+            row = end
+            if converted.data:
+                return converted, row
+        return None, row
+
+    def chunks(self, read_bytes: int = READ_BYTES) -> Iterator[Converted]:
+        """Each chunk that is not empty: the first batch, then `read_bytes` of batches at a time.
+
+        Raises:
+            FormatError: as `down_convert`, behind the chunks in front of the batch.
+        """
+        chunk, row = self._first, self._next
+        while chunk is not None:
+            yield chunk
+            chunk, row = self._chunk(row, read_bytes)
+
+    def sent(
+        self, size_bytes: int | None = None, *, read_bytes: int = READ_BYTES
+    ) -> Iterator[bytes]:
+        """The bytes for the wire, `size_bytes` in all; None for the promised size.
+
+        The last chunk is cut, or overflow entries follow it. A batch that cannot be converted ends
+        the chunks.
+        """
+        left = self.size_bytes if size_bytes is None else size_bytes
+        chunks = self.chunks(read_bytes)
+        while left > 0:
+            try:
+                chunk = next(chunks, None)
+            except UnsupportedFormatError:
+                # Records are on their way already. The consumer asks from here on again, and is
+                # told then.
+                chunk = None
+            part = overflow_entry(left) if chunk is None else chunk.data
+            part = part[:left]
+            left -= len(part)
+            yield part
+
+
+def overflow_entry(left_bytes: int) -> bytes:
+    """An entry longer than the bytes left, so that readers take it for an incomplete one.
+
+    Source: Kafka LazyDownConversionRecordsSend.buildOverflowBatch.
+    """
+    length = max(left_bytes + 1, BATCH_HEADER_BYTES)
+    head = (-1).to_bytes(8, "big", signed=True) + length.to_bytes(4, "big")
+    return head.ljust(max(LOG_OVERHEAD, min(left_bytes + 1, READ_BYTES)), b"\0")

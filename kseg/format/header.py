@@ -3,13 +3,17 @@
 Owns the fields of a header and the reasons why a walk ends. It knows neither files nor records.
 Length and magic lie at the same place in every format since Kafka 0.8, so a single kernel walks
 magic 0, 1 and 2; Kafka 0.7 has a walk of its own. Layouts: `docs/format.md`.
+
+Columns whose values come from the batch, or from it and the record's offset: repeated, not read.
+
+Owns which header field makes which column; knows no bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -20,17 +24,16 @@ from kseg.constants import (
     BATCH_HEADER_BYTES,
     INT32_MAX,
     INT64_MAX,
+    Array,
+    Bools,
+    Buffer,
     Compression,
+    ControlType,
+    Int64s,
     StopReason,
     TimestampType,
 )
 from kseg.errors import CorruptRecordError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Int64Array = npt.NDArray[np.int64]
-    Buffer = bytes | bytearray | memoryview
 
 #: Columns of `BatchTable.rows`, in order.
 FIELDS = (
@@ -191,7 +194,7 @@ class BatchTable:
         kafka07: the rows are messages of Kafka 0.7, whose offsets are file positions.
     """
 
-    rows: Int64Array
+    rows: Int64s
     end_position: int
     stop: StopReason
     needed: int = 0
@@ -204,7 +207,7 @@ class BatchTable:
         """How many batches."""
         return len(self.rows)
 
-    def __getattr__(self, name: str) -> Int64Array:
+    def __getattr__(self, name: str) -> Int64s:
         """A header field as int64[n]."""
         try:
             index = COLUMN[name]
@@ -215,8 +218,8 @@ class BatchTable:
     @overload
     def __getitem__(self, index: int) -> BatchHeader: ...
     @overload
-    def __getitem__(self, index: slice | npt.NDArray[Any]) -> BatchTable: ...
-    def __getitem__(self, index: int | slice | npt.NDArray[Any]) -> BatchHeader | BatchTable:
+    def __getitem__(self, index: slice | Array) -> BatchTable: ...
+    def __getitem__(self, index: int | slice | Array) -> BatchHeader | BatchTable:
         """One header by number, or a smaller table by slice, mask or indexes."""
         if isinstance(index, (slice, np.ndarray)):
             return self.take(index)
@@ -227,7 +230,7 @@ class BatchTable:
         for row in self.rows.tolist():
             yield BatchHeader(*row)
 
-    def take(self, index: slice | npt.NDArray[Any]) -> BatchTable:
+    def take(self, index: slice | Array) -> BatchTable:
         """The chosen rows; the fields about the walk stay.
 
         Args:
@@ -267,54 +270,54 @@ class BatchTable:
             object.__setattr__(self, field.name, value)
         self.rows.flags.writeable = False
 
-    def _has(self, flag: int) -> npt.NDArray[np.bool_]:
+    def _has(self, flag: int) -> Bools:
         """bool[n]: a flag of magic 2's attributes; older formats give these bits no meaning."""
-        has: npt.NDArray[np.bool_] = (self.magic >= 2) & ((self.attributes & flag) != 0)
+        has: Bools = (self.magic >= 2) & ((self.attributes & flag) != 0)
         return has
 
     @property
-    def codec(self) -> Int64Array:
+    def codec(self) -> Int64s:
         """Codec ids, int64[n]."""
         return self.attributes & CODEC_MASK
 
     @property
-    def timestamp_type(self) -> Int64Array:
+    def timestamp_type(self) -> Int64s:
         """-1 none, 0 create time, 1 log append time, int64[n]."""
         kinds = (self.attributes & LOG_APPEND) >> 3
         return np.where(self.magic == 0, np.int64(-1), kinds)
 
     @property
-    def is_wrapper(self) -> npt.NDArray[np.bool_]:
+    def is_wrapper(self) -> Bools:
         """bool[n]: compressed messages of magic 0, 1 and Kafka 0.7, which hold messages."""
         if not self.attributes_seen & CODEC_MASK or not (self.kafka07 or self.magics_seen & 3):
             return np.zeros(len(self), np.bool_)
-        has: npt.NDArray[np.bool_] = (self.magic < 2) & (self.codec != 0)
+        has: Bools = (self.magic < 2) & (self.codec != 0)
         return has
 
     @property
-    def is_transactional(self) -> npt.NDArray[np.bool_]:
+    def is_transactional(self) -> Bools:
         """bool[n]."""
         return self._has(TRANSACTIONAL)
 
     @property
-    def is_control(self) -> npt.NDArray[np.bool_]:
+    def is_control(self) -> Bools:
         """bool[n]."""
         return self._has(CONTROL)
 
     @property
-    def delete_horizon_ms(self) -> Int64Array:
+    def delete_horizon_ms(self) -> Int64s:
         """int64[n]; -1 where there is none."""
         return np.where(self._has(DELETE_HORIZON), self.base_timestamp, np.int64(-1))
 
     @property
-    def last_sequence(self) -> Int64Array:
+    def last_sequence(self) -> Int64s:
         """int64[n]; -1 without sequences."""
         base = self.base_sequence
         last = _increment_sequences(base, self.last_offset - self.base_offset)
         return np.where(base == -1, np.int64(-1), last)
 
 
-def sequence_after(base: Int64Array, delta: Int64Array) -> Int64Array:
+def sequence_after(base: Int64s, delta: Int64s) -> Int64s:
     """Sequences of records, int64[n]; -1 where the base is negative.
 
     Source: Kafka DefaultRecord.readFrom.
@@ -322,19 +325,19 @@ def sequence_after(base: Int64Array, delta: Int64Array) -> Int64Array:
     return np.where(base < 0, np.int64(-1), _increment_sequences(base, delta))
 
 
-def _increment_sequences(base: Int64Array, delta: Int64Array) -> Int64Array:
+def _increment_sequences(base: Int64s, delta: Int64s) -> Int64s:
     """`increment_sequence` for columns."""
     after = base + delta
     wraps = base > (INT32_MAX - delta).astype(np.int32)
     return np.where(wraps, after - (INT32_MAX + 1), after).astype(np.int32).astype(np.int64)
 
 
-def empty_table(batches_max: int) -> tuple[Int64Array, Int64Array]:
+def empty_table(batches_max: int) -> tuple[Int64s, Int64s]:
     """Memory for what a walking kernel writes: rows, and what it says of the walk."""
     return np.empty((batches_max, _ROW_FIELDS), np.int64), np.empty(_WALK_FIELDS, np.int64)
 
 
-def table_from(rows: Int64Array, walk: Int64Array, *, kafka07: bool = False) -> BatchTable:
+def table_from(rows: Int64s, walk: Int64s, *, kafka07: bool = False) -> BatchTable:
     """A table from what a walking kernel wrote; rows beyond the count are left behind."""
     count, end, stop, needed, attributes, magics, bad = walk.tolist()
     kept = _kept(rows, count)
@@ -455,7 +458,7 @@ def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
     )
 
 
-def _kept(rows: Int64Array, count: int) -> Int64Array:
+def _kept(rows: Int64s, count: int) -> Int64s:
     """The rows in use, read-only; a view would keep all the memory, so few of many are copied."""
     kept = rows[:count] if count * 2 > len(rows) else rows[:count].copy()
     kept.flags.writeable = False
@@ -569,3 +572,70 @@ def crc_error(header: BatchHeader) -> CorruptRecordError:
     reason = _STOP_TEXT[stop] if short else f"{_STOP_TEXT[stop]} {header.crc:#010x}"
     offset = header.base_offset if header.base_offset >= 0 else header.last_offset
     return CorruptRecordError(reason, position=header.position, offset=offset, stop=stop)
+
+
+#: Fields that every record of a batch shares: column of the table, or a way to get one, and dtype.
+BATCH_FIELDS: dict[str, tuple[Callable[[BatchTable], Array], type]] = {
+    "position": (lambda t: t.position, np.int64),
+    "magic": (lambda t: t.magic, np.int8),
+    "codec": (lambda t: t.codec, np.int8),
+    "timestamp_type": (lambda t: np.where(t.kafka07, -1, t.timestamp_type), np.int8),
+    "producer_id": (lambda t: t.producer_id, np.int64),
+    "producer_epoch": (lambda t: t.producer_epoch, np.int16),
+    "leader_epoch": (lambda t: t.leader_epoch, np.int32),
+    "transactional": (lambda t: t.is_transactional, np.bool_),
+    "control": (lambda t: t.is_control, np.bool_),
+    "delete_horizon_ms": (lambda t: t.delete_horizon_ms, np.int64),
+    "valid": (lambda t: t.crc_ok != 0, np.bool_),
+}
+
+
+class Shared:
+    """The batches of one piece, ready to be spread over their records."""
+
+    def __init__(
+        self,
+        table: BatchTable,
+        counts: Array,
+        first_offsets: Array,
+        offsets: Array,
+        *,
+        constants_once: bool = False,
+    ) -> None:
+        """Keep one header, number of records and first offset a body, and the records' offsets."""
+        self.constants_once = constants_once
+        self.table = table
+        self.counts = counts
+        self.first_offsets = first_offsets
+        self.offsets = offsets
+
+    def column(self, name: str) -> Array:
+        """A field by name, one value a record."""
+        if name in BATCH_FIELDS:
+            values, dtype = BATCH_FIELDS[name]
+            return self._spread(values(self.table), dtype)
+        if name == "base_offset":
+            return self._spread(self.first_offsets, np.int64)
+        if name == "next_offset":
+            return self._spread(self._next_offsets(), np.int64)
+        if name == "sequence" and (self.table.base_sequence < 0).all():
+            return self._spread(np.full(len(self.table), -1), np.int32)
+        if name == "sequence":
+            bases = self._spread(self.table.base_sequence, np.int64)
+            deltas = self.offsets - self._spread(self.table.base_offset, np.int64)
+            return sequence_after(bases, deltas).astype(np.int32)
+        types = self.table.control_type
+        known = (types >= 0) & (types <= int(ControlType.KRAFT_VOTERS))
+        types = np.where(known & self.table.is_control, types, int(ControlType.UNKNOWN))
+        return self._spread(types, np.int8)
+
+    def _spread(self, values: Array, dtype: type) -> Array:
+        values = values.astype(dtype, copy=False)
+        if self.constants_once and len(values) and (values == values[0]).all():
+            return np.ndarray(int(self.counts.sum()), dtype, values[:1].copy(), strides=(0,))
+        return np.repeat(values, self.counts)
+
+    def _next_offsets(self) -> Array:
+        """The offset after the batch; in Kafka 0.7, where the next outermost message starts."""
+        step = self.table.size if self.table.kafka07 else 1
+        return np.asarray(self.table.last_offset + step)

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kseg._core import crc32
-from kseg.constants import NESTING_MAX, Codec, Compression, codec_of
+from kseg.constants import NESTING_MAX, Buffer, Codec, Compression, codec_of
 from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -31,13 +31,8 @@ from kseg.errors import (
 )
 from kseg.format.codec import decompress
 from kseg.format.compress import compress
-from kseg.format.message import flat
-from kseg.format.message_set import write_all
+from kseg.format.message import Sendable, Writable, flat, write_all
 from kseg.format.request import INFLATED_BYTES_MAX
-
-if TYPE_CHECKING:
-    from kseg.format.header import Buffer
-    from kseg.format.message_set import Sendable, Writable
 
 _LENGTH, _U32 = Struct(">i"), Struct(">I")
 _LENGTH_BYTES = 4
@@ -363,7 +358,7 @@ class MessageSet07:
             The number of bytes, which is all of them.
 
         Raises:
-            BlockingIOError, OSError: as `kseg.format.message_set.write_all` says.
+            BlockingIOError, OSError: as `kseg.format.message.write_all` says.
         """
         return write_all(self.data, target)
 

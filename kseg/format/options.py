@@ -13,11 +13,21 @@ from kseg.constants import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    Codec,
     Compression,
     TimestampType,
 )
 from kseg.errors import InvalidRecordError
 from kseg.format.compress import check_level
+
+if TYPE_CHECKING:
+
+    class _CodecField:
+        """A field that takes a codec or its name, and gives the codec."""
+
+        def __get__(self, instance: object | None, owner: type) -> Compression: ...
+        def __set__(self, instance: object, value: Codec) -> None: ...
+
 
 #: Widths of the numbers that go into a header.
 _BITS = {
@@ -38,16 +48,6 @@ def overhead_bytes(magic: int, codec: int) -> int:
     if magic >= 2:
         return BATCH_HEADER_BYTES
     return LOG_OVERHEAD + (22 if magic else 14) if codec else 0
-
-
-if TYPE_CHECKING:
-    from kseg.constants import Codec
-
-    class _CodecField:
-        """A field that takes a codec or its name, and gives the codec."""
-
-        def __get__(self, instance: object | None, owner: type) -> Compression: ...
-        def __set__(self, instance: object, value: Codec) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

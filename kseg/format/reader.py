@@ -17,22 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg._kernels import reader as kernel
+from kseg.constants import Array
 from kseg.errors import CorruptRecordError
-from kseg.format.header import join_tables, scan
-from kseg.format.request import HAS_VALUE
-from kseg.format.shared import Shared
+from kseg.format.header import BatchTable, Shared, join_tables, scan
+from kseg.format.request import HAS_VALUE, Request
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
-from kseg.format.workspace import PIECE_BYTES
+from kseg.format.workspace import PIECE_BYTES, Workspace
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kseg._kernels.reader import Piece
-    from kseg.format.header import BatchTable
-    from kseg.format.request import Request
-    from kseg.format.workspace import Workspace
-
-    Array = npt.NDArray[Any]
 
 
 class End(IntEnum):

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg.constants import INT64_MAX
-from kseg.format.shared import BATCH_FIELDS
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.format.header import BatchTable
-
-    Array = npt.NDArray[Any]
+from kseg.constants import INT64_MAX, Array, Int64s
+from kseg.format.header import BATCH_FIELDS, BatchTable
 
 INT64_MIN = -INT64_MAX - 1
 #: The end that leaves nothing out: an offset, or a time, may be the largest number of 64 bits.
@@ -85,7 +77,7 @@ class Request:
             raise ValueError("a piece holds at least one row and one byte")
 
     @property
-    def within(self) -> npt.NDArray[np.int64]:
+    def within(self) -> Int64s:
         """int64[4] as the kernels take it: least and last offset, least and last timestamp."""
         offsets = _closed(self.offset_start, self.offset_end)
         return np.array(offsets + _closed(self.timestamp_start, self.timestamp_end), np.int64)

@@ -4,6 +4,10 @@ The caller decides what to drop: `decide` for batches by their headers, `keep` f
 many at a time. A batch that shrinks keeps its offsets, producer fields and flags; tombstones get
 the time from which they may go. Batches that lose nothing are copied byte for byte.
 
+A kernel writes usual batches of magic 2 anew from their own bytes, without columns. Other batches
+are read as columns: damaged ones, those that Kafka would have written in other bytes, and those
+that are larger than usual.
+
 Source: Kafka MemoryRecords.filterTo, of 3.9 and of 4.0.
 """
 
@@ -12,52 +16,168 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kseg._kernels.encode import Rows
+from kseg._kernels.located import GROWTH_BYTES, RECORD_BYTES_MIN, SPARE_BYTES, Located, rewrite
+from kseg._kernels.located import Keep as KeepLocated
 from kseg.constants import (
     BATCH_HEADER_BYTES,
     COMPACTION_RULES,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    Bools,
+    Buffer,
     Compression,
+    Int8s,
+    Int64s,
+    Uint8s,
 )
 from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, KsegError
-from kseg.format.arena import NO_CEILING, Arena
 from kseg.format.bodies import at_batch, body_of
-from kseg.format.columns import Workspace
+from kseg.format.codec import NO_CEILING, Arena
+from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in, scan_all
 from kseg.format.down_convert import options_for
-from kseg.format.encode import RUN_FIELDS, empty_batch, encode_batch, encode_runs
-from kseg.format.header import CODEC_MASK, COLUMN, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
-from kseg.format.located import COPIED, LEFT, WRITTEN, rewrite_located
+from kseg.format.encode import (
+    RUN_FIELDS,
+    compressed,
+    empty_batch,
+    encode_batch,
+    encode_runs,
+    rows_of,
+)
+from kseg.format.header import (
+    CODEC_MASK,
+    COLUMN,
+    DELETE_HORIZON,
+    LOG_APPEND,
+    TRANSACTIONAL,
+    BatchHeader,
+    BatchTable,
+)
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
-from kseg.format.runs import runs
-from kseg.format.source import Rows, rows_of
-from kseg.format.take import take_rows
-from kseg.format.whole import (
-    WholeBatches,
-    check_walk,
-    decode_whole,
-    refused_in,
-    scan_all,
-)
+from kseg.format.take import runs, take_rows
+from kseg.format.workspace import Workspace
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.format.header import BatchHeader, BatchTable, Buffer
-    from kseg.format.located import Keep as KeepLocated
-    from kseg.format.located import Rewritten
     from kseg.format.values import RecordColumns
 
-    Bools = npt.NDArray[np.bool_]
-    Int64s = npt.NDArray[np.int64]
     Decide = Callable[[BatchTable], "Verdict"]
     Keep = Callable[[RecordColumns], Bools]
     KeepWhole = Callable[[WholeBatches], Bools]
+
+
+#: What became of a batch; the order is that of the kernel.
+LEFT, DROPPED, COPIED, WRITTEN = range(4)
+#: What the kernel says of a batch; the order is that of the kernel.
+FATE_FIELDS: Final = ("way", "at", "size", "count", "last_offset", "max_timestamp")
+_FATE, _AT, _BYTES, _STAYING, _LAST_STAYING, _LATEST = range(len(FATE_FIELDS))
+#: Room for the records of compressed batches, of which many are written before any is compressed.
+_ROOM_BYTES: Final = 256 << 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewritten:
+    """What became of the batches of a table, and those that were written.
+
+    Attributes:
+        fates: int64[n, 6], columns as in `FATE_FIELDS`; "at" and "size" place a batch in `plain`.
+        plain: the batches, if none of them has a codec.
+        packed: else each by its number.
+    """
+
+    fates: Int64s
+    plain: memoryview
+    packed: dict[int, bytes]
+
+    @property
+    def ways(self) -> Int64s:
+        """int64[n]: `LEFT` to be read as columns, `DROPPED`, `COPIED` or `WRITTEN`."""
+        return self.fates[:, _FATE]
+
+    @property
+    def counts(self) -> Int64s:
+        """int64[n]: records that stay."""
+        return self.fates[:, _STAYING]
+
+    @property
+    def last_offsets(self) -> Int64s:
+        """int64[n]: of the last record that stays, in a batch that is written."""
+        return self.fates[:, _LAST_STAYING]
+
+    @property
+    def max_timestamps(self) -> Int64s:
+        """int64[n]: of the records that stay, in a batch that is written."""
+        return self.fates[:, _LATEST]
+
+    def parts(self, first: int, end: int) -> list[bytes | memoryview]:
+        """The bytes of batches that are written, all from `first` to `end`."""
+        if self.packed:
+            return [self.packed[number] for number in range(first, end)]
+        last = self.fates[end - 1]
+        return [self.plain[self.fates[first, _AT] : last[_AT] + last[_BYTES]]]
+
+
+def rewrite_located(
+    data: memoryview,
+    table: BatchTable,
+    asked: Int64s,
+    keep: KeepLocated,
+    located: Located,
+    *,
+    base: int,
+    horizon_ms: int,
+) -> Rewritten:
+    """Write batches without the records that go.
+
+    Args:
+        data: bytes of the file from `base` on, all batches of `table` inside.
+        table: their headers.
+        asked: numbers of usual batches of magic 2, rising; see the kernel.
+        keep: says which records stay.
+        located: memory to use again.
+        base: file position of `data[0]`.
+        horizon_ms: the time until which tombstones stay that have none yet.
+    """
+    fates = np.zeros((len(table), len(FATE_FIELDS)), np.int64)
+    rows = table.rows
+    codecs = table.codec[asked] if table.attributes_seen & CODEC_MASK else np.zeros(0, np.int64)
+    has_codecs = bool(codecs.any())
+    out = np.empty(_ROOM_BYTES if has_codecs else _room_of(table, asked), np.uint8)
+    packed: dict[int, bytes] = {}
+    at = 0
+    while at < len(asked):
+        before = at
+        at, wanted = rewrite(keep, located, data, rows, asked, base, before, horizon_ms, out, fates)
+        if has_codecs:
+            _pack(packed, fates, asked[before:at], codecs[before:at], out.data)
+        if wanted > len(out):
+            out = np.empty(wanted, np.uint8)
+    return Rewritten(fates, out.data, packed)
+
+
+def _room_of(table: BatchTable, asked: Int64s) -> int:
+    """Room for plain batches, as large as they may become, whatever their headers count."""
+    sizes = table.size[asked]
+    counts = np.clip(table.record_count[asked], 0, sizes // RECORD_BYTES_MIN)
+    return int(sizes.sum() + GROWTH_BYTES * counts.sum()) + SPARE_BYTES + BATCH_HEADER_BYTES
+
+
+def _pack(
+    packed: dict[int, bytes], fates: Int64s, asked: Int64s, codecs: Int64s, plain: memoryview
+) -> None:
+    """Keep the batches that were written, each by its codec."""
+    written = fates[asked, _FATE] == WRITTEN
+    numbers = asked[written]
+    if len(numbers):
+        end = int(fates[numbers[-1], _AT] + fates[numbers[-1], _BYTES])
+        batches = compressed(plain[:end], codecs[written].tolist())
+        packed.update(zip(numbers.tolist(), batches, strict=True))
+
 
 _COPY, _DROP, _REBUILD, _EMPTY = range(4)
 #: What is taken of a header to write its batch anew, and where some of it stands there.
@@ -101,9 +221,9 @@ class Verdict:
             nothing of any batch.
     """
 
-    retention: npt.NDArray[np.uint8]
+    retention: Uint8s
     empty_txn: Bools | None = None
-    known: npt.NDArray[np.uint8] | None = None
+    known: Uint8s | None = None
 
     @classmethod
     def same(cls, retention: Retention, count: int) -> Verdict:
@@ -303,7 +423,7 @@ class _Judged:
     """
 
     whole: WholeBatches
-    ways: npt.NDArray[np.int8]
+    ways: Int8s
     horizons: Bools
     rows: Int64s
     ends: Int64s
@@ -761,6 +881,3 @@ def _of_header(header: BatchHeader) -> dict[str, Any]:
         "control": header.is_control,
         "leader_epoch": header.leader_epoch,
     }
-
-
-__all__ = ["Filtered", "Known", "Retention", "Verdict", "filter_batches", "filter_walked"]

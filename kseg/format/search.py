@@ -29,8 +29,8 @@ from kseg.format.header import HEAD_BYTES, checksum_rule, refused_batch
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    #: Lends `size` bytes from a position on; they are asked for in order, some of them twice.
     Read = Callable[[int, int], memoryview | bytes]
+
 
 #: Columns of the runs that the kernel writes, in order.
 FIELDS: Final = (
@@ -273,6 +273,3 @@ def _consistent(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
 
 def _contradicts(run: SoundRun, before: SoundRun) -> bool:
     return before.last_offset >= run.order
-
-
-__all__ = ["FIELDS", "SoundRun", "find_sound_batches"]

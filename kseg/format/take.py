@@ -1,29 +1,43 @@
-"""Some rows of record columns, by index: what a mask keeps, in Arrow's layout again.
+"""Stretches of columns over which nothing changes.
+
+Some rows of record columns, by index: what a mask keeps, in Arrow's layout again.
 
 The kernel that gathers bytes copies them; this module only computes their places.
+
+Join pieces of record columns: the records of one batch may come in several.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from kseg import _core
+from kseg.constants import Array, Int8s, Int32s, Intps, Uint8s
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, TypedColumn, freeze
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
-    Index = npt.NDArray[np.intp]
+def runs(*columns: Array) -> Iterator[tuple[int, int]]:
+    """The stretches `[first, end)` over which all of the columns stay the same."""
+    count = len(columns[0])
+    if not count:
+        return
+    change = np.zeros(count, np.bool_)
+    for column in columns:
+        change[1:] |= column[1:] != column[:-1]
+    yield from pairwise([0, *np.flatnonzero(change).tolist(), count])
+
 
 #: Spare bytes that the kernel wants behind what it writes.
 _COPY_SLACK = 64
 _NO_BITS = np.empty(0, np.uint8)
 
 
-def take_rows(columns: RecordColumns, index: Index) -> RecordColumns:
+def take_rows(columns: RecordColumns, index: Intps) -> RecordColumns:
     """The rows of `index`, in its order.
 
     Args:
@@ -45,7 +59,7 @@ def take_rows(columns: RecordColumns, index: Index) -> RecordColumns:
     return replace(columns, length=len(index), arrays=taken, timestamp_types=types)
 
 
-def _take(column: Any, index: Index) -> Any:
+def _take(column: Any, index: Intps) -> Any:
     if isinstance(column, BinaryColumn):
         return take_binary(column, index)
     if isinstance(column, HeadersColumn):
@@ -59,7 +73,7 @@ def _take(column: Any, index: Index) -> Any:
     return column[index]
 
 
-def take_binary(column: BinaryColumn, index: Index) -> BinaryColumn:
+def take_binary(column: BinaryColumn, index: Intps) -> BinaryColumn:
     """The values of `index`, in its order; see `take_rows`."""
     count = len(index)
     sizes = column.sizes()[index]
@@ -78,7 +92,7 @@ def take_binary(column: BinaryColumn, index: Index) -> BinaryColumn:
     return BinaryColumn(offsets, data[:total], bits if nulls else None, nulls)
 
 
-def take_headers(column: HeadersColumn, index: Index) -> HeadersColumn:
+def take_headers(column: HeadersColumn, index: Intps) -> HeadersColumn:
     """The lists of `index`, in its order; see `take_rows`."""
     starts = column.offsets[:-1][index].astype(np.int64)
     counts = column.offsets[1:][index] - starts
@@ -89,4 +103,73 @@ def take_headers(column: HeadersColumn, index: Index) -> HeadersColumn:
     return HeadersColumn(offsets.astype(np.int32), keys, values)
 
 
-__all__ = ["take_binary", "take_headers", "take_rows"]
+def join_rows(pieces: Sequence[RecordColumns]) -> RecordColumns:
+    """The rows of all pieces, one piece after another.
+
+    Args:
+        pieces: one or more, with the same fields. A single one is returned as it is.
+
+    Returns:
+        Columns of their own memory, read-only.
+
+    Raises:
+        ValueError: the fields differ, or a column would pass 2 GiB.
+    """
+    first = pieces[0]
+    if len(pieces) == 1:
+        return first
+    if any(set(piece.fields) != set(first.fields) for piece in pieces):
+        raise ValueError("only pieces with the same fields can be joined")
+    arrays = {name: _join([piece[name] for piece in pieces]) for name in first.fields}
+    types = _join_types(pieces)
+    for column in (*arrays.values(), types):
+        freeze(column)
+    return RecordColumns(sum(map(len, pieces)), arrays, timestamp_types=types)
+
+
+def _join_types(pieces: Sequence[RecordColumns]) -> Int8s | None:
+    parts = []
+    for piece in pieces:
+        if piece.timestamp_types is None:
+            return None
+        parts.append(np.broadcast_to(np.asarray(piece.timestamp_types, np.int8), len(piece)))
+    return np.concatenate(parts)
+
+
+def _join(columns: list[Any]) -> Any:
+    if isinstance(columns[0], BinaryColumn):
+        return join_binary(columns)
+    if isinstance(columns[0], HeadersColumn):
+        return HeadersColumn(
+            _offsets([column.offsets for column in columns]),
+            join_binary([column.keys for column in columns]),
+            join_binary([column.values for column in columns]),
+        )
+    return np.concatenate(columns)
+
+
+def join_binary(columns: Sequence[BinaryColumn]) -> BinaryColumn:
+    """The values of all columns, one column after another; see `join_rows`."""
+    null_count = sum(column.null_count for column in columns)
+    validity = None
+    if null_count:
+        valid = np.concatenate([column.is_valid() for column in columns])
+        validity = np.packbits(valid, bitorder="little")
+    offsets = _offsets([column.offsets for column in columns])  # refuses what is too much to copy
+    data = np.concatenate([_own_data(column) for column in columns])
+    return BinaryColumn(offsets, data, validity, null_count)
+
+
+def _own_data(column: BinaryColumn) -> Uint8s:
+    """The bytes that the offsets span."""
+    return column.data[column.offsets[0] : column.offsets[-1]]
+
+
+def _offsets(parts: list[Int32s]) -> Int32s:
+    sizes = np.concatenate([np.diff(part) for part in parts])
+    total = int(sizes.sum(dtype=np.int64))
+    if total > 2**31 - 1:
+        raise ValueError(f"{total} bytes do not fit into one column")
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets

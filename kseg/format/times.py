@@ -17,6 +17,7 @@ from kseg.constants import INT64_MAX, NO_TIMESTAMP
 if TYPE_CHECKING:
     import numpy as np
 
+
 #: A time as `time_ms` takes it.
 Time: TypeAlias = "int | str | date | np.datetime64"
 
@@ -190,6 +191,3 @@ def _counted(given: Any) -> tuple[Any, int, int]:
     if unit in _PER_MS:
         return counts, _PER_MS[unit], step
     return counts, 1, _UNITS_MS[unit.lower()] * step
-
-
-__all__ = ["Time", "as_datetime", "bound_ms", "datetimes_ms", "duration_ms", "iso_text", "time_ms"]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg._kernels.json import mark_not_json
+from kseg.constants import Bools, Uint8s
 from kseg.format.text import count_not_utf8
 from kseg.format.values import (
     BinaryColumn,
@@ -29,10 +30,8 @@ from kseg.format.values import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Mask = npt.NDArray[np.bool_]
     Reasons = dict[int, str]
+
 
 Kinds = Mapping[str, Kind]
 
@@ -220,7 +219,7 @@ def _numbers(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, Reasons]:
     return TypedColumn(kind, values, right), reasons
 
 
-def _fixed(column: BinaryColumn, rows: Mask, size: int) -> npt.NDArray[np.uint8]:
+def _fixed(column: BinaryColumn, rows: Bools, size: int) -> Uint8s:
     """uint8[rows, size]: the bytes of values that all have this size."""
     found = column.data[np.repeat(rows, np.diff(column.offsets))]
     return found.reshape(-1, size)
@@ -324,7 +323,7 @@ def _without(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:
     return _only(column, wanted)
 
 
-def _only(column: BinaryColumn, wanted: Mask) -> BinaryColumn:
+def _only(column: BinaryColumn, wanted: Bools) -> BinaryColumn:
     """The column with null in place of all values but those wanted."""
     valid, sizes = column.is_valid() & wanted, np.diff(column.offsets)
     ends = np.zeros(len(column) + 1, np.int32)
@@ -335,17 +334,3 @@ def _only(column: BinaryColumn, wanted: Mask) -> BinaryColumn:
 
 
 _TEXTS: Final = {Kind.TEXT: _not_text, Kind.JSON: _not_json, Kind.UUID: _not_uuid}
-
-__all__ = [
-    "BYTES",
-    "ERRORS",
-    "KEPT_BYTES",
-    "KIND_NAMES",
-    "Kinds",
-    "decode_column",
-    "decode_columns",
-    "decoded_fields",
-    "kind_of",
-    "kinds_of",
-    "read_fields",
-]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
-from kseg.constants import NO_TIMESTAMP, TimestampType
+from kseg.constants import NO_TIMESTAMP, Array, Bools, Int8s, Int32s, TimestampType, Uint8s
 from kseg.errors import MissingFieldError
 from kseg.extras import require
 from kseg.format.times import as_datetime
@@ -37,9 +37,9 @@ class BinaryColumn:
         null_count: how many are null.
     """
 
-    offsets: npt.NDArray[np.int32]
-    data: npt.NDArray[np.uint8]
-    validity: npt.NDArray[np.uint8] | None
+    offsets: Int32s
+    data: Uint8s
+    validity: Uint8s | None
     null_count: int
 
     def __len__(self) -> int:
@@ -87,13 +87,13 @@ class BinaryColumn:
         """How many values, how many of them null, and their bytes."""
         return f"BinaryColumn({len(self)} values, {self.null_count} null, {len(self.data)} bytes)"
 
-    def is_valid(self) -> npt.NDArray[np.bool_]:
+    def is_valid(self) -> Bools:
         """bool[n]: false for null."""
         if self.validity is None:
             return np.ones(len(self), np.bool_)
         return np.unpackbits(self.validity, count=len(self), bitorder="little").astype(np.bool_)
 
-    def sizes(self) -> npt.NDArray[np.int32]:
+    def sizes(self) -> Int32s:
         """int32[n]: bytes of each value, -1 for null."""
         if self.validity is None:
             return np.diff(self.offsets)
@@ -110,7 +110,7 @@ class HeadersColumn:
         values: values, null and empty kept apart.
     """
 
-    offsets: npt.NDArray[np.int32]
+    offsets: Int32s
     keys: BinaryColumn
     values: BinaryColumn
 
@@ -179,8 +179,8 @@ class TypedColumn:
     """
 
     kind: Kind
-    values: BinaryColumn | npt.NDArray[Any]
-    valid: npt.NDArray[np.bool_] | None = None
+    values: BinaryColumn | Array
+    valid: Bools | None = None
 
     def __len__(self) -> int:
         """How many values."""
@@ -305,7 +305,7 @@ class RecordColumns:
     source: str | None = None
     topic: str | None = None
     partition: int | None = None
-    timestamp_types: int | npt.NDArray[np.int8] | None = field(default=None, repr=False)
+    timestamp_types: int | Int8s | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         """How many records."""
@@ -511,17 +511,3 @@ def freeze(column: Any) -> None:
     elif isinstance(column, TypedColumn):
         freeze(column.values)
         freeze(column.valid)
-
-
-__all__ = [
-    "RECORD_FIELDS",
-    "BinaryColumn",
-    "HeadersColumn",
-    "Kind",
-    "Record",
-    "RecordColumns",
-    "TypedColumn",
-    "binary_column",
-    "freeze",
-    "html_table",
-]

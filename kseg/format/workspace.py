@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from kseg._kernels.blocks import Blocks
 from kseg._kernels.located import Located
 from kseg._kernels.reader import FIELD_BITS, BatchReader, Inflated
-from kseg.format.arena import Arena
+from kseg.constants import Int64s, Uint8s
+from kseg.format.codec import Arena
 from kseg.format.header import BATCHES_MAX
-from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, ROWS_MAX
+from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, ROWS_MAX, Request
 from kseg.format.values import RECORD_FIELDS
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.format.request import Request
 
 #: Bytes of bodies in a piece with keys, values or headers: its columns are written while they are
 #: in the second-level cache.
@@ -32,7 +28,7 @@ _KEPT_FIRST: Final = 8
 #: larger ones. "kept": all are kept.
 Use = Literal["held", "streamed", "kept"]
 #: Takes bytes, and stretches of them that will be filled for sure; gives uint8[bytes].
-Fresh = Callable[[int, Sequence[tuple[int, int]]], "npt.NDArray[np.uint8]"]
+Fresh = Callable[[int, Sequence[tuple[int, int]]], "Uint8s"]
 #: For those: the bytes of a piece, as a multiple of what is kept already, and at the most.
 GROWTH: Final[dict[str, dict[str, int]]] = {
     "streamed": {
@@ -125,7 +121,7 @@ class Workspace:
             growth = growth | {"fresh": fresh or _from_heap, "large_bytes": STREAMED_BYTES}
         self.blocks = Blocks(_empty, first_bytes=piece_bytes, **growth)
         self._plan: Plan | None = None
-        self._counts: npt.NDArray[np.int64] | None = None
+        self._counts: Int64s | None = None
         self._located: Located | None = None
 
     @property
@@ -143,7 +139,7 @@ class Workspace:
         return plan
 
     @property
-    def counts(self) -> npt.NDArray[np.int64]:
+    def counts(self) -> Int64s:
         """int64[2, n], for records and base offsets of the batches of one piece."""
         if self._counts is None:
             self._counts = np.empty((2, BATCHES_MAX), np.int64)
@@ -157,12 +153,9 @@ class Workspace:
         )
 
 
-def _empty(size: int) -> npt.NDArray[np.uint8]:
+def _empty(size: int) -> Uint8s:
     return np.empty(size, np.uint8)
 
 
-def _from_heap(size: int, _filled: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8]:
+def _from_heap(size: int, _filled: Sequence[tuple[int, int]]) -> Uint8s:
     return np.empty(size, np.uint8)
-
-
-__all__ = ["PIECE_BYTES", "STREAMED_BYTES", "Plan", "Workspace"]

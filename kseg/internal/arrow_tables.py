@@ -255,6 +255,3 @@ def _type(versions: list[Schema], inner: Mapping[str, str]) -> pa.DataType:
         else:
             fields.append(field)
     return pa.struct(fields)
-
-
-__all__ = ["UNKNOWN", "record_batches", "table_schema", "tables"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from kseg.constants import AppendOrigin
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping
-from kseg.format.encoded import EncodedBatch
+from kseg.format.encode import EncodedBatch
 from kseg.log.clock import clock_of, now_of
 from kseg.log.reader.read import LogReading
 from kseg.log.reader.version import HighWatermark, SegmentInfo, Version
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import EpochEntry
+    from kseg.format.encode import RecordSource
     from kseg.format.options import BatchOptions
-    from kseg.format.source import RecordSource
     from kseg.format.times import Time
     from kseg.log.cleaner.values import CompactionReport
     from kseg.log.config import LogConfig

@@ -54,8 +54,7 @@ from kseg.constants import Compression
 from kseg.errors import AppendError, OffsetsOutOfOrderError
 from kseg.files import atomic, io, lock, ownership
 from kseg.files.metadata import parse_topic_id
-from kseg.format.encode import encode_batches
-from kseg.format.encoded import EncodedBatch
+from kseg.format.encode import EncodedBatch, encode_batches
 from kseg.format.header import scan
 from kseg.format.options import BatchOptions
 from kseg.log import data_directory

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from kseg import errors
 from kseg.constants import Compression, ControlType, StopReason, TimestampType
 from kseg.format import columns, header
+from kseg.format.request import FIELDS, Request
+from kseg.format.values import RecordColumns
 from tests import reference
 from tests.reference07 import messages07
 
@@ -195,7 +197,7 @@ class Kseg:
         return Read(read.records, read.error or (None if plain_end else "corrupt"))
 
     def _decode(self, data: bytes, table: header.BatchTable) -> Read:
-        request = columns.Request(fields=columns.FIELDS, control=True, verify_crc=False)
+        request = Request(fields=FIELDS, control=True, verify_crc=False)
         taken: list[Fields] = []
         try:
             for piece in columns.decode(memoryview(data), table, request):
@@ -220,7 +222,7 @@ class Kseg:
         return fields
 
 
-def as_records(piece: columns.RecordColumns) -> list[Fields]:
+def as_records(piece: RecordColumns) -> list[Fields]:
     """The rows of a piece in the words of `kseg dump`."""
     lists = {
         name: column.tolist() if hasattr(column, "tolist") else list(column)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from kseg.errors import UnsupportedFormatError
-from kseg.format.down_convert import ConversionStats, down_convert
-from kseg.format.lazy import LazyDownConversion
+from kseg.format.down_convert import ConversionStats, LazyDownConversion, down_convert
 from tests import reference
 from tests.builders import (
     COMMIT,

@@ -20,9 +20,8 @@ from kseg.errors import (
     InvalidTimestampError,
     UnsupportedFormatError,
 )
-from kseg.format.message import Message, entry
+from kseg.format.message import Message, MessageSet, OffsetCounter, entry
 from kseg.format.message07 import Message07, MessageSet07
-from kseg.format.message_set import MessageSet, OffsetCounter
 from kseg.log.validate.kafka_0_10 import Validated010, validate_0_10
 from tests import builders
 from tests.builders import record

@@ -34,8 +34,7 @@ from kseg.format.convert import convert
 from kseg.format.down_convert import down_convert
 from kseg.format.encode import encode_batch, encode_batches
 from kseg.format.header import scan
-from kseg.format.message import Message
-from kseg.format.message_set import MessageSet
+from kseg.format.message import Message, MessageSet
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
 from kseg.log.changes import apply_retention, plan_retention

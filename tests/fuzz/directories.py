@@ -20,7 +20,8 @@ from kseg import arrow
 from kseg.analysis.verify import verify
 from kseg.cli.main import run as run_program
 from kseg.errors import KsegError
-from kseg.format import columns
+from kseg.format.request import FIELDS
+from kseg.format.values import Record
 from kseg.log.log import Log
 from kseg.log.segment.reader import Segment
 from tests.fuzz import mutate, targets
@@ -78,8 +79,8 @@ def read_directory(data: bytes, source: Random, directory: Path) -> None:
             way(partition, source)
 
 
-def _records(path: Path, **where: object) -> tuple[list[columns.Record], str | None]:
-    found: list[columns.Record] = []
+def _records(path: Path, **where: object) -> tuple[list[Record], str | None]:
+    found: list[Record] = []
     mapping = where.pop("mapping")
     try:
         with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
@@ -128,7 +129,7 @@ def _log(partition: Path, source: Random) -> None:
 
 def _scan(partition: Path, source: Random) -> None:
     """Arrow takes what a scan gives, and finds nothing wrong with it."""
-    fields = source.sample(columns.FIELDS, source.randrange(1, len(columns.FIELDS) + 1))
+    fields = source.sample(FIELDS, source.randrange(1, len(FIELDS) + 1))
     reader = kseg.scan(
         source.choice((partition, partition.parent)),
         fields=source.choice((None, fields)),

@@ -32,8 +32,9 @@ from kseg._kernels import inflate
 from kseg.errors import KsegError
 from kseg.files import log_file
 from kseg.format import reader
-from kseg.format.columns import FIELDS, Request, decode, decode_with_care, narrow
+from kseg.format.columns import decode, decode_with_care
 from kseg.format.header import BatchTable, scan
+from kseg.format.request import FIELDS, Request, narrow
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.log.segment.reader import Segment

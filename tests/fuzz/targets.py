@@ -26,6 +26,8 @@ from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
 from kseg.format import codec as codecs
 from kseg.format import columns, header
+from kseg.format.request import BYTES_MAX, FIELDS, ROWS_MAX, Request
+from kseg.format.values import RECORD_FIELDS, BinaryColumn, HeadersColumn, Record, RecordColumns
 from tests.conformance.readers import Kseg, Reference
 from tests.fuzz import ahead
 from tests.fuzz.appending import append_to_log
@@ -93,16 +95,16 @@ def _scan_in_windows(view: memoryview, whole: header.BatchTable, source: Random)
         assert part.needed > end - part.end_position
 
 
-def _request(source: Random) -> columns.Request:
-    fields = tuple(source.sample(columns.FIELDS, source.randrange(1, len(columns.FIELDS) + 1)))
+def _request(source: Random) -> Request:
+    fields = tuple(source.sample(FIELDS, source.randrange(1, len(FIELDS) + 1)))
     bounds: dict[str, int] = {}
     if source.random() < 0.3:
         names = ("offset_start", "offset_end", "timestamp_start", "timestamp_end")
         bounds = {name: source.choice(_EXTREMES) for name in source.sample(names, 2)}
-    return columns.Request(
+    return Request(
         fields=fields,
-        rows_max=source.choice((1, 2, 7, 1000, columns.ROWS_MAX)),
-        bytes_max=source.choice((1, 50, 5000, columns.BYTES_MAX)),
+        rows_max=source.choice((1, 2, 7, 1000, ROWS_MAX)),
+        bytes_max=source.choice((1, 50, 5000, BYTES_MAX)),
         control=source.random() < 0.7,
         verify_crc=source.random() < 0.5,
         inflated_max=source.choice((0, 10, 1000, INFLATED_MAX, INFLATED_MAX)),
@@ -110,7 +112,7 @@ def _request(source: Random) -> columns.Request:
     )
 
 
-def check_binary(column: columns.BinaryColumn, length: int) -> None:
+def check_binary(column: BinaryColumn, length: int) -> None:
     """Arrow's rules: offsets ascend from 0 to the end of the data, nulls are empty and counted."""
     offsets = column.offsets
     assert len(offsets) == length + 1
@@ -122,14 +124,14 @@ def check_binary(column: columns.BinaryColumn, length: int) -> None:
     assert not np.diff(offsets)[~valid].any()
 
 
-def check_piece(piece: columns.RecordColumns) -> None:
+def check_piece(piece: RecordColumns) -> None:
     """Every column is as long as the piece, and sound inside."""
     assert len(piece) > 0
     for column in piece.arrays.values():
         assert len(column) == len(piece)
-        if isinstance(column, columns.BinaryColumn):
+        if isinstance(column, BinaryColumn):
             check_binary(column, len(piece))
-        elif isinstance(column, columns.HeadersColumn):
+        elif isinstance(column, HeadersColumn):
             count = int(column.offsets[-1])
             assert column.offsets[0] == 0
             assert (np.diff(column.offsets) >= 0).all()
@@ -138,7 +140,7 @@ def check_piece(piece: columns.RecordColumns) -> None:
             assert column.keys.null_count == 0
 
 
-def _decode(view: memoryview, table: header.BatchTable, request: columns.Request) -> None:
+def _decode(view: memoryview, table: header.BatchTable, request: Request) -> None:
     faults: list[KsegError] = []
     with suppress(KsegError):
         for piece in columns.decode(view, table, request):
@@ -151,11 +153,9 @@ def _decode(view: memoryview, table: header.BatchTable, request: columns.Request
 
 def _records(
     view: memoryview, table: header.BatchTable, **bounds: int
-) -> tuple[list[columns.Record], str | None]:
-    request = columns.Request(
-        fields=columns.RECORD_FIELDS, control=True, inflated_max=INFLATED_MAX, **bounds
-    )
-    found: list[columns.Record] = []
+) -> tuple[list[Record], str | None]:
+    request = Request(fields=RECORD_FIELDS, control=True, inflated_max=INFLATED_MAX, **bounds)
+    found: list[Record] = []
     try:
         for piece in columns.decode(view, table, request):
             found += piece.records()

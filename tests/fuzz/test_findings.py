@@ -8,6 +8,7 @@ import pytest
 from kseg.errors import CorruptIndexError
 from kseg.files.time_index import TimeIndex
 from kseg.format import columns, header
+from kseg.format.request import Request
 from tests import builders
 
 LEAST, LARGEST = -(2**63), 2**63 - 1
@@ -19,7 +20,7 @@ def test_nothing_lies_in_front_of_the_least_number(magic: int, end: str) -> None
     data = builders.records_of([builders.record(b"value", timestamp=5)], magic=magic, codec=0)
     table = header.scan(data)
     for value, expected in ((LEAST, 0), (LARGEST, 1)):
-        request = columns.Request(fields=("value",), **{end: value})
+        request = Request(fields=("value",), **{end: value})
         pieces = columns.decode(memoryview(data), table, request)
         assert sum(len(piece) for piece in pieces) == expected
 

@@ -13,15 +13,13 @@ from kseg import errors
 from kseg.constants import Compression, ControlType, TimestampType
 from kseg.format.builder import BatchBuilder, estimate_bytes_upper_bound, estimate_set_bytes
 from kseg.format.columns import decode
+from kseg.format.compress import RatioEstimator
 from kseg.format.control import EndMarker, control_key
-from kseg.format.down_convert import down_convert
-from kseg.format.encode import encode_batch
-from kseg.format.encoded import EncodedBatch
+from kseg.format.down_convert import LazyDownConversion, down_convert
+from kseg.format.encode import EncodedBatch, encode_batch
 from kseg.format.header import BatchTable
-from kseg.format.lazy import LazyDownConversion
 from kseg.format.message import Message
 from kseg.format.options import BatchOptions
-from kseg.format.ratio import RatioEstimator
 from kseg.format.request import Request as Wanted
 from kseg.format.retain import Retention, Verdict, filter_batches
 from kseg.format.values import Record, RecordColumns

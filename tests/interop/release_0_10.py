@@ -11,8 +11,7 @@ from random import Random
 from typing import Any
 
 from kseg.constants import Compression, TimestampType
-from kseg.format.message import Message
-from kseg.format.message_set import MessageSet
+from kseg.format.message import Message, MessageSet
 from kseg.log.validate.kafka_0_10 import validate_0_10
 from tests import builders, reference
 from tests.fuzz import mutate

@@ -19,6 +19,7 @@ from kseg.format import columns, header
 from kseg.format.builder import BatchBuilder
 from kseg.format.encode import encode_batch, encode_batches
 from kseg.format.options import BatchOptions
+from kseg.format.request import Request
 from tests import builders, reference
 from tests.interop import made
 
@@ -64,7 +65,7 @@ def sound_batches(case: Path) -> list[reference.Batch]:
 
 
 def by_kseg(data: bytes) -> list[Row]:
-    request = columns.Request(control=True)
+    request = Request(control=True)
     table = header.scan(data)
     rows: list[Row] = []
     for piece in columns.decode(memoryview(data), table, request):

@@ -6,6 +6,7 @@ from typing import Any
 
 from kseg.constants import StopReason
 from kseg.format import columns, header
+from kseg.format.request import FIELDS, Request
 from tests import reference
 from tests.conformance.readers import Reference, as_records
 
@@ -32,7 +33,7 @@ def rows_of(data: bytes) -> list[Fields]:
         for record in read.records:
             row = {**batch, **record, "base_offset": first, "valid": batch["crc_ok"]}
             row["next_offset"] = batch["last_offset"] + 1
-            rows.append({name: row[name] for name in columns.FIELDS})
+            rows.append({name: row[name] for name in FIELDS})
     return rows
 
 
@@ -41,7 +42,7 @@ def only(rows: list[Fields], fields: tuple[str, ...]) -> list[Fields]:
     return [{name: row[name] for name in fields} for row in rows]
 
 
-def decoded(data: bytes, request: columns.Request) -> list[Fields]:
+def decoded(data: bytes, request: Request) -> list[Fields]:
     """kseg's rows over the whole of `data`."""
     table = header.scan(data, on_bad_crc="note")
     return flat(columns.decode(memoryview(data), table, request))

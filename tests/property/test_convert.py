@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from kseg.constants import Compression
 from kseg.errors import KsegError
 from kseg.format.convert import convert
-from kseg.format.down_convert import down_convert
+from kseg.format.down_convert import LazyDownConversion, down_convert
 from kseg.format.header import BatchTable
-from kseg.format.lazy import LazyDownConversion
 from kseg.format.retain import Filtered, Retention, Verdict, filter_batches
 from kseg.format.values import RecordColumns
 from tests import reference

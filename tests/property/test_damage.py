@@ -14,6 +14,7 @@ import pytest
 from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.format import columns, header
+from kseg.format.request import Request
 from tests import builders
 from tests.builders import record
 from tests.conformance.readers import Kseg, Read, Reference
@@ -84,7 +85,7 @@ def test_every_flipped_bit_is_seen_by_both_readers_alike(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_no_flipped_bit_under_the_checksum_yields_a_record(name: str) -> None:
     data = FILES[name]
-    whole = columns.Request(control=True)
+    whole = Request(control=True)
     sound = header.scan(data)
     for flipped in flips(data):
         table = header.scan(flipped)

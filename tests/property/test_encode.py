@@ -19,6 +19,7 @@ from kseg.constants import Compression, TimestampType
 from kseg.format import columns, header
 from kseg.format.encode import encode_batch, encode_batches, encode_messages_07
 from kseg.format.options import BatchOptions
+from kseg.format.request import FIELDS, Request
 from kseg.format.values import BinaryColumn, HeadersColumn
 from tests import builders, reference, reference07
 from tests.builders import Record, record
@@ -163,7 +164,7 @@ def test_magic_0_and_1_are_the_plain_encoder_s_bytes(magic: int, data: st.DataOb
 @given(records=written(magic=2))
 def test_columns_that_were_decoded_are_written_as_they_were(records: list[Record]) -> None:
     data = builders.batch(records, base_offset=records[0].offset, leader_epoch=-1)
-    request = columns.Request(fields=columns.FIELDS)
+    request = Request(fields=FIELDS)
     (piece,) = columns.decode(memoryview(data), header.scan(data), request)
     assert encode_batch(piece, BatchOptions()).data == data
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from kseg.constants import Compression, TimestampType
 from kseg.errors import KsegError
 from kseg.format.encode import encode_batch, encode_messages_07
-from kseg.format.message import Message, entry
+from kseg.format.message import Message, MessageAndOffset, MessageSet, entry
 from kseg.format.message07 import Message07, MessageSet07
-from kseg.format.message_set import MessageAndOffset, MessageSet
 from kseg.format.options import BatchOptions
 from kseg.log.validate.kafka_0_10 import analyze_0_10, validate_0_10
 from tests import builders, reference

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kseg.format.columns import FIELDS
+from kseg.format.request import FIELDS
 from kseg.spark import schema
 from kseg.spark.options import parse_options
 from kseg.spark.reading import _BUILDERS

@@ -10,8 +10,7 @@ import cramjam
 import lz4.block
 import zstandard
 
-from kseg.format._lz4_frame import header_checksum
-from kseg.format.codec import decompress
+from kseg.format.codec import decompress, header_checksum
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 CODECS = {"gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}

@@ -15,7 +15,7 @@ import pytest
 
 from kseg import InvalidRecordError, Log, Segment, arrow, scan
 from kseg.constants import Compression
-from kseg.format.columns import FIELDS, FIELDS_DEFAULT
+from kseg.format.request import FIELDS, FIELDS_DEFAULT
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from kseg.log.scan import PLACE_FIELDS
 from tests.builders import (

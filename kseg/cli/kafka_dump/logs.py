@@ -39,7 +39,7 @@ from kseg.format import text
 from kseg.format.columns import decode
 from kseg.format.header import refused_batch
 from kseg.format.request import Request
-from kseg.format.runs import runs
+from kseg.format.take import runs
 from kseg.workers import Kept, Lent, putting, run_in_order
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ import numpy as np
 
 from kseg.constants import LOG_OVERHEAD, StopReason
 from kseg.errors import KsegError
-from kseg.format.arena import Arena
 from kseg.format.bodies import wrapper_value
-from kseg.format.codec import decompress_into
+from kseg.format.codec import Arena, decompress_into
 from kseg.format.columns import decode
 from kseg.format.compress import compress
 from kseg.format.header import scan

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kseg.constants import COMPACTION_MAP_BYTES
 from kseg.errors import StalePlanError
 from kseg.files import io
-from kseg.format.columns import Workspace
+from kseg.format.workspace import Workspace
 from kseg.log.clean_offsets import read_clean_offset, write_clean_offset
 from kseg.log.cleaner.inputs import (
     Bounds,

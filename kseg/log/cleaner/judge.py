@@ -35,11 +35,11 @@ from kseg._kernels.offset_map import KeepLatest, OffsetMap
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files.mapping import private_memory
 from kseg.files.txn_index import AbortedTxn, TxnIndex
-from kseg.format.columns import Workspace
+from kseg.format.columns import decode_whole
 from kseg.format.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL
 from kseg.format.request import HAS_VALUE
 from kseg.format.retain import Known, Retention, Verdict
-from kseg.format.whole import decode_whole
+from kseg.format.workspace import Workspace
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.reader.visible import AbortedRanges, TransactionWalk
 from kseg.log.segment.walks import check_end
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from kseg._kernels.located import Located
     from kseg._kernels.offset_map import KeepLatest
     from kseg.files.log_file import Tile
+    from kseg.format.columns import WholeBatches
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn
-    from kseg.format.whole import WholeBatches
     from kseg.log.cleaner.inputs import CleanerInputs
     from kseg.log.producers.entry import ProducerEntry
     from kseg.log.reader.version import SegmentInfo

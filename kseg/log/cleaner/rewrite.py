@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Final
 from kseg.errors import KsegError, StalePlanError, at_path
 from kseg.files import io
 from kseg.files.names import FileKind, segment_name
-from kseg.format.columns import Workspace
+from kseg.format.columns import scan_all
 from kseg.format.retain import Filtered, filter_walked
-from kseg.format.whole import scan_all
+from kseg.format.workspace import Workspace
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.cleaner.judge import Judge
 from kseg.log.cleaner.values import CompactedGroup, CompactedSegment

@@ -29,10 +29,11 @@ from kseg.errors import KsegError, OffsetOutOfRangeError, at_path
 from kseg.files import io
 from kseg.files.index_probe import probe_upper_bound
 from kseg.files.txn_index import AbortedTxn, TxnIndex
-from kseg.format.columns import Workspace, decode
+from kseg.format.columns import decode
 from kseg.format.header import BatchTable, scan, stop_error
 from kseg.format.request import BYTES_MAX, FIELDS_DEFAULT, ROWS_MAX, Request
 from kseg.format.values import RecordColumns
+from kseg.format.workspace import Workspace
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.find import (
     FETCH_BYTES,

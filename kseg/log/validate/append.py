@@ -32,7 +32,7 @@ from kseg.errors import (
 from kseg.format.bodies import at_batch
 from kseg.format.columns import decode
 from kseg.format.down_convert import ConversionStats
-from kseg.format.encoded import EncodedBatch
+from kseg.format.encode import EncodedBatch
 from kseg.format.header import BatchHeader, BatchTable, wrap_int64
 from kseg.format.options import overhead_bytes
 from kseg.format.request import Request

@@ -31,8 +31,7 @@ from kseg.errors import (
     RecordTooLargeError,
 )
 from kseg.format.header import LOG_APPEND
-from kseg.format.message import Message, entry, patched
-from kseg.format.message_set import MessageAndOffset, MessageSet
+from kseg.format.message import Message, MessageAndOffset, MessageSet, entry, patched
 from kseg.format.request import INFLATED_BYTES_MAX
 from kseg.log.validate.rules import (
     NEAR_OFFSET_MAX,
@@ -43,7 +42,7 @@ from kseg.log.validate.rules import (
 )
 
 if TYPE_CHECKING:
-    from kseg.format.header import Buffer
+    from kseg.constants import Buffer
 
 #: The largest difference that two timestamps can have: as a bound it refuses nothing.
 DIFFERENCE_UNBOUNDED_MS = 2**63 - 1

@@ -29,8 +29,8 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.format import codec
-from kseg.format.arena import CAPACITY_KEPT_MAX, Arena
 from kseg.format.bodies import at_batch, wrapper_value
+from kseg.format.codec import CAPACITY_KEPT_MAX, Arena
 from kseg.format.columns import decode
 from kseg.format.down_convert import ConversionStats
 from kseg.format.encode import encode_batch

@@ -37,11 +37,9 @@ from kseg.errors import (
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.down_convert import ConversionStats
-from kseg.format.encode import encode_batches
-from kseg.format.encoded import EncodedBatch
+from kseg.format.encode import SOURCE_FIELDS, EncodedBatch, columns_of, encode_batches, rows_of
 from kseg.format.header import BatchTable, scan
 from kseg.format.options import BatchOptions
-from kseg.format.source import SOURCE_FIELDS, columns_of, rows_of
 from kseg.format.values import RecordColumns
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata
 from kseg.log.producers.state import NOTHING, ProducerUpdate, Told
@@ -53,7 +51,7 @@ from kseg.log.writer.flush import base_after, flush, roll
 
 if TYPE_CHECKING:
     from kseg.files import io
-    from kseg.format.source import RecordSource
+    from kseg.format.encode import RecordSource
     from kseg.log.producers.verification import VerificationGuard
     from kseg.log.segment.appender import SegmentAppender
     from kseg.log.validate.rules import ValidationMetrics

@@ -17,8 +17,7 @@ import zstandard
 
 from kseg._kernels import inflate
 from kseg.errors import KsegError
-from kseg.format.arena import Arena
-from kseg.format.codec import decompress
+from kseg.format.codec import Arena, decompress
 from tests.unit.codec_streams import (
     CODECS,
     END,

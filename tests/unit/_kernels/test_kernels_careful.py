@@ -10,8 +10,9 @@ import pytest
 from kseg._kernels.blocks import Blocks
 from kseg._kernels.reader import BatchReader
 from kseg.errors import KsegError
-from kseg.format.columns import Request, decode_with_care
+from kseg.format.columns import decode_with_care
 from kseg.format.header import scan
+from kseg.format.request import Request
 from kseg.format.workspace import Plan, Workspace
 from tests.builders import GZIP, NONE, ZSTD, batch, message, messages, record, wrapper
 

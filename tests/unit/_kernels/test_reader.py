@@ -9,9 +9,9 @@ import pytest
 
 from kseg._kernels.blocks import Blocks
 from kseg._kernels.reader import BatchReader, Inflated
-from kseg.format.columns import Request
 from kseg.format.header import scan
 from kseg.format.reader import End
+from kseg.format.request import Request
 from kseg.format.workspace import Plan, Workspace
 from tests.builders import GZIP, LZ4, SNAPPY, ZSTD, batch, message, messages, record, wrapper
 

@@ -13,8 +13,10 @@ import pytest
 
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
-from kseg.format.columns import RecordColumns, Request, decode
+from kseg.format.columns import decode
 from kseg.format.header import scan
+from kseg.format.request import Request
+from kseg.format.values import RecordColumns
 from tests.builders import ABORT, batch, control_batch, message, record
 
 FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offset")

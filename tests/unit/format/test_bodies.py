@@ -8,6 +8,7 @@ import pytest
 
 from kseg import CorruptRecordError, InvalidRecordError, KsegError, LimitExceededError
 from kseg.format import bodies, columns, header
+from kseg.format.request import Request
 from tests.builders import GZIP, SNAPPY, deflate, message07, messages07
 from tests.reference import RefusedError
 from tests.reference07 import messages07 as read_messages07
@@ -25,7 +26,7 @@ def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 def decoded(data: bytes, **where: int) -> tuple[list[Row], list[KsegError]]:
     errors: list[KsegError] = []
     table = header.scan(data, kafka07=True, on_bad_crc="note")
-    request = columns.Request(fields=("offset", "value"), **where)
+    request = Request(fields=("offset", "value"), **where)
     found = columns.decode(memoryview(data), table, request, on_error=errors.append)
     rows = [
         (int(offset), value or b"")

@@ -27,11 +27,8 @@ from kseg.errors import (
     LimitExceededError,
     UnsupportedFormatError,
 )
-from kseg.format import _zstd_frame
 from kseg.format import codec as codec_module
-from kseg.format._lz4_frame import header_checksum, xxh32_short
-from kseg.format.arena import Arena
-from kseg.format.codec import decompress, decompress_into
+from kseg.format.codec import Arena, decompress, decompress_into, header_checksum, xxh32_short
 from tests.unit.codec_streams import (
     CODECS,
     END,
@@ -287,7 +284,7 @@ def test_codec_none_answers_the_bytes_themselves() -> None:
 @by_packages
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    monkeypatch.setattr(_zstd_frame, "library", lambda: __import__("zstandard"))
+    monkeypatch.setattr(codec_module, "zstd_library", lambda: __import__("zstandard"))
     with pytest.raises(UnsupportedFormatError, match="zstd"):
         inflate(ZSTD, zstd_of(TEXT))
 
@@ -468,12 +465,12 @@ def test_a_forked_child_inflates_with_a_decompressor_of_its_own() -> None:
     assert inflate(ZSTD, packed) == TEXT * 50
     program = """
         import os
-        from kseg.format import _zstd_frame
-        before = _zstd_frame._decompressor(0)
+        from kseg.format import codec
+        before = codec._zstd_decompressor(0)
         child = os.fork()
         if child == 0:
-            os._exit(int(_zstd_frame._decompressor(0) is before))
-        assert before is _zstd_frame._decompressor(0)
+            os._exit(int(codec._zstd_decompressor(0) is before))
+        assert before is codec._zstd_decompressor(0)
         raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)

@@ -16,16 +16,11 @@ from kseg.errors import (
     KsegError,
     LimitExceededError,
 )
-from kseg.format.columns import (
-    FIELDS,
-    BinaryColumn,
-    HeadersColumn,
-    RecordColumns,
-    Request,
-    Workspace,
-    decode,
-)
+from kseg.format.columns import decode
 from kseg.format.header import scan
+from kseg.format.request import FIELDS, Request
+from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+from kseg.format.workspace import Workspace
 from tests.builders import (
     GZIP,
     LZ4,

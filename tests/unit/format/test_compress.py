@@ -19,7 +19,7 @@ from isal import igzip
 
 from kseg.constants import Compression
 from kseg.errors import UnsupportedFormatError
-from kseg.format import _zstandard as zstandard_objects
+from kseg.format import codec as codec_module
 from kseg.format import compress as module
 from kseg.format.compress import (
     LEVELS,
@@ -187,7 +187,7 @@ def test_codec_none_gives_a_copy_of_what_may_change() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "library"), [(SNAPPY, "_snappy_block"), (LZ4, "_lz4_block"), (ZSTD, "library")]
+    ("codec", "library"), [(SNAPPY, "_snappy_block"), (LZ4, "_lz4_block"), (ZSTD, "zstd_library")]
 )
 def test_a_missing_library_is_named(
     codec: Compression, library: str, monkeypatch: pytest.MonkeyPatch
@@ -196,7 +196,7 @@ def test_a_missing_library_is_named(
         raise ImportError("No module named 'it'")
 
     monkeypatch.setattr(module, library, missing)
-    monkeypatch.setattr(zstandard_objects.kept, "compressors", {}, raising=False)
+    monkeypatch.setattr(codec_module.zstd_kept, "compressors", {}, raising=False)
     with pytest.raises(UnsupportedFormatError, match=f"{codec.label} needs a missing library"):
         compress(codec, b"x")
 
@@ -206,33 +206,33 @@ def test_a_missing_library_is_named(
 
 @pytest.fixture
 def nothing_kept() -> None:
-    zstandard_objects.kept.__dict__.clear()
+    codec_module.zstd_kept.__dict__.clear()
 
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_thread_keeps_a_compressor_of_each_level_it_uses() -> None:
     compress(ZSTD, TEXT)
     compress(ZSTD, TEXT, level=1)
-    first = dict(zstandard_objects.kept.compressors)
+    first = dict(codec_module.zstd_kept.compressors)
     compress(ZSTD, TEXT)
     assert list(first) == [3, 1]
-    assert zstandard_objects.kept.compressors == first
+    assert codec_module.zstd_kept.compressors == first
 
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_many_levels_do_not_keep_many_compressors() -> None:
     for level in range(-20, 20):
         compress(ZSTD, b"x", level=level)
-        assert len(zstandard_objects.kept.compressors) <= module._ZSTD_KEPT_LEVELS_MAX
+        assert len(codec_module.zstd_kept.compressors) <= module._ZSTD_KEPT_LEVELS_MAX
 
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_compressor_that_grew_large_is_given_up() -> None:
     data = bytes(1 << 21)
     compress(ZSTD, data, level=19)
-    assert zstandard_objects.kept.compressors == {}
+    assert codec_module.zstd_kept.compressors == {}
     compress(ZSTD, data, level=3)
-    assert list(zstandard_objects.kept.compressors) == [3]
+    assert list(codec_module.zstd_kept.compressors) == [3]
 
 
 def test_threads_compress_side_by_side() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.errors import CorruptRecordError, InvalidRecordError
-from kseg.format.down_convert import down_convert
-from kseg.format.lazy import LazyDownConversion
+from kseg.format.down_convert import LazyDownConversion, down_convert
 from tests.builders import batch, messages, record
 from tests.conformance.outputs import records_in
 

@@ -7,8 +7,8 @@ import pytest
 
 from kseg.format.columns import decode
 from kseg.format.header import scan
-from kseg.format.join import join_binary, join_rows
 from kseg.format.request import Request
+from kseg.format.take import join_binary, join_rows
 from kseg.format.values import BinaryColumn, RecordColumns
 from tests.builders import batch, record
 

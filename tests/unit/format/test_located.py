@@ -12,11 +12,18 @@ import pytest
 from kseg._kernels.located import Located, rewrite
 from kseg._kernels.offset_map import KeepLatest, OffsetMap
 from kseg.errors import KsegError
-from kseg.format.columns import Workspace
+from kseg.format.columns import WholeBatches, scan_all
 from kseg.format.header import BatchTable
-from kseg.format.located import LEFT, WRITTEN, rewrite_located
-from kseg.format.retain import Filtered, Retention, Verdict, filter_walked
-from kseg.format.whole import WholeBatches, scan_all
+from kseg.format.retain import (
+    LEFT,
+    WRITTEN,
+    Filtered,
+    Retention,
+    Verdict,
+    filter_walked,
+    rewrite_located,
+)
+from kseg.format.workspace import Workspace
 from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD, Record, batch, record
 
 KEYS = [b"a", b"b", b"c", b"", None, b"a longer key than eight bytes", b"x" * 200]

@@ -18,17 +18,15 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.format.message import (
+    DECODERS,
     Message,
+    MessageAndMetadata,
+    decode_json,
+    decode_utf8,
     entry,
     header_size_difference,
     magic_and_largest_timestamp,
     patched,
-)
-from kseg.format.message_metadata import (
-    DECODERS,
-    MessageAndMetadata,
-    decode_json,
-    decode_utf8,
 )
 from tests.reference_codecs import crc32
 

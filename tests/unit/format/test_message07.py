@@ -17,9 +17,8 @@ from kseg.errors import (
     LimitExceededError,
     RecordTooLargeError,
 )
-from kseg.format.message import Message
+from kseg.format.message import Message, MessageSet
 from kseg.format.message07 import Message07, MessageSet07
-from kseg.format.message_set import MessageSet
 from tests import builders
 from tests.builders import GZIP
 

@@ -19,8 +19,14 @@ from kseg.errors import (
     InvalidRecordError,
     LimitExceededError,
 )
-from kseg.format.message import Message, entry
-from kseg.format.message_set import MessageAndOffset, MessageSet, OffsetCounter, write_all
+from kseg.format.message import (
+    Message,
+    MessageAndOffset,
+    MessageSet,
+    OffsetCounter,
+    entry,
+    write_all,
+)
 from tests import builders
 from tests.builders import GZIP, record
 from tests.reference_codecs import crc32

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kseg.constants import Compression
-from kseg.format.ratio import RatioEstimator
+from kseg.format.compress import RatioEstimator
 
 
 def test_a_ratio_starts_at_1_and_is_kept_by_topic_and_codec() -> None:

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from kseg._kernels import encode as _encode
+from kseg._kernels.encode import Rows
 from kseg.constants import TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.format import columns, header
-from kseg.format.encode import encode_batch
+from kseg.format.encode import SOURCE_FIELDS, encode_batch, rows_of
 from kseg.format.options import BatchOptions
-from kseg.format.source import SOURCE_FIELDS, Rows, rows_of
+from kseg.format.request import FIELDS, Request
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from tests import reference
 from tests.builders import batch, record
@@ -93,7 +94,7 @@ def test_headers_may_be_sequences_or_a_column(form: str) -> None:
 
 
 def test_columns_that_were_read_may_have_other_fields() -> None:
-    request = columns.Request(fields=columns.FIELDS)
+    request = Request(fields=FIELDS)
     (piece,) = columns.decode(memoryview(PLAIN), header.scan(PLAIN), request)
     assert len(piece.fields) > len(SOURCE_FIELDS)
     assert encode_batch(piece, BatchOptions()).data == PLAIN

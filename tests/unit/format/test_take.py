@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kseg.format import columns, header
+from kseg.format.request import Request
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns
 from tests.builders import batch, record
@@ -24,7 +25,7 @@ GIVEN = [
 @pytest.fixture
 def ten() -> RecordColumns:
     data = batch(GIVEN)
-    (piece,) = columns.decode(memoryview(data), header.scan(data), columns.Request())
+    (piece,) = columns.decode(memoryview(data), header.scan(data), Request())
     return piece
 
 

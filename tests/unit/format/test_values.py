@@ -18,10 +18,9 @@ from kseg.errors import KsegError, MissingFieldError
 from kseg.format.columns import decode
 from kseg.format.encode import encode_batches
 from kseg.format.header import scan as walk
-from kseg.format.join import join_rows
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, Request
-from kseg.format.take import take_rows
+from kseg.format.take import join_rows, take_rows
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from tests.builders import GZIP, batch, messages, record, wrapper
 

@@ -17,7 +17,7 @@ import pytest
 import kseg
 from kseg import CorruptRecordError, Log, NotALogError, Segment, arrow
 from kseg.constants import StopReason
-from kseg.format.columns import FIELDS
+from kseg.format.request import FIELDS
 from kseg.format.values import RecordColumns
 from kseg.log.reader import view
 from kseg.log.recovery import Backup

@@ -10,7 +10,7 @@ import pytest
 
 import kseg
 from kseg import CorruptRecordError, LimitExceededError, NotALogError, scan
-from kseg.format.columns import FIELDS
+from kseg.format.request import FIELDS
 from tests.builders import ABORT, GZIP, batch, control_batch, record, write_segment
 from tests.unit.log.brute import partitions_of, rows
 

@@ -11,7 +11,7 @@ import pytest
 
 import kseg
 from kseg import KsegError, scan
-from kseg.format.columns import FIELDS
+from kseg.format.request import FIELDS
 from kseg.log.reader import pieces
 from tests.builders import batch, record, write_segment
 

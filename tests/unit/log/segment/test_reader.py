@@ -14,8 +14,8 @@ from kseg import CorruptRecordError, InvalidRecordError, LimitExceededError, Not
 from kseg.constants import StopReason
 from kseg.files import log_file
 from kseg.format import workspace
-from kseg.format.columns import FIELDS
 from kseg.format.header import BATCHES_MAX, join_tables
+from kseg.format.request import FIELDS
 from kseg.log.segment import reader
 from tests.builders import (
     COMMIT,

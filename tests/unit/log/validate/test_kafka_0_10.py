@@ -15,8 +15,7 @@ from kseg.errors import (
     InvalidTimestampError,
     LimitExceededError,
 )
-from kseg.format.message import Message
-from kseg.format.message_set import MessageSet
+from kseg.format.message import Message, MessageSet
 from kseg.log.validate.kafka_0_10 import Validated010, validate_0_10
 from tests import builders
 from tests.builders import Record, record

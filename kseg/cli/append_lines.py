@@ -1,0 +1,349 @@
+"""Lines of JSON to batches, for `kseg append`; knows no log.
+
+A line is a record as `kseg dump --format jsonl` and `kseg read --format jsonl` print it. Of its
+fields, `value` is needed, `key`, `headers` and `timestamp` may be there, `control` and `valid` are
+checked, and all others are ignored: the new log has its own offsets, producers and codecs. Text
+that is not UTF-8, such as a header name, stands as `{"base64": "..."}`.
+
+Of a name that stands twice in an object the last counts, as for the standard `json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from binascii import a2b_base64, unhexlify
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from kseg.constants import BATCH_BYTES, NO_TIMESTAMP
+from kseg.errors import InvalidRecordError, LimitExceededError
+from kseg.format.encode import encode_batches
+from kseg.format.options import BatchOptions
+from kseg.format.take import join_rows, take_rows
+from kseg.format.values import HeadersColumn, RecordColumns, binary_column, freeze
+
+if TYPE_CHECKING:
+    from kseg.format.encode import EncodedBatch
+
+#: Text parsed at a time, at least; and of so many batches, so that few are begun twice.
+_PIECE_BYTES = 1 << 20
+_PIECE_BATCHES = 4
+#: Of a line, a batch and a piece: two of them stay below the 2 GiB of a column.
+_BYTES_MAX = 1 << 29
+_LINE_END = 0x0A
+_TIMESTAMP_MAX = 2**63 - 1
+_WHITE = " \t\r"
+
+#: Lists and objects within each other that are taken.
+_DEPTH_MAX = 64
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+#: How bytes stand in a line.
+_ENCODINGS: dict[str, Callable[[str], bytes]] = {
+    "base64": partial(a2b_base64, strict_mode=True),
+    "hex": unhexlify,
+    "utf8": str.encode,
+}
+
+
+#: A record: its line, timestamp, key, value and headers.
+_Row = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes | None, bytes | None]]]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendOptions:
+    """How lines are read and batches written.
+
+    Attributes:
+        encoding: how keys, values and header values are written: `base64`, `hex` or `utf8`.
+        keep_timestamps: take each line's `timestamp` where it has one; else the clock's.
+        batch: how batches are written.
+        batch_bytes: largest batch in bytes before compression, unless one record is larger.
+        batch_records: most records of a batch; None for as many as fit.
+        line_bytes_max: longest line allowed.
+    """
+
+    encoding: str = "base64"
+    keep_timestamps: bool = False
+    batch: BatchOptions = field(default_factory=BatchOptions)
+    batch_bytes: int = BATCH_BYTES
+    batch_records: int | None = None
+    line_bytes_max: int = 1 << 26
+
+    def __post_init__(self) -> None:
+        """Refuse options that can read no line."""
+        if self.encoding not in _ENCODINGS:
+            raise ValueError(f"bytes are base64, hex or utf8, not {self.encoding!r}")
+        for name in ("batch_bytes", "line_bytes_max"):
+            size = getattr(self, name)
+            if not 0 < size <= _BYTES_MAX:
+                raise ValueError(f"{name} is 1 to {_BYTES_MAX}, not {size}")
+
+
+def encode_lines(
+    stream: IO[bytes],
+    options: AppendOptions,
+    *,
+    base_offset: int,
+    clock: Callable[[], int],
+    on_control: Callable[[int], object] | None = None,
+) -> Iterator[EncodedBatch]:
+    """Batches of all lines of a stream, offsets running on; as large as the options allow.
+
+    Where a batch ends depends on the lines alone, not on how they arrive. Before a bad line raises,
+    batches of the lines in front of it may have been given, whole ones as always.
+
+    Args:
+        stream: the lines; read to its end.
+        options: how they are read and written.
+        base_offset: offset of the first record.
+        clock: the time in ms; asked once for each piece of lines.
+        on_control: called with the number, from 1, of each line that holds a control record. Those
+            are left out: a marker means nothing without its transaction.
+
+    Raises:
+        InvalidRecordError: a line is no record; says which line, counted from 1.
+        LimitExceededError: a line is longer than the options allow.
+    """
+    held: RecordColumns | None = None
+    offset = base_offset
+    for piece in read_lines(stream, options, clock=clock, on_control=on_control):
+        held = piece if held is None else join_rows([held, piece])
+        last: EncodedBatch | None = None
+        done = 0
+        for batch in _encode(held, options, offset):
+            if last is not None:
+                yield last
+                done += last.record_count
+            last = batch
+        # The last may have room for lines yet to come.
+        held = take_rows(held, np.arange(done, len(held)))
+        offset += done
+    if held is not None:
+        yield from _encode(held, options, offset)
+
+
+def _encode(columns: RecordColumns, options: AppendOptions, offset: int) -> Iterator[EncodedBatch]:
+    try:
+        yield from encode_batches(
+            columns,
+            options.batch,
+            base_offset=offset,
+            batch_bytes=options.batch_bytes,
+            batch_records=options.batch_records,
+        )
+    except InvalidRecordError as error:
+        if error.record_index is None:
+            raise
+        _refuse(int(columns["line"][error.record_index]), error.reason)
+
+
+def read_lines(
+    stream: IO[bytes],
+    options: AppendOptions,
+    *,
+    clock: Callable[[], int],
+    on_control: Callable[[int], object] | None = None,
+) -> Iterator[RecordColumns]:
+    """The records of a stream, some MiB of text a piece.
+
+    The fields are `timestamp`, `key`, `value`, `headers`, and `line` for the zero-based number of
+    the line. Arguments and errors are those of `encode_lines`. Blank lines are passed over.
+    """
+    number = 0
+    for text in _whole_lines(stream, options):
+        columns, controls = _parse(text, options, clock(), number)
+        if on_control is not None:
+            for line in controls:
+                on_control(line + 1)
+        number += _line_count(text)
+        if len(columns):
+            yield columns
+
+
+def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
+    """The stream cut at ends of lines; the last line gets its end if it has none."""
+    piece_bytes = max(_PIECE_BYTES, _PIECE_BATCHES * options.batch_bytes)
+    parts: list[bytes] = []
+    held, number = 0, 0
+    while chunk := stream.read(min(piece_bytes, _BYTES_MAX)):
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            text = b"".join((*parts, chunk[:cut]))
+            yield text
+            number += _line_count(text)
+            parts, held = [], 0
+        parts.append(chunk[cut:])
+        held += len(chunk) - cut
+        if held > options.line_bytes_max:
+            _too_long(number, options.line_bytes_max)
+    if held:
+        yield b"".join((*parts, b"\n"))
+
+
+def _line_count(text: bytes) -> int:
+    # Faster than bytes.count, which is meant for what is rare.
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == _LINE_END))
+
+
+def _parse(
+    text: bytes, options: AppendOptions, now_ms: int, number: int
+) -> tuple[RecordColumns, list[int]]:
+    """The records of whole lines, and which lines hold control records; the first is `number`."""
+    if len(text) > options.line_bytes_max:
+        _check_lengths(text, options.line_bytes_max, number)
+    bad: int | None = None
+    try:
+        sound = text.decode()
+    except UnicodeDecodeError as error:
+        bad = error.start
+        sound = text[: text.rfind(b"\n", 0, bad) + 1].decode()
+    rows: list[_Row] = []
+    controls: list[int] = []
+    for at, line in enumerate(sound.split("\n"), number):
+        found = _object(line.strip(_WHITE), at)
+        if found is None:
+            continue
+        if found.get("control") is True:
+            controls.append(at)
+        else:
+            rows.append(_row(found, at, options, now_ms))
+    if bad is not None:
+        _refuse(number + sound.count("\n"), f"not UTF-8: byte 0x{text[bad]:02x}")
+    return _columns(rows), controls
+
+
+def _check_lengths(text: bytes, line_bytes_max: int, number: int) -> None:
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == _LINE_END)
+    long = np.flatnonzero(np.diff(ends, prepend=-1) - 1 > line_bytes_max)
+    if len(long):
+        _too_long(number + int(long[0]), line_bytes_max)
+
+
+def _columns(rows: list[_Row]) -> RecordColumns:
+    lines, timestamps, keys, values, headers = zip(*rows, strict=True) if rows else ((),) * 5
+    pairs = list(chain.from_iterable(headers))
+    ends = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum([len(pairs) for pairs in headers], out=ends[1:])
+    arrays = {
+        "timestamp": np.array(timestamps, np.int64),
+        "key": binary_column(keys),
+        "value": binary_column(values),
+        "headers": HeadersColumn(
+            ends,
+            binary_column([name for name, _ in pairs]),
+            binary_column([value for _, value in pairs]),
+        ),
+        "line": np.array(lines, np.int64),
+    }
+    for array in arrays.values():
+        freeze(array)
+    return RecordColumns(len(rows), arrays)
+
+
+# ---- one line ------------------------------------------------------------------------------------
+
+
+def _object(line: str, number: int) -> dict[str, Any] | None:
+    """The JSON object of a line; None for a blank line."""
+    if not line:
+        return None
+    try:
+        found = _decode(line)
+    except json.JSONDecodeError as error:
+        _refuse(number, f"not JSON: {error.msg} at column {error.colno}")
+    except RecursionError:
+        _too_deep(number)
+    except ValueError as error:
+        _refuse(number, f"not JSON that can be read: {error}")
+    if type(found) is not dict:
+        _refuse(number, "not a JSON object")
+    if line.count("[") + line.count("{") > _DEPTH_MAX:
+        _check_depth(line, number)
+    return found
+
+
+def _check_depth(line: str, number: int) -> None:
+    """Also of values that a later one of the same name replaces."""
+    depth = 0
+    for bracket in re.findall(r"[][{}]", _STRING.sub("", line)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > _DEPTH_MAX:
+            _too_deep(number)
+
+
+def _row(found: dict[str, Any], number: int, options: AppendOptions, now_ms: int) -> _Row:
+    """The record of a line's object."""
+    encoding = options.encoding
+    if "value" not in found:
+        _refuse(number, "no value; a tombstone says null")
+    if found.get("valid") is False:
+        _refuse(number, "valid is false: its batch did not match its checksum")
+    time = found.get("timestamp") if options.keep_timestamps else None
+    if time is not None and not (type(time) is int and NO_TIMESTAMP <= time <= _TIMESTAMP_MAX):
+        _refuse(number, f"timestamp is no number of ms from {NO_TIMESTAMP} on")
+    headers = found.get("headers")
+    if headers is not None and type(headers) is not list:
+        _refuse(number, "headers is not a list of [name, value]")
+    pairs: list[tuple[bytes | None, bytes | None]] = []
+    for pair in headers or ():
+        if type(pair) is not list or len(pair) != 2 or type(pair[0]) not in (str, dict):
+            _refuse(number, "a header is [name, value], its name a string")
+        name = _bytes(pair[0], "a header's name", number, "utf8")
+        pairs.append((name, _bytes(pair[1], "a header's value", number, encoding)))
+    key = _bytes(found.get("key"), "key", number, encoding)
+    value = _bytes(found["value"], "value", number, encoding)
+    return number, now_ms if time is None else time, key, value, pairs
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _whole_number(digits: str) -> int:
+    """The number; of a longer one than a timestamp's only that it is too large.
+
+    `int` refuses to read thousands of digits, which a field that is ignored may have.
+    """
+    return int(digits[:40])
+
+
+_decode = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_constant).decode
+
+
+def _bytes(text: Any, name: str, number: int, encoding: str) -> bytes | None:
+    """The bytes that a string stands for."""
+    if text is None:
+        return None
+    if type(text) is dict and list(text) == ["base64"] and type(text["base64"]) is str:
+        text, encoding = text["base64"], "base64"
+    if type(text) is not str:
+        _refuse(number, f"{name} is neither a string nor null")
+    try:
+        return _ENCODINGS[encoding](text)
+    except UnicodeEncodeError:
+        _refuse(number, f"{name} holds half a surrogate pair")
+    except ValueError as error:
+        hint = "; --bytes utf8 takes text" if encoding == "base64" else ""
+        _refuse(number, f"{name} is not {encoding}: {error}{hint}")
+
+
+def _refuse(number: int, reason: str) -> NoReturn:
+    raise InvalidRecordError(f"line {number + 1}: {reason}")
+
+
+def _too_deep(number: int) -> NoReturn:
+    _refuse(number, f"lists and objects nested deeper than {_DEPTH_MAX}")
+
+
+def _too_long(number: int, line_bytes_max: int) -> NoReturn:
+    raise LimitExceededError(f"line {number + 1} is longer than {line_bytes_max} bytes")
+
+
+__all__ = ["AppendOptions", "encode_lines", "read_lines"]
