@@ -69,14 +69,14 @@ def append(
     as_json: bool,
     **asked: Any,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run `kseg append`; returns the exit code."""
     with usage_errors():
         options = _options(encoding, **asked)
     path = Path(directory)
     _check_name(path)
     here = partition_at(path)
     config = known_configs([here], given)[path]
-    run = _Run(path, options, given.clock, durable=durable)
+    run = AppendRun(path, options, given.clock, durable=durable)
     # The clock is the log's too, so that a run with --now can be repeated exactly.
     log = Log.open(path, mode="append", create=True, config=config, now_ms=run.clock)
     try:
@@ -128,7 +128,7 @@ def _options(
 
 
 @dataclass(slots=True)
-class _Run:
+class AppendRun:
     """One run: the lines so far, and the offsets they got."""
 
     path: Path
@@ -175,7 +175,7 @@ class _Run:
             )
 
     def say_so_far(self) -> None:
-        """Print what was appended before the run stopped."""
+        """Print the offsets that were appended before the run stopped."""
         if self.first is not None and self.last is not None:
             span = f"offsets {self.first.first_offset} to {self.last.last_offset}"
             doubt = "" if self.lasting else ", but it is not known whether they last"
@@ -352,7 +352,7 @@ def _whole_lines(stream: IO[bytes], options: AppendOptions) -> Iterator[bytes]:
 
 
 def _line_count(text: bytes) -> int:
-    # Faster than bytes.count, which is meant for what is rare.
+    # Faster than bytes.count, which is made for rare bytes.
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == _LINE_END))
 
 

@@ -47,7 +47,7 @@ _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
 def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked: Any) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run `kseg convert`; returns the exit code."""
     known = None if path == _STDIN else known_path(path)
     whole = known is not None and known.kind is not PathKind.FILE
     pairs = (_of_directory if whole else _of_file)(path, out, force=force)
@@ -58,7 +58,7 @@ def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked:
         target = Target(asked["magic"], codec, asked["level"], asked["drop"], asked["batch_bytes"])
     runs = []
     for one, place in pairs:
-        run = _Run(one, target, jobs, skip=asked["on_corrupt"] == "skip")
+        run = FileConversion(one, target, jobs, skip=asked["on_corrupt"] == "skip")
         try:
             run.go(place, asked["first_offset"])
         except UnsupportedFormatError as error:
@@ -117,7 +117,7 @@ def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path |
     return pairs
 
 
-class _Run:
+class FileConversion:
     """The conversion of one file, a tile at a time; what tiles are does not depend on the jobs."""
 
     def __init__(self, path: str, target: Target, jobs: int, *, skip: bool) -> None:
@@ -215,7 +215,7 @@ class _Run:
         self.faults.append(at_path(error, self.path))
 
     def say(self, target: Path | None, *, quiet: bool) -> None:
-        """Report what was dropped and damaged, and unless `quiet` what was done."""
+        """Report drops and damage and, unless `quiet`, the result."""
         tally = self.tally
         for fault in self.faults:
             complain(f"kseg: {one_line(fault)}")
@@ -231,7 +231,7 @@ class _Run:
             )
 
     def document(self, target: Path | None) -> dict[str, Any]:
-        """What was done, for `--json`."""
+        """The result, for `--json`."""
         tally, wanted = self.tally, self.target
         return {
             "path": self.path,

@@ -88,7 +88,7 @@ def owner_lines(
     Args:
         made: something new.
         source: the log or partition directory that it was made of.
-        places: what is to be given away, with all that is in it.
+        places: files and directories to give away, with their contents.
     """
     status, wanted = os.stat(made), ownership.owner_of(source)
     if (status.st_uid, status.st_gid) == wanted:

@@ -26,7 +26,7 @@ def merge(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run `kseg merge`; returns the exit code."""
     from kseg import apply_merge, plan_merge
 
     with usage_errors():

@@ -34,7 +34,7 @@ def salvage(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run `kseg salvage`; returns the exit code."""
     with usage_errors(), output.progress("search", 0) as bar:
         plan = plan_salvage(
             *directories,

@@ -154,7 +154,7 @@ def doctor_of_fleet(
     job: str | None,
     as_json: bool,
 ) -> int:
-    """Do what `doctor --fleet` says; returns the exit code."""
+    """Run `doctor --fleet`; returns the exit code."""
     from kseg.cli.doctor import write_reports
 
     how = {"fleet": True, "release": release, "now_ms": given.now_ms}
@@ -175,7 +175,7 @@ def stats(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the job; returns the exit code."""
     from kseg.analysis.stats import StatsOptions
     from kseg.cli.stats import write_report
 
@@ -213,7 +213,7 @@ def export(
     times: Range,
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the job; returns the exit code."""
     from kseg.spark.jobs import EXPORT_FIELD_NAMES, EXPORT_FIELDS
 
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
@@ -266,7 +266,7 @@ def compact(
     as_json: bool,
     **how: Any,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the job; returns the exit code."""
     from kseg.log.closed import CompactionOptions
     from kseg.spark.jobs import CompactOptions
 
@@ -307,7 +307,7 @@ def reindex(
     given: GivenSettings,
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the job; returns the exit code."""
     from kseg.log.recovery import KINDS
     from kseg.spark.jobs import ReindexOptions
 

@@ -4,7 +4,7 @@ A staged segment is a log file with its two indexes under a base offset of its o
 nowhere near a log. Adopting it gives it offsets that follow the log's end, or keeps those that it
 has, and moves it in. At every moment the log is whole: a segment is in it once its `.log` has its
 name, which is the last step, and every step before can be done again. After an
-interruption, do the same once more with what is still staged.
+interruption, do the same once more with the rest of the staged files.
 
     open and close the log         it is loaded and sound; its end is known
     let a new log begin            where the first of the offsets that are kept is
@@ -220,7 +220,7 @@ def check_adoptable(
 
 
 def _epoch(epochs: LeaderEpochs, wanted: int | None) -> int:
-    """The leader epoch of what is adopted: the one that is wanted, or the log's latest."""
+    """The leader epoch of adopted segments: the wanted one, or the log's latest."""
     if wanted is not None:
         return wanted
     return 0 if epochs.latest is None else epochs.latest.epoch
@@ -241,7 +241,7 @@ def _check_order(waiting: Sequence[StagedSegment], end: int) -> None:
 def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) -> int:
     """Give each batch its leader epoch and, one behind the other from `base` on, its offsets.
 
-    Where a batch goes is told by how many offsets those before it have, so it does not matter how
+    The offsets of the batches before it decide where a batch goes, so it does not matter how
     far an interrupted try came. Lasting when this returns.
 
     Args:

@@ -273,7 +273,7 @@ class Cleanup:
             LogLockedError: a broker, or another process, holds the data directory.
             UncleanShutdownError: the log was not closed in good order.
             KsegError: of retention alone, the log is damaged.
-            OSError: the disk refuses, or is full; what was done so far stays done.
+            OSError: the disk refuses, or is full; finished steps stay.
         """
         one.place = change.place_of(one.path)
         plan, rules = one.plan or one.deletion, one.rules or one.old
@@ -396,7 +396,7 @@ class Recovery:
     reports: list[RecoveryReport] = field(default_factory=list)
 
     def run(self, found: Sequence[Path]) -> list[RecoveryPlan]:
-        """Plan, and change what is to be changed; the plans say why a log cannot be loaded.
+        """Plan, and apply the plans; a plan says why its log cannot be loaded.
 
         Raises:
             KsegError: a log cannot be loaded, where nothing is known of a way out.
@@ -426,7 +426,7 @@ class Recovery:
         return self.change.apply and unclean
 
     def _sweep(self, found: Sequence[Path]) -> list[RecoveryPlan]:
-        """Recover partitions, several at a time; an interruption leaves what is done."""
+        """Recover partitions, several at a time; an interruption leaves the finished ones."""
         plans: list[RecoveryPlan] = []
         with ExitStack() as stack:
             leases = [data_directory.enter(home) for home in homes_of(found)]
@@ -586,8 +586,8 @@ def copy_partition(source: io.StrPath, target: io.StrPath) -> Path:
         FileExistsError: there is a partition of that name already.
         PermissionError: this process cannot make files for the owner of the original; there is
             nothing of a copy then.
-        OSError: the disk refuses. What was copied is removed again; where that fails, too, it is
-            marked as not closed in good order.
+        OSError: the disk refuses. The partial copy is removed; if that fails, too, it is marked as
+            not closed in good order.
     """
     origin, home = Path(source).resolve(), Path(target)
     holder = lock.holder(origin.parent)

@@ -51,7 +51,7 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class EndFault(NamedTuple):
-    """What is wrong at the end of an index.
+    """A fault at the end of an index.
 
     Attributes:
         kind: which index.
@@ -72,7 +72,7 @@ def fault_of(
     read: Read,
     headers: Headers,
 ) -> EndFault | None:
-    """What is wrong with the ends of a segment's two indexes; None if they are as after a close.
+    """The fault at the ends of a segment's two indexes; None if they are as after a close.
 
     A missing offset index is no fault: a broker makes it anew, with the others.
 
@@ -152,7 +152,7 @@ def _latest(headers: Headers, start: int) -> tuple[int | None, bool]:
 
 
 def fault_in(files: SegmentFiles) -> EndFault | None:
-    """What is wrong with the ends of the indexes of a segment on the disk; see `fault_of`."""
+    """The fault at the ends of the indexes of a segment on the disk; see `fault_of`."""
     places = {FileKind.INDEX: files.index, FileKind.TIMEINDEX: files.time_index}
     paths = {kind: path for kind, path in places.items() if path is not None}
 

@@ -1,4 +1,4 @@
-"""What is known of how a topic is cleaned up, where its settings are not.
+"""The cleanup of a topic whose settings are not known, as far as its directory shows it.
 
 The cluster has the settings of topics, not a broker's data directory. From the directory, and from
 what Kafka fixes for its internal topics, only this is known:
@@ -8,10 +8,10 @@ what Kafka fixes for its internal topics, only this is known:
     a topic in cleaner-offset-checkpoint        compacted
     __cluster_metadata                          the log of KRaft: left alone
 
-Settings that were given for the topic by its name go before that. Others fill in what is unknown.
+Settings that were given for the topic by its name go before that. Others fill the gaps.
 Nothing else is assumed: neither Kafka's default of seven days, nor a limit that was not given.
 In a directory that is no broker's, a log has the settings that it was given, or Kafka's defaults.
-What is known of internal and compacted topics goes before those there too.
+The rules of internal and compacted topics go before those there too.
 
 Source: Kafka `Topic`, `GroupCoordinatorService`, `TransactionStateManager`,
 `ShareCoordinatorService`, `TopicBasedRemoteLogMetadataManager`.
@@ -61,7 +61,7 @@ _NOTHING: Final[dict[str, Any]] = {_POLICY: frozenset(), "retention_ms": -1, "re
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
-    """What a data directory tells of its topics.
+    """The topics of a data directory, as far as its files show.
 
     Attributes:
         of_broker: whether it is a broker's.
@@ -81,7 +81,7 @@ class RetentionRules:
         config: its cleanup policy and limits count.
         skipped: POLICY_UNKNOWN where nothing goes by time or size, since the policy is unknown; one
             of UNTOUCHED where nothing goes at all; None else.
-        why: what is known, in words; nothing where the settings were given.
+        why: the reason in words; empty where the settings were given.
     """
 
     config: LogConfig
@@ -90,7 +90,7 @@ class RetentionRules:
 
 
 def known_topics(data_directory: str | os.PathLike[str]) -> KnownTopics:
-    """Read what a data directory tells of its topics.
+    """Read the facts about topics in a data directory.
 
     Raises:
         OSError: `cleaner-offset-checkpoint` cannot be read.
@@ -115,7 +115,7 @@ def retention_rules(
     Args:
         known: of the data directory.
         topic: of the log; None for a directory under another name.
-        config: what was given.
+        config: the given settings.
         of_one_log: `config` was given for this log, not for all of a directory. Then a limit in it
             implies the policy "delete", as a limit for a topic by its name does.
     """
@@ -152,7 +152,7 @@ def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -
     Args:
         known: of the data directory.
         topic: of the log; None for a directory under another name.
-        config: what was given. Kafka's defaults count for the rest, but not for the policy.
+        config: the given settings. Kafka's defaults count for the rest, but not for the policy.
     """
     if topic == CLUSTER_METADATA:
         return RetentionRules(config, KRAFT, "the log of KRaft")
@@ -171,7 +171,7 @@ def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -
 
 
 def known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str] | None, str]:
-    """What is known of a topic whatever the settings, and why; nothing for nothing."""
+    """The policy of a topic whatever the settings, and why; None and no reason if unknown."""
     policy = _INTERNAL.get(topic or "")
     if policy is not None:
         how = "compacted" if policy == _COMPACTED else "deleted by no time and no size"
@@ -189,7 +189,7 @@ def is_internal(topic: str | None) -> bool:
 
 
 def _what_to_name(topic: str | None, missing: Literal["policy", "limit", "both"]) -> str:
-    """What is not known, and the words of the command line that say it."""
+    """The missing settings, and the words of the command line that give them."""
     of = "" if topic is None else f"{topic}:"
     if missing == "policy":
         return f"its cleanup.policy is not known here; --config {of}cleanup.policy=delete names it"

@@ -175,7 +175,7 @@ class ReindexResult(_ClosedResult):
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What was done, or would be, in order."""
+        """The changes, done or planned, in order."""
         return tuple(action for plan in self.plans for action in plan.actions)
 
     @property
@@ -211,7 +211,7 @@ def compact(
             `meta.properties`.
         apply: change what can be compacted, each data directory under its lock.
         options: what to compact, and how.
-        job: a directory to note in what was planned, and to go on from.
+        job: a directory for notes about planned partitions, and to go on from.
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
@@ -264,7 +264,7 @@ def reindex(
             looked for as by `compact`.
         apply: change what differs, each data directory under its lock.
         options: what to make anew.
-        job: a directory to note in what was looked at, and to go on from.
+        job: a directory for notes about planned partitions, and to go on from.
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
@@ -362,7 +362,7 @@ def _run(
         options: of the job.
         todo: for each partition what a worker gets, its directory, and the rules of the plan.
         work: plans some of them.
-        job: a directory to note in what was planned.
+        job: a directory for notes about planned partitions.
         progress: called with tasks done and tasks in all.
         beside: checkpoints of the data directory that a plan goes by.
     """
