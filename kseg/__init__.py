@@ -23,12 +23,11 @@ __version__ = "0.1.0"
 
 #: The public names, by the module that each one lives in; their types stand in `__init__.pyi`.
 _HOMES: Final = {
-    "kseg.analysis.diff.answer": ("diff",),
-    "kseg.analysis.diff.values": ("Diff",),
+    "kseg.analysis.diff": ("Diff", "diff"),
     "kseg.analysis.doctor.answer": ("doctor",),
-    "kseg.analysis.doctor.values": ("Doctored",),
+    "kseg.analysis.doctor.values": ("DoctorReport",),
     "kseg.analysis.explain.answer": ("explain",),
-    "kseg.analysis.explain.values": ("Explained",),
+    "kseg.analysis.explain.values": ("ExplainReport",),
     "kseg.analysis.info": ("PartitionInfo", "SegmentFacts", "info"),
     "kseg.analysis.stats": ("StatsOptions", "StatsReport", "stats"),
     "kseg.analysis.values": ("Report",),

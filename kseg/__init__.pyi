@@ -5,12 +5,12 @@ from kseg import analysis as analysis
 from kseg import arrow as arrow
 from kseg import internal as internal
 from kseg import spark as spark
-from kseg.analysis.diff.answer import diff as diff
-from kseg.analysis.diff.values import Diff as Diff
+from kseg.analysis.diff import Diff as Diff
+from kseg.analysis.diff import diff as diff
 from kseg.analysis.doctor.answer import doctor as doctor
-from kseg.analysis.doctor.values import Doctored as Doctored
+from kseg.analysis.doctor.values import DoctorReport as DoctorReport
 from kseg.analysis.explain.answer import explain as explain
-from kseg.analysis.explain.values import Explained as Explained
+from kseg.analysis.explain.values import ExplainReport as ExplainReport
 from kseg.analysis.info import PartitionInfo as PartitionInfo
 from kseg.analysis.info import SegmentFacts as SegmentFacts
 from kseg.analysis.info import info as info

@@ -1,4 +1,4 @@
-"""The settings of partitions for an analysis: what cannot be read is told, and is no error."""
+"""The settings of partitions for an analysis; settings that cannot be read become a message."""
 
 from __future__ import annotations
 

@@ -1,12 +1,16 @@
 """What fills the disk: counts, bytes, times, codecs, sizes and top keys of each partition.
 
-    units = plan(paths)                            what there is to do, as `verify` has it
+    units = plan(paths)                            the units of work, as for `verify`
     examine(unit, options) -> Stats                one unit, anywhere
     merge(a, b) -> Stats                           in any order
     report(stats, options) -> StatsReport          rows, a partition each
 
-The three functions are the same in one process, in many, and on a cluster, so their answers are
-equal. Nothing is changed and nothing is locked.
+The functions are the same in one process and on a cluster, so their answers are equal. Nothing is
+changed and nothing is locked.
+
+Sizes, distinct keys and top keys are summaries in little memory. Each has an exact half (counts,
+sums, extremes) and an estimated one with a stated error. Joining is associative and commutative;
+for `KeyTotals` up to `MERGED_KEYS_MAX` keys, and within the stated error beyond.
 """
 
 from __future__ import annotations
@@ -21,26 +25,359 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg import Segment
-from kseg.analysis.sketches import (
-    DISTINCT_ERROR,
-    DistinctCount,
-    KeyCounter,
-    KeyTotals,
-    SizeHistogram,
-    TopKey,
-)
-from kseg.analysis.summary import Summary
-from kseg.analysis.units import Unit, UnitKind, plan
-from kseg.analysis.units_run import Jobs, run_units, skipped_of
+from kseg.analysis.info import Summary
+from kseg.analysis.units import Jobs, Unit, UnitKind, plan, run_units, skipped_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
+from kseg.format import key_hashes as _keymap
 from kseg.log.log import Log
 
 if TYPE_CHECKING:
-    from kseg.analysis.units_run import OnError
+    import numpy.typing as npt
+
+    from kseg.analysis.units import OnError
     from kseg.files.mapping import Mapping
     from kseg.files.names import Unreadable
     from kseg.format.values import BinaryColumn
+
+    Counts = npt.NDArray[np.int64]
+    Hashes = npt.NDArray[np.uint64]
+
+
+#: Sixteen buckets for each power of two: a bucket's bounds lie within a sixteenth of each other.
+_STEPS: Final = 16
+_BUCKETS: Final = _STEPS * 60
+_REGISTERS: Final = 4096
+#: By how much estimates may be wrong: quantiles are too large by this share at most; two in three
+#: counts of different values are off by less than this share.
+QUANTILE_ERROR: Final = 1 / _STEPS
+DISTINCT_ERROR: Final = round(1.04 / _REGISTERS**0.5, 3)
+#: Keys that a counter adds up before it lets the smaller half go.
+COUNTED_KEYS_MAX: Final = 1 << 19
+#: Keys that the answer for one file keeps, and that a joined answer does.
+KEPT_KEYS_MAX: Final = 1024
+MERGED_KEYS_MAX: Final = 1 << 16
+_HASH_MAX: Final = np.uint64(2**64 - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeHistogram:
+    """Sizes in bytes: exact count, sum and extremes, quantiles within a sixteenth.
+
+    Attributes:
+        count, total: how many sizes, and their sum.
+        least, greatest: the extremes; 0 where there are no sizes.
+        buckets: int64[960], sizes in each bucket.
+    """
+
+    count: int
+    total: int
+    least: int
+    greatest: int
+    buckets: Counts
+
+    @classmethod
+    def of(cls, sizes: Counts) -> SizeHistogram:
+        """Count sizes, none of them negative."""
+        if not len(sizes):
+            return cls(0, 0, 0, 0, np.zeros(_BUCKETS, np.int64))
+        buckets = np.bincount(_bucket(sizes), minlength=_BUCKETS).astype(np.int64)
+        return cls(len(sizes), int(sizes.sum()), int(sizes.min()), int(sizes.max()), buckets)
+
+    def merge(self, other: SizeHistogram) -> SizeHistogram:
+        """Both together."""
+        if not self.count or not other.count:
+            return self if self.count else other
+        return SizeHistogram(
+            self.count + other.count,
+            self.total + other.total,
+            min(self.least, other.least),
+            max(self.greatest, other.greatest),
+            self.buckets + other.buckets,
+        )
+
+    def quantile(self, share: float) -> int:
+        """A size that `share` of all sizes do not exceed, at most a sixteenth too large; 0 of none.
+
+        >>> SizeHistogram.of(np.arange(1, 101)).quantile(0.5)
+        51
+        """
+        if not self.count:
+            return 0
+        rank = min(max(int(np.ceil(share * self.count)), 1), self.count)
+        bucket = int(np.searchsorted(np.cumsum(self.buckets), rank))
+        return min(max(_bucket_end(bucket), self.least), self.greatest)
+
+    def document(self) -> dict[str, Any]:
+        """The fields as they stand in JSON."""
+        return {
+            "count": self.count,
+            "total": self.total,
+            "min": self.least,
+            "max": self.greatest,
+            "mean": round(self.total / self.count, 1) if self.count else 0.0,
+            "p50": self.quantile(0.50),
+            "p90": self.quantile(0.90),
+            "p99": self.quantile(0.99),
+            "quantile_error": QUANTILE_ERROR,
+        }
+
+
+def _bucket(sizes: Counts) -> Counts:
+    """Small sizes have buckets of their own; then come sixteen for each power of two."""
+    exponent = np.frexp(sizes.astype(np.float64))[1].astype(np.int64) - 1
+    shift = np.maximum(exponent - 4, 0)
+    buckets: Counts = shift * _STEPS + (sizes >> shift)
+    return buckets
+
+
+def _bucket_end(bucket: int) -> int:
+    """The largest size of a bucket."""
+    if bucket < 2 * _STEPS:
+        return bucket
+    shift, step = bucket // _STEPS - 1, bucket % _STEPS + _STEPS
+    return ((step + 1) << shift) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DistinctCount:
+    """How many different values there were, within about 2 %: a HyperLogLog of 4096 registers.
+
+    Source: Flajolet et al., "HyperLogLog", 2007.
+    """
+
+    registers: npt.NDArray[np.uint8]
+
+    @classmethod
+    def empty(cls) -> DistinctCount:
+        """Of no values."""
+        return cls(np.zeros(_REGISTERS, np.uint8))
+
+    def merge(self, other: DistinctCount) -> DistinctCount:
+        """Both together."""
+        return DistinctCount(np.maximum(self.registers, other.registers))
+
+    def estimate(self) -> int:
+        """The number of different values; exact to a few for small ones."""
+        weights = np.ldexp(1.0, -self.registers.astype(np.int32))
+        raw = 0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2 / float(weights.sum())
+        unused = int((self.registers == 0).sum())
+        if raw <= 2.5 * _REGISTERS and unused:
+            return round(_REGISTERS * float(np.log(_REGISTERS / unused)))
+        return round(raw)
+
+
+@dataclass(frozen=True, slots=True)
+class TopKey:
+    """One of the keys with most bytes.
+
+    Attributes:
+        key: its bytes.
+        records: how many records it had, at least.
+        bytes: of their keys and values, at least.
+        bytes_error: by how much the truth may exceed `bytes`; 0 where it is exact.
+    """
+
+    key: bytes
+    records: int
+    bytes: int
+    bytes_error: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeyTotals:
+    """Records and bytes by key, for the keys with most bytes.
+
+    Attributes:
+        hashes: uint64[n], of each key, ascending.
+        records: int64[n], how many records each had, at least.
+        sizes: int64[n], bytes of their keys and values, at least.
+        errors: int64[n], by how much `sizes` may be too low.
+        names: the bytes of each key, by hash.
+        lost: no key that is not listed has more bytes than this.
+    """
+
+    hashes: Hashes
+    records: Counts
+    sizes: Counts
+    errors: Counts
+    names: dict[int, bytes]
+    lost: int = 0
+
+    @classmethod
+    def empty(cls) -> KeyTotals:
+        """Of no keys."""
+        none = np.zeros(0, np.int64)
+        return cls(np.zeros(0, np.uint64), none, none, none, {})
+
+    def merge(self, other: KeyTotals) -> KeyTotals:
+        """Both together: what one side does not list may have had up to its `lost` there."""
+        hashes = np.union1d(self.hashes, other.hashes)
+        records, sizes = np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.int64)
+        errors = np.zeros(len(hashes), np.int64)
+        for side in (self, other):
+            places = np.searchsorted(hashes, side.hashes)
+            missing = np.full(len(hashes), side.lost, np.int64)
+            missing[places] = side.errors
+            records[places] += side.records
+            sizes[places] += side.sizes
+            errors += missing
+        joined = KeyTotals(
+            hashes, records, sizes, errors, {**other.names, **self.names}, self.lost + other.lost
+        )
+        return joined.keep(MERGED_KEYS_MAX // 2) if len(hashes) > MERGED_KEYS_MAX else joined
+
+    def keep(self, count: int) -> KeyTotals:
+        """The `count` keys with most bytes; of keys with as many, those of the smaller hash."""
+        if len(self.hashes) <= count:
+            return self
+        first = _first(self.hashes, self.sizes, count)
+        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
+        lost = max(self.lost, int((self.sizes[gone] + self.errors[gone]).max()))
+        hashes = self.hashes[kept]
+        names = {value: self.names[value] for value in hashes.tolist()}
+        return KeyTotals(
+            hashes, self.records[kept], self.sizes[kept], self.errors[kept], names, lost
+        )
+
+    def top(self, count: int) -> tuple[TopKey, ...]:
+        """The keys with most bytes, most first; keys with as many in the order of their bytes."""
+        kept = self.keep(max(count, 0))
+        rows = zip(
+            kept.hashes.tolist(),
+            kept.records.tolist(),
+            kept.sizes.tolist(),
+            kept.errors.tolist(),
+            strict=True,
+        )
+        found = [TopKey(kept.names[value], *numbers) for value, *numbers in rows]
+        return tuple(sorted(found, key=lambda one: (-one.bytes, one.key)))
+
+
+class KeyCounter:
+    """Adds keys up, column by column, in bounded memory; `totals` is the answer.
+
+    The bytes of a key are kept only while it may be among the first: a key that is among them in
+    the end is among them when it comes for the last time.
+    """
+
+    def __init__(self, *, kept: int = KEPT_KEYS_MAX, counted: int = COUNTED_KEYS_MAX) -> None:
+        """Begin with no keys.
+
+        Args:
+            kept: keys in the answer.
+            counted: keys added up at a time, at least twice as many.
+        """
+        self._kept: Final = kept
+        self._counted: Final = max(counted, 2 * kept)
+        self._table = _keymap.KeyTable(self._counted)
+        self._registers = np.zeros(_REGISTERS, np.uint8)
+        self._names: dict[int, bytes] = {}
+        self._bar, self._bar_hash = 0, _HASH_MAX
+        self._lost = 0
+
+    def feed(self, keys: BinaryColumn, sizes: Counts) -> None:
+        """Add the records of a piece; those without a key do not count.
+
+        Args:
+            keys: of each record.
+            sizes: int64[n], bytes of each record's key and value.
+        """
+        hashes = np.empty(len(keys), np.uint64)
+        _keymap.hash_values(keys.data, keys.offsets, hashes)
+        rows = np.flatnonzero(keys.is_valid())
+        hashes, sizes = hashes[rows], np.ascontiguousarray(sizes[rows], np.int64)
+        _keymap.note_distinct(hashes, self._registers)
+        ones, numbers = np.ones(len(rows), np.int64), np.empty(len(rows), np.int32)
+        done = 0
+        while True:
+            start, done = done, self._table.feed(hashes, sizes, ones, numbers, done)
+            self._name(keys, rows[start:done], hashes[start:done], numbers[start:done])
+            if done == len(rows):
+                return
+            self._shrink()
+
+    def _name(
+        self, keys: BinaryColumn, rows: Counts, hashes: Hashes, numbers: npt.NDArray[np.int32]
+    ) -> None:
+        """Keep the bytes of keys that may be among the first."""
+        if not len(rows):
+            return
+        sizes = np.empty(len(numbers), np.int64)
+        self._table.bytes_of(numbers, sizes)
+        ties = (sizes == self._bar) & (hashes <= self._bar_hash)
+        heavy = np.flatnonzero((sizes > self._bar) | ties)
+        values, firsts = np.unique(hashes[heavy], return_index=True)
+        for value, first in zip(values.tolist(), firsts.tolist(), strict=True):
+            if value not in self._names:
+                key = keys[int(rows[heavy[first]])]
+                assert key is not None
+                self._names[value] = key
+        if len(self._names) > 4 * self._kept:
+            self._raise_bar()
+
+    def _raise_bar(self) -> None:
+        """Drop the bytes of keys that have fallen behind the first `kept`."""
+        hashes, _records, sizes = self._arrays()
+        first = np.flatnonzero(_first(hashes, sizes, self._kept))
+        hashes, sizes = hashes[first], sizes[first]
+        if len(first) == self._kept:
+            self._bar = int(sizes.min())
+            self._bar_hash = hashes[sizes == self._bar].max()
+        self._keep_names(hashes)
+
+    def _keep_names(self, hashes: Hashes) -> None:
+        alive = np.isin(np.fromiter(self._names, np.uint64, len(self._names)), hashes)
+        names = self._names.items()
+        self._names = dict(name for name, stays in zip(names, alive.tolist(), strict=True) if stays)
+
+    def _arrays(self) -> tuple[Hashes, Counts, Counts]:
+        count = self._table.count
+        hashes = np.empty(count, np.uint64)
+        records, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+        self._table.copy_into(hashes, records, sizes)
+        return hashes, records, sizes
+
+    def _shrink(self) -> None:
+        """Begin a table anew with the larger half of the keys."""
+        hashes, records, sizes = self._arrays()
+        first = _first(hashes, sizes, self._counted // 2)
+        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
+        # A key let go twice may have had as much each time.
+        self._lost += int(sizes[gone].max())
+        self._table = _keymap.KeyTable(self._counted)
+        self._table.feed(hashes[kept], sizes[kept], records[kept], np.empty(len(kept), np.int32))
+        self._keep_names(hashes[kept])
+
+    def distinct(self) -> DistinctCount:
+        """How many different keys there were."""
+        return DistinctCount(self._registers.copy())
+
+    def totals(self) -> KeyTotals:
+        """The first `kept` keys, and a bound for the others."""
+        hashes, records, sizes = self._arrays()
+        first = _first(hashes, sizes, self._kept)
+        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
+        kept = kept[np.argsort(hashes[kept])]
+        lost = self._lost + (int(sizes[gone].max()) if len(gone) else 0)
+        names = {value: self._names[value] for value in hashes[kept].tolist()}
+        errors = np.full(len(kept), self._lost, np.int64)
+        return KeyTotals(hashes[kept], records[kept], sizes[kept], errors, names, lost)
+
+
+def _first(hashes: Hashes, sizes: Counts, count: int) -> npt.NDArray[np.bool_]:
+    """Which are the `count` keys with most bytes; of keys with as many, those of smaller hashes."""
+    if count >= len(sizes):
+        return np.ones(len(sizes), np.bool_)
+    if count <= 0:
+        return np.zeros(len(sizes), np.bool_)
+    bar = np.partition(sizes, -count)[-count]
+    first: npt.NDArray[np.bool_] = sizes > bar
+    ties = np.flatnonzero(sizes == bar)
+    left = count - int(np.count_nonzero(first))
+    first[ties[np.argpartition(hashes[ties], left - 1)[:left]]] = True
+    return first
+
 
 SCHEMA: Final = "kseg.stats/1"
 TOP_KEYS: Final = 10
@@ -354,12 +691,24 @@ def _records(segment: Segment, on_error: Callable[[KsegError], None]) -> RecordS
 
 
 __all__ = [
+    "COUNTED_KEYS_MAX",
+    "DISTINCT_ERROR",
+    "KEPT_KEYS_MAX",
+    "MERGED_KEYS_MAX",
+    "QUANTILE_ERROR",
+    "SCHEMA",
+    "TOP_KEYS",
+    "DistinctCount",
+    "KeyCounter",
+    "KeyTotals",
     "PartitionReport",
     "PartitionStats",
     "RecordStats",
+    "SizeHistogram",
     "Stats",
     "StatsOptions",
     "StatsReport",
+    "TopKey",
     "countable",
     "examine",
     "merge",

@@ -1,14 +1,86 @@
-"""The answers of `examine`: small values that pickle, one for each unit, joined in any order."""
+"""The answers of `examine` as small values that pickle, and a bounded list of findings.
+
+The codes of findings are those of `kseg.log.recovery`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from errno import EIO
 from typing import Any
 
-from kseg.analysis.findings import Finding
+from kseg.errors import UnreadableError
 from kseg.files.names import Unreadable
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.log.recovery import Lost, TxnTrail
+from kseg.log.recovery import CODES, PER_CODE_MAX, Code, Finding, Lost, Severity, TxnTrail
+
+
+class Findings:
+    """Collects the findings of one unit of work, a bounded number of each code and file."""
+
+    __slots__ = ("_counts", "_kept")
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._kept: list[Finding] = []
+        self._counts: Counter[tuple[str, str]] = Counter()
+
+    def add(
+        self,
+        code: str,
+        path: str,
+        message: str,
+        *,
+        position: int | None = None,
+        offset: int | None = None,
+        severity: Severity | None = None,
+    ) -> None:
+        """Note one finding; severity comes from the code unless given."""
+        self.note(Finding(code, path, message, position, offset, severity))
+
+    def note(self, finding: Finding) -> None:
+        """Note one finding; severity comes from the code unless given."""
+        code, path = finding.code, os.fspath(finding.path)
+        self._counts[code, path] += 1
+        if self._counts[code, path] <= PER_CODE_MAX:
+            severity = finding.severity or CODES[code].severity
+            self._kept.append(replace(finding, severity=severity))
+
+    def add_unreadable(self, error: UnreadableError) -> None:
+        """Note that the disk cannot read bytes of a file."""
+        assert error.path is not None
+        self.add("unreadable", error.path, error.reason, position=error.position)
+
+    @contextmanager
+    def noting_unreadable(self) -> Iterator[None]:
+        """Turn an EIO inside the block into a finding."""
+        try:
+            yield
+        except UnreadableError as error:
+            self.add_unreadable(error)
+        except OSError as error:
+            if error.errno != EIO or error.filename is None:
+                raise
+            self.add("unreadable", os.fsdecode(error.filename), os.strerror(EIO))
+
+    def count_more(self, code: str, path: str, number: int) -> None:
+        """Note that there are `number` more of a kind than were added one by one."""
+        self._counts[code, path] += max(number, 0)
+
+    def taken(self) -> tuple[Finding, ...]:
+        """All findings kept, and one more for the rest of each code and file."""
+        for (code, path), number in self._counts.items():
+            if number > PER_CODE_MAX:
+                message = f"{number - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
+                rest = Finding(code, path, message, severity=CODES[code].severity)
+                self._kept.append(rest)
+        self._counts.clear()
+        return tuple(self._kept)
+
 
 SCHEMA = "kseg.verify/1"
 
@@ -134,3 +206,19 @@ class Report:
             "findings": [finding.to_dict() for finding in self.findings],
             "lost": [lost.to_dict() for lost in self.lost],
         }
+
+
+__all__ = [
+    "CODES",
+    "PER_CODE_MAX",
+    "SCHEMA",
+    "CheckpointSummary",
+    "Code",
+    "Examined",
+    "Finding",
+    "Findings",
+    "PartitionSummary",
+    "Report",
+    "SegmentSummary",
+    "Severity",
+]

@@ -18,18 +18,33 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from kseg.analysis.codes import CODES, Code, Severity
-from kseg.analysis.cross_checks import check_across
-from kseg.analysis.directory_checks import (
+from kseg.analysis.checks import (
+    check_across,
     examine_data_directory,
     examine_file,
     examine_partition,
+    examine_segment,
 )
-from kseg.analysis.findings import Finding, Findings
-from kseg.analysis.segment_checks import examine_segment
-from kseg.analysis.units import Listings, Unit, UnitKind, plan
-from kseg.analysis.units_run import Jobs, Progress, run_units, skipped_of
-from kseg.analysis.values import Examined, Report, SegmentSummary
+from kseg.analysis.units import (
+    Jobs,
+    Listings,
+    Progress,
+    Unit,
+    UnitKind,
+    plan,
+    run_units,
+    skipped_of,
+)
+from kseg.analysis.values import (
+    CODES,
+    Code,
+    Examined,
+    Finding,
+    Findings,
+    Report,
+    SegmentSummary,
+    Severity,
+)
 from kseg.errors import os_reason
 from kseg.files.names import (
     DataDirectory,
@@ -42,7 +57,7 @@ from kseg.files.names import (
 from kseg.log.clock import now_of
 
 if TYPE_CHECKING:
-    from kseg.analysis.units_run import OnError
+    from kseg.analysis.units import OnError
     from kseg.files.mapping import Mapping
 
 INFLATED_BYTES_MAX = 128 << 20

@@ -17,7 +17,7 @@ from kseg.cli.paths import data_directories
 from kseg.cli.settings import check_settings
 
 if TYPE_CHECKING:
-    from kseg.analysis.doctor import DirectoryOutlook, Doctored, Noticed, PartitionOutlook
+    from kseg.analysis.doctor import BrokerFinding, DirectoryOutlook, DoctorReport, PartitionOutlook
 
 #: The kind of the metadata log, which each start reads again.
 _OF_KRAFT = "cluster metadata"
@@ -67,7 +67,7 @@ def doctor(
 
 
 def write_report(
-    found: Doctored,
+    found: DoctorReport,
     directories: Sequence[str],
     settings: Sequence[Setting],
     *,
@@ -88,7 +88,7 @@ def write_report(
 
 
 def write_reports(
-    found: Sequence[Doctored],
+    found: Sequence[DoctorReport],
     directories: Sequence[str],
     settings: Sequence[Setting],
     *,
@@ -116,7 +116,7 @@ def write_reports(
     return Exit.OK if all(one.ok for one in found) else Exit.FOUND
 
 
-def _check(settings: Sequence[Setting], found: Sequence[Doctored]) -> None:
+def _check(settings: Sequence[Setting], found: Sequence[DoctorReport]) -> None:
     here = {
         partition.topic
         for one in found
@@ -136,9 +136,9 @@ def _list_codes(*, as_json: bool) -> None:
     output.write_codes("doctor", rows, as_json=as_json)
 
 
-def _page(found: Doctored) -> Iterator[str]:
+def _page(found: DoctorReport) -> Iterator[str]:
     """The answer first, then each directory, then what is about all of them."""
-    counts = Counter(one.severity for one in found.all_noticed())
+    counts = Counter(one.severity for one in found.all_findings())
     errors = output.counted(counts["error"], "error")
     warnings = output.counted(counts["warning"], "warning")
     said = f"{_SAID[found.outcome.value]}{_loss(found)}"
@@ -146,12 +146,12 @@ def _page(found: Doctored) -> Iterator[str]:
     for directory in found.directories:
         yield ""
         yield from _of_directory(directory, found.rate)
-    if found.noticed:
+    if found.findings:
         yield ""
-        yield from _lines(found.noticed)
+        yield from _lines(found.findings)
 
 
-def _loss(found: Doctored) -> str:
+def _loss(found: DoctorReport) -> str:
     """What readers lose if the broker starts now; nothing if it does not start, or loses none."""
     losing = found.losing
     if not losing or found.outcome.value not in ("starts", "directory-offline"):
@@ -175,18 +175,18 @@ def _of_directory(directory: DirectoryOutlook, rate: float | None) -> Iterator[s
     swept = [one for one in directory.partitions if one.swept_bytes and one.kind != _OF_KRAFT]
     if swept:
         yield f"  {_reading(swept, directory, rate)}"
-    inside = [one for each in directory.partitions for one in each.noticed]
+    inside = [one for each in directory.partitions for one in each.findings]
     if not directory.clean:  # the reason is the same for all of them
         again = [one.path.removeprefix(f"{directory.path}/") for one in inside if _is_swept(one)]
         inside = [one for one in inside if not _is_swept(one)]
         if again:
             warnings = output.counted(len(again), "warning")
             yield f"  {warnings}: no clean stop, so that a start reads {some_of(again)} again"
-    for noticed in (directory.noticed, inside):
-        yield from _lines(noticed, "  ", home=f"{directory.path}/")
+    for findings in (directory.findings, inside):
+        yield from _lines(findings, "  ", home=f"{directory.path}/")
 
 
-def _is_swept(one: Noticed) -> bool:
+def _is_swept(one: BrokerFinding) -> bool:
     return one.code == "swept"
 
 
@@ -205,11 +205,11 @@ def _reading(
     )
 
 
-def _lines(noticed: Sequence[Noticed], indent: str = "", home: str = "") -> Iterator[str]:
+def _lines(findings: Sequence[BrokerFinding], indent: str = "", home: str = "") -> Iterator[str]:
     """The worst first; of many of one kind, some. Paths inside of `home` are told from there."""
     order = ("error", "warning", "note")
     shown: Counter[str] = Counter()
-    for one in sorted(noticed, key=lambda each: order.index(each.severity)):
+    for one in sorted(findings, key=lambda each: order.index(each.severity)):
         shown[one.code] += 1
         if shown[one.code] <= _LINES_MAX:
             yield from _with_mend(one, home, indent)
@@ -218,7 +218,7 @@ def _lines(noticed: Sequence[Noticed], indent: str = "", home: str = "") -> Iter
             yield f"{indent}{code}: {count - _LINES_MAX} more; --json has all of them"
 
 
-def _with_mend(one: Noticed, home: str, indent: str) -> Iterator[str]:
+def _with_mend(one: BrokerFinding, home: str, indent: str) -> Iterator[str]:
     """A finding in one line, then what mends it, each command on a line of its own."""
     exception = f" ({one.exception})" if one.exception else ""
     yield f"{indent}{one.severity}: {one.path.removeprefix(home)}: {one.message}{exception}"

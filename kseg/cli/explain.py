@@ -14,7 +14,7 @@ from kseg.cli.settings import check_settings, defaults_lines
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
-    from kseg.analysis.explain import Explained, Kept, PartitionKeeps, Proposal, Supposed
+    from kseg.analysis.explain import ExplainReport, KeptFile, PartitionKeeps, Proposal, WhatIf
 
 #: So many partitions, or segments of a list, are printed; --json has all of them.
 _LINES_MAX = 20
@@ -51,7 +51,7 @@ def explain(
 
 
 def write_report(
-    found: Explained,
+    found: ExplainReport,
     directories: Sequence[str],
     settings: Sequence[Setting],
     *,
@@ -71,12 +71,12 @@ def write_report(
     return Exit.OK if found.ok else Exit.FOUND
 
 
-def _say(found: Explained, *, segments: bool) -> None:
+def _say(found: ExplainReport, *, segments: bool) -> None:
     for line in _page(found, segments=segments):
         output.write_line(printable(line))
 
 
-def _page(found: Explained, *, segments: bool) -> Iterator[str]:
+def _page(found: ExplainReport, *, segments: bool) -> Iterator[str]:
     """Totals by cause, then each partition, then what was asked for besides."""
     from kseg.analysis.explain import CAUSES
 
@@ -126,11 +126,11 @@ def _partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -> Iter
         yield f"{len(ordered) - len(shown)} more partitions; --segments or --json has all of them"
 
 
-def _is_odd(row: Kept) -> bool:
+def _is_odd(row: KeptFile) -> bool:
     return row.cause in ("unknown", "uncleanable", "future-timestamp", "open-transaction")
 
 
-def _rows(rows: Sequence[Kept], indent: str = "", *, whole: bool = True) -> Iterator[str]:
+def _rows(rows: Sequence[KeptFile], indent: str = "", *, whole: bool = True) -> Iterator[str]:
     shown = rows if whole else rows[:_LINES_MAX]
     for row in shown:
         yield f"{indent}{_row(row)}"
@@ -138,7 +138,7 @@ def _rows(rows: Sequence[Kept], indent: str = "", *, whole: bool = True) -> Iter
         yield f"{indent}{len(rows) - len(shown)} more; --segments or --json has all of them"
 
 
-def _row(row: Kept) -> str:
+def _row(row: KeptFile) -> str:
     size = output.human_bytes(row.bytes + row.index_bytes)
     parts = [f"{row.path}: {size}: {row.cause}"]
     if row.why:
@@ -153,7 +153,7 @@ def _row(row: Kept) -> str:
     return "; ".join(parts)
 
 
-def _supposed(found: Supposed, *, left_out: int) -> Iterator[str]:
+def _supposed(found: WhatIf, *, left_out: int) -> Iterator[str]:
     size = output.human_bytes(found.bytes)
     yield ""
     yield f"with {', '.join(found.settings)}: {size} would go at once"

@@ -19,7 +19,7 @@ from kseg.log.salvage import HARMLESS, READABLE, REASONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kseg.log.salvage import HurtTransaction, LostOffsets, SalvagedPartition, Unprovable
+    from kseg.log.salvage import DamagedTransaction, LostOffsets, SalvagedPartition, Unprovable
 
 #: So many lines of one kind are printed for a partition; --json and the report have all.
 _LINES_MAX = 5
@@ -137,7 +137,7 @@ def _place(one: Unprovable) -> str:
     return f"{place}, {batches}, {' or '.join((offsets, *others))}"
 
 
-def _end_of(transaction: HurtTransaction, one: SalvagedPartition) -> str:
+def _end_of(transaction: DamagedTransaction, one: SalvagedPartition) -> str:
     if not transaction.is_open:
         return ""
     return "; aborted" if one.markers else "; --abort-open ends it"

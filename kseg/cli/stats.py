@@ -174,7 +174,7 @@ def _print(report: StatsReport) -> None:
 
 
 def _estimates(*, with_errors: bool) -> Iterator[str]:
-    from kseg.analysis.sketches import DISTINCT_ERROR, QUANTILE_ERROR
+    from kseg.analysis.stats import DISTINCT_ERROR, QUANTILE_ERROR
 
     yield f"p50 and p99 are estimates, at most {QUANTILE_ERROR:.2%} too large; max is exact"
     yield f"keys, the different ones, are estimated with a standard error of {DISTINCT_ERROR:.1%}"

@@ -14,8 +14,7 @@ from kseg.cli.parsing import Selection
 from kseg.cli.paths import places as places_of
 
 if TYPE_CHECKING:
-    from kseg.analysis.findings import Finding
-    from kseg.analysis.values import Report
+    from kseg.analysis.values import Finding, Report
     from kseg.files.mapping import Mapping
     from kseg.log.recovery import Lost
 
@@ -52,7 +51,7 @@ def verify(
 
 
 def _list_codes(*, as_json: bool) -> None:
-    from kseg.analysis.codes import CODES
+    from kseg.analysis.values import CODES
 
     rows = [{"code": name, **asdict(code)} for name, code in CODES.items()]
     output.write_codes("verify", rows, as_json=as_json)

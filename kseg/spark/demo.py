@@ -147,7 +147,7 @@ def quiet_spark(cores: int, *, java_options: str = "") -> Iterator[SparkSession]
         register(active)
         yield active
         return
-    # Workers run plain `python3` unless told, and that one may know nothing of kseg.
+    # Workers run plain `python3` unless the session names another, and that one may lack kseg.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = (

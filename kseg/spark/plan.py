@@ -9,7 +9,12 @@ time index only if the log's tail agrees with it. A reader fails when a cut turn
 a batch after all. Where an index is wrong or missing, headers are walked.
 
 A split owns the batches that start within `[start_position, end_position)`. Plans are values,
-the same for the same files. Nothing here imports pyspark.
+the same for the same files.
+
+Spark's pushed filters become ranges (`push`). Filters on partition, topic and offset are applied
+exactly, so Spark need not apply them again. A filter on the timestamp only narrows (milliseconds
+below, microseconds above) and goes back to Spark, as do all others. Filters are recognised by class
+name and attribute, so nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -18,10 +23,11 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -38,9 +44,197 @@ from kseg.files.time_index import TimeIndex, TimeIndexEntry
 from kseg.format.header import BatchHeader
 from kseg.log.log import Log
 from kseg.log.reader import AbortedRanges, aborted_ranges, believed_end
-from kseg.spark.filters import Narrowing
 from kseg.spark.options import SourceOptions
 from kseg.spark.remote import Found, find_logs, is_remote, place
+
+_INT64_MIN: Final = -(2**63)
+_INT64_MAX: Final = 2**63 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """The records that filters leave: half-open ranges and sets, None for no bound.
+
+    Timestamps are milliseconds. `partitions` and `topics` are what remains; an empty set is
+    nothing at all.
+    """
+
+    start_offset: int | None = None
+    end_offset: int | None = None
+    start_timestamp: int | None = None
+    end_timestamp: int | None = None
+    partitions: frozenset[int] | None = None
+    topics: frozenset[str] | None = None
+    partition_from: int | None = None
+    partition_to: int | None = None
+
+    def wants(self, topic: str | None, partition: int | None) -> bool:
+        """Whether a partition's records can pass; SQL: a null passes no comparison."""
+        if self.topics is not None and topic not in self.topics:
+            return False
+        if self.partitions is not None and partition not in self.partitions:
+            return False
+        low, high = self.partition_from, self.partition_to
+        if low is None and high is None:
+            return True
+        return (
+            partition is not None
+            and (low is None or partition >= low)
+            and (high is None or partition < high)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """The result of `push`: the narrowing, and the very filter objects that Spark rechecks."""
+
+    narrowing: Narrowing
+    recheck: tuple[Any, ...]
+
+
+def push(filters: Iterable[Any]) -> Pushed:
+    """Fold Spark's filters, which all hold at once, into one `Narrowing`."""
+    narrowing = Narrowing()
+    recheck = []
+    for pushed in filters:
+        narrowed, exact = _narrow(narrowing, pushed)
+        narrowing = narrowed
+        if not exact:
+            recheck.append(pushed)
+    return Pushed(narrowing, tuple(recheck))
+
+
+def _narrow(narrowing: Narrowing, pushed: Any) -> tuple[Narrowing, bool]:
+    """Apply one filter; answers the narrowing and whether it holds exactly from now on."""
+    kind = type(pushed).__name__
+    attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
+    value = getattr(pushed, "value", None)
+    if len(attribute) != 1 or kind not in _COMPARISONS:
+        return narrowing, False
+    column = attribute[0].lower()
+    if column == "topic":
+        return _narrow_topic(narrowing, kind, value)
+    if column == "partition":
+        return _narrow_partition(narrowing, kind, value)
+    if column == "offset":
+        return _narrow_offset(narrowing, kind, value)
+    if column == "timestamp":
+        return _narrow_timestamp(narrowing, kind, value), False
+    return narrowing, False
+
+
+_COMPARISONS: Final = frozenset(
+    ("EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In")
+)
+
+_ItemT = TypeVar("_ItemT")
+
+
+def _values(kind: str, value: Any, item: type[_ItemT]) -> frozenset[_ItemT] | None:
+    """The values of an equality or IN, nulls aside; None for other filters and other types."""
+    if kind not in ("EqualTo", "In"):
+        return None
+    values = [one for one in (value if kind == "In" else [value]) if one is not None]
+    if not all(isinstance(one, item) and not isinstance(one, bool) for one in values):
+        return None
+    return frozenset(values)
+
+
+def _both(known: frozenset[_ItemT] | None, more: frozenset[_ItemT]) -> frozenset[_ItemT]:
+    return more if known is None else known & more
+
+
+def _narrow_topic(narrowing: Narrowing, kind: str, value: Any) -> tuple[Narrowing, bool]:
+    topics = _values(kind, value, str)
+    if topics is None:
+        return narrowing, False
+    return replace(narrowing, topics=_both(narrowing.topics, topics)), True
+
+
+def _narrow_partition(narrowing: Narrowing, kind: str, value: Any) -> tuple[Narrowing, bool]:
+    partitions = _values(kind, value, int)
+    if partitions is not None:
+        return replace(narrowing, partitions=_both(narrowing.partitions, partitions)), True
+    bounds = _range(kind, value)
+    if bounds is None:
+        return narrowing, False
+    low, high = bounds
+    return replace(
+        narrowing,
+        partition_from=_later(narrowing.partition_from, low),
+        partition_to=_earlier(narrowing.partition_to, high),
+    ), True
+
+
+def _narrow_offset(narrowing: Narrowing, kind: str, value: Any) -> tuple[Narrowing, bool]:
+    offsets = _values(kind, value, int)
+    exact = kind != "In"
+    if offsets is not None:
+        bounds: tuple[int | None, int | None] | None = (
+            (min(offsets), max(offsets) + 1) if offsets else (0, 0)
+        )
+    else:
+        bounds = _range(kind, value)
+    if bounds is None:
+        return narrowing, False
+    low, high = bounds
+    if high is not None and high > _INT64_MAX:
+        high = None
+    if low is not None and low > _INT64_MAX:
+        low, high = 0, 0
+    return replace(
+        narrowing,
+        start_offset=_later(narrowing.start_offset, low),
+        end_offset=_earlier(narrowing.end_offset, high),
+    ), exact
+
+
+def _narrow_timestamp(narrowing: Narrowing, kind: str, value: Any) -> Narrowing:
+    """Widen to whole milliseconds: the narrowing may keep too much, never too little."""
+    moments = _values(kind, value, datetime)
+    if moments is not None:
+        if not moments:
+            return replace(narrowing, start_offset=0, end_offset=0)
+        low: int | None = min(map(_floor_ms, moments))
+        high: int | None = max(map(_floor_ms, moments)) + 1
+    elif isinstance(value, datetime):
+        low = _floor_ms(value) if kind.startswith("Greater") else None
+        high = _floor_ms(value) + 1 if kind.startswith("Less") else None
+    else:
+        return narrowing
+    return replace(
+        narrowing,
+        start_timestamp=_later(narrowing.start_timestamp, low),
+        end_timestamp=_earlier(narrowing.end_timestamp, high),
+    )
+
+
+def _range(kind: str, value: Any) -> tuple[int | None, int | None] | None:
+    """The half-open range of a comparison with an integer; None for anything else."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < _INT64_MIN:
+        return None
+    ranges = {
+        "GreaterThan": (value + 1, None),
+        "GreaterThanOrEqual": (value, None),
+        "LessThan": (None, value),
+        "LessThanOrEqual": (None, value + 1),
+    }
+    return ranges.get(kind)
+
+
+def _floor_ms(moment: datetime) -> int:
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // _MILLISECOND
+
+
+def _later(known: int | None, bound: int | None) -> int | None:
+    return bound if known is None else known if bound is None else max(known, bound)
+
+
+def _earlier(known: int | None, bound: int | None) -> int | None:
+    return bound if known is None else known if bound is None else min(known, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +336,16 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
         raise _nothing(options, f"none of the partitions asked for; there are {numbers}")
     if not any(log.segments or log.unreadable for log in wanted):
         raise _nothing(options, "no segments: neither .log nor .kafka files")
-    return tuple(sorted(wanted, key=_order))
-
-
-def _order(log: LogEntry) -> tuple[str, int, str]:
-    return (log.topic or "", -1 if log.partition is None else log.partition, log.directory)
+    return tuple(
+        sorted(
+            wanted,
+            key=lambda one: (
+                one.topic or "",
+                -1 if one.partition is None else one.partition,
+                one.directory,
+            ),
+        )
+    )
 
 
 def _nothing(options: SourceOptions, reason: str) -> NotALogError:
@@ -493,7 +692,7 @@ def make_plan(
         if log.unreadable is not None:
             splits.append(_damaged(log))
             continue
-        wanted = _range(log, options, narrowing)
+        wanted = _range_of(log, options, narrowing)
         if wanted.is_empty or not narrowing.wants(log.topic, log.partition):
             pruned_count += len(log.segments)
             continue
@@ -505,7 +704,7 @@ def make_plan(
     return Plan(tuple(_pack(splits, options.target_partition_bytes)), segment_count, pruned_count)
 
 
-def _range(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Range:
+def _range_of(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Range:
     start = options.starting_offsets.of(log.topic, log.partition)
     end = options.ending_offsets.of(log.topic, log.partition)
     # Deleted records do not count, but their batches still lie in the file.
@@ -758,3 +957,22 @@ def _pack(splits: Iterable[Split], target_bytes: int) -> Iterator[tuple[Split, .
         task_bytes += split.split_bytes
     if task:
         yield tuple(task)
+
+
+__all__ = [
+    "SPLITS_PER_TASK_MAX",
+    "Cut",
+    "LogEntry",
+    "Narrowing",
+    "Plan",
+    "Pushed",
+    "SegmentEntry",
+    "Split",
+    "find_cuts",
+    "highest",
+    "list_logs",
+    "local_path",
+    "local_paths",
+    "make_plan",
+    "push",
+]

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from kseg import Segment
-from kseg.analysis.summary import Summary
+from kseg.analysis.info import Summary
 from kseg.arrow import binary_array, headers_array, typed_array
 from kseg.constants import NO_TIMESTAMP, Compression, ControlType, codec_label
 from kseg.errors import CorruptIndexError, KsegError
@@ -73,7 +73,7 @@ class RowBuilder:
 
     def build_damaged(self, damages: Sequence[Damage], split: Split) -> pa.RecordBatch:
         """A row for each damage: where it is and what; null in all other columns."""
-        told: dict[str, list[Any]] = {
+        values: dict[str, list[Any]] = {
             "topic": [split.topic] * len(damages),
             "partition": [split.partition] * len(damages),
             "path": [damage.path for damage in damages],
@@ -83,7 +83,7 @@ class RowBuilder:
         }
         none = [None] * len(damages)
         arrays = [
-            pa.array(told.get(column.column.name, none), field.type)
+            pa.array(values.get(column.column.name, none), field.type)
             for column, field in zip(self._projection.columns, self.schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -274,7 +274,7 @@ def _tables(split: Split, options: SourceOptions, on_error: OnError | None) -> I
 
 
 def _within(table: BatchTable, split: Split) -> BatchTable:
-    """Those that can hold a record within the bounds, told by their headers."""
+    """Those that can hold a record within the bounds, by their headers."""
     keep = np.ones(len(table), np.bool_)
     if split.start_offset is not None:
         keep &= table.last_offset >= split.start_offset
@@ -408,15 +408,15 @@ def _record_rows(
     builder = RowBuilder(projection)
     kinds = {name: kind for name, kind in options.kinds.items() if name in projection.fields}
     for split in task:
-        told = len(damages)
+        known = len(damages)
         on_error = passing_over(options, split, damages)
         if split.unreadable is None:
             for columns in read_split(split, projection.fields, options, on_error):
                 yield builder.build(decode_columns(columns, kinds), split)
         else:
             damages.append(Damage("unreadable", split.path, None, None, split.unreadable))
-        if options.permissive and len(damages) > told:
-            yield builder.build_damaged(damages[told:], split)
+        if options.permissive and len(damages) > known:
+            yield builder.build_damaged(damages[known:], split)
 
 
 def read_split(

@@ -5,7 +5,7 @@ reads a file. Bytes come by ranged requests. A look at one batch costs a small o
 on doubles them up to `WINDOW_BYTES_MAX`, and the next is under way while this one is decoded. Two
 of the largest are in memory at most, or one batch if that is larger.
 
-Who may read is told by the environment, as for any program of the store (for S3
+Credentials come from the environment, as for any program of the store (for S3
 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_ENDPOINT_URL`, or the machine's role): options
 show in plans and logs. On a cluster each executor's environment counts. Tested with S3; other
 stores of fsspec have the same doors. Nothing here imports pyspark.

@@ -1,37 +1,733 @@
-"""The sink behind `write.format("kseg")` and `writeStream.format("kseg")`.
+"""A write of the sink: tasks stage whole segments, the commit makes them part of the logs, once.
 
-Tasks stage whole segments; the driver's commit moves them into the logs. Spark may make these
-objects in any process, several times, and pickles them, so they hold options and names only. The
-writer makes the name of its job. A micro-batch's name comes with its commit.
+The options of `write.format("kseg")` are:
+
+    path                the data directory; it is made if it is not there
+    topic, partition    where rows go that have no such column, or a null in it; partition is 0
+    offsets             assign gives new ones behind the log's end, preserve keeps the column offset
+    codec               none, gzip, snappy, lz4, zstd
+    batchBytes          1m: a record batch closes before it would be larger, uncompressed
+    batchRecords        nor has it more records than this
+    segmentBytes        1g: a log file closes before it would be larger
+    leaderEpoch         of the batches; the log's latest if it is not given
+    topicIds            JSON, {"orders": "the id of the topic"}: for partition.metadata
+    jobId               of a batch write: the same id again changes nothing
+    queryId             of a stream, if its checkpoint does not say
+
+Everything lies in `<data-dir>.kseg-sink/`, beside the data directory and never in it:
+
+    jobs/<job>/<task>-<attempt>/<topic>-<partition>/   what an attempt staged
+    commits/<id>.intent.json                           what is to be adopted, in which order
+    commits/<id>.json                                  it has been
+
+    intent, lasting     from here on the write will happen
+    adopt               partition by partition; a staged segment moves into its log
+    record, lasting     from here on it has happened
+    clean mark          as it was before; then what is staged goes, and the intent; and what jobs
+                        have staged that have not written for a week: they were killed
+
+Before the intent a write changes no log. If a driver dies after the intent, the next commit
+completes that write first. A commit whose record is there changes nothing.
+
+Tasks stage whole segments; the driver's commit moves them into the logs. Spark may make the writers
+in any process, several times, and pickles them, so they hold options and names only. The writer
+makes the name of its job. A micro-batch's name comes with its commit.
 
 Source: `pyspark.sql.datasource`.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
+import math
+import os
+import re
+import time
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from kseg.files import ownership
-from kseg.spark.commits import SinkOptions, parse_sink_options
+from kseg.arrow import from_arrow
+from kseg.constants import Compression
+from kseg.errors import AppendError, OffsetsOutOfOrderError
+from kseg.files import atomic, io, lock, ownership
+from kseg.files.metadata import parse_topic_id
+from kseg.format.encode import EncodedBatch, encode_batches
+from kseg.format.header import scan
+from kseg.format.options import BatchOptions
+from kseg.log import data_directory
+from kseg.log.adopt import StagedSegment, adopt, check_adoptable
+from kseg.log.config import LogConfig
+from kseg.log.directory import LogDirectory
+from kseg.log.log import Log
+from kseg.log.segment import SegmentWriter
+from kseg.spark.options import (
+    OFFSET_MAX,
+    PARTITION_MAX,
+    check_topic_name,
+    parse_integer,
+    parse_size,
+    parse_word,
+)
 from kseg.spark.plan import local_path
+from kseg.spark.remote import is_remote
 from kseg.spark.schema import COLUMNS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from kseg.spark.commits import StagedTask
+
+_BATCH_BYTES_MAX: Final = 2**31 - 1 - 4096
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What one `save` or `start` asked for."""
+
+    path: str
+    topic: str | None = None
+    partition: int = 0
+    offsets: str = "assign"
+    codec: Compression = Compression.NONE
+    batch_bytes: int = 1 << 20
+    batch_records: int | None = None
+    segment_bytes: int = 1 << 30
+    leader_epoch: int | None = None
+    topic_ids: tuple[tuple[str, UUID], ...] = ()
+    job_id: str | None = None
+    query_id: str | None = None
+    checkpoint: str | None = None
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """The id of a topic, where one is given."""
+        return dict(self.topic_ids).get(topic)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """Whether rows bring their offsets."""
+        return self.offsets == "preserve"
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Turn Spark's options into `SinkOptions`.
+
+    Raises:
+        ValueError: an unknown name, a value out of its domain, or no path; one line each.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    path = given.pop("path", "")
+    if not path or "paths" in given:
+        raise ValueError("kseg: a sink writes to one data directory: say .save('data-dir')")
+    if is_remote(path):
+        raise ValueError(f"kseg: {path}: segments are written to local files only")
+    parsed: dict[str, Any] = {"path": path}
+    for name, text in given.items():
+        known = _OPTIONS.get(name)
+        if known is None:
+            if name in _OF_SPARK or name.startswith("kafka."):
+                continue
+            raise ValueError(_unknown(name))
+        try:
+            parsed[known[0]] = known[1](text)
+        except ValueError as error:
+            raise ValueError(f"kseg: option {_SPELT[name]}={text!r}: {error}") from None
+    return SinkOptions(**parsed)
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, _SPELT, n=1)
+    known = ", ".join(_SPELT.values())
+    hint = f"did you mean {_SPELT[close[0]]!r}?" if close else f"known: {known}"
+    return f"kseg: unknown option {name!r}; {hint}"
+
+
+def _topic(text: str) -> str:
+    return check_topic_name(text.strip())
+
+
+def _topic_ids(text: str) -> tuple[tuple[str, UUID], ...]:
+    try:
+        given = json.loads(text)
+        return tuple((check_topic_name(name), parse_topic_id(one)) for name, one in given.items())
+    except (TypeError, AttributeError, RecursionError, json.JSONDecodeError):
+        raise ValueError('JSON such as {"orders": "vVAkKxRlRnqTPUlbLjTmmQ"} is expected') from None
+
+
+def _codec(text: str) -> Compression:
+    return Compression[parse_word(*(codec.label for codec in Compression))(text).upper()]
+
+
+def _id(text: str) -> str:
+    if _ID.fullmatch(text) is None:
+        raise ValueError("letters, digits, '.', '_' and '-' make an id, at most 100")
+    return text
+
+
+def _batch_bytes(text: str) -> int:
+    size = parse_size(text)
+    if size > _BATCH_BYTES_MAX:
+        raise ValueError("a batch is below 2 GiB")
+    return size
+
+
+def _segment_bytes(text: str) -> int:
+    size = parse_size(text)
+    if size > 2**31 - 1:
+        raise ValueError("a segment is below 2 GiB")
+    return size
+
+
+def _within(low: int, high: int) -> Callable[[str], int]:
+    return lambda text: parse_integer(text, low, high)
+
+
+_FIELDS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    "topic": ("topic", _topic),
+    "partition": ("partition", _within(0, PARTITION_MAX)),
+    "offsets": ("offsets", parse_word("assign", "preserve")),
+    "codec": ("codec", _codec),
+    "batchBytes": ("batch_bytes", _batch_bytes),
+    "batchRecords": ("batch_records", _within(1, OFFSET_MAX)),
+    "segmentBytes": ("segment_bytes", _segment_bytes),
+    "leaderEpoch": ("leader_epoch", _within(0, PARTITION_MAX)),
+    "topicIds": ("topic_ids", _topic_ids),
+    "jobId": ("job_id", _id),
+    "queryId": ("query_id", _id),
+    "checkpointLocation": ("checkpoint", str),
+}
+_SPELT: Final = {name.lower(): name for name in _FIELDS}
+_OPTIONS: Final = {name.lower(): field for name, field in _FIELDS.items()}
+#: What Spark hands over of its own.
+_OF_SPARK: Final = frozenset(("header",))
+
+
+#: Spark's names of what a record is made of, and Arrow's names in kseg.
+_RECORD: Final = {
+    "key": "key",
+    "value": "value",
+    "headers": "headers",
+    "timestamp": "timestamp",
+    "timestampms": "timestamp_ms",
+}
+_OFFSETS_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPartition:
+    """The segments that one task wrote for one partition, in order."""
+
+    topic: str
+    partition: int
+    segments: tuple[StagedSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTask:
+    """What one task wrote.
+
+    Attributes:
+        number: of the task among those of the job: the order in which offsets are given.
+        partitions: by topic and number.
+    """
+
+    number: int
+    partitions: tuple[StagedPartition, ...] = ()
+
+
+def stage(
+    batches: Iterable[pa.RecordBatch], directory: Path, number: int, options: SinkOptions
+) -> StagedTask:
+    """Write the rows of a task.
+
+    Args:
+        batches: rows with the columns of the sink, under Spark's names.
+        directory: of this attempt alone; made if there is a row.
+        number: of the task.
+        options: how to write them.
+
+    Raises:
+        ValueError: a topic or partition that Kafka would not take, or an offset that is null.
+        InvalidRecordError: a record that cannot be written.
+        OffsetsOutOfOrderError: offsets to be kept do not ascend.
+        OSError: the disk refuses.
+    """
+    writers: dict[tuple[str, int], _PartitionWriter] = {}
+    for batch in batches:
+        for (topic, partition), rows in _by_partition(_plain(batch), options):
+            writer = writers.get((topic, partition))
+            if writer is None:
+                place = directory / f"{topic}-{partition}"
+                writer = writers[topic, partition] = _PartitionWriter(place, options)
+            writer.write(rows)
+    return StagedTask(
+        number,
+        tuple(
+            StagedPartition(topic, partition, writer.finish())
+            for (topic, partition), writer in sorted(writers.items())
+        ),
+    )
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same columns under lower-case names."""
+    return batch.rename_columns([name.lower() for name in batch.schema.names])
+
+
+def _by_partition(
+    batch: pa.RecordBatch, options: SinkOptions
+) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
+    """The rows of each partition, in order; one slice where all are of the same."""
+    if not len(batch):
+        return
+    topics, names = _codes(_topics(batch, options))
+    partitions, numbers = _codes(_partitions(batch, options))
+    for name in names:
+        check_topic_name(name)
+    for value in numbers:
+        if not 0 <= value <= PARTITION_MAX:
+            raise ValueError(f"kseg: {value} is no number of a partition")
+    groups = topics * len(numbers) + partitions
+    found = np.unique(groups)
+    for group in found.tolist():
+        place = (names[group // len(numbers)], int(numbers[group % len(numbers)]))
+        rows = batch if len(found) == 1 else batch.filter(pa.array(groups == group))
+        yield place, rows
+
+
+def _codes(column: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
+    """Each row's place in the list of different values."""
+    encoded = pc.dictionary_encode(column)
+    codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, encoded.dictionary.to_pylist()
+
+
+def _topics(batch: pa.RecordBatch, options: SinkOptions) -> pa.Array:
+    default = pa.scalar(options.topic, pa.string())
+    if "topic" not in batch.schema.names:
+        if options.topic is None:
+            raise ValueError("kseg: there is no column topic: set the option topic")
+        return pa.repeat(default, len(batch))
+    column = batch.column("topic").cast(pa.string())
+    if column.null_count and options.topic is None:
+        raise ValueError("kseg: column topic has a null: set the option topic for such rows")
+    return pc.fill_null(column, default) if column.null_count else column
+
+
+def _partitions(batch: pa.RecordBatch, options: SinkOptions) -> pa.Array:
+    default = pa.scalar(options.partition, pa.int64())
+    if "partition" not in batch.schema.names:
+        return pa.repeat(default, len(batch))
+    return pc.fill_null(batch.column("partition").cast(pa.int64()), default)
+
+
+class _PartitionWriter:
+    """Writes the rows of one partition, segment by segment."""
+
+    def __init__(self, directory: Path, options: SinkOptions) -> None:
+        """Make a place for them."""
+        io.make_directories(directory)
+        self._directory: Final = directory
+        self._options: Final = options
+        self._config: Final = LogConfig(segment_bytes=options.segment_bytes)
+        self._batch: Final = BatchOptions(compression=options.codec, leader_epoch=0)
+        self._done: list[StagedSegment] = []
+        self._writer: SegmentWriter | None = None
+        self._first = self._next = self._records = 0
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows at the end."""
+        options = self._options
+        for columns in from_arrow(_records(rows, keeps_offsets=options.keeps_offsets)):
+            for batch in encode_batches(
+                columns,
+                self._batch,
+                base_offset=self._next,
+                batch_bytes=options.batch_bytes,
+                batch_records=options.batch_records,
+            ):
+                self._append(batch)
+
+    def _append(self, batch: EncodedBatch) -> None:
+        if batch.base_offset < self._next:
+            raise OffsetsOutOfOrderError(
+                f"offset {batch.base_offset} comes behind {self._next - 1}: sort the rows by "
+                "topic, partition and offset within each task",
+                path=self._directory.name,
+                offset=batch.base_offset,
+            )
+        writer = self._writer
+        if writer is not None and self._is_full(writer, batch):
+            self._close(writer)
+            writer = None
+        if writer is None:
+            self._first, self._records = batch.base_offset, 0
+            writer = self._writer = SegmentWriter.open(
+                self._directory, self._first, self._config, create=True, now_ms=0, preallocate=False
+            )
+        writer.append([batch.data], scan(batch.data, on_bad_crc="ignore"))
+        self._next = batch.last_offset + 1
+        self._records += batch.record_count
+
+    def _is_full(self, writer: SegmentWriter, batch: EncodedBatch) -> bool:
+        too_large = writer.size + len(batch.data) > self._options.segment_bytes
+        return too_large or batch.last_offset - self._first > _OFFSETS_MAX
+
+    def _close(self, writer: SegmentWriter) -> None:
+        size = writer.size
+        writer.become_inactive()
+        writer.flush()
+        writer.close()
+        self._writer = None
+        self._done.append(
+            StagedSegment(
+                directory=str(self._directory),
+                base_offset=self._first,
+                first_offset=self._first,
+                last_offset=self._next - 1,
+                bytes=size,
+                records=self._records,
+            )
+        )
+
+    def finish(self) -> tuple[StagedSegment, ...]:
+        """The segments, lasting."""
+        if self._writer is not None:
+            self._close(self._writer)
+        io.flush_directory(self._directory)
+        return tuple(self._done)
+
+
+def _records(rows: pa.RecordBatch, *, keeps_offsets: bool) -> pa.RecordBatch:
+    """The columns of records, under the names that kseg knows; now, where no time is given."""
+    columns = {
+        ours: rows.column(name) for name, ours in _RECORD.items() if name in rows.schema.names
+    }
+    if "timestamp_ms" in columns:
+        columns.pop("timestamp", None)
+    now = int(time.time() * 1000)
+    time_name = "timestamp_ms" if "timestamp_ms" in columns else "timestamp"
+    if time_name not in columns:
+        columns["timestamp_ms"] = pa.repeat(pa.scalar(now, pa.int64()), len(rows))
+    elif columns[time_name].null_count:
+        kind = columns[time_name].type
+        scalar = pa.scalar(now, pa.int64() if time_name == "timestamp_ms" else pa.timestamp("ms"))
+        columns[time_name] = pc.fill_null(columns[time_name], scalar.cast(kind))
+    if keeps_offsets:
+        if "offset" not in rows.schema.names or rows.column("offset").null_count:
+            raise ValueError("kseg: offsets=preserve needs a column offset without nulls")
+        columns["offset"] = rows.column("offset")
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+_VERSION: Final = 1
+_INTENT: Final = ".intent.json"
+#: No live job goes so long without writing: its staged files are left over.
+_ABANDONED_S: Final = 7 * 24 * 3600
+#: Of a stream, Spark repeats the last micro-batch at most.
+_RECORDS_KEPT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPaths:
+    """The directories of a sink beside the data directory."""
+
+    data: Path
+
+    @classmethod
+    def of(cls, options: SinkOptions) -> SinkPaths:
+        """Beside the data directory of some options."""
+        return cls(Path(local_path(options.path)).absolute())
+
+    @property
+    def root(self) -> Path:
+        """The sibling of the data directory."""
+        return self.data.with_name(f"{self.data.name}.kseg-sink")
+
+    @property
+    def commits(self) -> Path:
+        """Intents and records."""
+        return self.root / "commits"
+
+    def job(self, job: str) -> Path:
+        """What a job stages."""
+        return self.root / "jobs" / job
+
+    def attempt(self, job: str, task: int, attempt: int) -> Path:
+        """What one attempt of a task stages."""
+        return self.job(job) / f"{task}-{attempt}"
+
+    def record(self, commit: str) -> Path:
+        """That a commit has happened."""
+        return self.commits / f"{commit}.json"
+
+    def intent(self, commit: str) -> Path:
+        """That it will."""
+        return self.commits / f"{commit}{_INTENT}"
+
+
+def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOptions) -> bool:
+    """Make the segments that a job staged part of the logs.
+
+    Args:
+        tasks: what its tasks wrote.
+        job: under which they staged it.
+        name: of the commit; the same name again changes nothing.
+        options: of the sink.
+
+    Returns:
+        Whether something has happened now; False where it had before.
+
+    Raises:
+        AppendError: offsets to be kept overlap, or lie before a log's end; or the leader epoch is
+            older than a log's latest; or a topic has another id; or a log is on another file
+            system. Nothing has changed.
+        UncleanShutdownError: a log was not closed in good order.
+        LogLockedError: another process holds the data directory.
+        PermissionError: this process cannot make files like those of a log; nothing has changed.
+        OSError: the disk refuses; the same commit again goes on.
+    """
+    paths, tasks = SinkPaths.of(options), tuple(tasks)
+    for each in sorted({(p.topic, p.partition) for task in tasks for p in task.partitions}):
+        io.check_new_files(paths.data / f"{each[0]}-{each[1]}")
+    ownership.check_safe(paths.root)
+    for directory in (paths.commits, paths.data):
+        io.make_directories(directory)
+    with lock.acquire(paths.data):
+        done = _commit(paths, tasks, job, name, options)
+        # An intent that is still there says that a clean mark may be missing for our sake; so it
+        # goes when the mark is back.
+        for path in _intents(paths):
+            _clear(paths, path)
+        _sweep_abandoned(paths, time.time() - _ABANDONED_S)
+    if not done:
+        sweep(job, options)
+    return done
+
+
+def _commit(
+    paths: SinkPaths, tasks: Iterable[StagedTask], job: str, name: str, options: SinkOptions
+) -> bool:
+    home, clean = data_directory.enter(paths.data), False
+    try:
+        _finish_begun(paths)
+        done = not paths.record(name).exists()
+        if done:
+            intent = _intent(tasks, job, options)
+            _check(paths, intent)
+            atomic.replace_file(paths.intent(name), _dump(intent))
+            _finish(paths, name, intent)
+        clean = True
+    except AppendError:
+        clean = True  # refused, with nothing changed
+        raise
+    finally:
+        home.leave(clean=clean)
+    return done
+
+
+def abort(job: str, options: SinkOptions) -> None:
+    """Forget what a job staged, unless it has begun to be adopted.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    paths = SinkPaths.of(options)
+    begun = {_load(path)["job"] for path in _intents(paths)}
+    if job not in begun:
+        sweep(job, options)
+
+
+def sweep(job: str, options: SinkOptions) -> None:
+    """Remove what a job staged.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    _remove(SinkPaths.of(options).job(job))
+
+
+def _sweep_abandoned(paths: SinkPaths, since: float) -> None:
+    """Remove what killed jobs staged: trees with no write after `since`."""
+    for job in sorted(paths.root.glob("jobs/*")):
+        with suppress(FileNotFoundError):  # it lives: it has just removed something itself
+            if _newest(job) < since:
+                _remove(job)
+
+
+def _newest(directory: Path) -> float:
+    """When something in a tree was last written, in seconds; infinity if it is no tree."""
+    times = (
+        os.lstat(os.path.join(place, name)).st_mtime
+        for place, _directories, files in os.walk(directory)
+        for name in (".", *files)
+    )
+    return max(times, default=math.inf)
+
+
+def _finish_begun(paths: SinkPaths) -> None:
+    """Complete the commits of drivers that died, whose data directory lacks the clean mark."""
+    begun = _intents(paths)
+    if begun:
+        LogDirectory.open(paths.data, mode="append", recover=True).close()
+    for path in begun:
+        if not paths.record(_name_of(path)).exists():
+            _finish(paths, _name_of(path), _load(path))
+
+
+def _intents(paths: SinkPaths) -> list[Path]:
+    return sorted(paths.commits.glob(f"*{_INTENT}"))
+
+
+def _name_of(intent: Path) -> str:
+    return intent.name.removesuffix(_INTENT)
+
+
+def _check(paths: SinkPaths, intent: dict[str, Any]) -> None:
+    """Refuse a commit that could not be completed, before it begins."""
+    for each in intent["partitions"]:
+        directory = _directory(paths, each)
+        end = 0
+        _check_movable(paths, directory)
+        if directory.is_dir():
+            with Log.open(directory) as log:
+                end = log.log_end_offset
+        keep, epoch = intent["keep_offsets"], intent["leader_epoch"]
+        check_adoptable(directory, end, _segments(each), keep, epoch, _topic_id(each))
+
+
+def _check_movable(paths: SinkPaths, directory: Path) -> None:
+    """Refuse a log on another file system, to which no rename can move a segment."""
+    home = directory if directory.is_dir() else paths.data
+    if _device(paths.root) != _device(home):
+        raise AppendError(
+            f"this is on another file system than {paths.root}, where segments are staged; "
+            "a data directory below the mount point has both on one",
+            path=home,
+        )
+
+
+def _device(path: Path) -> int:
+    return os.stat(path).st_dev
+
+
+def _directory(paths: SinkPaths, partition: dict[str, Any]) -> Path:
+    return paths.data / f"{partition['topic']}-{partition['partition']}"
+
+
+def _topic_id(partition: dict[str, Any]) -> UUID | None:
+    known = partition.get("topic_id")
+    return None if known is None else UUID(known)
+
+
+def _segments(partition: dict[str, Any]) -> list[StagedSegment]:
+    return [StagedSegment(**one) for one in partition["segments"]]
+
+
+def _intent(tasks: Iterable[StagedTask], job: str, options: SinkOptions) -> dict[str, Any]:
+    """Which segments become part of which log, in order."""
+    logs: dict[tuple[str, int], list[StagedSegment]] = {}
+    for task in sorted(tasks, key=lambda one: one.number):
+        for each in task.partitions:
+            logs.setdefault((each.topic, each.partition), []).extend(each.segments)
+    for segments in logs.values():
+        if options.keeps_offsets:
+            segments.sort(key=lambda one: one.first_offset)
+    return {
+        "version": _VERSION,
+        "job": job,
+        "keep_offsets": options.keeps_offsets,
+        "leader_epoch": options.leader_epoch,
+        "segment_bytes": options.segment_bytes,
+        "partitions": [
+            {
+                "topic": topic,
+                "partition": partition,
+                "topic_id": None if (known := options.topic_id(topic)) is None else str(known),
+                "segments": [asdict(one) for one in segments],
+            }
+            for (topic, partition), segments in sorted(logs.items())
+        ],
+    }
+
+
+def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
+    """Adopt what is still staged, and write the record."""
+    config = LogConfig(segment_bytes=intent["segment_bytes"])
+    rows = []
+    for each in intent["partitions"]:
+        segments = _segments(each)
+        done = adopt(
+            _directory(paths, each),
+            segments,
+            keep_offsets=intent["keep_offsets"],
+            leader_epoch=intent["leader_epoch"],
+            topic_id=_topic_id(each),
+            config=config,
+        )
+        rows.append(
+            {
+                "topic": each["topic"],
+                "partition": each["partition"],
+                "records": sum(one.records for one in segments),
+                "bytes": sum(one.bytes for one in segments),
+                "segments": len(segments),
+                "log_end_offset": done.log_end_offset,
+            }
+        )
+    record = {"version": _VERSION, "id": name, "job": intent["job"], "partitions": rows}
+    atomic.replace_file(paths.record(name), _dump(record))
+
+
+def _clear(paths: SinkPaths, intent: Path) -> None:
+    """Remove what the commit no longer needs, the intent last."""
+    _remove(paths.job(_load(intent)["job"]))
+    for old in _outdated(paths, _name_of(intent)):
+        io.unlink(old)
+    io.unlink(intent)
+
+
+def _outdated(paths: SinkPaths, name: str) -> Iterator[Path]:
+    """Records of a stream's micro-batches that Spark will not repeat."""
+    query, dash, number = name.rpartition("-batch-")
+    if not dash or not number.isdecimal():
+        return
+    for path in paths.commits.glob(f"{query}-batch-*.json"):
+        old = path.stem.rpartition("-batch-")[2]
+        if old.isdecimal() and int(old) + _RECORDS_KEPT < int(number):
+            yield path
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=1).encode()
+
+
+def _load(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_bytes())
+    if document.get("version") != _VERSION:
+        raise ValueError(f"kseg: {path} has version {document.get('version')!r}, not {_VERSION}")
+    return document
+
+
+def _remove(directory: Path) -> None:
+    """Remove a tree of our own; no link is followed."""
+    if directory.is_dir() and not directory.is_symlink():
+        io.remove_tree(directory)
+
 
 _TYPES: Final = {
     "key": ("binary", "string"),
@@ -85,7 +781,7 @@ class _Staging:
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
         from pyspark import TaskContext
 
-        from kseg.spark.commits import SinkPaths, stage
+        from kseg.spark.sink import SinkPaths, stage
 
         context = TaskContext.get()
         assert context is not None
@@ -97,14 +793,14 @@ class _Staging:
         return StagedMessage(stage(batches, place, number, self._options))
 
     def _commit(self, messages: list[WriterCommitMessage | None], name: str) -> None:
-        from kseg.spark.commits import commit
+        from kseg.spark.sink import commit
 
         tasks = [message.task for message in messages if isinstance(message, StagedMessage)]
         job = _job_of(tasks) or self._job
         commit(tasks, job, name, self._options)
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        from kseg.spark.commits import abort
+        from kseg.spark.sink import abort
 
         tasks = [message.task for message in messages if isinstance(message, StagedMessage)]
         abort(_job_of(tasks) or self._job, self._options)
@@ -197,3 +893,23 @@ def stream_writer_of(
     parsed = parse_sink_options(options)
     check_schema(schema, parsed)
     return StreamSinkWriter(parsed)
+
+
+__all__ = [
+    "SinkOptions",
+    "SinkPaths",
+    "SinkWriter",
+    "StagedMessage",
+    "StagedPartition",
+    "StagedTask",
+    "StreamSinkWriter",
+    "abort",
+    "check_schema",
+    "commit",
+    "parse_sink_options",
+    "query_of",
+    "stage",
+    "stream_writer_of",
+    "sweep",
+    "writer_of",
+]

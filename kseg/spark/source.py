@@ -27,8 +27,8 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from kseg.spark.filters import Narrowing, push
 from kseg.spark.options import LATEST, OffsetBound, SourceOptions, parse_options
+from kseg.spark.plan import Narrowing, push
 from kseg.spark.schema import Projection, ddl, project
 from kseg.spark.versions import check_pyspark
 from kseg.spark.watching import Amount, Place, StreamOffsets, admit

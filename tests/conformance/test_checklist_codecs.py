@@ -218,7 +218,7 @@ LZ4_ALL = lz4.frame.compress(
 )
 READ: dict[str, tuple[int, bytes, bytes]] = {
     "lz4: content size and checksum, block checksums": (LZ4, LZ4_ALL, DATA),
-    "lz4: a wrong content checksum is not noticed": (LZ4, LZ4_ALL[:-1] + b"\x55", DATA),
+    "lz4: a wrong content checksum is not findings": (LZ4, LZ4_ALL[:-1] + b"\x55", DATA),
     "lz4: bytes after the end mark": (LZ4, compress(LZ4, DATA) + b"spare", DATA),
     "two gzip members": (GZIP, compress(GZIP, b"ab") + compress(GZIP, DATA), b"ab" + DATA),
     "two zstd frames": (ZSTD, compress(ZSTD, b"ab") + compress(ZSTD, DATA), b"ab" + DATA),

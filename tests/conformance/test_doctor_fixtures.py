@@ -44,7 +44,7 @@ def test_each_directory_that_a_broker_loaded_starts_and_ends_where_its_log_ended
 ) -> None:
     for pair in pairs(fixture_case):
         outlook = outlook_of(pair)
-        codes = {one.code for one in outlook.noticed}
+        codes = {one.code for one in outlook.findings}
         expected = Outcome.UNKNOWN if "not-imitated" in codes else Outcome.STARTS
         assert (outlook.outcome, "load-fails" in codes) == (expected, False), pair.before
         assert outlook.log_end_offset == end_offset(pair.after), pair.before

@@ -15,9 +15,8 @@ from kseg.format.values import RecordColumns
 from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.log.segment.reader import Segment
-from kseg.spark.filters import Narrowing
 from kseg.spark.options import parse_options
-from kseg.spark.plan import list_logs, make_plan
+from kseg.spark.plan import Narrowing, list_logs, make_plan
 from kseg.spark.reading import read_split
 
 Bound = int | None

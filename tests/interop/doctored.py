@@ -54,8 +54,8 @@ def differences(
         return
     if "error" in answer:
         expected = Outcome.OFFLINE if answer["error"] in _OF_DISK else Outcome.FAILS
-        said = [one.exception for one in outlook.noticed if one.code == "load-fails"]
-        inflates = any(one.code == "not-imitated" for one in outlook.noticed)
+        said = [one.exception for one in outlook.findings if one.code == "load-fails"]
+        inflates = any(one.code == "not-imitated" for one in outlook.findings)
         if (
             said != [answer["error"]] and not (inflates and said == [None])
         ) or outlook.outcome is not expected:
@@ -63,7 +63,7 @@ def differences(
         return
     loaded = answer["loaded"]
     if outlook.outcome is not Outcome.STARTS:
-        yield "doctor: it loads", True, outlook.noticed
+        yield "doctor: it loads", True, outlook.findings
         return
     for name in ("log_start_offset", "log_end_offset"):
         if getattr(outlook, name) != loaded[name]:

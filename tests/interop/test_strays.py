@@ -44,7 +44,7 @@ def test_what_is_stray_is_so_to_kafka(kafka_logs: Kafka, tmp_path: Path, name: s
     broker = made.Broker(tmp_path / "data")
     broker.says(told)
     path = broker.has(topic_id=topic_id)
-    found = {one.code for one in doctor(broker.path).all_noticed()}
+    found = {one.code for one in doctor(broker.path).all_findings()}
     records = [each if isinstance(each, bytes) else made.encoded(each) for each in told]
     (answer,) = kafka_logs.ask([{"op": "stray", "dir": str(path), "node": 7, "records": records}])
     assert answer == {"stray": bool(found & {"stray", "partition-lost"})}

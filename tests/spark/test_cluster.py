@@ -27,8 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 from kseg.analysis.verify import VerifyOptions, verify
 from kseg.log.scan import scan
 from kseg.spark import jobs
-from kseg.spark.commits import SinkPaths, parse_sink_options
 from kseg.spark.jobs import running
+from kseg.spark.sink import SinkPaths, parse_sink_options
 from tests.builders import batch, record, write_segment
 from tests.spark.streaming import descendants, processes
 from tests.spark.test_modes import kseg_rows

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from kseg.spark.filters import Narrowing, push
+from kseg.spark.plan import Narrowing, push
 
 
 def at(micros: int) -> datetime:

@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 from kseg import diff, doctor, explain, plan_compaction, time_ms
 from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
-from kseg.analysis.units import Unit, UnitKind
-from kseg.analysis.units_run import run_units
+from kseg.analysis.units import Unit, UnitKind, run_units
 from kseg.analysis.verify import VerifyOptions, examine, merge_all
 from kseg.analysis.verify import verify as verify_here
 from kseg.errors import KsegError, LogLockedError, NotALogError
@@ -140,7 +139,7 @@ def test_a_doctor_of_a_fleet_is_that_of_each_broker(
     assert [one.node_id for one in found.reports] == [1, 2]
     for one, homes in zip(found.reports, ([first], second), strict=True):
         alone = doctor(homes)
-        assert list(one.noticed_by_directory()) == list(alone.noticed_by_directory())
+        assert list(one.findings_by_directory()) == list(alone.findings_by_directory())
         assert [each.outcome for each in one.directories] == [
             each.outcome for each in alone.directories
         ]

@@ -10,23 +10,21 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from kseg.analysis.doctor.values import Noticed, Outcome
+from kseg.analysis.doctor.values import BrokerFinding, Outcome
 from kseg.analysis.units import plan
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.whole_file import FileSink
-from kseg.spark.jobs import analyses, job_directory
-from kseg.spark.jobs.job_directory import (
-    Item,
-    finished,
-    keep_answer,
-    open_job,
-)
+from kseg.spark.jobs import analyses, running
 from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
     PACE_OF_PARSING,
     TASK_BYTES_MAX,
+    Item,
     error_of,
+    finished,
+    keep_answer,
+    open_job,
     pack,
 )
 from tests.builders import batch, record, write_segment
@@ -109,7 +107,7 @@ def test_two_attempts_of_one_task_count_once(tmp_path: Path) -> None:
 
 def test_an_answer_that_tells_of_something_else_too_is_none(tmp_path: Path) -> None:
     keep_answer(tmp_path, ["a", "gone"], 7)
-    assert finished(tmp_path, ITEMS) == job_directory.Finished((), tuple(ITEMS))
+    assert finished(tmp_path, ITEMS) == running.Finished((), tuple(ITEMS))
 
 
 def test_an_answer_that_does_not_hold_any_more_is_none(tmp_path: Path) -> None:
@@ -134,7 +132,7 @@ def test_what_is_no_answer_is_named(tmp_path: Path, data: bytes) -> None:
 def test_an_answer_comes_back_as_it_was(tmp_path: Path) -> None:
     error = InvalidRecordError("odd", path="/a", position=7, offset=9).as_kafka("Odd")
     answer = {
-        ("t", 0): (Noticed("x", "/\udcff", "m", Outcome.OFFLINE), TopicPartition("t", 3)),
+        ("t", 0): (BrokerFinding("x", "/\udcff", "m", Outcome.OFFLINE), TopicPartition("t", 3)),
         "kinds": [frozenset((1, 2)), b"\xff", UUID(int=5), Path("/a b"), None, 0.5, 2**70, True],
         "array": np.arange(6, dtype=np.int32).reshape(2, 3),
         "number": np.int64(5),

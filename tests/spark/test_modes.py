@@ -25,9 +25,8 @@ from kseg.cli.main import cli
 from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import mapping
 from kseg.spark import schema
-from kseg.spark.filters import push
 from kseg.spark.options import parse_options
-from kseg.spark.plan import list_logs, make_plan
+from kseg.spark.plan import list_logs, make_plan, push
 from kseg.spark.reading import read_task
 from tests.bad_sectors import bad_sectors
 from tests.builders import ZSTD, batch, control_batch, record, write_segment

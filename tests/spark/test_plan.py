@@ -9,9 +9,8 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.files.log_file import LogFile
-from kseg.spark.filters import Narrowing
 from kseg.spark.options import parse_options
-from kseg.spark.plan import Plan, SegmentEntry, find_cuts, list_logs, make_plan
+from kseg.spark.plan import Narrowing, Plan, SegmentEntry, find_cuts, list_logs, make_plan
 
 
 def plan(*paths: Path, narrowing: Narrowing | None = None, **options: str) -> Plan:
@@ -393,7 +392,7 @@ def test_planning_needs_no_pyspark() -> None:
 
     code = (
         "import sys, kseg.spark.plan, kseg.spark.plan, kseg.spark.options, kseg.spark.schema\n"
-        "import kseg.spark.filters, kseg.spark.reading, kseg.spark.demo\n"
+        "import kseg.spark.plan, kseg.spark.reading, kseg.spark.demo\n"
         "sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -22,11 +22,11 @@ from kseg.constants import Compression
 from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError
 from kseg.log.segment.reader import Segment
 from kseg.spark import jobs, remote
-from kseg.spark.commits import parse_sink_options
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split
 from kseg.spark.remote import RemoteFile, RemotePath, Store, place
+from kseg.spark.sink import parse_sink_options
 from tests.builders import batch, record, write_segment
 
 pytestmark = pytest.mark.spark

@@ -23,8 +23,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from kseg.analysis.verify import verify
 from kseg.log.log import Log
 from kseg.log.scan import scan
-from kseg.spark.commits import parse_sink_options
-from kseg.spark.sink import check_schema, query_of
+from kseg.spark.sink import check_schema, parse_sink_options, query_of
 from tests.builders import batch, record, write_segment
 from tests.spark.streaming import descendants
 

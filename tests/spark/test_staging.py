@@ -24,8 +24,8 @@ from kseg.errors import (
 )
 from kseg.log.log import Log
 from kseg.log.scan import scan
-from kseg.spark import commits
-from kseg.spark.commits import (
+from kseg.spark import sink
+from kseg.spark.sink import (
     SinkOptions,
     SinkPaths,
     StagedTask,
@@ -254,7 +254,7 @@ def test_a_log_on_another_file_system_is_refused_before_anything_is_begun(
 ) -> None:
     chosen = options(tmp_path)
     assert commit(staged(chosen, "a", [rows(0, 5)]), "a", "a", chosen)
-    monkeypatch.setattr(commits, "_device", lambda path: path.name.endswith("kseg-sink"))
+    monkeypatch.setattr(sink, "_device", lambda path: path.name.endswith("kseg-sink"))
     with pytest.raises(AppendError, match="on another file system"):
         commit(staged(chosen, "b", [rows(5, 5)]), "b", "b", chosen)
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kseg.spark import commits, options, schema
+from kseg.spark import options, schema, sink
 from tests.tidy import tree
 
 PAGE = (tree.ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
@@ -39,13 +39,13 @@ def test_the_page_has_every_option_of_the_source_and_no_other() -> None:
 
 
 def test_the_page_has_every_option_of_the_sink_and_no_other() -> None:
-    told, usual = table("Options of the sink"), commits.parse_sink_options(PATH)
-    assert sorted(told) == sorted(commits._FIELDS)
+    told, usual = table("Options of the sink"), sink.parse_sink_options(PATH)
+    assert sorted(told) == sorted(sink._FIELDS)
     for name, default in told.items():
         if default:
-            assert commits.parse_sink_options({**PATH, name: default}) == usual, name
+            assert sink.parse_sink_options({**PATH, name: default}) == usual, name
         else:
-            assert getattr(usual, commits._FIELDS[name][0]) is None, name
+            assert getattr(usual, sink._FIELDS[name][0]) is None, name
 
 
 @pytest.mark.parametrize("mode", schema.MODES)

@@ -12,6 +12,7 @@ from tests.tidy import tree
 
 KSEG = tree.ROOT / "kseg"
 LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "arrow", "format"} | {
+    "documents",
     "workers",
     "extras",
     "commands",

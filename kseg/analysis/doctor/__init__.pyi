@@ -2,11 +2,11 @@ from kseg.analysis.doctor.answer import RELEASES as RELEASES
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.answer import plan as plan
 from kseg.analysis.doctor.answer import report as report
-from kseg.analysis.doctor.codes import CODES as CODES
 from kseg.analysis.doctor.partitions import PartitionUnit as PartitionUnit
 from kseg.analysis.doctor.partitions import examine as examine
+from kseg.analysis.doctor.values import CODES as CODES
+from kseg.analysis.doctor.values import BrokerFinding as BrokerFinding
 from kseg.analysis.doctor.values import DirectoryOutlook as DirectoryOutlook
-from kseg.analysis.doctor.values import Doctored as Doctored
-from kseg.analysis.doctor.values import Noticed as Noticed
+from kseg.analysis.doctor.values import DoctorReport as DoctorReport
 from kseg.analysis.doctor.values import Outcome as Outcome
 from kseg.analysis.doctor.values import PartitionOutlook as PartitionOutlook

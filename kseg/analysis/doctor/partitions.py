@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kseg import RecoveryPlan, Segment, plan_recovery
-from kseg.analysis.doctor.values import Noticed, Outcome, PartitionOutlook, count_records
+from kseg.analysis.doctor.values import BrokerFinding, Outcome, PartitionOutlook, count_records
 from kseg.commands import command_line
 from kseg.constants import Compression
 from kseg.errors import (
@@ -113,21 +113,21 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
     begin = time.perf_counter()
     try:
         plan = _plan(unit, as_broker=True)
-        noticed = [*_of_load(plan), *_of_topic_id(unit.path), *_of_indexes(unit)]
+        findings = [*_of_load(plan), *_of_topic_id(unit.path), *_of_indexes(unit)]
         if entry.kind is EntryKind.CLUSTER_METADATA:
-            noticed.extend(_of_quorum_state(unit.path))
+            findings.extend(_of_quorum_state(unit.path))
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
-            noticed.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
-            noticed.extend(_of_old_messages(plan))
+            findings.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
+            findings.extend(_of_old_messages(plan))
     except OSError as error:
         failed = _failure(error, unit.path)
-        return replace(outlook, outcome=failed.outcome, noticed=(failed,))
+        return replace(outlook, outcome=failed.outcome, findings=(failed,))
     outlook = replace(
         _with_plan(outlook, plan),
         seconds=time.perf_counter() - begin,
-        noticed=tuple(noticed),
+        findings=tuple(findings),
     )
-    return replace(outlook, outcome=Outcome.worst(one.outcome for one in noticed))
+    return replace(outlook, outcome=Outcome.worst(one.outcome for one in findings))
 
 
 def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
@@ -173,7 +173,7 @@ def _lowest_cut(plan: RecoveryPlan) -> int | None:
     return min([plan.truncated_at.offset, *known])
 
 
-def _failure(error: KsegError | OSError, path: str) -> Noticed:
+def _failure(error: KsegError | OSError, path: str) -> BrokerFinding:
     exception = exception_of(error)
     if isinstance(error, OSError):
         where, reason = str(error.filename or path), os_reason(error)
@@ -181,15 +181,15 @@ def _failure(error: KsegError | OSError, path: str) -> Noticed:
         where, reason = error.path or path, error.reason
         if error.position is not None:
             reason = f"@ {error.position}: {reason}"
-    return Noticed("load-fails", where, reason, outcome_of(exception), exception)
+    return BrokerFinding("load-fails", where, reason, outcome_of(exception), exception)
 
 
-def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
+def _of_load(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     """What Kafka's steps come to."""
     recover = command_line("kseg", "recover", plan.path, "--apply")
     spoilt = _spoilt_message(plan)
     if spoilt is not None:
-        yield Noticed("not-imitated", spoilt, _INFLATES, Outcome.UNKNOWN)
+        yield BrokerFinding("not-imitated", spoilt, _INFLATES, Outcome.UNKNOWN)
     if plan.error is not None:
         failed = _failure(plan.error, plan.path)
         if spoilt is not None:  # Kafka may have come no further
@@ -203,10 +203,10 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
     if swept and entry_of(Path(plan.path)).kind is not EntryKind.CLUSTER_METADATA:
         size = sum(one.size for one in swept)
         message = f"{size} bytes of log are read again: {swept[0].why}"
-        yield Noticed("swept", plan.path, message, mend=recover)
+        yield BrokerFinding("swept", plan.path, message, mend=recover)
     if plan.start_fault is not None:
         records = count_records(plan.lost)
-        yield Noticed(
+        yield BrokerFinding(
             "log-start-ahead", plan.path, plan.start_fault, mend=plan.start_advice, records=records
         )
         return
@@ -219,18 +219,18 @@ def _of_load(plan: RecoveryPlan) -> Iterator[Noticed]:
         if lost.sound_behind:
             salvage = command_line("kseg", "salvage", plan.path, "-o", "OUT")
             mend = f"Run this first, which keeps them:\n{salvage}\n{mend}"
-        yield Noticed(code, plan.path, message, mend=mend, records=lost.records)
+        yield BrokerFinding(code, plan.path, message, mend=mend, records=lost.records)
     if plan.truncated_bytes and not plan.lost:
         message = f"{plan.truncated_bytes} bytes behind the last record go"
-        yield Noticed("bytes-cut", plan.path, message, mend=recover)
+        yield BrokerFinding("bytes-cut", plan.path, message, mend=recover)
     if plan.truncated_at is not None and _may_inflate(
         plan.truncated_at.path, plan.truncated_at.position
     ):
-        yield Noticed("not-imitated", plan.truncated_at.path, _INFLATES, Outcome.UNKNOWN)
+        yield BrokerFinding("not-imitated", plan.truncated_at.path, _INFLATES, Outcome.UNKNOWN)
     for each in plan.seen:
         if each.name.startswith("-") and each.name.endswith(".log"):
             message = f"{each.name} is a segment of negative offsets to Kafka"
-            yield Noticed("not-imitated", plan.path, message, Outcome.UNKNOWN)
+            yield BrokerFinding("not-imitated", plan.path, message, Outcome.UNKNOWN)
 
 
 def _spoilt_message(plan: RecoveryPlan) -> str | None:
@@ -282,7 +282,7 @@ def _may_inflate(path: str, position: int) -> bool:
     return head[_LEGACY_ATTRIBUTES_AT] & _CODEC_MASK != Compression.NONE
 
 
-def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[Noticed]:
+def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     """After a clean stop Kafka leaves a torn end as it is; what is appended then is lost later."""
     careful = _plan(unit, as_broker=False)
     if careful.error is not None or not careful.truncated_bytes:
@@ -292,12 +292,12 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[Noticed]:
         f"good order; Kafka appends at offset {plan.log_end_offset}, behind them, where no reader "
         "gets to"
     )
-    yield Noticed(
+    yield BrokerFinding(
         "hidden", unit.path, message, mend=command_line("kseg", "recover", unit.path, "--apply")
     )
 
 
-def _of_indexes(unit: PartitionUnit) -> Iterator[Noticed]:
+def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
     """Unused index entries that Kafka believes: all under the mark, else those that were flushed.
 
     Beside a running broker they are normal.
@@ -316,11 +316,11 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[Noticed]:
                 "broker believes: the records count as those of 1970, and retention deletes them"
             )
             mend = command_line("kseg", "recover", unit.path, "--apply")
-            yield Noticed("index-unused", unit.path, message, mend=mend)
+            yield BrokerFinding("index-unused", unit.path, message, mend=mend)
             return
 
 
-def _of_old_messages(plan: RecoveryPlan) -> Iterator[Noticed]:
+def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     """On its way to the end of a log, Kafka inflates old messages, damaged ones too."""
     log = os.path.join(plan.path, segment_name(plan.segments[-1].base_offset, FileKind.LOG))
     try:
@@ -332,11 +332,11 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[Noticed]:
             old = (table.magic < 2) & (table.attributes & _CODEC_MASK != Compression.NONE)
             for position in table.position[old].tolist():
                 if _is_spoilt(segment, position):
-                    yield Noticed("not-imitated", log, _INFLATES, Outcome.UNKNOWN)
+                    yield BrokerFinding("not-imitated", log, _INFLATES, Outcome.UNKNOWN)
                     return
 
 
-def _of_topic_id(path: str) -> Iterator[Noticed]:
+def _of_topic_id(path: str) -> Iterator[BrokerFinding]:
     """`partition.metadata`, which Kafka reads when a log is loaded."""
     place = os.path.join(path, FileKind.PARTITION_METADATA.value)
     try:
@@ -347,7 +347,7 @@ def _of_topic_id(path: str) -> Iterator[Noticed]:
         yield _failure(error, place)
 
 
-def _of_quorum_state(path: str) -> Iterator[Noticed]:
+def _of_quorum_state(path: str) -> Iterator[BrokerFinding]:
     """`quorum-state`, which Kafka reads before it starts anything; a missing one is made anew."""
     place = os.path.join(path, FileKind.QUORUM_STATE.value)
     try:
@@ -357,7 +357,7 @@ def _of_quorum_state(path: str) -> Iterator[Noticed]:
     except (KsegError, OSError) as error:
         message = f"{_failure(error, place).message}; no node starts with it"
         exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
-        yield Noticed("quorum-state", place, message, Outcome.FAILS, exception)
+        yield BrokerFinding("quorum-state", place, message, Outcome.FAILS, exception)
 
 
 __all__ = ["PartitionUnit", "examine", "exception_of", "outcome_of"]

@@ -1,14 +1,89 @@
-"""The doctor's answer as values; the fields are those of `kseg doctor --json`."""
+"""The doctor's answer as values, and its codes; the fields are those of `kseg doctor --json`.
+
+An error is a loss of records, or a reason for which a broker, or one of its directories, does not
+come up. A warning costs time, or takes a partition away from its readers. A note is information.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Final, Literal
 
-from kseg.analysis.doctor.codes import CODES, LOSING, Weight
+from kseg.documents import Documented, VerbReport
 from kseg.log.recovery import Lost
+
+Weight = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The meaning of a code, and how much it weighs."""
+
+    weight: Weight
+    meaning: str
+
+
+CODES: Final[dict[str, Code]] = {
+    # A partition.
+    "load-fails": Code("error", "Kafka cannot load a partition; its exception is named"),
+    "records-cut": Code("error", "loading cuts records off, sound ones behind the damage too"),
+    "bytes-cut": Code("warning", "loading cuts bytes off that hold no record"),
+    "log-start-ahead": Code("error", "the log ends in front of its start: all of it is deleted"),
+    "index-unused": Code("error", "Kafka believes unused index entries: retention takes records"),
+    "hidden": Code("error", "records at the end stay on the disk, and nobody can read them"),
+    "swept": Code("warning", "loading reads segments again, which takes time"),
+    "stray": Code("warning", "the partition is not this broker's any more: renamed, not served"),
+    "partition-lost": Code(
+        "error", "a partition of this node is made anew, empty; no other replica has its records"
+    ),
+    "partition-behind": Code(
+        "warning", "a partition of this node is made anew, empty, and copied from other replicas"
+    ),
+    "partition-elsewhere": Code(
+        "note", "a partition of this node is still being copied, or in a directory not given"
+    ),
+    "set-aside": Code("note", "a directory that is kept, in the making, or waits for deletion"),
+    "not-imitated": Code("warning", "a case in which Kafka's load may differ from what is said"),
+    # A data directory.
+    "missing": Code("error", "there is no such directory: a broker makes a new, empty one"),
+    "quorum-state": Code("error", "what a node knows of its quorum cannot be understood"),
+    "unreadable": Code("error", "a file or directory cannot be read"),
+    "foreign-directory": Code("error", "a folder that is no partition: no broker starts beside it"),
+    "not-formatted": Code("error", "no meta.properties, without which a broker does not start"),
+    "meta-properties": Code("error", "meta.properties cannot be understood"),
+    "checkpoint-format": Code("error", "a checkpoint cannot be understood"),
+    "checkpoint-entry": Code("note", "a checkpoint names a partition that is not there"),
+    "unclean": Code("warning", "no mark of a clean stop"),
+    "in-use": Code("warning", "a process holds the lock; what is said may change at any time"),
+    "read-only": Code("error", "the file system can only be read"),
+    "rights": Code("error", "a file that the directory's owner may not read and write"),
+    "room": Code("error", "less free room than loading writes"),
+    "inodes": Code("error", "the file system takes no more files"),
+    # The directories of a broker together.
+    "same-directory": Code("error", "a data directory is given twice"),
+    "duplicate-partition": Code("error", "two directories hold the same partition"),
+    "ids": Code("error", "the ids of the data directories contradict each other"),
+    "metadata-elsewhere": Code("error", "a metadata log outside of the metadata directory"),
+    "metadata-missing": Code("error", "no metadata log: a controller forgets the cluster"),
+    "metadata-cut": Code("error", "loading cuts the metadata log, and the broker forgets topics"),
+    "metadata-fetched": Code("note", "the node fetches its metadata log from the controllers"),
+    "metadata-offline": Code("error", "the metadata directory does not come up"),
+    "no-directory": Code("error", "none of the data directories comes up"),
+    "not-given": Code("note", "server.properties names a data directory that was not looked at"),
+    # The machine.
+    "open-files": Code("warning", "more files than this shell's limit lets a process open"),
+    "maps": Code("warning", "more indexes than the kernel lets a process map"),
+}
+
+#: What takes records from their readers, cut or put aside.
+LOSING: Final = frozenset(
+    {
+        *("records-cut", "log-start-ahead", "hidden", "partition-lost"),
+        *("metadata-missing", "metadata-cut"),
+    }
+)
 
 
 class Outcome(Enum):
@@ -27,8 +102,8 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
-    """One thing that was noticed.
+class BrokerFinding(Documented):
+    """A finding of the doctor.
 
     Attributes:
         code: a word of `CODES`.
@@ -40,6 +115,8 @@ class Noticed:
         records: how many a start takes from their readers; None where that is not known.
         partitions: whose records these are, by name; of the path itself if there are none.
     """
+
+    DOCUMENT = "code severity path message outcome exception mend records partitions"
 
     code: str
     path: str
@@ -55,29 +132,15 @@ class Noticed:
         """How much it weighs."""
         return CODES[self.code].weight
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {
-            "code": self.code,
-            "severity": self.severity,
-            "path": self.path,
-            "message": self.message,
-            "outcome": self.outcome.value,
-            "exception": self.exception,
-            "mend": self.mend,
-            "records": self.records,
-            "partitions": list(self.partitions),
-        }
 
-
-def count_records(lost: Iterable[Lost | Noticed]) -> int | None:
+def count_records(lost: Iterable[Lost | BrokerFinding]) -> int | None:
     """How many records go; None where that is not known."""
     counts = [one.records for one in lost]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionOutlook:
+class PartitionOutlook(Documented):
     """What loading makes of one partition.
 
     Attributes:
@@ -94,10 +157,16 @@ class PartitionOutlook:
         written_bytes: that the load writes.
         lost: what goes, with offsets and numbers of records.
         seconds: that reading took here.
-        noticed: what was noticed.
+        findings: the findings.
         reads_itself: the load deletes a segment, or reads where an open transaction begins, which
             it cannot in a directory that is offline by then.
     """
+
+    DOCUMENT = (
+        "path topic partition kind outcome segments bytes swept_segments swept_bytes "
+        "log_start_offset log_end_offset cut_offset truncated_bytes written_bytes lost_records "
+        "lost findings"
+    )
 
     path: str
     topic: str | None
@@ -115,7 +184,7 @@ class PartitionOutlook:
     written_bytes: int = 0
     lost: tuple[Lost, ...] = ()
     seconds: float = 0.0
-    noticed: tuple[Noticed, ...] = ()
+    findings: tuple[BrokerFinding, ...] = ()
     reads_itself: bool = False
 
     @property
@@ -123,31 +192,9 @@ class PartitionOutlook:
         """How many records go; None where that is not known."""
         return count_records(self.lost)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {
-            "path": self.path,
-            "topic": self.topic,
-            "partition": self.partition,
-            "kind": self.kind,
-            "outcome": self.outcome.value,
-            "segments": self.segments,
-            "bytes": self.bytes,
-            "swept_segments": self.swept_segments,
-            "swept_bytes": self.swept_bytes,
-            "log_start_offset": self.log_start_offset,
-            "log_end_offset": self.log_end_offset,
-            "cut_offset": self.cut_offset,
-            "truncated_bytes": self.truncated_bytes,
-            "written_bytes": self.written_bytes,
-            "lost_records": self.lost_records,
-            "lost": [one.to_dict() for one in self.lost],
-            "findings": [one.to_dict() for one in self.noticed],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class DirectoryOutlook:
+class DirectoryOutlook(Documented):
     """What a start makes of one data directory.
 
     Attributes:
@@ -159,7 +206,7 @@ class DirectoryOutlook:
         swept_bytes: that loading reads again.
         seconds: that loading takes about, at the rate measured here; None if it is not known.
         partitions: one value each, by name.
-        noticed: what was noticed beside them.
+        findings: findings beside them.
     """
 
     path: str
@@ -172,27 +219,11 @@ class DirectoryOutlook:
     swept_bytes: int
     seconds: float | None
     partitions: tuple[PartitionOutlook, ...]
-    noticed: tuple[Noticed, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {
-            "path": self.path,
-            "outcome": self.outcome.value,
-            "clean": self.clean,
-            "cluster_id": self.cluster_id,
-            "node_id": self.node_id,
-            "directory_id": self.directory_id,
-            "threads": self.threads,
-            "swept_bytes": self.swept_bytes,
-            "seconds": self.seconds,
-            "partitions": [one.to_dict() for one in self.partitions],
-            "findings": [one.to_dict() for one in self.noticed],
-        }
+    findings: tuple[BrokerFinding, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Doctored:
+class DoctorReport(VerbReport):
     """The answer for a broker.
 
     Attributes:
@@ -200,25 +231,27 @@ class Doctored:
         outcome: of the broker: it starts, perhaps without some directories, or fails.
         rate: bytes a second that were read again here; None if too few were.
         directories: one value each, as given.
-        noticed: what is about the broker or the machine.
+        findings: what is about the broker or the machine.
     """
+
+    DOCUMENT = "ok for=release outcome rate directories findings"
 
     release: str
     outcome: Outcome
     rate: float | None
     directories: tuple[DirectoryOutlook, ...]
-    noticed: tuple[Noticed, ...]
+    findings: tuple[BrokerFinding, ...]
 
-    def all_noticed(self) -> Iterator[Noticed]:
-        """What was noticed anywhere."""
-        return (one for _, one in self.noticed_by_directory())
+    def all_findings(self) -> Iterator[BrokerFinding]:
+        """All findings."""
+        return (one for _, one in self.findings_by_directory())
 
-    def noticed_by_directory(self) -> Iterator[tuple[str | None, Noticed]]:
-        """What was noticed anywhere, each with its data directory; None for the broker or more."""
-        yield from ((None, one) for one in self.noticed)
+    def findings_by_directory(self) -> Iterator[tuple[str | None, BrokerFinding]]:
+        """All findings, each with its data directory; None for the broker or more."""
+        yield from ((None, one) for one in self.findings)
         for each in self.directories:
-            inside = (one for partition in each.partitions for one in partition.noticed)
-            yield from ((each.path, one) for one in (*each.noticed, *inside))
+            inside = (one for partition in each.partitions for one in partition.findings)
+            yield from ((each.path, one) for one in (*each.findings, *inside))
 
     @property
     def cluster_id(self) -> str | None:
@@ -232,9 +265,9 @@ class Doctored:
         return next(known, None)
 
     @property
-    def losing(self) -> tuple[Noticed, ...]:
+    def losing(self) -> tuple[BrokerFinding, ...]:
         """What takes records from their readers."""
-        found = (one for one in self.all_noticed() if one.code in LOSING)
+        found = (one for one in self.all_findings() if one.code in LOSING)
         return tuple(one for one in found if one.records != 0)
 
     @property
@@ -246,19 +279,8 @@ class Doctored:
     def ok(self) -> bool:
         """Whether the broker starts with all directories, and loses nothing."""
         return self.outcome is Outcome.STARTS and all(
-            one.severity != "error" for one in self.all_noticed()
+            one.severity != "error" for one in self.all_findings()
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """As in `--json`, but for its schema."""
-        return {
-            "ok": self.ok,
-            "for": self.release,
-            "outcome": self.outcome.value,
-            "rate": self.rate,
-            "directories": [one.to_dict() for one in self.directories],
-            "findings": [one.to_dict() for one in self.noticed],
-        }
 
-
-__all__ = ["DirectoryOutlook", "Doctored", "Noticed", "Outcome", "PartitionOutlook"]
+__all__ = ["BrokerFinding", "DirectoryOutlook", "DoctorReport", "Outcome", "PartitionOutlook"]

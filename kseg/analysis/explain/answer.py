@@ -1,35 +1,759 @@
-"""`explain`: why is the disk full?"""
+"""`explain`: why is the disk full? The cause that keeps each file, and how room could become free.
+
+Bytes are those of a file's blocks; a file that is removed meanwhile takes none. Beside the
+partitions lie small files, backups, and deleted files that a process has open.
+
+Room could become free by steps, in the order of their cost, printed as commands and never run:
+first leftovers, then segments that go by the settings anyway, then the cleaner's next pass, then
+older records than the settings let go. No step touches topics of Kafka's own.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from kseg.analysis.explain.freeing import Given, propose
-from kseg.analysis.explain.partitions import KeepUnit, examine
-from kseg.analysis.explain.spaces import beside, open_deleted, spaces_of
+from kseg import CompactionPlan, RetentionPlan
 from kseg.analysis.explain.values import (
     COMPACTION_DUE,
     DUE,
     UNKNOWN,
-    Explained,
-    Kept,
+    ExplainReport,
+    KeptFile,
+    MissingSetting,
+    NewestRecord,
     PartitionKeeps,
-    Supposed,
+    Proposal,
+    Space,
+    Step,
+    WhatIf,
 )
 from kseg.analysis.known_settings import KnownSettings
-from kseg.analysis.units_run import Jobs, Progress, run_units
+from kseg.analysis.units import Jobs, Progress, run_units
+from kseg.commands import command_line
 from kseg.errors import KsegError, os_reason
-from kseg.files.names import PathKind, classify_path, list_data_directory, log_sizes, path_order
+from kseg.files.names import (
+    PartitionFiles,
+    PathKind,
+    SegmentFiles,
+    classify_path,
+    list_data_directory,
+    list_partition,
+    log_sizes,
+    path_order,
+)
+from kseg.files.offset_index import OffsetIndex
+from kseg.files.time_index import TimeIndex
 from kseg.format.times import Time
+from kseg.log.changes import (
+    StayingSegment,
+    latest_of,
+    plan_compaction,
+    plan_retention,
+    segments_that_stay,
+)
 from kseg.log.clock import now_of
-from kseg.log.settings import OF_TOPICS, SettingSources
+from kseg.log.config import LogConfig
+from kseg.log.log import Log
+from kseg.log.recovery import backup_root
+from kseg.log.settings import OF_TOPICS, SettingSources, SettingValue
 from kseg.log.sub_directories import DirectoryEntry, EntryKind, entry_of, list_entries
+from kseg.log.topic_policy import RetentionRules
+
+#: The unit of `st_blocks`, whatever the file system's blocks are.
+_SECTOR_BYTES: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What a file takes: bytes on the disk up to its end, its size, and bytes beyond its end."""
+
+    bytes: int
+    size: int
+    ahead: int = 0
+
+    def up_to(self, used: int, block: int = 4096) -> Disk:
+        """The same, where only so much of the file is in use."""
+        kept = min(self.bytes, _rounded(used, block))
+        return Disk(kept, min(self.size, used), self.ahead + self.bytes - kept)
+
+
+def disk_of(path: str | os.PathLike[str]) -> Disk:
+    """What a file takes.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return Disk(0, 0)
+    return disk_of_stat(found)
+
+
+def disk_of_stat(found: os.stat_result) -> Disk:
+    """As `disk_of`, by what the system says of a file."""
+    taken = found.st_blocks * _SECTOR_BYTES
+    kept = min(taken, _rounded(found.st_size, max(found.st_blksize, 4096)))
+    return Disk(kept, found.st_size, taken - kept)
+
+
+def files_below(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file below a directory; links are not followed.
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+    with os.scandir(path) as entries:
+        for entry in sorted(entries, key=lambda each: each.name):
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from files_below(Path(entry.path))
+                else:
+                    yield entry.path, entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+
+
+def disk_below(path: Path) -> Disk:
+    """What all files below a directory take; one with several names there counts once.
+
+    A file that has a name elsewhere, too, takes nothing here: it stays when this one goes.
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+    names: dict[tuple[int, int], int] = {}
+    taken = size = 0
+    for _, found in files_below(path):
+        key = found.st_dev, found.st_ino
+        names[key] = names.get(key, 0) + 1
+        if names[key] == found.st_nlink:
+            one = disk_of_stat(found)
+            taken, size = taken + one.bytes + one.ahead, size + one.size
+    return Disk(taken, size)
+
+
+def _rounded(size: int, block: int) -> int:
+    return -(-size // block) * block
+
+
+# ---- spaces --------------------------------------------------------------------------------------
+
+_PROC: Final = Path("/proc")
+_GONE: Final = " (deleted)"
+
+
+def beside(home: Path, entries: Sequence[DirectoryEntry]) -> Iterator[KeptFile]:
+    """What lies in a data directory beside its partitions, and its backups."""
+    known = {entry.path for entry in entries if entry.kind is not EntryKind.UNKNOWN}
+    for entry in entries:
+        if entry.kind is EntryKind.CACHE:
+            yield _whole(entry.path, "remote-index-cache")
+    listed = list_data_directory(home)
+    for each in listed.files:
+        yield _whole(each.path, "metadata")
+    partitions = {each.path for each in listed.partitions}
+    for path in listed.foreign:
+        if path not in known and path not in partitions:
+            yield _whole(path, "foreign")
+    yield from _backups(backup_root(home))
+
+
+def _backups(root: Path) -> Iterator[KeptFile]:
+    try:
+        names = sorted(os.listdir(root))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        yield KeptFile(str(root), UNKNOWN, 0, 0, why=os_reason(error))
+        return
+    for name in names:
+        yield _whole(root / name, "backup")
+
+
+def _whole(path: Path, cause: str) -> KeptFile:
+    try:
+        disk = disk_below(path) if path.is_dir() and not path.is_symlink() else disk_of(path)
+    except OSError as error:
+        return KeptFile(str(path), UNKNOWN, 0, 0, why=os_reason(error))
+    return KeptFile(str(path), cause, disk.bytes + disk.ahead, disk.size)
+
+
+def open_deleted(homes: Sequence[Path], proc: Path = _PROC) -> tuple[list[KeptFile], list[str]]:
+    """Deleted files of data directories that a process has open; and what could not be seen."""
+    inside = tuple(f"{os.path.realpath(home)}{os.sep}" for home in homes)
+    found: dict[tuple[int, int], KeptFile] = {}
+    hidden = 0
+    try:
+        numbers = [name for name in os.listdir(proc) if name.isdecimal()]
+    except OSError:
+        return [], ["which deleted files are still open cannot be told on this system"]
+    for number in numbers:
+        try:
+            names = os.listdir(proc / number / "fd")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except OSError:
+            hidden += 1
+            continue
+        for name in names:
+            _note_deleted(proc / number / "fd" / name, number, inside, found)
+    why = f"the open files of {hidden} processes cannot be seen: run it as their owner or as root"
+    return list(found.values()), [why] if hidden else []
+
+
+def _note_deleted(
+    link: Path, process: str, inside: tuple[str, ...], found: dict[tuple[int, int], KeptFile]
+) -> None:
+    try:
+        target = os.readlink(link)
+        if not (target.endswith(_GONE) and target.startswith(inside)):
+            return
+        seen = os.stat(link)
+    except OSError:
+        return
+    disk = disk_of_stat(seen)
+    why = f"process {process} has it open: its room comes back when that closes it, or ends"
+    path = target.removesuffix(_GONE)
+    row = KeptFile(path, "open-deleted", disk.bytes + disk.ahead, disk.size, why=why)
+    if not seen.st_nlink:
+        found.setdefault((seen.st_dev, seen.st_ino), row)
+
+
+def spaces_of(homes: Sequence[Path]) -> tuple[Space, ...]:
+    """The file systems that directories lie on."""
+    found: dict[int, list[Path]] = {}
+    for home in homes:
+        try:
+            found.setdefault(os.stat(home).st_dev, []).append(home)
+        except OSError:
+            continue
+    return tuple(_space(paths) for paths in found.values())
+
+
+def _space(paths: Sequence[Path]) -> Space:
+    disk = os.statvfs(paths[0])
+    unit = disk.f_frsize
+    reserved = max(disk.f_bfree - disk.f_bavail, 0) * unit
+    names = tuple(str(path) for path in paths)
+    return Space(names, disk.f_blocks * unit, disk.f_bavail * unit, reserved)
+
+
+#: A whole directory with one cause.
+_WHOLE: Final = {
+    EntryKind.DELETE: "delete-directory",
+    EntryKind.STRAY: "stray-directory",
+    EntryKind.FUTURE: "future-directory",
+}
+#: The cleaner's words for what it does not touch.
+_UNCLEANED: Final = {
+    "active": "active",
+    "high-watermark": "high-watermark",
+    "last-stable-offset": "open-transaction",
+    "min-compaction-lag": "min-compaction-lag",
+    "map-full": "map-full",
+    "unchanged": "newest-of-key",
+}
+_DELETED: Final = ".deleted"
+_SMALL_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class KeepUnit:
+    """One partition to look at.
+
+    Attributes:
+        path: its directory.
+        retention, compaction: what both go by; None where the settings cannot be read.
+        now_ms: the clock.
+        cost: bytes of log, roughly.
+        why: why the settings cannot be read.
+        settings: those that decide on deletion, and those that were supposed, as far as known.
+        assumed: as of `PartitionSettings`.
+    """
+
+    path: str
+    retention: RetentionRules | None
+    compaction: RetentionRules | None
+    now_ms: int
+    cost: int = 0
+    why: str = ""
+    settings: Mapping[str, SettingValue] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+
+
+class _Segment(Protocol):
+    """A segment of a plan, or of a log."""
+
+    @property
+    def base_offset(self) -> int:
+        """From the file's name."""
+
+    @property
+    def path(self) -> Path:
+        """The log file."""
+
+
+def examine(unit: KeepUnit) -> PartitionKeeps:
+    """Say what keeps each file; what cannot be read is a row of the answer, not an error."""
+    path = Path(unit.path)
+    entry = entry_of(path)
+    rows: list[KeptFile] = []
+    try:
+        if entry.kind in _WHOLE:
+            disk = disk_below(path)
+            rows.append(KeptFile(unit.path, _WHOLE[entry.kind], disk.bytes, disk.size))
+        else:
+            rows.extend(_of_log(unit, list_partition(path)))
+    except OSError as error:
+        rows.append(KeptFile(unit.path, UNKNOWN, 0, 0, why=_reason(error)))
+    partition = entry.partition
+    return PartitionKeeps(
+        unit.path,
+        partition.topic if partition else None,
+        partition.partition if partition else None,
+        entry.kind.value,
+        tuple(rows),
+        unit.settings,
+        unit.assumed,
+    )
+
+
+def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
+    sizes = _Sizes(files)
+    if files.segments:
+        yield from _of_segments(unit, files, sizes)
+    yield from _of_files(files)
+    if sizes.ahead:
+        yield KeptFile(unit.path, "preallocated", sizes.ahead, 0)
+
+
+def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[KeptFile, ...]:
+    """The segments; all of them are unknown if one cannot be read, so that none counts twice."""
+    if unit.retention is None or unit.compaction is None:
+        why = unit.why
+    else:
+        try:
+            return tuple(_Segments(unit, unit.retention, unit.compaction, sizes).rows())
+        except (KsegError, OSError) as error:
+            why = _reason(error)
+    return tuple(sizes.row(each.log, UNKNOWN, each.base_offset, why=why) for each in files.segments)
+
+
+def _reason(error: KsegError | OSError) -> str:
+    if isinstance(error, OSError):
+        return os_reason(error)
+    return str(error)
+
+
+def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
+    """The files that are no part of a segment."""
+    for each in (*files.snapshots, *files.kraft_snapshots):
+        yield _file(each.path, "snapshot")
+    for path in (files.leader_epochs, files.metadata):
+        if path is not None:
+            yield _file(path, "metadata")
+    for each in files.temporary_files:
+        is_deleted = each.path.name.endswith(_DELETED)
+        yield _file(each.path, "deleted-file" if is_deleted else "leftover")
+    for each in files.orphans:
+        yield _file(each.path, "leftover")
+    for path in files.foreign:
+        yield _file(path, "foreign")
+
+
+def _file(path: Path, cause: str) -> KeptFile:
+    try:
+        disk = disk_below(path) if path.is_dir() and not path.is_symlink() else disk_of(path)
+    except OSError as error:
+        return KeptFile(str(path), UNKNOWN, 0, 0, why=_reason(error))
+    return KeptFile(str(path), cause, disk.bytes + disk.ahead, disk.size)
+
+
+class _Sizes:
+    """What the files of the segments take; what was taken ahead is summed up."""
+
+    def __init__(self, files: PartitionFiles) -> None:
+        self.ahead = 0
+        self._logs: dict[int, Disk] = {}
+        self._indexes: dict[int, int] = {}
+        for each in files.segments:
+            is_last = each is files.segments[-1]
+            self._logs[each.base_offset] = self._take(disk_of(each.log))
+            found = [self._index(each, path, is_last=is_last) for path in _indexes(each)]
+            self._indexes[each.base_offset] = sum(found)
+
+    def row(self, path: Path, cause: str, base_offset: int, *, why: str = "") -> KeptFile:
+        """All of a segment for one cause."""
+        disk = self._logs.get(base_offset, Disk(0, 0))
+        indexes = self._indexes.get(base_offset, 0)
+        return KeptFile(
+            str(path), cause, disk.bytes, disk.size, base_offset, index_bytes=indexes, why=why
+        )
+
+    def _take(self, disk: Disk) -> Disk:
+        self.ahead += disk.ahead
+        return disk
+
+    def _index(self, files: SegmentFiles, path: Path, *, is_last: bool) -> int:
+        disk = disk_of(path)
+        if is_last and disk.bytes > _SMALL_BYTES and path != files.txn_index:
+            disk = disk.up_to(_used_bytes(path, files))
+        return self._take(disk).bytes
+
+
+def _indexes(files: SegmentFiles) -> tuple[Path, ...]:
+    return tuple(
+        path for path in (files.index, files.time_index, files.txn_index) if path is not None
+    )
+
+
+def _used_bytes(path: Path, files: SegmentFiles) -> int:
+    """Bytes of the entries of an active segment's index; all, where their size is not known."""
+    kind = OffsetIndex if path == files.index else TimeIndex
+    try:
+        with kind.open(path, files.base_offset, mapping="never") as index:
+            return index.entry_count * (8 if kind is OffsetIndex else 12)
+    except (KsegError, OSError):
+        return os.path.getsize(path)
+
+
+class _Segments:
+    """The segments of a log, each with what keeps it."""
+
+    def __init__(
+        self, unit: KeepUnit, retention: RetentionRules, compaction: RetentionRules, sizes: _Sizes
+    ) -> None:
+        self.unit, self.sizes = unit, sizes
+        self.retention, self.compaction = retention, compaction
+
+    def rows(self) -> Iterator[KeptFile]:
+        """Those that retention takes, then the others."""
+        retention, compaction = self.retention, self.compaction
+        with Log.open(self.unit.path) as log:
+            plan = plan_retention(log, config=retention, now_ms=self.unit.now_ms)
+            for each in plan.segments:
+                newest = _newest(log, each.base_offset)
+                yield self._row(each, DUE, why=each.why, newest_ms=newest)
+            if compaction.skipped is None:
+                yield from self._compacted(log, plan)
+            elif plan.skipped is not None:
+                going = {each.base_offset for each in plan.segments}
+                for info in log.view.segments:
+                    if info.base_offset not in going:
+                        yield self._row(info, plan.skipped, why=plan.why)
+            else:
+                yield from self._retained(log, plan, retention.config)
+
+    def _row(
+        self, each: _Segment, cause: str, *, why: str = "", newest_ms: int | None = None
+    ) -> KeptFile:
+        row = self.sizes.row(each.path, cause, each.base_offset, why=why)
+        return replace(row, newest_ms=newest_ms)
+
+    def _retained(self, log: Log, plan: RetentionPlan, config: LogConfig) -> Iterator[KeptFile]:
+        for each in segments_that_stay(log, plan, config=config):
+            yield self._staying(each, each.why, plan.why)
+
+    def _staying(self, each: StayingSegment, cause: str, why: str) -> KeptFile:
+        holder = each.holder
+        return replace(
+            self._row(each, cause, why=why),
+            until_ms=each.until_ms,
+            newest_ms=each.newest.timestamp if each.newest else None,
+            holder=NewestRecord(holder[0].offset, holder[0].timestamp, str(holder[1]))
+            if holder
+            else None,
+            grows_bytes=each.grows_bytes,
+            is_held=each.is_held,
+        )
+
+    # ---- compaction ------------------------------------------------------------------------------
+
+    def _compacted(self, log: Log, plan: RetentionPlan) -> Iterator[KeptFile]:
+        left = segments_that_stay(log, plan, config=self.retention.config)
+        if not left:
+            return
+        try:
+            cleaning = plan_compaction(
+                log, config=self.compaction, now_ms=self.unit.now_ms, verify_crc=False
+            )
+        except (KsegError, OSError) as error:
+            for each in left:
+                cause = "active" if each is left[-1] else "uncleanable"
+                yield self._staying(each, cause, _reason(error))
+            return
+        saved = _saved(cleaning)
+        young = _young_until(log, cleaning)
+        for each, end in zip(left, _ends(left, plan.log_end_offset), strict=True):
+            cause = _cause_of(each, end, cleaning, is_last=each is left[-1])
+            row = self._staying(each, cause, _words(cause, cleaning))
+            if cause == "min-compaction-lag":
+                row = replace(row, until_ms=young)
+            yield from _parts(row, saved.get(each.base_offset, 0))
+
+
+def _newest(log: Log, base_offset: int) -> int:
+    """The newest time of a segment in ms."""
+    return next(
+        latest_of(info).timestamp for info in log.view.segments if info.base_offset == base_offset
+    )
+
+
+def _ends(left: Sequence[StayingSegment], end: int) -> tuple[int, ...]:
+    return (*(each.base_offset for each in left[1:]), end)
+
+
+def _saved(plan: CompactionPlan) -> dict[int, int]:
+    """Bytes of log that the next pass takes, by base offset."""
+    return {
+        each.base_offset: max(each.saved_bytes or 0, 0)
+        for group in plan.groups
+        for each in group.segments
+    }
+
+
+def _cause_of(each: StayingSegment, end: int, plan: CompactionPlan, *, is_last: bool) -> str:
+    """What the cleaner leaves a segment for."""
+    if is_last:
+        return "active"
+    if each.base_offset >= plan.first_uncleanable_offset:
+        return _UNCLEANED[plan.why_uncleanable]
+    if end <= plan.first_dirty_offset:
+        return "newest-of-key"
+    if plan.skipped is not None:
+        return "dirty-ratio"
+    left = next((one for one in plan.staying if one.base_offset == each.base_offset), None)
+    return "newest-of-key" if left is None else _UNCLEANED[left.why]
+
+
+def _words(cause: str, plan: CompactionPlan) -> str:
+    if cause == "dirty-ratio":
+        return plan.why
+    if cause == "open-transaction":
+        return f"the first offset that is not decided is {plan.last_stable_offset}"
+    if cause == "high-watermark":
+        return f"the high watermark is {plan.high_watermark}"
+    return ""
+
+
+def _young_until(log: Log, plan: CompactionPlan) -> int | None:
+    """When the first segment that is too young to be compacted no longer is."""
+    lag = plan.config.min_compaction_lag_ms
+    if lag <= 0 or plan.first_uncleanable_offset >= plan.log_end_offset:
+        return None
+    return next(
+        (
+            latest_of(info).timestamp + lag
+            for info in log.view.segments
+            if info.base_offset == plan.first_uncleanable_offset and not info.is_last
+        ),
+        None,
+    )
+
+
+def _parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
+    """A segment that the next pass makes smaller, in two parts: what goes, and what stays."""
+    if not saved:
+        yield row
+        return
+    goes = min(saved, row.bytes)
+    yield replace(row, cause=COMPACTION_DUE, bytes=goes, size=saved, index_bytes=0, until_ms=None)
+    yield replace(row, bytes=row.bytes - goes, size=row.size - saved)
+
+
+#: What `kseg recover` removes at once; it keeps other leftovers, or puts them in place.
+_REMOVED: Final = (".deleted", ".cleaned")
+#: So that what goes is not kept in a backup, which would free nothing.
+_FOR_GOOD: Final = ("--no-backup", "--apply")
+_NOT_KEPT: Final = "--no-backup, as a backup would keep the room"
+_DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
+#: What goes when retention gets shorter.
+_SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
+
+#: By cause, what the user could name for a topic, so that there is something to propose.
+_MISSING: Final = {
+    "no-limit": (
+        "no limit lets a record go; --what-if {0}:retention.ms=MS, or {0}:retention.bytes=BYTES, "
+        "says what one would free"
+    ),
+    "policy-unknown": (
+        "settings are not known here; the broker's file with --broker-config, "
+        "--config cleanup.policy=delete for all topics, or --config {0}:retention.ms=MS names them"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What commands need to see the same settings: words of a command line."""
+
+    words: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, sources: SettingSources, *, now_ms: int | None = None) -> Given:
+        """Spell what was given to `explain`."""
+        pairs = [f"{name}={text}" for name, text in sources.config.items()]
+        for topic, own in sources.topic_config.items():
+            pairs.extend(f"{topic}:{name}={text}" for name, text in own.items())
+        words = [word for pair in pairs for word in ("--config", pair)]
+        for option, value in (
+            ("--broker-config", sources.broker_config),
+            ("--metadata-dir", sources.metadata_directory),
+            ("--now", now_ms),
+        ):
+            if value is not None:
+                words.extend((option, str(value)))
+        return cls(tuple(words))
+
+    def command(self, verb: str, parts: Sequence[PartitionKeeps], *more: str) -> str:
+        """A verb on partitions of one topic, in all the data directories that they lie in."""
+        topic = str(parts[0].topic)
+        homes = dict.fromkeys(os.path.dirname(one.path) or "." for one in parts)
+        assumed = {
+            f"{topic}:{name}={one.settings[name].value}" for one in parts for name in one.assumed
+        }
+        named = [word for pair in sorted(assumed) for word in ("--config", pair)]
+        numbers = _ranges({one.partition for one in parts if one.partition is not None})
+        chosen = ("--topic", topic, "--partition", numbers)
+        return command_line("kseg", verb, *homes, *chosen, *self.words, *named, *more)
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Numbers as `--partition` takes them.
+
+    >>> _ranges([0, 1, 2, 5])
+    '0-2,5'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ",".join(f"{run[0]}-{run[-1]}" if run[1:] else str(run[0]) for run in runs)
+
+
+def propose(found: ExplainReport, wanted: int, given: Given) -> Proposal:
+    """Propose steps, until they free so many bytes, or there are none left."""
+    steps: list[Step] = []
+    missing = wanted
+    touched = [one for one in found.partitions if not one.is_internal]
+    for step in (*_leftovers(touched, found.elsewhere), *_planned(touched, given)):
+        if missing <= 0:
+            break
+        steps.append(step)
+        missing -= step.bytes
+    if missing > 0:
+        steps.extend(_shorter(touched, found.now_ms, missing, given))
+    proposal = Proposal(wanted, tuple(steps))
+    return proposal if proposal.reached else replace(proposal, unproposed=_unproposed(touched))
+
+
+def _unproposed(partitions: Sequence[PartitionKeeps]) -> tuple[MissingSetting, ...]:
+    """What settings that are missing keep: a limit is no guess of kseg's."""
+    found: list[MissingSetting] = []
+    for cause, advice in _MISSING.items():
+        freed: dict[str, int] = {}
+        for one in partitions:
+            size = _freed(row for row in one.rows if row.cause == cause)
+            if size and one.topic is not None:
+                freed[one.topic] = freed.get(one.topic, 0) + size
+        if freed:
+            largest = max(freed, key=lambda topic: (freed[topic], topic))
+            topics = tuple(sorted(freed))
+            found.append(MissingSetting(cause, sum(freed.values()), topics, advice.format(largest)))
+    return tuple(found)
+
+
+def _freed(rows: Iterable[KeptFile]) -> int:
+    return sum(row.bytes + row.index_bytes for row in rows)
+
+
+def _leftovers(
+    partitions: Sequence[PartitionKeeps], elsewhere: Sequence[KeptFile]
+) -> Iterator[Step]:
+    for one in partitions:
+        rows = [row for row in one.rows if row.path.endswith(_REMOVED)]
+        if _freed(rows):
+            command = command_line("kseg", "recover", one.path, "--apply")
+            yield Step("leftovers", command, _freed(rows), "files of interrupted work")
+        for row in one.rows:
+            if row.cause in _DIRECTORIES and row.bytes:
+                yield _removal(row, row.cause)
+    for row in elsewhere:
+        if row.cause == "backup" and row.bytes:
+            yield _removal(row, "what kseg has kept of a change")
+
+
+def _removal(row: KeptFile, why: str) -> Step:
+    return Step("leftovers", command_line("rm", "-r", "--", row.path), row.bytes, why)
+
+
+def _planned(partitions: Sequence[PartitionKeeps], given: Given) -> Iterator[Step]:
+    """What goes by the settings, then what the cleaner takes."""
+    for cause, kind, verb, why in (
+        (DUE, "due", "retain", f"retention takes it by the settings; {_NOT_KEPT}"),
+        (COMPACTION_DUE, "compaction", "compact", "the next pass of compaction takes it"),
+    ):
+        topics: dict[str, list[tuple[PartitionKeeps, int]]] = {}
+        for one in partitions:
+            freed = _freed(row for row in one.rows if row.cause == cause)
+            if freed and one.topic is not None and one.partition is not None:
+                topics.setdefault(one.topic, []).append((one, freed))
+        for found in topics.values():
+            how = _FOR_GOOD if verb == "retain" else ("--apply",)
+            command = given.command(verb, [one for one, _ in found], *how)
+            yield Step(kind, command, sum(freed for _, freed in found), why)
+
+
+def _shorter(
+    partitions: Sequence[PartitionKeeps], now_ms: int, missing: int, given: Given
+) -> Iterator[Step]:
+    """Older records than the settings let go, the oldest of all topics first."""
+    found = sorted(
+        (
+            (row.holder.timestamp, row, one)
+            for one in partitions
+            if one.topic is not None
+            for row in one.rows
+            if row.cause in _SHORTENED and row.holder is not None and not row.is_held
+            if 0 <= row.holder.timestamp < now_ms
+        ),
+        key=lambda each: (each[0], each[1].path),
+    )
+    taken: dict[str, tuple[int, int, dict[str, PartitionKeeps]]] = {}
+    for newest, row, one in found:
+        if missing <= 0:
+            break
+        freed = row.bytes + row.index_bytes
+        _, before, parts = taken.get(one.topic or "", (0, 0, {}))
+        taken[one.topic or ""] = newest, freed + before, {**parts, one.path: one}
+        missing -= freed
+    for topic, (newest, freed, parts) in sorted(taken.items()):
+        yield _shortened(topic, now_ms - newest - 1, freed, list(parts.values()), given)
+
+
+def _shortened(
+    topic: str, limit_ms: int, freed: int, parts: Sequence[PartitionKeeps], given: Given
+) -> Step:
+    """A shorter retention for a topic: once by kseg, or for good by the broker."""
+    old = parts[0].settings.get("retention.ms")
+    now = f"{topic}: retention.ms from {old.value if old else 'no limit'} to {limit_ms}"
+    limit = f"retention.ms={limit_ms}"
+    broker = command_line(
+        *("kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter"),
+        *("--entity-type", "topics", "--entity-name", topic, "--add-config", limit),
+    )
+    command = given.command("retain", parts, "--config", f"{topic}:{limit}", *_FOR_GOOD)
+    return Step("retention", command, freed, f"{now}; {_NOT_KEPT}", broker)
+
 
 #: What decides on deletion.
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
@@ -40,17 +764,17 @@ Run = Callable[[Sequence[KeepUnit]], Iterable[PartitionKeeps]]
 
 
 @dataclass(slots=True)
-class _Home:
+class _Directory:
     """A data directory, or one partition of it."""
 
     path: Path
     entries: tuple[DirectoryEntry, ...]
     of_one_log: bool
-    rows: tuple[Kept, ...] = ()
+    rows: tuple[KeptFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExplainPlan:
     """What is asked, as `plan` has found it.
 
     Attributes:
@@ -62,7 +786,7 @@ class Asked:
         free_bytes: how many bytes are wanted; None proposes nothing.
     """
 
-    homes: Sequence[_Home]
+    homes: Sequence[_Directory]
     sources: SettingSources
     now_ms: int
     is_now_given: bool
@@ -76,12 +800,13 @@ class Asked:
         units = (self._unit(entry, home, known) for home in self.homes for entry in home.entries)
         return tuple({unit.path: unit for unit in units}.values())
 
-    def _unit(self, entry: DirectoryEntry, home: _Home, known: KnownSettings) -> KeepUnit:
-        path, sizes = str(entry.path), _sizes(entry.path)
-        cost, segments = sum(sizes), len(sizes)
+    def _unit(self, entry: DirectoryEntry, home: _Directory, known: KnownSettings) -> KeepUnit:
+        path, cost = str(entry.path), 0
+        with suppress(OSError):
+            cost = sum(log_sizes(path))
         own = known.of(entry.path)
         if isinstance(own, str):
-            return KeepUnit(path, None, None, self.now_ms, cost, segments, own)
+            return KeepUnit(path, None, None, self.now_ms, cost, own)
         retention = own.retention_rules(of_one_log=home.of_one_log)
         return KeepUnit(
             path,
@@ -89,14 +814,15 @@ class Asked:
             own.compaction_rules(),
             self.now_ms,
             cost,
-            segments,
             settings={
-                name: own.values[name] for name in (*_DECIDING, *self.what_if) if name in own.values
+                name: own.values[name]
+                for name in sorted({*_DECIDING, *self.what_if})
+                if name in own.values
             },
             assumed=tuple(sorted(own.assumed)),
         )
 
-    def supposed(self) -> Asked | None:
+    def supposed(self) -> ExplainPlan | None:
         """The same with the settings to suppose; None where there are none."""
         if not (self.what_if or self.topic_what_if):
             return None
@@ -145,7 +871,7 @@ def explain(
     now_ms: Time | None = None,
     jobs: Jobs = 1,
     progress: Progress | None = None,
-) -> Explained:
+) -> ExplainReport:
     """Say what keeps each byte on the disk, until when, and how room could become free.
 
     Nothing is changed, and no lock is taken. What cannot be read is a row with the cause `unknown`.
@@ -184,8 +910,7 @@ def explain(
     )
 
     def run(units: Sequence[KeepUnit]) -> Iterator[PartitionKeeps]:
-        segments = sum(unit.segments for unit in units)
-        return run_units(units, examine, jobs=jobs, progress=progress, segments=segments)
+        return run_units(units, examine, jobs=jobs, progress=progress)
 
     return report(asked, run)
 
@@ -198,7 +923,7 @@ def plan(
     topic_what_if: _TopicConfig,
     free_bytes: int | None,
     now_ms: Time | None = None,
-) -> Asked:
+) -> ExplainPlan:
     """Look at all but the logs; for the arguments and errors see `explain`."""
     if not data_directories:
         raise ValueError("explain wants one data directory or more")
@@ -209,16 +934,16 @@ def plan(
     sources = replace(sources, supposed={})
     homes = [_home_at(Path(each)) for each in data_directories]
     now = now_of(now_ms)
-    return Asked(homes, sources, now, now_ms is not None, what_if, topic_what_if, free_bytes)
+    return ExplainPlan(homes, sources, now, now_ms is not None, what_if, topic_what_if, free_bytes)
 
 
-def report(asked: Asked, run: Run) -> Explained:
+def report(asked: ExplainPlan, run: Run) -> ExplainReport:
     """Have the partitions looked at, once more by supposed settings, and say what was found."""
     partitions = _run(asked, run)
     places = [home.path for home in asked.homes]
     deleted, unknown = open_deleted(places)
     rows = [row for home in asked.homes for row in home.rows]
-    found = Explained(
+    found = ExplainReport(
         asked.now_ms, partitions, (*rows, *deleted), spaces_of(places), tuple(unknown)
     )
     supposed = asked.supposed()
@@ -234,11 +959,11 @@ def report(asked: Asked, run: Run) -> Explained:
     return found
 
 
-def _run(asked: Asked, run: Run) -> tuple[PartitionKeeps, ...]:
+def _run(asked: ExplainPlan, run: Run) -> tuple[PartitionKeeps, ...]:
     return tuple(sorted(run(asked.units()), key=lambda one: path_order(one.path)))
 
 
-def _home_at(path: Path) -> _Home:
+def _home_at(path: Path) -> _Directory:
     """A data directory with what lies beside its partitions, or one partition.
 
     Raises:
@@ -247,7 +972,7 @@ def _home_at(path: Path) -> _Home:
     try:
         if classify_path(path).kind is PathKind.PARTITION:
             whole = path if path.parent != path else path.resolve()
-            return _Home(whole.parent, (entry_of(whole),), of_one_log=True)
+            return _Directory(whole.parent, (entry_of(whole),), of_one_log=True)
     except (KsegError, OSError):
         pass
     try:
@@ -257,20 +982,14 @@ def _home_at(path: Path) -> _Home:
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        row = Kept(str(path), UNKNOWN, 0, 0, why=os_reason(error))
-        return _Home(path, (), of_one_log=False, rows=(row,))
+        row = KeptFile(str(path), UNKNOWN, 0, 0, why=os_reason(error))
+        return _Directory(path, (), of_one_log=False, rows=(row,))
     taken = tuple(
         entry
         for entry in entries
         if entry.kind not in (EntryKind.UNKNOWN, EntryKind.CACHE) or entry.path in copies
     )
-    return _Home(path, taken, of_one_log=False, rows=rows)
-
-
-def _sizes(path: Path) -> list[int]:
-    with suppress(OSError):
-        return log_sizes(path)
-    return []
+    return _Directory(path, taken, of_one_log=False, rows=rows)
 
 
 # ---- what if -------------------------------------------------------------------------------------
@@ -278,7 +997,7 @@ def _sizes(path: Path) -> list[int]:
 
 def _differences(
     before: Sequence[PartitionKeeps], then: Sequence[PartitionKeeps], words: tuple[str, ...]
-) -> Supposed:
+) -> WhatIf:
     was = {(row.path, row.cause): row for one in before for row in one.rows}
     dates = {row.path: row.until_ms for one in before for row in one.rows}
     goes, sooner, stays = [], [], []
@@ -291,7 +1010,7 @@ def _differences(
             stays.append(row)
         elif row.until_ms is not None and _is_later(old, row.until_ms):
             sooner.append(row)
-    return Supposed(words, tuple(goes), tuple(sooner), tuple(stays))
+    return WhatIf(words, tuple(goes), tuple(sooner), tuple(stays))
 
 
 def _is_later(one_ms: int | None, other_ms: int) -> bool:
@@ -299,4 +1018,21 @@ def _is_later(one_ms: int | None, other_ms: int) -> bool:
     return one_ms is None or one_ms > other_ms
 
 
-__all__ = ["Asked", "explain", "plan", "report"]
+__all__ = [
+    "Disk",
+    "ExplainPlan",
+    "Given",
+    "KeepUnit",
+    "beside",
+    "disk_below",
+    "disk_of",
+    "disk_of_stat",
+    "examine",
+    "explain",
+    "files_below",
+    "open_deleted",
+    "plan",
+    "propose",
+    "report",
+    "spaces_of",
+]

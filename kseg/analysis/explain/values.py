@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
+from kseg.documents import Documented, VerbReport
 from kseg.log.settings import SettingValue
 from kseg.log.topic_policy import is_internal
 
@@ -55,7 +56,7 @@ UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class NewestRecord(Documented):
     """The record that decides a date: its offset (-1 where its file's time counts), time, file."""
 
     offset: int
@@ -64,7 +65,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFile(Documented):
     """What one cause keeps of one file or directory.
 
     Attributes:
@@ -91,17 +92,13 @@ class Kept:
     until_ms: int | None = None
     why: str = ""
     newest_ms: int | None = None
-    holder: Holder | None = None
+    holder: NewestRecord | None = None
     grows_bytes: int | None = None
     is_held: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class PartitionKeeps:
+class PartitionKeeps(Documented):
     """What a partition keeps.
 
     Attributes:
@@ -113,11 +110,13 @@ class PartitionKeeps:
         assumed: settings of these that only count for questions: `kseg retain` wants them named.
     """
 
+    DOCUMENT = "path topic partition kind bytes settings rows"
+
     path: str
     topic: str | None
     partition: int | None
     kind: str
-    rows: tuple[Kept, ...]
+    rows: tuple[KeptFile, ...]
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
 
@@ -141,35 +140,26 @@ class PartitionKeeps:
         """By cause, the largest first."""
         return totals_of(self.rows)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {
-            "path": self.path,
-            "topic": self.topic,
-            "partition": self.partition,
-            "kind": self.kind,
-            "bytes": self.bytes,
-            "settings": {name: each._asdict() for name, each in sorted(self.settings.items())},
-            "rows": [row.to_dict() for row in self.rows],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class Total(Documented):
     """All that one cause keeps; `next_ms` is the earliest date at which some of it goes."""
+
+    DOCUMENT = "cause bytes count next_ms meaning"
 
     cause: str
     bytes: int
     count: int
     next_ms: int | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {**asdict(self), "meaning": CAUSES[self.cause]}
+    @property
+    def meaning(self) -> str:
+        """The cause in words."""
+        return CAUSES[self.cause]
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class Space(Documented):
     """A file system that data directories lie on: bytes in all, free for all, kept for root."""
 
     paths: tuple[str, ...]
@@ -179,7 +169,7 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Documented):
     """One step that frees room; it is proposed, never done.
 
     Attributes:
@@ -198,7 +188,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Unproposed:
+class MissingSetting(Documented):
     """Bytes that no step frees, since a setting is missing that you alone can name.
 
     Attributes:
@@ -213,13 +203,9 @@ class Unproposed:
     topics: tuple[str, ...]
     advice: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {**asdict(self), "topics": list(self.topics)}
-
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Documented):
     """How so many bytes could become free: the steps in order, until it is enough.
 
     Attributes:
@@ -228,9 +214,11 @@ class Proposal:
         unproposed: where that is not enough, what settings of yours could free.
     """
 
+    DOCUMENT = "wanted reached bytes steps unproposed"
+
     wanted: int
     steps: tuple[Step, ...]
-    unproposed: tuple[Unproposed, ...] = ()
+    unproposed: tuple[MissingSetting, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -242,20 +230,9 @@ class Proposal:
         """Whether that is enough."""
         return self.bytes >= self.wanted
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        steps = [asdict(step) for step in self.steps]
-        return {
-            "wanted": self.wanted,
-            "reached": self.reached,
-            "bytes": self.bytes,
-            "steps": steps,
-            "unproposed": [one.to_dict() for one in self.unproposed],
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Supposed:
+class WhatIf(Documented):
     """What other settings would change.
 
     Attributes:
@@ -267,10 +244,12 @@ class Supposed:
             not touch; so it was not supposed for them.
     """
 
+    DOCUMENT = "settings bytes goes sooner stays own"
+
     settings: tuple[str, ...]
-    goes: tuple[Kept, ...]
-    sooner: tuple[Kept, ...]
-    stays: tuple[Kept, ...]
+    goes: tuple[KeptFile, ...]
+    sooner: tuple[KeptFile, ...]
+    stays: tuple[KeptFile, ...]
     own: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -278,20 +257,9 @@ class Supposed:
         """What would go at once."""
         return sum(row.bytes + row.index_bytes for row in self.goes)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {
-            "settings": list(self.settings),
-            "bytes": self.bytes,
-            "goes": [row.to_dict() for row in self.goes],
-            "sooner": [row.to_dict() for row in self.sooner],
-            "stays": [row.to_dict() for row in self.stays],
-            "own": {name: list(topics) for name, topics in self.own.items()},
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ExplainReport(VerbReport):
     """The answer.
 
     Attributes:
@@ -303,19 +271,21 @@ class Explained:
         what_if, free: what was asked for besides.
     """
 
+    DOCUMENT = "ok now_ms bytes totals partitions elsewhere spaces unknown what_if free"
+
     now_ms: int
     partitions: tuple[PartitionKeeps, ...]
-    elsewhere: tuple[Kept, ...]
+    elsewhere: tuple[KeptFile, ...]
     spaces: tuple[Space, ...] = ()
     unknown: tuple[str, ...] = ()
-    what_if: Supposed | None = field(default=None)
+    what_if: WhatIf | None = field(default=None)
     free: Proposal | None = field(default=None)
 
-    def rows(self) -> Iterator[Kept]:
+    def rows(self) -> Iterator[KeptFile]:
         """All of them."""
         return (row for _, row in self.rows_by_partition())
 
-    def rows_by_partition(self) -> Iterator[tuple[PartitionKeeps | None, Kept]]:
+    def rows_by_partition(self) -> Iterator[tuple[PartitionKeeps | None, KeptFile]]:
         """All of them, each with its partition; None for what lies beside."""
         for partition in self.partitions:
             yield from ((partition, row) for row in partition.rows)
@@ -338,23 +308,8 @@ class Explained:
             row.cause == "unknown" for row in self.rows()
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """As in `--json`, but for its schema."""
-        return {
-            "ok": self.ok,
-            "now_ms": self.now_ms,
-            "bytes": self.bytes,
-            "totals": [one.to_dict() for one in self.totals],
-            "partitions": [one.to_dict() for one in self.partitions],
-            "elsewhere": [one.to_dict() for one in self.elsewhere],
-            "spaces": [asdict(one) for one in self.spaces],
-            "unknown": list(self.unknown),
-            "what_if": self.what_if and self.what_if.to_dict(),
-            "free": self.free and self.free.to_dict(),
-        }
 
-
-def totals_of(rows: Iterable[Kept]) -> tuple[Total, ...]:
+def totals_of(rows: Iterable[KeptFile]) -> tuple[Total, ...]:
     """Sums by cause, the largest first."""
     found: dict[str, Total] = {}
     for row in rows:
@@ -371,14 +326,14 @@ def _add(found: dict[str, Total], cause: str, size: int, until_ms: int | None) -
 
 
 __all__ = [
-    "Explained",
-    "Holder",
-    "Kept",
+    "ExplainReport",
+    "KeptFile",
+    "MissingSetting",
+    "NewestRecord",
     "PartitionKeeps",
     "Proposal",
     "Space",
     "Step",
-    "Supposed",
     "Total",
-    "Unproposed",
+    "WhatIf",
 ]

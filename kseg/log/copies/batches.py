@@ -12,13 +12,14 @@ checksum covers; the checksum itself is one of the fields.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kseg.constants import codec_label
+from kseg.documents import Documented, document
 from kseg.format.header import COLUMN, FIELDS
 from kseg.internal.ids import id_text
 
@@ -143,7 +144,7 @@ def without(rows: Rows, taken: Index) -> Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchSeen:
+class BatchSeen(Documented):
     """A batch of one copy: where it lies, and its header."""
 
     path: str
@@ -179,7 +180,7 @@ class BatchSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Documented):
     """Offsets that no copy has.
 
     Attributes:
@@ -192,13 +193,9 @@ class Missing:
     last_offset: int | None
     at_most: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Documented):
     """Sound batches of a copy that the merged log does not take.
 
     Attributes:
@@ -215,13 +212,9 @@ class LeftOut:
     batches: int
     bytes: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Documented):
     """Sound batches of the same offsets that differ, in one leader epoch or where one may be lost.
 
     Attributes:
@@ -229,6 +222,8 @@ class Conflict:
             proved: it is readable behind damage, and the other one may be a diverged tail.
         decided: whether `prefer` decides it, for the first.
     """
+
+    DOCUMENT = "offset decided compacted=is_compacted batches"
 
     batches: tuple[BatchSeen, BatchSeen]
     decided: bool
@@ -245,15 +240,6 @@ class Conflict:
         fewer, more = (one, other) if one.record_count < other.record_count else (other, one)
         return _append_of(one) == _append_of(other) and 0 <= fewer.record_count < more.record_count
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return {
-            "offset": self.offset,
-            "decided": self.decided,
-            "compacted": self.is_compacted,
-            "batches": [seen.to_dict() for seen in self.batches],
-        }
-
 
 def _append_of(header: BatchHeader) -> tuple[object, ...]:
     """What compaction leaves as it is in a batch."""
@@ -263,7 +249,7 @@ def _append_of(header: BatchHeader) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class MergedCopy:
+class MergedCopy(Documented):
     """What becomes of one copy.
 
     Attributes:
@@ -285,10 +271,6 @@ class MergedCopy:
     batches: int = 0
     bytes: int = 0
     error: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return asdict(self)
 
 
 #: Why sound batches are left out of a merge, in stable words.
@@ -360,14 +342,14 @@ class PartitionMerge:
             "segments": len(self.segments),
             "batches": sum(each.batches for each in self.runs),
             "bytes": sum(each.size for each in self.runs),
-            "copies": [each.to_dict() for each in self.copies],
-            "missing": [each.to_dict() for each in self.missing],
-            "left_out": [each.to_dict() for each in self.left_out],
-            "conflicts": [each.to_dict() for each in self.conflicts],
+            "copies": document(self.copies),
+            "missing": document(self.missing),
+            "left_out": document(self.left_out),
+            "conflicts": document(self.conflicts),
             "undecided": self.undecided,
         }
         if runs:
-            found["runs"] = [asdict(each) for each in self.runs]
+            found["runs"] = document(self.runs)
         return found
 
 

@@ -15,9 +15,9 @@ belongs to the log if another copy has it and that one is proved. From there len
 batches, which may in turn prove batches of other copies. A place that is in doubt is certain where
 another copy has the batch at the same offset.
 
-Missing offsets (`Gaps`): where each copy has a record for each offset, every offset that no copy
-has is missing. Where compaction has left holes, a gap that all copies have is no loss, unless
-damage of a copy hides what was there. Other copies make that damage good where they give as many
+Missing offsets (`MissingOffsets`): where each copy has a record for each offset, every offset that
+no copy has is missing. Where compaction has left holes, a gap that all copies have is no loss,
+unless damage of a copy hides records. Other copies make that damage good where they give as many
 bytes for those offsets as are damaged.
 
 Segments (`Runs`): one begins where one begins in the copy that goes first, or in the copy that the
@@ -158,7 +158,7 @@ class Runs:
             )
 
 
-#: So many ranges are told apart; the last one reaches over all that follow.
+#: So many ranges are listed apart; the last one reaches over all that follow.
 MISSING_MAX: Final = 10_000
 
 
@@ -192,7 +192,7 @@ class _Hidden:
         return self.ranges[self.given < self.damaged]
 
 
-class Gaps:
+class MissingOffsets:
     """Offsets that no copy has, as they are found.
 
     Attributes:
@@ -515,7 +515,7 @@ class Choosing:
         self._epochs: Final = [_epochs_of(one.history) for one in ranked]
         self._left: dict[tuple[str, str], LeftOut] = {}
         self.runs: Final = Runs([one.copy for one in ranked])
-        self.gaps: Final = Gaps([(one.copy, one.cut) for one in ranked])
+        self.gaps: Final = MissingOffsets([(one.copy, one.cut) for one in ranked])
         self.conflicts: list[Conflict] = []
         self.undecided = 0
         self.expected = start
@@ -715,20 +715,19 @@ def apply_merge(plan: MergePlan, *, progress: Progress | None = None) -> Path:
         document = {"schema": "kseg.merge-report/1", **plan.to_dict(runs=True)}
         replace_file(place / REPORT, json.dumps(document).encode() + b"\n")
 
-    targets = [_target(each) for each in plan.partitions]
+    targets = [
+        TargetPartition(
+            each.partition,
+            each.segments,
+            each.log_end_offset,
+            each.topic_id,
+            each.log_start_offset,
+            each.high_watermark,
+        )
+        for each in plan.partitions
+    ]
     write_output(plan.out, targets, sources=plan.sources, finish=finish, progress=progress)
     return beside(plan.out) / REPORT
-
-
-def _target(plan: PartitionMerge) -> TargetPartition:
-    return TargetPartition(
-        plan.partition,
-        plan.segments,
-        plan.log_end_offset,
-        plan.topic_id,
-        plan.log_start_offset,
-        plan.high_watermark,
-    )
 
 
 # ---- deciding ------------------------------------------------------------------------------------
@@ -895,8 +894,8 @@ def _last_begins(ranked: Sequence[Ranked]) -> list[int]:
 
 def _high_watermark(read: Sequence[_Read], end: int) -> int | None:
     """The highest that was noted beside a copy: what lies in front of it was committed."""
-    told = (data_directory.told_of(one.copy.provable.path).high_watermark for one in read)
-    return max((min(one, end) for one in told if one is not None), default=None)
+    marks = (data_directory.told_of(one.copy.provable.path).high_watermark for one in read)
+    return max((min(one, end) for one in marks if one is not None), default=None)
 
 
 def _merged(read: _Read, ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
@@ -918,8 +917,8 @@ __all__ = [
     "MISSING_MAX",
     "Choosing",
     "EpochBegin",
-    "Gaps",
     "Lineage",
+    "MissingOffsets",
     "Ranked",
     "Runs",
     "apply_merge",

@@ -7,12 +7,13 @@ that lies behind it goes, sound or not. Both use `kseg.format.search`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from kseg.constants import StopReason
+from kseg.documents import Documented
 from kseg.errors import UnreadableError
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader, refused_batch
 
@@ -44,7 +45,7 @@ _INT32_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Documented):
     """Records that cannot be read, or that go; None where a number is unknown.
 
     Attributes:
@@ -68,10 +69,6 @@ class Lost:
     bytes: int
     sound_behind: int
     sound_records: int | None = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return asdict(self)
 
     @property
     def extent(self) -> str:

@@ -36,7 +36,7 @@ _HOMES = {
     "kseg.log.salvage.provable": ("read_provable",),
     "kseg.log.salvage.salvage": (
         "READABLE",
-        "HurtTransaction",
+        "DamagedTransaction",
         "SalvagePlan",
         "SalvageReport",
         "SalvagedPartition",

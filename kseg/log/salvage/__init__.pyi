@@ -1,6 +1,6 @@
 from kseg.log.salvage.provable import read_provable as read_provable
 from kseg.log.salvage.salvage import READABLE as READABLE
-from kseg.log.salvage.salvage import HurtTransaction as HurtTransaction
+from kseg.log.salvage.salvage import DamagedTransaction as DamagedTransaction
 from kseg.log.salvage.salvage import SalvagedPartition as SalvagedPartition
 from kseg.log.salvage.salvage import SalvagePlan as SalvagePlan
 from kseg.log.salvage.salvage import SalvageReport as SalvageReport

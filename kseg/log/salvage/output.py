@@ -31,7 +31,7 @@ from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, is_url, segment_name
 from kseg.log import data_directory
 from kseg.log.recovery.recover import recover
-from kseg.log.salvage.values import provable_tables, row_of
+from kseg.log.salvage.values import Span, provable_tables, row_of
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -54,26 +54,6 @@ _COPIED_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """Whole batches of a file.
-
-    Attributes:
-        path: the file.
-        position: byte in it where they begin.
-        size: their bytes.
-    """
-
-    path: str
-    position: int
-    size: int
-
-    @property
-    def end(self) -> int:
-        """The position behind them."""
-        return self.position + self.size
-
-
-@dataclass(frozen=True, slots=True)
 class TargetSegment:
     """A segment to be written.
 
@@ -84,7 +64,7 @@ class TargetSegment:
     """
 
     base_offset: int
-    extents: tuple[Extent, ...]
+    extents: tuple[Span, ...]
     tail: bytes = b""
 
 
@@ -234,7 +214,7 @@ class _Copier:
         self._total, self._progress = total, progress
         self._done = 0
 
-    def copy(self, extent: Extent, file: io.WriteFile, at: int) -> None:
+    def copy(self, extent: Span, file: io.WriteFile, at: int) -> None:
         """Copy an extent to a position."""
         fd = io.open_read(extent.path)
         try:
@@ -281,7 +261,7 @@ def _write_logs(
     for other in partition.files:
         look = ownership.of_copied_file(other)
         with io.WriteFile.open(directory / other.name, exclusive=True, like=look) as file:
-            copier.copy(Extent(str(other), 0, other.stat().st_size), file, 0)
+            copier.copy(Span(str(other), 0, other.stat().st_size), file, 0)
             file.flush()
     if partition.topic_id is not None:
         path = directory / FileKind.PARTITION_METADATA.value
@@ -368,7 +348,7 @@ class _Segments:
         self._bases = bases
         self._made: list[TargetSegment] = []
         self._base = self._last = -1
-        self._extents: list[Extent] = []
+        self._extents: list[Span] = []
         self._bytes = 0
 
     def add(self, run: ProvableRun) -> None:
@@ -417,9 +397,9 @@ class _Segments:
     def _take(self, run: ProvableRun) -> None:
         before = self._extents[-1] if self._extents else None
         if before is not None and (before.path, before.end) == (run.path, run.position):
-            self._extents[-1] = Extent(run.path, before.position, before.size + run.size)
+            self._extents[-1] = Span(run.path, before.position, before.size + run.size)
         else:
-            self._extents.append(Extent(run.path, run.position, run.size))
+            self._extents.append(Span(run.path, run.position, run.size))
 
     def _close(self) -> None:
         if self._extents:
@@ -436,7 +416,6 @@ __all__ = [
     "QUARANTINE",
     "REPORT",
     "SUFFIX",
-    "Extent",
     "Progress",
     "TargetPartition",
     "TargetSegment",

@@ -137,18 +137,18 @@ class _Damage:
         ):
             behind = None
         found = [one for one in unprovable if one.reason not in HARMLESS and one is not behind]
-        told = sorted(
+        stated = sorted(
             ((one.first_offset, one) for one in found if one.first_offset is not None),
             key=lambda pair: pair[0],
         )
         self._by_place = _Sizes(((numbers[one.path], one.position), one) for one in found)
-        self._by_offset = _Sizes(((offset, 0), one) for offset, one in told)
-        self._told = np.array([offset for offset, _ in told], np.int64)
+        self._by_offset = _Sizes(((offset, 0), one) for offset, one in stated)
+        self._stated = np.array([offset for offset, _ in stated], np.int64)
         self.is_any = bool(found)
 
     def may_hide(self, first: Int64Array, end: Int64Array) -> npt.NDArray[np.bool_]:
         """bool[n]: which offsets without a batch between others may be lost."""
-        return np.searchsorted(self._told, first) < np.searchsorted(self._told, end)
+        return np.searchsorted(self._stated, first) < np.searchsorted(self._stated, end)
 
     def inside(self, gap: _Gap) -> tuple[Unprovable | None, int]:
         """The first damage between two runs, and its bytes in all; else by its offsets."""
@@ -266,7 +266,7 @@ def read_provable(
         done += reader.seen[-1].size
         if progress is not None:
             progress(done, total)
-    told = data_directory.told_of(path)
+    offsets = data_directory.told_of(path)
     partition = data_directory.partition_of(path)
     beside = _Beside(Path(path), partition, listing.segments, proved or {})
     evidence = (beside.epochs(), beside.agrees, beside.index) if weighs else ((), None)
@@ -278,8 +278,8 @@ def read_provable(
     end = placed.runs[-1].last_offset + 1 if placed.runs else 0
     end = max([end, *(each.base_offset for each in reader.seen[-1:])])
     # Such a start would let a broker delete all that is here.
-    beyond = told.log_start_offset if told.log_start_offset > end else None
-    start = told.log_start_offset if beyond is None else 0
+    beyond = offsets.log_start_offset if offsets.log_start_offset > end else None
+    start = offsets.log_start_offset if beyond is None else 0
     return ProvablePartition(
         path=Path(path),
         partition=partition,
@@ -375,8 +375,8 @@ class _Reader:
             chains = follow_chains(log, runs, _entries(files), self._proved.get(path, ()))
             self.runs += (_run_of(path, run) for run in chains.kept)
             is_last = files.base_offset == self._last
-            gaps = _Gaps(log, path, chains, self._bounds, is_last=is_last)
-            self.unprovable += gaps.told()
+            gaps = _UnkeptBytes(log, path, chains, self._bounds, is_last=is_last)
+            self.unprovable += gaps.reasons()
             self.seen.append(SegmentSeen(files.base_offset, path, log.size))
 
 
@@ -398,7 +398,7 @@ def _entries(files: SegmentFiles) -> OffsetEntries | None:
     return None
 
 
-class _Gaps:
+class _UnkeptBytes:
     """The bytes of a file between the runs that count, each with a reason."""
 
     def __init__(
@@ -410,7 +410,7 @@ class _Gaps:
         self._damaged = _Spans([(start, end, None) for start, end in chains.damaged])
         self._others = _Spans([(run.position, run.end, run) for run in chains.others])
 
-    def told(self) -> Iterator[Unprovable]:
+    def reasons(self) -> Iterator[Unprovable]:
         """Them, by position."""
         start = 0
         for run in self._kept:
@@ -436,13 +436,14 @@ class _Gaps:
                 continue
             if first > start:
                 yield self._damage(start, first)
-            yield self._damage(first, last) if run is None else self._unanchored(run)
+            yield (
+                self._damage(first, last)
+                if run is None
+                else refused(_run_of(self._path, run), "not-anchored")
+            )
             start = last
         if start < end:
             yield self._damage(start, end)
-
-    def _unanchored(self, run: SoundRun) -> Unprovable:
-        return refused(_run_of(self._path, run), "not-anchored")
 
     def _damage(self, start: int, end: int) -> Unprovable:
         head = self._log.head_at(start)[: end - start]

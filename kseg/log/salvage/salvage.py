@@ -4,8 +4,8 @@ A plan reads each partition once with its checksums and changes nothing. `apply_
 bytes from their files and sweeps them again in their new place, so it notices a file that has
 changed since. The fields of a plan are those of `kseg salvage --json` and of `report.json`.
 
-Lost offsets may hide the marker of a transaction: `hurt_transactions` lists such transactions, and
-`abort_markers` writes markers that end them.
+Lost offsets may hide the marker of a transaction: `damaged_transactions` lists such transactions,
+and `abort_markers` writes markers that end them.
 
 The log of KRaft is kept up to its first gap. Each of its records changes the state that the records
 before it made, so a record behind a gap may mean something else without those in the gap. A sound
@@ -19,12 +19,13 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg.constants import ControlType
+from kseg.documents import Documented, document
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files import atomic, io
 from kseg.files.checkpoints import TopicPartition
@@ -83,7 +84,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True)
-class SalvagedPartition:
+class SalvagedPartition(Documented):
     """One partition of a plan.
 
     Attributes:
@@ -113,7 +114,7 @@ class SalvagedPartition:
     records: int | None
     lost: tuple[LostOffsets, ...]
     unprovable: tuple[Unprovable, ...]
-    transactions: tuple[HurtTransaction, ...]
+    transactions: tuple[DamagedTransaction, ...]
     markers: int
     target: TargetPartition = field(repr=False)
     indexed: bool = False
@@ -191,9 +192,9 @@ class SalvagedPartition:
             "duplicates": self.duplicate_batches,
             "lost_records": self.lost_records,
             "at_most": self.at_most,
-            "lost": [one.to_dict() for one in self.lost],
+            "lost": document(self.lost),
             "unprovable": [_told(one, places.get(id(one))) for one in self.unprovable],
-            "transactions": [one.to_dict() for one in self.transactions],
+            "transactions": document(self.transactions),
             "markers": self.markers,
             "unproved": self.unproved_batches,
             "start_beyond_end": self.start_beyond_end,
@@ -274,7 +275,7 @@ class SalvagePlan:
             "duplicates": sum(one.duplicate_batches for one in self.partitions),
             "quarantined_bytes": self.quarantined_bytes,
             "left_alone": list(self.left_alone),
-            "partitions": [one.to_dict() for one in self.partitions],
+            "partitions": document(self.partitions),
         }
 
     def __repr__(self) -> str:
@@ -321,7 +322,7 @@ _ENDS: Final = (ControlType.ABORT, ControlType.COMMIT)
 
 
 @dataclass(frozen=True, slots=True)
-class HurtTransaction:
+class DamagedTransaction(Documented):
     """A transaction with lost offsets behind its first record.
 
     Attributes:
@@ -340,27 +341,23 @@ class HurtTransaction:
     coordinator_epoch: int
     is_open: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
     """What a log tells of its transactions.
 
     Attributes:
-        hurt: by their first offsets.
+        damaged: by their first offsets.
         leader_epoch: of the last batch that has one; -1 without any, or if nothing is lost.
         max_timestamp: the largest one; 0 likewise.
     """
 
-    hurt: tuple[HurtTransaction, ...]
+    damaged: tuple[DamagedTransaction, ...]
     leader_epoch: int
     max_timestamp: int
 
 
-def hurt_transactions(runs: Sequence[ProvableRun], lost: Sequence[LostOffsets]) -> Transactions:
+def damaged_transactions(runs: Sequence[ProvableRun], lost: Sequence[LostOffsets]) -> Transactions:
     """The transactions that lost offsets may belong to.
 
     Args:
@@ -378,8 +375,9 @@ def hurt_transactions(runs: Sequence[ProvableRun], lost: Sequence[LostOffsets]) 
         if is_taken.any():
             for header in table[is_taken]:
                 walk.take(header)
-    hurt = sorted([*walk.hurt, *walk.still_open()], key=lambda one: one.first_offset)
-    return Transactions(tuple(hurt), walk.leader_epoch, walk.max_timestamp)
+    walk.end()
+    damaged = sorted(walk.damaged, key=lambda one: one.first_offset)
+    return Transactions(tuple(damaged), walk.leader_epoch, walk.max_timestamp)
 
 
 class _Walk:
@@ -389,7 +387,7 @@ class _Walk:
         self._lost = lost
         self._open: dict[int, tuple[int, int, int]] = {}
         self._epochs: dict[int, int] = {}
-        self.hurt: list[HurtTransaction] = []
+        self.damaged: list[DamagedTransaction] = []
         self.leader_epoch, self.max_timestamp = -1, 0
 
     def take(self, header: BatchHeader) -> None:
@@ -404,14 +402,11 @@ class _Walk:
             if begun is not None and self._loses(begun[0], header.last_offset):
                 self._note(producer, (begun[0], header.last_offset, begun[2]), is_open=False)
 
-    def still_open(self) -> list[HurtTransaction]:
-        """Those whose marker may be lost, behind what was taken in."""
-        hurt, self.hurt = self.hurt, []
+    def end(self) -> None:
+        """Note the transactions whose marker may be lost."""
         for producer, begun in self._open.items():
             if self._loses(begun[1], None):
                 self._note(producer, begun, is_open=True)
-        found, self.hurt = self.hurt, hurt
-        return found
 
     def _loses(self, first: int, last: int | None) -> bool:
         at = bisect_left(self._lost, first)
@@ -420,7 +415,7 @@ class _Walk:
     def _note(self, producer: int, begun: tuple[int, int, int], *, is_open: bool) -> None:
         first, last, epoch = begun
         coordinator = self._epochs.get(producer, 0)
-        self.hurt.append(HurtTransaction(producer, epoch, first, last, coordinator, is_open))
+        self.damaged.append(DamagedTransaction(producer, epoch, first, last, coordinator, is_open))
 
 
 def abort_markers(known: Transactions, offset: int) -> bytes:
@@ -429,7 +424,7 @@ def abort_markers(known: Transactions, offset: int) -> bytes:
     They have the leader epoch of the log's end and its largest timestamp.
     """
     made = []
-    for at, one in enumerate(each for each in known.hurt if each.is_open):
+    for at, one in enumerate(each for each in known.damaged if each.is_open):
         builder = BatchBuilder(
             base_offset=offset + at,
             producer_id=one.producer_id,
@@ -603,7 +598,7 @@ def _under(path: Path, left_alone: list[Path]) -> Iterator[_Source]:
 
 
 class _Done:
-    """How far several partitions are, told as one."""
+    """How far several partitions are, as one number."""
 
     def __init__(self, tell: Progress | None, total: int) -> None:
         self._tell, self._total = tell, total
@@ -635,18 +630,18 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
     bases = [each.base_offset for each in known.segments] or [known.log_start_offset]
     segments = target_segments(runs, bases)
     end = max(bases[-1], runs[-1].last_offset + 1 if runs else 0)
-    transactions = hurt_transactions(runs, lost)
-    markers = sum(one.is_open for one in transactions.hurt) if abort_open else 0
+    transactions = damaged_transactions(runs, lost)
+    markers = sum(one.is_open for one in transactions.damaged) if abort_open else 0
     if markers:
         segments = _with_tail(segments, abort_markers(transactions, end), end)
-    told = data_directory.told_of(source.path)
+    offsets = data_directory.told_of(source.path)
     target = TargetPartition(
         source.partition,
         segments,
         end + markers,
         topic_id=known.topic_id,
         log_start_offset=min(known.log_start_offset, end),
-        high_watermark=None if told.high_watermark is None else min(told.high_watermark, end),
+        high_watermark=None if offsets.high_watermark is None else min(offsets.high_watermark, end),
         files=files,
         is_derived=not is_kraft,
     )
@@ -662,7 +657,7 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         records=None if records is None else records + markers,
         lost=lost,
         unprovable=known.unprovable,
-        transactions=transactions.hurt,
+        transactions=transactions.damaged,
         markers=markers,
         target=target,
         indexed=any(
@@ -759,7 +754,7 @@ def _copy(source: MappedFile, one: Unprovable, file: io.WriteFile, position: int
 __all__ = [
     "READABLE",
     "Chosen",
-    "HurtTransaction",
+    "DamagedTransaction",
     "Quarantined",
     "SalvagePlan",
     "SalvageReport",
@@ -767,7 +762,7 @@ __all__ = [
     "Transactions",
     "abort_markers",
     "apply_salvage",
-    "hurt_transactions",
+    "damaged_transactions",
     "plan_salvage",
     "up_to_first_gap",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 import numpy as np
 
+from kseg.documents import Documented
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
@@ -44,31 +45,40 @@ HARMLESS: Final = frozenset(("duplicate",))
 
 
 @dataclass(frozen=True, slots=True)
-class ProvableRun:
+class Span(Documented):
+    """Bytes of a file.
+
+    Attributes:
+        path: the file.
+        position: byte in it where they begin.
+        size: how many.
+    """
+
+    path: str
+    position: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The position behind them."""
+        return self.position + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class ProvableRun(Span):
     """Provable batches that follow each other in a file, with offsets that grow.
 
     Attributes:
-        path: the log file.
-        position: byte in it where they begin.
-        size: their bytes.
         first_offset: the first offset; the last one of the first batch where only inflating tells.
         last_offset: the last offset.
         batches: how many.
         records: how many they say they hold; None where only inflating tells.
     """
 
-    path: str
-    position: int
-    size: int
     first_offset: int
     last_offset: int
     batches: int
     records: int | None = None
-
-    @property
-    def end(self) -> int:
-        """The position behind them."""
-        return self.position + self.size
 
     def and_then(self, behind: ProvableRun) -> ProvableRun:
         """Both as one; the second follows the first in its file."""
@@ -90,13 +100,10 @@ class ProvableRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Unprovable:
+class Unprovable(Span):
     """Bytes of a log file that are not kept.
 
     Attributes:
-        path: the log file.
-        position: byte in it where they begin.
-        size: how many.
         reason: one of `REASONS`.
         first_offset, last_offset: what the batch there says of its offsets, or what sound batches
             there have; None where nothing can be read.
@@ -104,23 +111,11 @@ class Unprovable:
         places: first and last offsets that a sound batch in doubt may have.
     """
 
-    path: str
-    position: int
-    size: int
     reason: str
     first_offset: int | None = None
     last_offset: int | None = None
     batches: int = 0
     places: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def end(self) -> int:
-        """The position behind them."""
-        return self.position + self.size
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return asdict(self)
 
 
 def refused(run: ProvableRun, reason: str) -> Unprovable:
@@ -130,7 +125,7 @@ def refused(run: ProvableRun, reason: str) -> Unprovable:
 
 
 @dataclass(frozen=True, slots=True)
-class LostOffsets:
+class LostOffsets(Documented):
     """Offsets that no provable batch has.
 
     Attributes:
@@ -151,10 +146,6 @@ class LostOffsets:
     path: str
     position: int
     bytes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """As in `--json`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

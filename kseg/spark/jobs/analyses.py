@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from kseg.analysis import stats as stats_
 from kseg.analysis.diff import Diff
 from kseg.analysis.diff import diff as run_diff
-from kseg.analysis.doctor import RELEASES, Doctored
+from kseg.analysis.doctor import RELEASES, DoctorReport
 from kseg.analysis.doctor import examine as examine_start
 from kseg.analysis.doctor import plan as plan_start
 from kseg.analysis.doctor import report as report_start
-from kseg.analysis.explain import Explained
+from kseg.analysis.explain import ExplainReport
 from kseg.analysis.explain import explain as run_explain
-from kseg.analysis.units import Unit, UnitKind, plan
-from kseg.analysis.units_run import Jobs, run_units
+from kseg.analysis.units import Jobs, Unit, UnitKind, plan, run_units
 from kseg.analysis.values import Report
 from kseg.analysis.verify import verify as run_verify
 from kseg.files.names import FileKind, Unreadable
@@ -34,11 +33,12 @@ from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.recovery import look_at
 from kseg.log.settings import SettingSources, group_by_broker
 from kseg.spark.jobs.closed import CompactOptions, CompactResult, compact
-from kseg.spark.jobs.job_directory import Item, open_job
 from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
     PACE_OF_PARSING,
+    Item,
     mark_of,
+    open_job,
     refusals_named,
     run,
     state_of,
@@ -144,7 +144,7 @@ class SparkRunner:
         merge: Callable[[Iterable[Any]], Any] | None,
         progress: Progress | None,
     ) -> Iterator[Any]:
-        """The answers to units, as `kseg.analysis.units_run.Runner` has them."""
+        """The answers to units, as `kseg.analysis.units.Runner` has them."""
         given = getattr(work, "keywords", {})
         key = mark_of([_timeless(value) for value in given.values()]), self._now_ms
         directory = None if self._job is None else open_job(self._job, self._name, key)
@@ -246,7 +246,7 @@ def _verify(paths: Sequence[str], **asked: Any) -> tuple[Report]:
     return (run_verify(local_paths(paths), **asked),)
 
 
-def _explain(paths: Sequence[str], **asked: Any) -> tuple[Explained]:
+def _explain(paths: Sequence[str], **asked: Any) -> tuple[ExplainReport]:
     return (run_explain(local_paths(paths), **asked),)
 
 
@@ -266,7 +266,7 @@ def _doctor(
     now_ms: Any = None,
     jobs: Jobs,
     progress: Progress | None,
-) -> tuple[Doctored, ...]:
+) -> tuple[DoctorReport, ...]:
     """With `fleet`, for each pair of ids of cluster and node a report."""
     if fleet and broker_config is not None:
         raise ValueError("a server.properties is of one broker, and these are of a fleet")
@@ -327,7 +327,7 @@ def _stored_units(log: LogEntry) -> Iterator[_StoredUnit]:
         )
 
 
-def _explained(found: Explained) -> Iterator[tuple[Any, ...]]:
+def _explained(found: ExplainReport) -> Iterator[tuple[Any, ...]]:
     for whose, row in found.rows_by_partition():
         yield (
             *((whose.topic, whose.partition) if whose else (None, None)),
@@ -381,8 +381,8 @@ ANALYSES: Final[dict[str, Analysis]] = {
         "path STRING, message STRING, outcome STRING, exception STRING, mend STRING, "
         "records BIGINT, partitions ARRAY<STRING>",
         lambda report: (
-            (report.cluster_id, report.node_id, place, *noticed.to_dict().values())
-            for place, noticed in report.noticed_by_directory()
+            (report.cluster_id, report.node_id, place, *findings.to_dict().values())
+            for place, findings in report.findings_by_directory()
         ),
     ),
     "explain": Analysis(

@@ -32,8 +32,7 @@ from kseg.log.config import LogConfig
 from kseg.log.recovery import KINDS, Action, Finding, Kept, kept_bytes, look_at
 from kseg.log.settings import SettingSources
 from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
-from kseg.spark.jobs.job_directory import Item, open_job
-from kseg.spark.jobs.running import Ran, mark_of, refusals_named, run, state_of
+from kseg.spark.jobs.running import Item, Ran, mark_of, open_job, refusals_named, run, state_of
 from kseg.spark.plan import local_paths
 
 if TYPE_CHECKING:

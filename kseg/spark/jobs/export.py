@@ -38,8 +38,7 @@ from kseg.files.whole_file import FileSink
 from kseg.format.typed import BYTES, ERRORS
 from kseg.parquet import parquet_writer
 from kseg.spark.damage import Damage, passing_over, report
-from kseg.spark.jobs.job_directory import Item, open_job
-from kseg.spark.jobs.running import run, splits_of
+from kseg.spark.jobs.running import Item, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options
 from kseg.spark.plan import local_path
 from kseg.spark.reading import read_split

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 import kseg
 from kseg import AppendOrigin, BatchBuilder, BatchOptions, Compression, ControlType, Log, LogConfig
-from kseg.spark.commits import SinkPaths, commit, parse_sink_options, stage
+from kseg.spark.sink import SinkPaths, commit, parse_sink_options, stage
 from tests.interop.broker.broker import Row
 
 BEGIN_MS = 1_790_000_000_000

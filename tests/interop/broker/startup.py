@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kseg import BatchOptions, Log, LogConfig, encode_batch
-from kseg.analysis.doctor import Doctored, Outcome, doctor
+from kseg.analysis.doctor import DoctorReport, Outcome, doctor
 from tests.interop.broker.broker import Broker, Said
 from tests.interop.broker.situations import SITUATIONS, Situation
 from tests.reference import walk
@@ -153,7 +153,7 @@ class Starts:
             text = "".join(line for line in ours if not line.startswith("advertised.listeners"))
         self.broker.properties.write_text(text, encoding="utf-8")
 
-    def ask(self) -> Doctored:
+    def ask(self) -> DoctorReport:
         """What the doctor says of what lies there."""
         places = [self.home / disk for disk in DISKS]
         return doctor(places, broker_config=self.broker.properties)
@@ -215,7 +215,7 @@ Difference = tuple[str, object, object]
 
 
 def differences(
-    found: Doctored, before: Mapping[str, Partition], became: Became
+    found: DoctorReport, before: Mapping[str, Partition], became: Became
 ) -> Iterator[Difference]:
     """What, as Kafka did it, as the doctor said."""
     offline = frozenset(
@@ -236,7 +236,7 @@ def differences(
 
 
 def _of_partitions(
-    found: Doctored, before: Mapping[str, Partition], became: Became
+    found: DoctorReport, before: Mapping[str, Partition], became: Became
 ) -> Iterator[Difference]:
     told = {
         f"{Path(one.path).name}/{Path(each.path).name}": each
@@ -246,7 +246,7 @@ def _of_partitions(
     after = became.partitions
     new = [name for name in after if name not in before and name.endswith("-stray")]
     strays = {name.rpartition(".")[0] for name in new}
-    said = {name for name, one in told.items() for each in one.noticed if each.code in _ASIDE}
+    said = {name for name, one in told.items() for each in one.findings if each.code in _ASIDE}
     if strays != said:
         yield "put aside", sorted(strays), sorted(said)
     for name, was in before.items():
@@ -265,7 +265,7 @@ def _of_partitions(
             yield f"{name} is cut at", now.end, None
 
 
-def compared(starts: Starts, situation: Situation) -> tuple[list[Difference], Doctored, Became]:
+def compared(starts: Starts, situation: Situation) -> tuple[list[Difference], DoctorReport, Became]:
     """Do one row."""
     starts.lay_out(situation)
     before, found = starts.partitions(), starts.ask()
@@ -293,7 +293,7 @@ def main() -> int:
                 for each in differs:
                     print("      ", *each, flush=True)
                 if differs:
-                    for one in found.all_noticed():
+                    for one in found.all_findings():
                         if one.severity == "error":
                             print("       kseg:", one.code, one.path, one.message, one.exception)
                     for line in [line for line in became.said.lines if line.level != "INFO"][:6]:

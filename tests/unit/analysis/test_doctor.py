@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kseg.analysis.doctor import CODES, Doctored, Noticed, Outcome, answer, doctor, ensemble, homes
+from kseg.analysis.doctor import CODES, BrokerFinding, DoctorReport, Outcome, answer, doctor
 from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.cli.main import run
 from kseg.files.metadata import write_clean_shutdown
@@ -253,24 +253,24 @@ HARMS = {
 STRAYS = "a start renames it to -stray, keeps it and does not serve it"
 
 
-def only(found: Doctored, code: str) -> Noticed:
-    return next(one for one in found.all_noticed() if one.code == code)
+def only(found: DoctorReport, code: str) -> BrokerFinding:
+    return next(one for one in found.all_findings() if one.code == code)
 
 
-def mends(one: Noticed) -> None:
+def mends(one: BrokerFinding) -> None:
     """Run what the last line of its advice says."""
     assert one.mend is not None
     subprocess.run(one.mend.splitlines()[-1], shell=True, check=True)
 
 
-def partition_of(found: Doctored) -> PartitionOutlook:
+def partition_of(found: DoctorReport) -> PartitionOutlook:
     return found.directories[0].partitions[0]
 
 
 def test_a_sound_directory_starts_and_nothing_is_said(data: Data) -> None:
     found = doctor(data.root)
     assert (found.ok, found.outcome) == (True, STARTS)
-    assert list(found.all_noticed()) == []
+    assert list(found.all_findings()) == []
     (directory,) = found.directories
     assert (directory.clean, directory.cluster_id, directory.node_id) == (True, "c", 1)
     assert (directory.swept_bytes, directory.seconds) == (0, 0.0)
@@ -322,7 +322,7 @@ def test_a_cut_of_zeros_alone_is_what_recover_does_beforehand(data: Data) -> Non
     assert run(mend.split()[1:]) == 0
     found = doctor(data.root)
     assert {"bytes-cut", "records-cut", "load-fails"}.isdisjoint(
-        one.code for one in found.all_noticed()
+        one.code for one in found.all_findings()
     )
 
 
@@ -333,13 +333,13 @@ def test_what_kseg_can_load_and_kafka_cannot_is_mended_by_recover(data: Data) ->
 
 def test_a_start_beyond_the_end_has_one_finding_and_a_command_that_corrects_it(data: Data) -> None:
     data.write_checkpoint("log-start-offset-checkpoint", 999)
-    (one,) = doctor(data.root).all_noticed()
+    (one,) = doctor(data.root).all_findings()
     assert one.message == (
         "log-start-offset-checkpoint says 999, the log ends at 11: Kafka deletes all its records"
     )
     assert one.records == 11
     mends(one)
-    assert list(doctor(data.root).all_noticed()) == []
+    assert list(doctor(data.root).all_findings()) == []
 
 
 def test_one_bad_partition_hides_no_other(data: Data) -> None:
@@ -369,7 +369,7 @@ def test_a_quorum_state_that_kafka_reads_is_no_finding(data: Data) -> None:
     ):
         shutil.rmtree(data.root / "__cluster_metadata-0", ignore_errors=True)
         quorum_state(text)(data)
-        assert "quorum-state" not in {one.code for one in doctor(data.root).all_noticed()}
+        assert "quorum-state" not in {one.code for one in doctor(data.root).all_findings()}
 
 
 @pytest.mark.parametrize("is_open", [False, True])
@@ -403,7 +403,7 @@ def test_a_node_that_only_is_a_controller_loads_no_partition(data: Data, tmp_pat
     config = tmp_path / "server.properties"
     config.write_text(f"log.dirs={data.root}\nprocess.roles=controller\n")
     found = doctor(data.root, broker_config=config)
-    assert (found.outcome, list(found.all_noticed())) == (STARTS, [])
+    assert (found.outcome, list(found.all_findings())) == (STARTS, [])
     config.write_text(f"log.dirs={data.root}\nprocess.roles=controller,broker\n")
     assert doctor(data.root, broker_config=config).outcome is FAILS
 
@@ -412,7 +412,7 @@ def test_a_directory_of_a_release_without_zookeeper_has_its_ids(data: Data) -> N
     (data.root / "meta.properties").unlink()
     assert only(doctor(data.root), "not-formatted").outcome is FAILS
     before = doctor(data.root, release="3.9")
-    assert "not-formatted" not in {one.code for one in before.all_noticed()}
+    assert "not-formatted" not in {one.code for one in before.all_findings()}
 
 
 def test_an_offline_directory_does_not_stop_the_broker(data: Data) -> None:
@@ -521,7 +521,7 @@ def test_a_file_that_the_owner_may_not_write_is_named(data: Data) -> None:
 def test_the_file_system_is_asked(
     data: Data, monkeypatch: pytest.MonkeyPatch, code: str, values: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(homes.os, "statvfs", lambda path: Disk(**values))
+    monkeypatch.setattr(answer.os, "statvfs", lambda path: Disk(**values))
     assert only(doctor(data.root), code).outcome is OFFLINE
 
 
@@ -549,7 +549,7 @@ def test_limits_of_the_machine_are_warnings(
     monkeypatch.setattr(resource, "getrlimit", lambda which: (64, 64))
     most = tmp_path / "max_map_count"
     most.write_text("3\n")
-    monkeypatch.setattr(ensemble, "_MAPS_MAX", most)
+    monkeypatch.setattr(answer, "_MAPS_MAX", most)
     found = doctor(data.root)
     assert "2 segments" in only(found, "open-files").message
     assert "4 indexes" in only(found, "maps").message
@@ -562,7 +562,7 @@ def test_what_cannot_be_read_is_a_row_of_the_answer(
     def refuse(path: object) -> Any:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(homes, "list_entries", refuse)
+    monkeypatch.setattr(answer, "list_entries", refuse)
     found = doctor(data.root)
     assert only(found, "unreadable").outcome is OFFLINE
 
@@ -582,7 +582,7 @@ def test_a_healthy_broker_of_kraft_has_no_warning(
     broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
     broker.has()
     write_clean_shutdown(broker.path)
-    assert list(doctor(broker.path).all_noticed()) == []
+    assert list(doctor(broker.path).all_findings()) == []
     lines = printed(capsys, broker.path)
     assert lines[0].endswith("the broker starts; 0 errors, 0 warnings")
     assert "again" not in "".join(lines)
@@ -623,13 +623,12 @@ def test_of_other_releases_only_what_is_known_is_said(data: Data) -> None:
         doctor(data.root, release="latest")
 
 
-@pytest.mark.usefixtures("either_workers")
 def test_two_jobs_give_the_same_answer(data: Data) -> None:
     for number in range(3):
         (data.root / f"payments-{number}").mkdir()
     flipped(data)
 
-    def without_seconds(found: Doctored) -> dict[str, Any]:
+    def without_seconds(found: DoctorReport) -> dict[str, Any]:
         document = found.to_json()
         for directory in document["directories"]:
             del directory["seconds"]
@@ -654,7 +653,7 @@ def test_a_partition_of_another_topic_goes_astray(
     broker.says([made.topic("others", made.UUID(int=9)), *told])
     broker.has()
     found = doctor(broker.path)
-    strays = [one.message for one in found.all_noticed() if one.code == "stray"]
+    strays = [one.message for one in found.all_findings() if one.code == "stray"]
     assert len(strays) == (why is not None)
     assert all(why is not None and why in message for message in strays)
 
@@ -687,7 +686,7 @@ def test_a_partition_whose_replicas_are_elsewhere_goes_astray(
     broker = made.Broker(tmp_path / "data")
     broker.says([made.topic("orders")], told)
     broker.has()
-    strays = [one.message for one in doctor(broker.path).all_noticed() if one.code == "stray"]
+    strays = [one.message for one in doctor(broker.path).all_findings() if one.code == "stray"]
     assert strays == ([] if why is None else [f"stray: {why}; {STRAYS}"])
 
 
@@ -698,7 +697,7 @@ def test_a_topic_that_is_made_again_forgets_its_replicas(tmp_path: Path) -> None
         [made.removed(made.FIRST), made.topic("orders"), made.partition(made.FIRST, 0, [7])],
     )
     broker.has()
-    assert "stray" not in {one.code for one in doctor(broker.path).all_noticed()}
+    assert "stray" not in {one.code for one in doctor(broker.path).all_findings()}
 
 
 def test_a_partition_without_an_id_goes_astray_in_kraft(tmp_path: Path) -> None:

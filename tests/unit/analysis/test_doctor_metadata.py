@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from kseg.analysis.doctor import Doctored, Noticed, Outcome, doctor
+from kseg.analysis.doctor import BrokerFinding, DoctorReport, Outcome, doctor
 from kseg.cli.main import run
 from kseg.commands import command_line
 from kseg.errors import NotALogError
@@ -27,13 +27,13 @@ SEVERAL = "process.roles=broker,controller\ncontroller.quorum.voters=7@h:1,8@h:1
 BROKER_ONLY = "process.roles=broker\ncontroller.quorum.voters=8@h:1\n"
 
 
-def only(found: Doctored, *codes: str) -> Noticed:
+def only(found: DoctorReport, *codes: str) -> BrokerFinding:
     """The one finding with one of these codes."""
-    (one,) = (each for each in found.all_noticed() if each.code in codes)
+    (one,) = (each for each in found.all_findings() if each.code in codes)
     return one
 
 
-def mends(one: Noticed) -> None:
+def mends(one: BrokerFinding) -> None:
     """Run what the last line of its advice says."""
     assert one.mend is not None
     subprocess.run(one.mend.splitlines()[-1], shell=True, check=True)
@@ -94,7 +94,7 @@ def test_a_partition_that_a_start_makes_empty_weighs_by_who_else_has_its_records
     one = only(found, *CODES)
     assert (one.code, one.path) == (code, f"{broker.path}/orders-0")
     assert found.ok is (code != "partition-lost")
-    assert "stray" not in {each.code for each in found.all_noticed()}
+    assert "stray" not in {each.code for each in found.all_findings()}
 
 
 @pytest.mark.parametrize("harm", [without_id, of_another_id])
@@ -268,7 +268,7 @@ def test_a_cut_of_the_metadata_log_says_what_is_forgotten(
     assert set(one.partitions) == {"payments-0", "__consumer_offsets-0"}
     assert one.mend is not None
     assert one.mend.startswith(mend)
-    assert {each.code for each in found.all_noticed()} & {"stray", "records-cut", "swept"} == set()
+    assert {each.code for each in found.all_findings()} & {"stray", "records-cut", "swept"} == set()
 
 
 def test_a_node_that_is_no_controller_fetches_what_is_cut(tmp_path: Path) -> None:
@@ -296,8 +296,8 @@ def test_no_advice_names_a_verb_that_refuses_the_metadata_log(tmp_path: Path, te
     """Only of a sole controller's log a salvaged copy is named, and salvage takes it."""
     broker = damaged(tmp_path)
     config = configured(tmp_path, f"log.dirs={{0}}/data\n{text}")
-    noticed = doctor(broker.path, broker_config=config).directories[0].partitions[0].noticed
-    lines = [line for one in noticed for line in (one.mend or "").splitlines()]
+    findings = doctor(broker.path, broker_config=config).directories[0].partitions[0].findings
+    lines = [line for one in findings for line in (one.mend or "").splitlines()]
     commands = {line for line in lines if line.startswith("kseg ")}
     out = tmp_path / "out"
     salvage = command_line("kseg", "salvage", broker.log, "-o", "OUT")

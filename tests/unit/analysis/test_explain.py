@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kseg import explain, plan_retention, settings
-from kseg.analysis.explain import CAUSES, Explained, Kept
+from kseg.analysis.explain import CAUSES, ExplainReport, KeptFile
 from kseg.cli.main import run
 from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.directory import LogDirectory
@@ -76,18 +76,18 @@ def time_of(days: float) -> int:
     return NOW_MS - int(days * DAY_MS)
 
 
-def causes_of(found: Explained) -> dict[int, str]:
+def causes_of(found: ExplainReport) -> dict[int, str]:
     """The cause of each segment, by its base offset; the last one counts of several."""
     rows = [row for one in found.partitions for row in one.rows]
     return {row.base_offset: row.cause for row in rows if row.base_offset is not None}
 
 
-def other_causes(found: Explained) -> set[str]:
+def other_causes(found: ExplainReport) -> set[str]:
     """Causes of all that is no segment."""
     return {row.cause for row in found.rows() if row.base_offset is None}
 
 
-def row_at(found: Explained, base_offset: int) -> Kept:
+def row_at(found: ExplainReport, base_offset: int) -> KeptFile:
     rows = [row for one in found.partitions for row in one.rows]
     return next(row for row in rows if row.base_offset == base_offset)
 
@@ -488,7 +488,6 @@ def everything(root: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in root.rglob("*")}
 
 
-@pytest.mark.usefixtures("either_workers")
 def test_nothing_is_written_and_more_jobs_say_the_same(tmp_path: Path) -> None:
     made(tmp_path / "data", CASES["backup"])
     write_log(tmp_path / "data", name="clicks")
@@ -612,7 +611,7 @@ def brokers(root: Path, *told: Any, tail: bytes = b"") -> Path:
     return properties
 
 
-def due_of(found: Sequence[Kept]) -> list[tuple[str, int | None]]:
+def due_of(found: Sequence[KeptFile]) -> list[tuple[str, int | None]]:
     return [
         (Path(row.path).parent.name, row.base_offset)
         for row in found

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.analysis import cross_checks
-from kseg.analysis.codes import CODES
-from kseg.analysis.findings import PER_CODE_MAX
+from kseg.analysis import checks
+from kseg.analysis.values import CODES, PER_CODE_MAX
 from kseg.analysis.verify import (
     Examined,
     Finding,
@@ -270,7 +269,7 @@ def test_a_gap_between_segments_is_a_warning_where_nothing_compacts(
         write_segment(tmp_path / "t-0", base, batch([record()], base_offset=base))
     assert not [one for one in verify(tmp_path / "t-0").findings if one.code == "segment-gap"]
     known = partial(settings, topic_config={"t": {"cleanup.policy": policy}})
-    monkeypatch.setattr(cross_checks, "settings", known)
+    monkeypatch.setattr(checks, "settings", known)
     gaps = [one for one in verify(tmp_path / "t-0").findings if one.code == "segment-gap"]
     assert [(one.severity, one.offset) for one in gaps] == [("warning", 2)] * found
     assert all(

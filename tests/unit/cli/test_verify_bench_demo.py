@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.analysis.codes import CODES
+from kseg.analysis.values import CODES
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 

@@ -233,4 +233,4 @@ def test_verify_and_doctor_report_unused_entries_that_a_start_believes(
     assert found == ([("index-unused", "error")] if reported else [])
     (home,) = doctor(data).directories
     (outlook,) = home.partitions
-    assert ("index-unused" in [each.code for each in outlook.noticed]) == reported
+    assert ("index-unused" in [each.code for each in outlook.findings]) == reported

@@ -14,13 +14,13 @@ from kseg.errors import KsegError, StalePlanError
 from kseg.files import metadata
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.log.salvage.output import (
-    Extent,
     TargetPartition,
     TargetSegment,
     beside,
     write_output,
 )
 from kseg.log.salvage.provable import read_provable
+from kseg.log.salvage.values import Span
 from tests.stopping import Stopped, stopping_at
 from tests.unit.analysis.copied import told, write_copy
 
@@ -35,7 +35,7 @@ def target(source: Path) -> TargetPartition:
         TargetSegment(
             each.base_offset,
             tuple(
-                Extent(run.path, run.position, run.size)
+                Span(run.path, run.position, run.size)
                 for run in found.runs
                 if run.path == each.path
             ),

@@ -1,0 +1,940 @@
+"""The checks of `verify`: one segment, the files beside segments, and checks across files.
+
+`examine_segment` walks a log file once and compares its indexes on the way. `LogChecks` takes the
+headers a table at a time, and with `deep` the records; it works on columns and looks at no single
+record. `check_across` joins facts of all segments of a partition, and of the partitions of a data
+directory. Only two segments that hold the same offsets are walked again, to compare their bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import pairwise, zip_longest
+from operator import or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kseg.analysis.values import (
+    PER_CODE_MAX,
+    CheckpointSummary,
+    Examined,
+    Findings,
+    PartitionSummary,
+    SegmentSummary,
+)
+from kseg.constants import BATCH_HEADER_BYTES, INT64_MAX, NO_TIMESTAMP, Compression, StopReason
+from kseg.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    DecompressionError,
+    KsegError,
+    LimitExceededError,
+    NotALogError,
+    UnreadableError,
+)
+from kseg.files import checkpoints, metadata, producer_snapshot
+from kseg.files.checkpoints import EpochEntry, assign_epochs
+from kseg.files.log_file import LogFile, OnUnreadable
+from kseg.files.mapping import MappedFile, held_by_another
+from kseg.files.names import DataDirectory, FileKind, NamedFile, PartitionFiles, parse_name
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.format.columns import decode
+from kseg.format.header import CODEC_MASK, CONTROL, FIELDS, stop_code, stop_error
+from kseg.format.request import Request
+from kseg.format.times import iso_text
+from kseg.format.workspace import Workspace
+from kseg.log.recovery import (
+    CHECKED,
+    IndexChecks,
+    IndexPlace,
+    Lost,
+    TxnTrail,
+    judge_transactions,
+    lost_ranges,
+)
+from kseg.log.settings import settings
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.analysis.units import Unit
+    from kseg.files.log_file import Tile
+    from kseg.files.mapping import Mapping
+    from kseg.format.header import BatchTable
+
+    Mask = npt.NDArray[np.bool_]
+    Int64Array = npt.NDArray[np.int64]
+
+
+_WINDOW_BYTES = 1 << 20
+
+
+class Stretch(NamedTuple):
+    """The batches of a file that hold offsets of a range: from which byte to which."""
+
+    path: str
+    start: int
+    end: int
+
+
+def describe_overlap(earlier: SegmentSummary, later: SegmentSummary) -> str:
+    """Where two segments hold the same offsets, and whether the bytes differ, for a message."""
+    first = max(later.base_offset, later.first_offset or 0)
+    last = min(earlier.last_offset or 0, later.last_offset or 0)
+    if later.last_offset is None or first > last:
+        return ""
+    try:
+        one, other = (_stretch(segment.path, first, last) for segment in (earlier, later))
+        differ = "are the same" if _same(one, other) else "differ"
+    except (KsegError, OSError):
+        return f"; both hold offsets {first} to {last}, which could not be compared"
+    places = " and ".join(f"{os.path.basename(at.path)} @ {at.start}" for at in (one, other))
+    return f"; both hold offsets {first} to {last}, {places}, and their bytes {differ}"
+
+
+def _stretch(path: str, first: int, last: int) -> Stretch:
+    start = end = 0
+    with LogFile.open(path, "never") as log:
+        for table in log.headers():
+            touched = (table.last_offset >= first) & (table.base_offset <= last)
+            if touched.any():
+                held = table.take(touched)
+                start = start if end else int(held.position[0])
+                end = int(held.position[-1] + held.size[-1])
+    return Stretch(path, start, end)
+
+
+def _same(one: Stretch, other: Stretch) -> bool:
+    if one.end - one.start != other.end - other.start:
+        return False
+    return all(a == b for a, b in zip_longest(_windows(one), _windows(other)))
+
+
+def _windows(stretch: Stretch) -> Iterator[bytes]:
+    with MappedFile.open(stretch.path, "never") as file:
+        for at in range(stretch.start, stretch.end, _WINDOW_BYTES):
+            yield bytes(file.read(at, min(_WINDOW_BYTES, stretch.end - at)))
+
+
+def check_across(examined: Examined, found: Findings) -> None:
+    """Compare segments with each other, and with the small files that describe them."""
+    by_partition: dict[str, list[SegmentSummary]] = defaultdict(list)
+    for segment in examined.segments:
+        by_partition[segment.partition].append(segment)
+    ends = {}  # the end of a log is not known if its last batches are damaged
+    for path, segments in by_partition.items():
+        segments.sort(key=lambda segment: segment.base_offset)
+        _check_segments(segments, found)
+        _check_gaps(path, segments, found)
+        if segments[-1].whole:
+            ends[path] = _end_offset(segments)
+    for partition in examined.partitions:
+        segments = by_partition.get(partition.path, [])
+        if segments and not segments[0].kafka07:
+            end = ends.get(partition.path)
+            _check_snapshots(partition, end, found)
+            facts = ((each.base_offset, each.whole, each.transactions) for each in segments)
+            judge_transactions(partition.begun, facts, found)
+            _check_epochs(partition, end, segments, found)
+    keys = {partition.path: partition.key for partition in examined.partitions}
+    for checkpoint in examined.checkpoints:
+        _check_offsets(checkpoint, ends, keys, found)
+
+
+def _end_offset(segments: Sequence[SegmentSummary]) -> int:
+    """The offset after the last; the last base offset where that segment is empty."""
+    last = segments[-1]
+    return last.base_offset if last.last_offset is None else last.last_offset + 1
+
+
+def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None:
+    farthest = segments[0]  # of those in front: it may go on past more than one
+    for before, segment in pairwise(segments):
+        if (before.last_offset or -1) >= (farthest.last_offset or -1):
+            farthest = before
+        name, last = os.path.basename(farthest.path), farthest.last_offset
+        if last is not None and last >= segment.base_offset and not segment.kafka07:
+            found.add(
+                "offset-order",
+                segment.path,
+                f"the segment starts at {segment.base_offset}, {name} before it ends at {last}"
+                + describe_overlap(farthest, segment),
+                position=0,
+                offset=segment.base_offset,
+            )
+        name = os.path.basename(before.path)
+        if before.epochs and segment.epochs and segment.epochs[0][0] < before.epochs[-1][0]:
+            epoch, offset = segment.epochs[0]
+            found.add(
+                "leader-epoch-order",
+                segment.path,
+                f"leader epoch {epoch} follows {before.epochs[-1][0]}, which ends {name}",
+                offset=offset,
+            )
+
+
+def _check_gaps(partition: str, segments: Sequence[SegmentSummary], found: Findings) -> None:
+    """Offsets that no segment has, where the policy is known and compaction takes none."""
+    gaps = [
+        (_end_offset((before,)), segment)
+        for before, segment in pairwise(segments)
+        if before.whole and not segment.kafka07 and segment.base_offset > _end_offset((before,))
+    ]
+    if not gaps or not _keeps_all(partition):
+        return
+    for first, segment in gaps:
+        found.add(
+            "segment-gap",
+            segment.path,
+            f"no segment has offsets {first} to {segment.base_offset - 1}: a segment may be "
+            "missing, or the topic was compacted once",
+            offset=first,
+        )
+
+
+def _keeps_all(partition: str) -> bool:
+    """Whether it is known that the topic of a partition is not compacted."""
+    try:
+        values = settings(os.path.dirname(os.path.realpath(partition))).of(partition).values
+    except (KsegError, OSError, ValueError):
+        return False
+    policy = values.get("cleanup.policy")
+    # A default is a guess: the broker's file, which is not here, may say otherwise.
+    is_known = policy is not None and policy.source != "default"
+    return policy is not None and is_known and "compact" not in policy.value
+
+
+def _check_snapshots(partition: PartitionSummary, end: int | None, found: Findings) -> None:
+    for path, offset in partition.snapshots:
+        if end is not None and offset > end:
+            found.add(
+                "snapshot-ahead",
+                path,
+                f"the log ends at offset {end}",
+                offset=offset,
+                severity="warning" if partition.live else None,
+            )
+
+
+def _check_epochs(
+    partition: PartitionSummary,
+    end: int | None,
+    segments: Sequence[SegmentSummary],
+    found: Findings,
+) -> None:
+    """Each change of epoch in the log must agree with the checkpoint's entry for that offset."""
+    # As Kafka takes them: one that falls displaces those before it.
+    entries = (EpochEntry(*change) for segment in segments for change in segment.epochs)
+    changes = assign_epochs(entries)
+    if partition.epochs_path is None:
+        # A topic that was set to an older format has had its checkpoint deleted.
+        older = any(segment.magics_seen & 3 for segment in segments)
+        if changes and not older and not partition.bare:
+            found.add("epochs-missing", partition.path, "batches have leader epochs, the log none")
+        return
+    epochs = partition.epochs
+    if epochs is None:
+        return
+    if epochs and end is not None and epochs[-1][1] > end:
+        found.add(
+            "epochs-ahead",
+            partition.epochs_path,
+            f"epoch {epochs[-1][0]} starts at {epochs[-1][1]}, the log ends at {end}",
+            offset=epochs[-1][1],
+            severity="warning" if partition.live else None,
+        )
+    starts = [start for _, start in epochs]
+    for epoch, offset in changes:
+        at = bisect_right(starts, offset) - 1
+        # What lies before the first entry was deleted by moving the log start.
+        if at >= 0 and epochs[at][0] != epoch:
+            found.add(
+                "epochs-wrong",
+                partition.epochs_path,
+                f"the batch at offset {offset} has epoch {epoch}, the checkpoint says "
+                f"{epochs[at][0]}",
+                offset=offset,
+            )
+
+
+def _check_offsets(
+    checkpoint: CheckpointSummary,
+    ends: dict[str, int],
+    keys: dict[str, tuple[str, int] | None],
+    found: Findings,
+) -> None:
+    paths = {
+        key: path
+        for path, key in keys.items()
+        if key is not None and os.path.dirname(path) == checkpoint.directory.rstrip(os.sep)
+    }
+    starts = checkpoint.name == FileKind.LOG_START.value
+    for key, offset in checkpoint.offsets.items():
+        path = paths.get(key)
+        end = None if path is None else ends.get(path)
+        if end is not None and offset > end:
+            found.add(
+                "log-start-ahead" if starts else "checkpoint-ahead",
+                checkpoint.path,
+                f"{key[0]}-{key[1]} is said to be at offset {offset}, its log ends at {end}",
+                offset=offset,
+            )
+
+
+_INT32_MAX = 2**31 - 1
+_INT64_MIN = _OFFSET_MIN = -(2**63)
+_AHEAD_MS = 24 * 60 * 60 * 1000
+_RECORD_BYTES_MIN = 7
+#: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
+EPOCH_CHANGES_MAX = 10_000
+
+#: Ends of a walk that a crash leaves at the end of a partition.
+_BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+
+
+@dataclass(slots=True)
+class _Odd:
+    """Batches with odd times: how many, and the one with the largest time."""
+
+    count: int = 0
+    time: int = 0
+    position: int = 0
+    offset: int = 0
+
+    def note(self, table: BatchTable, times: Int64Array, mask: Mask) -> None:
+        """Add the batches of a mask."""
+        if not mask.any():
+            return
+        times = np.where(mask, times, _INT64_MIN)
+        row = int(times.argmax())
+        if not self.count or int(times[row]) > self.time:
+            self.time, self.position = int(times[row]), int(table.position[row])
+            self.offset = int(table.last_offset[row])
+        self.count += int(np.count_nonzero(mask))
+
+
+@dataclass(slots=True)
+class LogChecks:
+    """The state of one walk: what came before the table at hand.
+
+    Attributes:
+        path: the log file.
+        base_offset: from its name; None for files whose names have no offset.
+        is_last: nothing of the partition follows, so a torn tail is benign.
+        deep: decode every record, and not only those inside older compressed messages.
+        found: where findings go.
+        first_offset, last_offset: of the good batches so far.
+        epochs: (leader epoch, first offset) where the epoch changes.
+        batches, records: counted so far.
+        magics_seen: bit n is set where magic n occurs.
+        bad_crc_count: batches that do not match their checksums.
+        reached: where the last batch so far ends.
+        damaged_at: the position of the first damage; None for none.
+        damaged_from: the offset behind what is sound in front of it; None if nothing is.
+        now_ms: times more than a day behind it are ahead.
+    """
+
+    path: str
+    base_offset: int | None
+    is_last: bool
+    deep: bool
+    inflated_max: int
+    found: Findings
+    first_offset: int | None = None
+    last_offset: int | None = None
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    batches: int = 0
+    records: int = 0
+    magics_seen: int = 0
+    bad_crc_count: int = 0
+    reached: int = 0
+    damaged_at: int | None = None
+    damaged_from: int | None = None
+    now_ms: int = INT64_MAX
+    _ahead: _Odd = field(default_factory=lambda: _Odd())
+    _negative: _Odd = field(default_factory=lambda: _Odd())
+    _workspace: Workspace = field(default_factory=Workspace)
+
+    def feed(self, table: BatchTable) -> None:
+        """Check the batches of a table, the headers of those that match their checksums."""
+        self.batches += len(table)
+        self.magics_seen |= table.magics_seen
+        good = table
+        if table.bad_crc_count:
+            self.bad_crc_count += table.bad_crc_count
+            bad = table.crc_ok == 0
+            self._report_bad_crc(table.take(bad))
+            good = table.take(~bad)
+            self._note_bad_crc(table, bad)
+        if len(good) and not table.kafka07:
+            self._check_headers(good)
+            self._check_offsets(good)
+            self._check_epochs(good)
+            self._check_times(good)
+        if not self.deep:
+            self.records += int(np.maximum(good.record_count, 0).sum())
+        if len(table):
+            self.reached = int(table.position[-1] + table.size[-1])
+
+    def finish(self, table: BatchTable, size: int) -> None:
+        """Judge why the walk ended, in front of which byte; and the times of all of it."""
+        self._report_times()
+        if table.stop in (StopReason.END, StopReason.LIMIT):
+            return
+        self.note_damage(table.end_position)
+        left = size - table.end_position
+        benign = self.is_last and table.stop in _BENIGN
+        wanted = f", the batch there wants {table.needed}" if table.needed > left else ""
+        self.found.add(
+            stop_code(table.stop, is_last=self.is_last),
+            self.path,
+            f"{stop_error(table).reason}: {left} bytes are left{wanted}",
+            position=table.end_position,
+            offset=None if self.last_offset is None else self.last_offset + 1,
+            severity="warning" if benign else "error",
+        )
+
+    def _check_times(self, table: BatchTable) -> None:
+        """Note the largest times of batches that no broker would write."""
+        times = table.max_timestamp
+        self._ahead.note(table, times, times > self.now_ms + _AHEAD_MS)
+        first = np.minimum(times, table.base_timestamp)
+        # The inverted bits of the least number are the largest; a minus would overflow.
+        self._negative.note(table, ~first, first < NO_TIMESTAMP)
+
+    def _report_times(self) -> None:
+        """One finding a file: such times come from a producer's clock, and then in numbers."""
+        for code, odd, time, word in (
+            ("time-ahead", self._ahead, self._ahead.time, "latest"),
+            ("time-negative", self._negative, ~self._negative.time, "earliest"),
+        ):
+            if odd.count:
+                many = "1 batch has" if odd.count == 1 else f"{odd.count} batches have"
+                text = f"{many} such a time, the {word} {iso_text(time)}"
+                self.found.add(code, self.path, text, position=odd.position, offset=odd.offset)
+
+    def _note_bad_crc(self, table: BatchTable, bad: Mask) -> None:
+        if self.damaged_at is None:
+            first = int(bad.argmax())
+            self.damaged_at = int(table.position[first])
+            last = int(table.last_offset[:first].max()) if first else self.last_offset
+            self.damaged_from = None if last is None else last + 1
+
+    def note_damage(self, position: int) -> None:
+        """Keep in mind where the first damage begins, and what is sound in front of it."""
+        if self.damaged_at is None:
+            self.damaged_at = position
+            self.damaged_from = None if self.last_offset is None else self.last_offset + 1
+
+    def _report_bad_crc(self, bad: BatchTable) -> None:
+        for header in bad.take(slice(PER_CODE_MAX)):
+            offset = header.base_offset if header.base_offset >= 0 else header.last_offset
+            if header.magic >= 2 and header.size < BATCH_HEADER_BYTES:
+                message = f"{header.size} bytes are fewer than a header's {BATCH_HEADER_BYTES}"
+                code = "batch-length"
+            else:
+                message = f"the checksum stored, {header.crc:#010x}, is not that of the bytes"
+                code = "batch-crc"
+            self.found.add(code, self.path, message, position=header.position, offset=offset)
+        self.found.count_more("batch-crc", self.path, len(bad) - PER_CODE_MAX)
+
+    def _report(self, code: str, table: BatchTable, mask: Mask, message: str) -> None:
+        """One finding for each batch of the mask; `message` is filled in from its header."""
+        if not mask.any():
+            return
+        chosen = table.take(mask)
+        for header in chosen.take(slice(PER_CODE_MAX)):
+            offset = header.base_offset if header.base_offset >= 0 else header.last_offset
+            text = message.format(b=header)
+            self.found.add(code, self.path, text, position=header.position, offset=offset)
+        self.found.count_more(code, self.path, len(chosen) - PER_CODE_MAX)
+
+    def _check_headers(self, table: BatchTable) -> None:
+        codec, magic, count = table.codec, table.magic, table.record_count
+        if table.attributes_seen & CODEC_MASK:
+            unknown = (codec > Compression.ZSTD) | ((codec == Compression.ZSTD) & (magic < 2))
+            self._report("batch-codec", table, unknown, "codec {b.codec} in magic {b.magic}")
+        if not table.magics_seen & ~3:
+            return
+        current = magic >= 2
+        room = np.where(codec == 0, (table.size - BATCH_HEADER_BYTES) // _RECORD_BYTES_MIN, 2**31)
+        deltas = table.last_offset - table.base_offset
+        impossible = current & ((count < 0) | (count > room) | (count > deltas + 1))
+        text = "{b.record_count} records at {b.base_offset} to {b.last_offset} in {b.size} bytes"
+        self._report("batch-count", table, impossible, text)
+        lone = table.is_transactional & ~table.is_control & (table.producer_id < 0)
+        odd = current & (lone | (table.producer_id < -1))
+        self._report("batch-producer", table, odd, "producer id {b.producer_id}")
+        if table.attributes_seen & CONTROL:
+            blank = table.is_control & (count > 0) & (codec == 0) & (table.control_type < 0)
+            self._report("control-record", table, blank, "no control type in the record's key")
+
+    def _check_offsets(self, table: BatchTable) -> None:
+        """Offsets grow, and lie where 32 bits from the base offset reach.
+
+        A compressed message of magic 0 or 1 tells only its last offset without being inflated.
+        """
+        first = np.where(table.base_offset < 0, table.last_offset, table.base_offset)
+        negative = (table.magic >= 2) & (table.base_offset < 0)
+        text = "offsets {b.base_offset} to {b.last_offset}"
+        self._report("offset-range", table, negative | (table.last_offset < first), text)
+        if self.base_offset is not None:
+            far = (first < self.base_offset) | (table.last_offset - self.base_offset > _INT32_MAX)
+            text += f" in a segment that starts at {self.base_offset}"
+            self._report("offset-range", table, far & ~negative, text)
+        before = np.empty_like(first)
+        before[0] = _OFFSET_MIN if self.last_offset is None else self.last_offset
+        before[1:] = table.last_offset[:-1]
+        running = np.maximum.accumulate(before)
+        message = "offsets {b.base_offset} to {b.last_offset} behind higher ones"
+        self._report("offset-order", table, first <= running, message)
+        if self.first_offset is None:
+            self.first_offset = int(first[0])
+        self.last_offset = max(int(running[-1]), int(table.last_offset[-1]))
+
+    def _check_epochs(self, table: BatchTable) -> None:
+        epochs = table.leader_epoch
+        known = (table.magic >= 2) & (epochs >= 0)
+        if not known.any():
+            return
+        table = table if known.all() else table.take(known)
+        epochs = table.leader_epoch
+        previous = np.empty_like(epochs)
+        previous[0] = self.epochs[-1][0] if self.epochs else -1
+        previous[1:] = epochs[:-1]
+        text = "leader epoch {b.leader_epoch} behind a higher one"
+        self._report("leader-epoch-order", table, epochs < previous, text)
+        changes = np.flatnonzero(epochs != previous)
+        if len(changes) and len(self.epochs) < EPOCH_CHANGES_MAX:
+            offsets = table.base_offset[changes].tolist()
+            self.epochs += zip(epochs[changes].tolist(), offsets, strict=True)
+
+    # Records.
+
+    def decode(self, tile: Tile) -> None:
+        """Decode the records of one tile's batches, those that match their checksums.
+
+        Without `deep` those alone whose messages have checksums of their own, which only inflating
+        shows: compressed ones of magic 0 and 1, and of Kafka 0.7.
+        """
+        good = tile.table
+        if not self.deep:
+            wrappers = good.is_wrapper
+            if not wrappers.any():
+                return
+            good = good.take(wrappers)
+        if good.bad_crc_count:
+            good = good.take(good.crc_ok != 0)
+        fields = ("offset", "timestamp", "position")
+        request = Request(fields, control=True, inflated_max=self.inflated_max)
+        pieces = decode(
+            tile.data,
+            good,
+            request,
+            base=tile.base,
+            workspace=self._workspace,
+            on_error=self._report_record,
+        )
+        for columns in pieces:
+            self.records += len(columns)
+            if not good.kafka07:
+                self._check_records(good, columns.position, columns.offset, columns.timestamp)
+
+    def _report_record(self, error: KsegError) -> None:
+        if isinstance(error, DecompressionError):
+            code = "record-codec"
+        elif isinstance(error, LimitExceededError):
+            code = "record-limit"
+        elif isinstance(error, CorruptRecordError):
+            code = "record-crc"
+        else:
+            code = "record-structure"
+        text = error.reason
+        if error.record_index is not None:
+            text = f"record {error.record_index}: {text}"
+        self.found.add(code, self.path, text, position=error.position, offset=error.offset)
+
+    def _check_records(
+        self, table: BatchTable, position: Int64Array, offset: Int64Array, timestamp: Int64Array
+    ) -> None:
+        """Record offsets grow within their batch's; the latest time is the one in the header.
+
+        A batch whose records are cut between two pieces is judged by what each holds of it.
+        """
+        starts = np.concatenate(([0], np.flatnonzero(position[1:] != position[:-1]) + 1))
+        counts = np.diff(np.append(starts, len(position)))
+        batches = table.take(np.searchsorted(table.position, position[starts]))
+        last = offset[starts + counts - 1]
+        falls = np.flatnonzero(offset[1:] <= offset[:-1])
+        falls = falls[position[falls + 1] == position[falls]]
+        base = np.where(batches.base_offset < 0, -1, batches.base_offset)
+        wrong = np.zeros(len(starts), np.bool_)
+        wrong[np.searchsorted(starts, falls, "right") - 1] = True
+        # A wrapper of magic 0 or 1 bears its last record's offset, but for some that bear 0.
+        bare = (batches.magic < 2) & (batches.last_offset == 0)
+        wrong |= (offset[starts] < base) | ((last > batches.last_offset) & ~bare)
+        text = "record offsets leave {b.base_offset} to {b.last_offset}, or do not grow"
+        self._report("record-offset", batches, wrong, text)
+        latest = np.maximum(np.maximum.reduceat(timestamp, starts), -1)
+        whole = (batches.magic >= 2) & (batches.record_count == counts)
+        stated = whole & (batches.timestamp_type == 0)
+        text = "timestamp {b.max_timestamp} in the header is not the latest of its records"
+        self._report("max-timestamp", batches, stated & (latest != batches.max_timestamp), text)
+
+
+#: Tiles are joined until they have so many batches: a megabyte of headers.
+_ROWS_JOINED = 8192
+
+
+def examine_segment(
+    unit: Unit, *, deep: bool, inflated_max: int, mapping: Mapping, now_ms: int
+) -> Examined:
+    """Walk a log file once, with its checksums, and compare its indexes with the batches.
+
+    Raises:
+        OSError: a file is missing or cannot be read.
+    """
+    found = Findings()
+    lost: tuple[Lost, ...] = ()
+    live = held_by_another(unit.path)  # asked once for all files of the segment
+    if mapping == "auto":
+        mapping = "never" if live else "unheld"
+    with LogFile.open(unit.path, mapping) as log:
+        size = log.size
+        checks = LogChecks(
+            unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found, now_ms=now_ms
+        )
+        indexes = _Indexes(unit, size, mapping, found, live=live)
+        stop, kafka07 = StopReason.LIMIT, log.kafka07
+        unreadable: list[UnreadableError] = []
+        trail: TxnTrail | None = None
+        try:
+            for table in _tables(log, checks, unreadable.append):
+                if not unreadable:
+                    checks.feed(table)
+                    indexes.feed(table)
+                    continue
+                front, behind = _parted(table, unreadable[0])
+                checks.feed(front)
+                indexes.feed(front)  # no index is compared behind that
+                checks.note_damage(checks.reached)
+                checks.feed(behind)
+            stop = StopReason.LIMIT if unreadable else table.stop
+            checks.finish(table, size)
+            # What lies behind a damaged batch may be its own: its end is not known.
+            trail = indexes.finish(log, StopReason.BAD_CRC if checks.bad_crc_count else stop)
+            if unit.partition is None and not unreadable:
+                judge_transactions((), [(unit.base_offset or 0, True, trail)], found)
+            lost = _lost_in(log, unit, checks)
+        except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
+            found.add("changed", unit.path, error.reason, position=error.position)
+        for each in unreadable:
+            found.add_unreadable(each)
+    summary = SegmentSummary(
+        partition=unit.partition or "",
+        path=unit.path,
+        base_offset=unit.base_offset or 0,
+        first_offset=checks.first_offset,
+        last_offset=checks.last_offset,
+        epochs=tuple(checks.epochs),
+        whole=stop is StopReason.END and not checks.bad_crc_count,
+        magics_seen=checks.magics_seen,
+        kafka07=kafka07,
+        transactions=None if unreadable else trail,
+    )
+    return Examined(
+        files=1 + indexes.files,
+        bytes=size + indexes.bytes,
+        batches=checks.batches,
+        records=checks.records,
+        findings=found.taken(),
+        lost=lost,
+        segments=(summary,) if unit.partition is not None else (),
+    )
+
+
+def _parted(table: BatchTable, error: UnreadableError) -> tuple[BatchTable, BatchTable]:
+    """The batches in front of the unreadable range, and those behind it."""
+    assert error.position is not None
+    in_front = table.position < error.position
+    front, behind = (
+        replace(part, bad_crc_count=int((part.crc_ok == 0).sum()))
+        for part in (table.take(in_front), table.take(~in_front))
+    )
+    end = int(front.position[-1] + front.size[-1]) if len(front) else 0
+    return replace(front, end_position=end), behind
+
+
+def _lost_in(log: LogFile, unit: Unit, checks: LogChecks) -> tuple[Lost, ...]:
+    """The damaged places, of files whose batches have offsets; a walk of its own, as it is rare."""
+    if checks.damaged_at is None or log.kafka07:
+        return ()
+    return lost_ranges(
+        log,
+        checks.damaged_at,
+        next_offset=unit.base_offset if checks.damaged_from is None else checks.damaged_from,
+        base_offset=unit.base_offset,
+        following=unit.following,
+    )
+
+
+def _tables(log: LogFile, decoder: LogChecks, on_unreadable: OnUnreadable) -> Iterator[BatchTable]:
+    """The tables of the walk, joined: checks cost by the table and hardly by the row."""
+    waiting: list[BatchTable] = []
+    rows = 0
+    for tile in log.walk(on_bad_crc="note", on_unreadable=on_unreadable):
+        decoder.decode(tile)
+        waiting.append(tile.table)
+        rows += len(tile.table)
+        if rows >= _ROWS_JOINED:
+            yield _join(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield _join(waiting)
+
+
+def _join(tables: list[BatchTable]) -> BatchTable:
+    """Tables one behind another as one, its columns contiguous."""
+    count = sum(map(len, tables))
+    rows = np.empty((count, len(FIELDS)), np.int64, order="F")
+    np.concatenate([table.rows for table in tables], out=rows)
+    rows.flags.writeable = False
+    return replace(
+        tables[-1],
+        rows=rows,
+        attributes_seen=reduce(or_, (table.attributes_seen for table in tables)),
+        magics_seen=reduce(or_, (table.magics_seen for table in tables)),
+        bad_crc_count=sum(table.bad_crc_count for table in tables),
+    )
+
+
+class _Indexes:
+    """The indexes of the segment, compared with its batches, and what these make of them."""
+
+    def __init__(
+        self, unit: Unit, log_bytes: int, mapping: Mapping, found: Findings, *, live: bool
+    ) -> None:
+        self.files = self.bytes = 0
+        base = unit.base_offset or 0
+        believed = unit.believed and not live
+        log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live, believed)
+        self._checks = IndexChecks(log, found)
+        whole = unit.partition is not None and not unit.path.endswith(".kafka")
+        for kind, path in (
+            (FileKind.INDEX, unit.index),
+            (FileKind.TIMEINDEX, unit.time_index),
+            (FileKind.TXNINDEX, unit.txn_index),
+        ):
+            if path is not None or whole or kind is FileKind.TXNINDEX:
+                with found.noting_unreadable():
+                    self._add(kind, path)
+
+    def _add(self, kind: FileKind, path: str | None) -> None:
+        size = self._checks.add(kind, path)
+        self.files += size >= 0
+        self.bytes += max(size, 0)
+
+    def feed(self, table: BatchTable) -> None:
+        """Compare with the batches of a table."""
+        self._checks.feed(table)
+
+    def finish(self, log: LogFile, stop: StopReason) -> TxnTrail | None:
+        """Judge what is left; answers what there is to know of transactions."""
+        return self._checks.finish(stop, log.headers)
+
+
+OFFSET_CHECKPOINTS = frozenset(
+    (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION, FileKind.CLEANER)
+)
+
+
+def examine_partition(files: PartitionFiles) -> Examined:
+    """Examine everything in a partition directory but its segments."""
+    found, path = Findings(), str(files.path)
+    snapshots = [(str(s.path), s.name.base_offset or 0) for s in files.snapshots]
+    first = next((each.base_offset for each in files.segments if not each.kafka07), None)
+    begun: tuple[ProducerSnapshotEntry, ...] = ()
+    for snapshot, offset in snapshots:
+        entries = check_snapshot(snapshot, offset, found)
+        if offset == first:
+            begun = tuple(each for each in entries if each.current_txn_first_offset >= 0)
+    epochs = None
+    if files.leader_epochs is not None:
+        epochs = check_epochs(str(files.leader_epochs), found)
+    if files.metadata is not None:
+        _guard("metadata-format", str(files.metadata), found, metadata.read_partition_metadata)
+    _check_names(files, found)
+    known = [file for file in (files.leader_epochs, files.metadata) if file is not None]
+    name = files.name
+    summary = PartitionSummary(
+        path=path,
+        key=(name.topic, name.partition) if name and name.suffix is None else None,
+        epochs_path=None if files.leader_epochs is None else str(files.leader_epochs),
+        epochs=epochs,
+        snapshots=tuple(snapshots),
+        begun=begun,
+        bare=not (snapshots or known),
+        live=held_by_another(os.path.join(path, FileKind.LEADER_EPOCHS.value)),
+    )
+    paths = [*known, *(Path(snapshot) for snapshot, _ in snapshots)]
+    return Examined(
+        files=len(paths), bytes=_bytes(paths), findings=found.taken(), partitions=(summary,)
+    )
+
+
+def examine_data_directory(listing: DataDirectory) -> Examined:
+    """Examine the checkpoints and ids of a data directory, and names that are not Kafka's."""
+    found, path = Findings(), str(listing.path)
+    kept: list[CheckpointSummary] = []
+    for entry in listing.files:
+        if entry.name.suffix is not None:
+            found.add("leftover", str(entry.path), f"half of a write of {entry.name.kind.value}")
+        elif entry.name.kind in OFFSET_CHECKPOINTS:
+            kept += check_offset_checkpoint(path, entry, found)
+        elif entry.name.kind is FileKind.META_PROPERTIES:
+            _guard("properties-format", str(entry.path), found, metadata.read_meta_properties)
+    for stranger in listing.foreign:
+        if stranger.is_dir():
+            found.add("foreign-directory", str(stranger), "not a partition directory")
+    return Examined(
+        files=len(listing.files),
+        bytes=_bytes(entry.path for entry in listing.files),
+        findings=found.taken(),
+        checkpoints=tuple(kept),
+    )
+
+
+def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined:
+    """Examine a small file by itself: an index without its log, a snapshot, a checkpoint."""
+    found = Findings()
+    size = os.stat(path).st_size
+    if kind in CHECKED:
+        IndexChecks(IndexPlace(path, base_offset or 0, is_last=True), found).add(kind, path)
+    elif kind is FileKind.SNAPSHOT:
+        check_snapshot(path, base_offset, found)
+    elif kind is FileKind.LEADER_EPOCHS:
+        check_epochs(path, found)
+    elif kind is FileKind.PARTITION_METADATA:
+        _guard("metadata-format", path, found, metadata.read_partition_metadata)
+    elif kind is FileKind.META_PROPERTIES:
+        _guard("properties-format", path, found, metadata.read_meta_properties)
+    elif kind in OFFSET_CHECKPOINTS:
+        _guard("checkpoint-format", path, found, checkpoints.read_offset_checkpoint)
+    return Examined(files=1, bytes=size, findings=found.taken())
+
+
+def check_snapshot(
+    path: str, offset: int | None, found: Findings
+) -> tuple[ProducerSnapshotEntry, ...]:
+    """Check a producer snapshot: its checksum and shape, and that no entry lies past its offset.
+
+    Returns:
+        The entries, as far as they can be read.
+    """
+    try:
+        snapshot = producer_snapshot.read(path)
+    except CorruptIndexError as error:
+        # The checksum is the one field at byte 2.
+        code = "snapshot-crc" if error.position == 2 else "snapshot-format"
+        found.add(code, path, error.reason, position=error.position, offset=offset)
+        return ()
+    except LimitExceededError as error:
+        found.add("unreadable", path, error.reason)
+        return ()
+    if offset is None:
+        return snapshot.entries
+    for number, entry in producer_snapshot.entries_beyond(snapshot.entries, offset):
+        found.add(
+            "snapshot-offset",
+            path,
+            f"producer {entry.producer_id} has offset {entry.last_offset}, its transaction "
+            f"begins at {entry.current_txn_first_offset}; the snapshot ends below {offset}",
+            position=10 + 46 * number,
+            offset=entry.last_offset,
+        )
+    return snapshot.entries
+
+
+def check_epochs(path: str, found: Findings) -> tuple[tuple[int, int], ...] | None:
+    """Check a leader epoch checkpoint by itself; returns its entries as Kafka loads them."""
+    read = _guard("epochs-format", path, found, checkpoints.read_leader_epochs)
+    if read is None:
+        return None
+    if read.entries != read.effective:
+        found.add("epochs-order", path, f"{len(read.entries) - len(read.effective)} entries lost")
+    return tuple((entry.epoch, entry.start_offset) for entry in read.effective)
+
+
+def check_offset_checkpoint(
+    directory: str, entry: NamedFile, found: Findings
+) -> Iterable[CheckpointSummary]:
+    """Check an offset checkpoint; returns its offsets, if it can be read."""
+    path = str(entry.path)
+    read = _guard("checkpoint-format", path, found, checkpoints.read_offset_checkpoint)
+    if read is None:
+        return ()
+    offsets = {(key.topic, key.partition): offset for key, offset in read.offsets.items()}
+    return (CheckpointSummary(directory, path, entry.name.kind.value, offsets),)
+
+
+def _check_names(files: PartitionFiles, found: Findings) -> None:
+    for entry in files.temporary_files:
+        found.add("leftover", str(entry.path), f"a file in transit: .{entry.name.suffix}")
+    for entry in files.orphans:
+        found.add("orphan-index", str(entry.path), "there is no log of this base offset")
+    for stranger in files.foreign:
+        if stranger.is_dir():
+            continue
+        try:
+            twin = parse_name(stranger.name)
+        except NotALogError as error:
+            found.add("name", str(stranger), error.reason)
+            continue
+        if twin is not None and twin.base_offset is not None:
+            found.add("name", str(stranger), f"a second file of base offset {twin.base_offset}")
+    for segment in files.segments:
+        name = segment.log.name
+        digits = name.partition(".")[0]
+        if segment.base_offset < 0:
+            found.add("name", str(segment.log), f"base offset {segment.base_offset} is negative")
+        elif len(digits) != 20 and not segment.kafka07:
+            found.add("name-digits", str(segment.log), f"{digits!r} has {len(digits)} characters")
+
+
+def _guard(code: str, path: str, found: Findings, read: Callable[[str], Any]) -> Any:
+    """Read a small file; if it breaks its format, note a finding and return None."""
+    try:
+        return read(path)
+    except CorruptIndexError as error:
+        found.add(code, path, error.reason, position=error.position)
+    except KsegError as error:
+        found.add("unreadable", path, error.reason)
+    return None
+
+
+def _bytes(paths: Iterable[Path]) -> int:
+    return int(np.sum([path.stat().st_size for path in paths], dtype=np.int64))
+
+
+__all__ = [
+    "EPOCH_CHANGES_MAX",
+    "OFFSET_CHECKPOINTS",
+    "LogChecks",
+    "Stretch",
+    "check_across",
+    "check_epochs",
+    "check_offset_checkpoint",
+    "check_snapshot",
+    "describe_overlap",
+    "examine_data_directory",
+    "examine_file",
+    "examine_partition",
+    "examine_segment",
+]

@@ -1,0 +1,829 @@
+"""Copies of partitions against each other: replicas, backups, directories that were restored.
+
+Two copies are compared a window of offsets at a time, without a loop over batches. A batch is the
+same in both if all fields of its headers but the leader epoch are equal, its checksum included; so
+no record is read. The batches that only one side has are
+
+    differing   the other copy has other batches with offsets of it
+    ahead       it lies behind the end of the other copy
+    unknown     it lies where the other copy is damaged
+    lacking     none of these: the other copy lacks it
+
+With `--records`, the records of differing and lacking batches are compared by their offsets.
+Records in front of the later log start of both copies are not compared.
+
+Nothing is changed, and nothing is locked. `kseg.log.salvage` says which batches of a copy are
+sound. The fields of the values are those of `kseg diff --json`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import numpy as np
+
+from kseg.analysis.units import Jobs, Progress, run_units
+from kseg.documents import Documented, VerbReport, document
+from kseg.errors import KsegError, os_reason
+from kseg.files.names import log_bytes
+from kseg.format.header import FIELDS, BatchHeader
+from kseg.format.take import take_binary, take_headers, take_rows
+from kseg.internal.ids import id_text
+from kseg.log.copies import (
+    EPOCH,
+    FILE,
+    FIRST,
+    LAST,
+    OFFSETS_END,
+    POSITION,
+    SIZE,
+    BatchSeen,
+    Copy,
+    CopyPath,
+    join_copies,
+    overlapping,
+    touches,
+    twins,
+    windows,
+    without,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.files.mapping import Mapping
+    from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+    from kseg.log.copies import Chosen
+    from kseg.log.salvage import LostOffsets
+
+    Offsets = npt.NDArray[np.int64]
+    Rows = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+    Sides = tuple[Rows, Rows]
+
+
+#: What a copy is to the first one, in stable words; a pair has the last of those that hold.
+RELATIONS: Final = {
+    "same": "both have the same records",
+    "prefix": "one of both ends earlier, and has the same records up to there",
+    "unknown": "nothing differs, but damaged bytes hide records",
+    "holes": "one of both lacks records that the other has",
+    "epochs": "the same records under other leader epochs",
+    "diverged": "both have records at the same offset, and these differ",
+    "other-topic": "a topic of the same name with another id; nothing was compared",
+    "absent": "there is no such partition",
+    "unreadable": "it cannot be read",
+}
+#: So many ranges of offsets of a kind are listed one by one; all are counted.
+LISTED_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange(Documented):
+    """Offsets from the first to the last one."""
+
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(OffsetRange):
+    """Offsets where both copies have records that differ.
+
+    Attributes:
+        batches: the first batch there of the first copy, and of the other one.
+    """
+
+    batches: tuple[BatchSeen, BatchSeen]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges(Documented):
+    """Ranges of offsets of one kind: the first `LISTED_MAX` of them.
+
+    Attributes:
+        listed: by offset.
+        count: how many there are.
+        batches: how many batches lie in them; with `--records`, how many records.
+    """
+
+    DOCUMENT = "ranges=listed count batches"
+
+    listed: tuple[OffsetRange, ...] = ()
+    count: int = 0
+    batches: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CopySeen(Documented):
+    """One copy of a partition.
+
+    Attributes:
+        path: its directory.
+        topic_id: as `partition.metadata` says; None without one.
+        log_start_offset, log_end_offset: where its log begins, and where its sound batches end.
+        segments, bytes, batches: how much was read.
+        unknown: offsets that lie in damaged bytes.
+        error: why it cannot be read; None if it can.
+    """
+
+    path: str
+    topic_id: UUID | None = None
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    segments: int = 0
+    bytes: int = 0
+    batches: int = 0
+    unknown: tuple[LostOffsets, ...] = ()
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {
+            "path": self.path,
+            "topic_id": None if self.topic_id is None else id_text(self.topic_id),
+            "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "segments": self.segments,
+            "bytes": self.bytes,
+            "batches": self.batches,
+            "unknown": document(self.unknown[:LISTED_MAX]),
+            "unknown_count": len(self.unknown),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Compared(Documented):
+    """A copy against the first one of its partition.
+
+    Attributes:
+        copy: the other one.
+        relation: a word of `RELATIONS`.
+        same_batches: how many both have.
+        differences: where both have records that differ, the first `LISTED_MAX` of them.
+        difference_count: how many such ranges there are.
+        epochs: where the same records have other leader epochs.
+        lacks: what the first copy has and the other one lacks; and the other way round.
+        ahead: batches of the first copy behind the end of the other one, and the other way round.
+        compacted: with `--records`, what the other one lacks because it was compacted, and the
+            first one; no difference.
+    """
+
+    copy: CopySeen
+    relation: str
+    same_batches: int = 0
+    differences: tuple[Difference, ...] = ()
+    difference_count: int = 0
+    epochs: Ranges = Ranges()
+    lacks: tuple[Ranges, Ranges] = (Ranges(), Ranges())
+    ahead: tuple[int, int] = (0, 0)
+    compacted: tuple[Ranges, Ranges] = (Ranges(), Ranges())
+
+    @property
+    def divergence(self) -> Difference | None:
+        """Where both differ first."""
+        return self.differences[0] if self.differences else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`."""
+        return {
+            **self.copy.to_dict(),
+            "relation": self.relation,
+            "same_batches": self.same_batches,
+            "differences": document(self.differences),
+            "difference_count": self.difference_count,
+            "epochs": self.epochs.to_dict(),
+            "lacks": self.lacks[0].to_dict(),
+            "first_lacks": self.lacks[1].to_dict(),
+            "behind_batches": self.ahead[0],
+            "ahead_batches": self.ahead[1],
+            "compacted": self.compacted[0].to_dict(),
+            "first_compacted": self.compacted[1].to_dict(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDiff(Documented):
+    """The copies of one partition.
+
+    Attributes:
+        topic, partition: by the directories' names; None for copies under other names.
+        first: the copy that the others were compared with.
+        compared: the others, in the order in which they were given.
+    """
+
+    DOCUMENT = "topic partition ok first copies=compared"
+
+    topic: str | None
+    partition: int | None
+    first: CopySeen
+    compared: tuple[Compared, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all copies are the same, and nothing of them is unknown."""
+        return all(one.relation == "same" for one in self.compared)
+
+    @property
+    def copies(self) -> Iterator[CopySeen]:
+        """All of them."""
+        yield self.first
+        yield from (one.copy for one in self.compared)
+
+
+@dataclass(frozen=True, slots=True)
+class Diff(VerbReport):
+    """The answer of `diff`: the partitions by name."""
+
+    DOCUMENT = "ok totals bytes batches partitions"
+
+    partitions: tuple[PartitionDiff, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing differs and nothing is unknown."""
+        return all(one.ok for one in self.partitions)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """How many copies have each relation to the first of their partition."""
+        found = Counter(one.relation for each in self.partitions for one in each.compared)
+        return {word: found[word] for word in RELATIONS if found[word]}
+
+    @property
+    def bytes(self) -> int:
+        """Of the log files that were read."""
+        return sum(copy.bytes for each in self.partitions for copy in each.copies)
+
+    @property
+    def batches(self) -> int:
+        """That were read."""
+        return sum(copy.batches for each in self.partitions for copy in each.copies)
+
+
+def joined(first: Offsets, last: Offsets) -> tuple[Offsets, Offsets]:
+    """Ranges with those joined that touch or overlap.
+
+    Args:
+        first, last: of each range, int64[n], in any order.
+
+    Returns:
+        The same offsets as ranges that ascend.
+    """
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], np.maximum.accumulate(last[order])
+    begins = np.ones(len(first), np.bool_)
+    begins[1:] = first[1:] > last[:-1] + 1
+    ends = np.append(begins[1:], True)[: len(first)]
+    return first[begins], last[ends]
+
+
+class RangeList:
+    """Ranges as they are found, by offset; it stays small, whatever their number.
+
+    Attributes:
+        listed: first and last offset of the first `LISTED_MAX`.
+        count: of all.
+        batches: that lie in them.
+    """
+
+    __slots__ = ("_last", "batches", "count", "listed")
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.listed: list[tuple[int, int]] = []
+        self.count = self.batches = 0
+        self._last: int | None = None
+
+    def add(self, first: Offsets, last: Offsets, batches: int) -> None:
+        """Note ranges behind those before."""
+        if not len(first):
+            return
+        first, last = joined(first, last)
+        self.batches += batches
+        goes_on = self._last is not None and int(first[0]) <= self._last + 1
+        if goes_on and self.count == len(self.listed):
+            self.listed[-1] = (self.listed[-1][0], int(last[0]))
+        self.count += len(first) - goes_on
+        at = int(goes_on)
+        left = LISTED_MAX - len(self.listed)
+        self.listed += zip(
+            first[at : at + left].tolist(), last[at : at + left].tolist(), strict=True
+        )
+        self._last = int(last[-1])
+
+    def value(self) -> Ranges:
+        """What was noted."""
+        listed = tuple(OffsetRange(*each) for each in self.listed)
+        return Ranges(listed, self.count, self.batches)
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+_FIELDS: Final = ("offset", "leader_epoch", "timestamp", "key", "value", "headers")
+_NONE: Final = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordsFound:
+    """What some records of both came to, as offsets, int64[n], ascending.
+
+    Attributes:
+        differing: both have a record there, and these differ.
+        epochs: the same record under another leader epoch.
+        lacks: by copy, what it has and the other one lacks.
+        compacted: the same, where compaction has taken it from the other one.
+    """
+
+    differing: Offsets
+    epochs: Offsets
+    lacks: tuple[Offsets, Offsets]
+    compacted: tuple[Offsets, Offsets]
+
+
+def compare_records(copies: tuple[Copy, Copy], sides: tuple[Rows, Rows]) -> Iterator[RecordsFound]:
+    """Compare the records of some batches of two copies.
+
+    Args:
+        copies: both.
+        sides: the batches of each, by offset.
+
+    Raises:
+        KsegError, OSError: a file has changed, or a batch cannot be decoded.
+    """
+    pieces = (_pieces(copies[0], sides[0]), _pieces(copies[1], sides[1]))
+    for one, other in _aligned(*pieces):
+        yield _compared(copies, sides, (one, other))
+
+
+def _pieces(copy: Copy, rows: Rows) -> Iterator[RecordColumns]:
+    """The records of batches as columns, a bounded piece at a time."""
+    if not len(rows):
+        return
+    ends = rows[:, POSITION] + rows[:, SIZE]
+    breaks = (rows[1:, POSITION] != ends[:-1]) | (rows[1:, FILE] != rows[:-1, FILE])
+    begins = np.flatnonzero(np.concatenate(([True], breaks)))
+    lasts = np.append(begins[1:], len(rows)) - 1
+    for begin, last in zip(begins.tolist(), lasts.tolist(), strict=True):
+        with copy.open_segment(int(rows[begin, FILE])) as segment:
+            yield from segment.read(
+                start_position=int(rows[begin, POSITION]),
+                end_position=int(ends[last]),
+                fields=_FIELDS,
+                control=True,
+                verify_crc=False,
+            )
+
+
+def _aligned(
+    one: Iterator[RecordColumns], other: Iterator[RecordColumns]
+) -> Iterator[tuple[RecordColumns | None, RecordColumns | None]]:
+    """Pieces of both with all records up to the same offset."""
+    held = [next(one, None), next(other, None)]
+    sources = (one, other)
+    while held[0] is not None or held[1] is not None:
+        until = min(OFFSETS_END if piece is None else int(piece.offset[-1]) for piece in held)
+        taken: list[RecordColumns | None] = []
+        for side, piece in enumerate(held):
+            count = 0 if piece is None else int(np.searchsorted(piece.offset, until, side="right"))
+            if piece is None or count == len(piece):
+                taken.append(piece)
+                held[side] = None if piece is None else next(sources[side], None)
+                continue
+            taken.append(take_rows(piece, np.arange(count)) if count else None)
+            held[side] = take_rows(piece, np.arange(count, len(piece)))
+        yield taken[0], taken[1]
+
+
+def _compared(
+    copies: tuple[Copy, Copy],
+    sides: tuple[Rows, Rows],
+    pieces: tuple[RecordColumns | None, RecordColumns | None],
+) -> RecordsFound:
+    offsets = [_NONE if piece is None else piece.offset for piece in pieces]
+    common, mine, theirs = np.intersect1d(offsets[0], offsets[1], return_indices=True)
+    differing = epochs = _NONE
+    if pieces[0] is not None and pieces[1] is not None and len(common):
+        one, other = take_rows(pieces[0], mine), take_rows(pieces[1], theirs)
+        differs = _differing(one, other)
+        differing = common[differs]
+        epochs = common[~differs & (one.leader_epoch != other.leader_epoch)]
+    lacks, compacted = [], []
+    for side in (0, 1):
+        alone = np.setdiff1d(offsets[side], common, assume_unique=True)
+        gone = _is_compacted(alone, copies[1 - side], sides[1 - side])
+        lacks.append(alone[~gone])
+        compacted.append(alone[gone])
+    return RecordsFound(differing, epochs, (lacks[0], lacks[1]), (compacted[0], compacted[1]))
+
+
+def _is_compacted(offsets: Offsets, other: Copy, rows: Rows) -> Mask:
+    """bool[n]: what the other copy lacks because it was compacted.
+
+    That is what lies in front of its clean offset, or inside one of its batches: Kafka writes no
+    batch with a gap, but the cleaner keeps the first and the last offset of one that it thins out.
+    """
+    at = np.searchsorted(rows[:, LAST], offsets)
+    inside = np.zeros(len(offsets), np.bool_)
+    known = at < len(rows)
+    inside[known] = rows[at[known], FIRST] <= offsets[known]
+    return inside | (offsets < other.clean_offset)
+
+
+# ---- columns -------------------------------------------------------------------------------------
+
+
+def _differing(one: RecordColumns, other: RecordColumns) -> Mask:
+    """bool[n]: which of the records of two pieces of one length differ."""
+    differs: Mask = one.timestamp != other.timestamp
+    differs |= _differing_binary(one.key, other.key)
+    differs |= _differing_binary(one.value, other.value)
+    differs |= _differing_headers(one.headers, other.headers)
+    return differs
+
+
+def _differing_binary(one: BinaryColumn, other: BinaryColumn) -> Mask:
+    sizes = one.sizes()
+    differs: Mask = sizes != other.sizes()
+    if not differs.any() and np.array_equal(one.data, other.data):
+        return differs
+    alike = np.flatnonzero(~differs)
+    mine, theirs = take_binary(one, alike), take_binary(other, alike)
+    at = np.flatnonzero(mine.data != theirs.data)
+    rows = np.searchsorted(mine.offsets, at, side="right") - 1
+    differs[alike[rows]] = True
+    return differs
+
+
+def _differing_headers(one: HeadersColumn, other: HeadersColumn) -> Mask:
+    counts = np.diff(one.offsets)
+    differs: Mask = counts != np.diff(other.offsets)
+    alike = np.flatnonzero(~differs)
+    mine, theirs = take_headers(one, alike), take_headers(other, alike)
+    inner = _differing_binary(mine.keys, theirs.keys)
+    inner |= _differing_binary(mine.values, theirs.values)
+    owners = np.repeat(alike, counts[alike])
+    differs[owners[inner]] = True
+    return differs
+
+
+# ---- compare -------------------------------------------------------------------------------------
+
+
+class Pair:
+    """A copy and the first one of its partition, as far as they were compared."""
+
+    def __init__(self, first: Copy, other: Copy, *, records: bool) -> None:
+        """Start in front of both."""
+        self._copies: Final = (first, other)
+        self._start: Final = max(first.start_offset, other.start_offset)
+        self._unknown: Final = (first.unknown_ranges, other.unknown_ranges)
+        self._by_records: Final = records
+        self._same = 0
+        self._epochs = RangeList()
+        self._lacks = (RangeList(), RangeList())
+        self._compacted = (RangeList(), RangeList())
+        self._ahead = [0, 0]
+        self._differing = RangeList()
+        self._batches: list[tuple[BatchSeen, BatchSeen]] = []
+
+    def feed(self, one: Rows, other: Rows) -> None:
+        """Compare the batches of a window, of the first copy and of the other one."""
+        mine, theirs = twins(one, other)
+        self._same += len(mine)
+        self._note_epochs(one[mine], other[theirs])
+        if len(mine) == len(one) == len(other):
+            return
+        left = (self._compared(without(one, mine)), self._compared(without(other, theirs)))
+        differs = (overlapping(left[0], left[1]), overlapping(left[1], left[0]))
+        lacking = (
+            self._lacking(0, left[0][~differs[0]]),
+            self._lacking(1, left[1][~differs[1]]),
+        )
+        differing = (left[0][differs[0]], left[1][differs[1]])
+        if self._by_records:
+            self._feed_records(differing, lacking)
+            return
+        self._note_differing(differing, *_offsets_of(np.concatenate(differing)))
+        for side in (0, 1):
+            self._lacks[side].add(*_offsets_of(lacking[side]))
+
+    def _compared(self, rows: Rows) -> Rows:
+        return rows[rows[:, LAST] >= self._start]
+
+    def _note_epochs(self, one: Rows, other: Rows) -> None:
+        differ = one[:, EPOCH] != other[:, EPOCH]
+        if differ.any():
+            rows = self._compared(one[differ])
+            self._epochs.add(*_offsets_of(rows))
+
+    def _lacking(self, side: int, rows: Rows) -> Rows:
+        """What the other copy lacks, out of batches that no batch of it overlaps."""
+        return rows[self._known_to(1 - side, rows[:, FIRST], rows[:, LAST])]
+
+    def _known_to(self, side: int, first: Offsets, last: Offsets) -> Mask:
+        """bool[n]: of which ranges a copy knows that it has them or not; counts those behind it."""
+        behind = first >= self._copies[side].end_offset
+        self._ahead[1 - side] += int(behind.sum())
+        return ~behind & ~touches(first, last, self._unknown[side])
+
+    def _note_differing(self, sides: Sides, first: Offsets, last: Offsets, count: int) -> None:
+        """Note ranges of offsets, with the first batch of each side in those that are listed."""
+        self._differing.add(first, last, count)
+        for begins, _ in self._differing.listed[len(self._batches) :]:
+            one, other = (
+                _batch_from(copy, rows, begins)
+                for copy, rows in zip(self._copies, sides, strict=True)
+            )
+            self._batches.append((one, other))
+
+    def _feed_records(self, differing: Sides, lacking: Sides) -> None:
+        """The same by records: those of batches that differ, and of those that one side lacks."""
+        sides = (_merged(differing[0], lacking[0]), _merged(differing[1], lacking[1]))
+        for found in compare_records(self._copies, sides):
+            self._note_differing(differing, found.differing, found.differing, len(found.differing))
+            self._epochs.add(found.epochs, found.epochs, len(found.epochs))
+            for side in (0, 1):
+                for ranges, offsets in (
+                    (self._lacks[side], found.lacks[side]),
+                    (self._compacted[side], found.compacted[side]),
+                ):
+                    known = self._known_to(1 - side, offsets, offsets)
+                    offsets = offsets[known & (offsets >= self._start)]
+                    ranges.add(offsets, offsets, len(offsets))
+
+    def value(self, other: CopySeen) -> Compared:
+        """What was found."""
+        listed = zip(self._differing.listed, self._batches, strict=True)
+        return Compared(
+            other,
+            self._relation(),
+            self._same,
+            tuple(Difference(*offsets, batches) for offsets, batches in listed),
+            self._differing.count,
+            self._epochs.value(),
+            (self._lacks[0].value(), self._lacks[1].value()),
+            (self._ahead[0], self._ahead[1]),
+            (self._compacted[0].value(), self._compacted[1].value()),
+        )
+
+    def _relation(self) -> str:
+        if self._differing.count:
+            return "diverged"
+        if self._epochs.count:
+            return "epochs"
+        if self._lacks[0].count or self._lacks[1].count:
+            return "holes"
+        if any(copy.unknown for copy in self._copies):
+            return "unknown"
+        return "prefix" if any(self._ahead) else "same"
+
+
+def _offsets_of(rows: Rows) -> tuple[Offsets, Offsets, int]:
+    return rows[:, FIRST], rows[:, LAST], len(rows)
+
+
+def _merged(one: Rows, other: Rows) -> Rows:
+    """Rows of one copy in their order again."""
+    rows = np.concatenate((one, other))
+    return rows[np.argsort(rows[:, LAST], kind="stable")]
+
+
+def _batch_from(copy: Copy, rows: Rows, offset: int) -> BatchSeen:
+    """The first batch that ends at an offset or later."""
+    at = min(int(np.searchsorted(rows[:, LAST], offset)), len(rows) - 1)
+    row = rows[at].tolist()
+    return BatchSeen(copy.files[row[FILE]], BatchHeader(*row[: len(FIELDS)]))
+
+
+@dataclass(frozen=True, slots=True)
+class DiffUnit:
+    """One partition with its copies.
+
+    Attributes:
+        topic, partition: by the directories' names; None for copies under other names.
+        copies: the first one that has it comes first.
+        records: compare records where batches differ.
+        mapping: see `kseg.files.mapping`.
+        cost: bytes of log, roughly.
+    """
+
+    topic: str | None
+    partition: int | None
+    copies: tuple[CopyPath, ...]
+    records: bool
+    mapping: Mapping
+    cost: int = 0
+
+    @property
+    def path(self) -> str:
+        """The first copy."""
+        return self.copies[0].path
+
+
+def plan(
+    paths: Sequence[str | PathLike[str]],
+    *,
+    records: bool = False,
+    mapping: Mapping = "auto",
+    chosen: Chosen | None = None,
+) -> list[DiffUnit]:
+    """The partitions under some paths, each with its copies; see `kseg.log.copies.join_copies`.
+
+    Args:
+        paths: two or more.
+        records, mapping: of the units.
+        chosen: leaves out partitions of data directories.
+
+    Raises:
+        ValueError, NotALogError, OSError: see there.
+    """
+    return [
+        DiffUnit(each.topic, each.partition, each.copies, records, mapping, _cost(each.copies))
+        for each in join_copies(paths, chosen)
+    ]
+
+
+def _cost(copies: Sequence[CopyPath]) -> int:
+    total = 0
+    for copy in copies:
+        with suppress(OSError):
+            total += log_bytes(copy.path) if copy.is_readable else 0
+    return total
+
+
+def examine(unit: DiffUnit) -> PartitionDiff:
+    """Compare the copies of a partition; the answer names copies that cannot be read.
+
+    Copies are taken for sound, and read once. If one may not be, what can be proved of each is
+    found first. A copy whose files change on the way, as by retention, is read once more.
+    """
+    if sum(each.is_readable for each in unit.copies) > 1:
+        with suppress(KsegError, OSError):
+            return _partition_diff(unit, [_assume(each, unit.mapping) for each in unit.copies])
+    with suppress(KsegError, OSError):
+        return _partition_diff(unit, [_look(each, unit.mapping) for each in unit.copies])
+    try:
+        return _partition_diff(unit, [_look(each, unit.mapping) for each in unit.copies])
+    except (KsegError, OSError) as error:
+        why = f"it changed while it was read: {_reason_of(error)}"
+        failed = [CopySeen(each.path, each.topic_id, error=why) for each in unit.copies]
+        others = tuple(Compared(seen, "unreadable") for seen in failed[1:])
+        return PartitionDiff(unit.topic, unit.partition, failed[0], others)
+
+
+def _reason_of(error: KsegError | OSError) -> str:
+    """An error in words, without the path if the file system made it."""
+    return os_reason(error) if isinstance(error, OSError) else str(error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CopyRead:
+    """A copy, or why it cannot be read."""
+
+    asked: CopyPath
+    copy: Copy | None = None
+    error: str | None = None
+
+    @property
+    def seen(self) -> CopySeen:
+        """Its facts, once it was compared."""
+        copy = self.copy
+        if copy is None:
+            return CopySeen(self.asked.path, self.asked.topic_id, error=self.error)
+        segments = copy.provable.segments
+        return CopySeen(
+            self.asked.path,
+            self.asked.topic_id,
+            copy.start_offset,
+            copy.end_offset,
+            len(segments),
+            sum(segment.size for segment in segments),
+            copy.batches,
+            copy.unknown,
+        )
+
+
+def _partition_diff(unit: DiffUnit, looked: Sequence[_CopyRead]) -> PartitionDiff:
+    """Compare the copies that can be read with the first of them.
+
+    Raises:
+        KsegError, OSError: a copy has changed since it was read, or may not be sound.
+    """
+    readable = [each for each in looked if each.copy is not None]
+    first = (readable or looked)[0]
+    others = [each for each in looked if each is not first]
+    pairs = _pairs(unit, [each.copy for each in readable if each.copy is not None])
+    compared = [
+        Compared(each.seen, each.asked.lacks or "unreadable")
+        if each.copy is None
+        else pairs.pop(0).value(each.seen)
+        for each in others
+    ]
+    return PartitionDiff(unit.topic, unit.partition, first.seen, tuple(compared))
+
+
+def _assume(asked: CopyPath, mapping: Mapping) -> _CopyRead:
+    """Take one copy for sound.
+
+    Raises:
+        KsegError, OSError: it may not be, or cannot be read.
+    """
+    if not asked.is_readable:
+        return _CopyRead(asked, error=asked.error)
+    return _CopyRead(asked, Copy.assumed(asked.path, mapping))
+
+
+def _look(asked: CopyPath, mapping: Mapping) -> _CopyRead:
+    """Read one copy with its checksums."""
+    if not asked.is_readable:
+        return _CopyRead(asked, error=asked.error)
+    try:
+        return _CopyRead(asked, Copy.read(asked.path, mapping))
+    except (KsegError, OSError) as error:
+        return _CopyRead(asked, error=_reason_of(error))
+
+
+def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:
+    """Compare the first of some copies with each other one, in one walk over all."""
+    pairs = [Pair(copies[0], other, records=unit.records) for other in copies[1:]]
+    if pairs:
+        for window in windows(copies):
+            for pair, rows in zip(pairs, window.sides[1:], strict=True):
+                pair.feed(window.sides[0], rows)
+    return pairs
+
+
+def diff(
+    *copies: str | PathLike[str],
+    records: bool = False,
+    chosen: Chosen | None = None,
+    mapping: Mapping = "auto",
+    jobs: Jobs = 1,
+    progress: Progress | None = None,
+) -> Diff:
+    """Compare copies of a partition, or of whole data directories, with the first one.
+
+    Batches are the same if their offsets, checksums and headers are. Where segments are cut, where
+    a log starts, and what its indexes say is no difference. Nothing is changed, and nothing is
+    locked: a copy that is being written is compared up to what was there.
+
+    Args:
+        copies: partition directories, copies of one partition whatever their names; or data
+            directories, whose partitions are joined by topic, number and topic id. The data
+            directories of one broker are one copy, with commas between them as in `log.dirs`.
+        records: where batches differ, compare their records, as for copies that were compacted
+            apart or hold other codecs.
+        chosen: leaves out partitions of data directories, by topic and number.
+        mapping: see `kseg.files.mapping`.
+        jobs: processes to share the work.
+        progress: called with bytes of log done and bytes in all.
+
+    Raises:
+        ValueError: fewer than two copies, the same directory twice, or `jobs` below 1.
+        NotALogError: a path is nothing of Kafka's, or a file; or nothing is chosen.
+        OSError: a path is missing, or cannot be listed.
+
+    Example:
+        >>> from kseg import diff
+        >>> diff("data/orders-0", "backup/orders-0").ok  # doctest: +SKIP
+        True
+    """
+    units = plan(copies, records=records, mapping=mapping, chosen=chosen)
+    return report(run_units(units, examine, jobs=jobs, progress=progress))
+
+
+def report(found: Iterable[PartitionDiff]) -> Diff:
+    """Join what was found of each partition, in any order."""
+    return Diff(tuple(sorted(found, key=lambda one: (one.topic or "", one.partition or 0))))
+
+
+__all__ = [
+    "LISTED_MAX",
+    "RELATIONS",
+    "BatchSeen",
+    "Compared",
+    "CopySeen",
+    "Diff",
+    "DiffUnit",
+    "Difference",
+    "OffsetRange",
+    "Pair",
+    "PartitionDiff",
+    "RangeList",
+    "Ranges",
+    "RecordsFound",
+    "compare_records",
+    "diff",
+    "examine",
+    "joined",
+    "plan",
+    "report",
+]

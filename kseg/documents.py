@@ -1,0 +1,72 @@
+"""Values as JSON documents: one encoder for `--json` and for reports in files.
+
+A class derives from `Documented`. Its document has all fields of the dataclass, in their order; or
+those that `DOCUMENT` names, which may be properties too. `name=attribute` renames one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from enum import Enum
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, ClassVar, cast
+from uuid import UUID
+
+from kseg.internal.ids import id_text
+
+
+class Documented:
+    """A value with a JSON document."""
+
+    __slots__ = ()
+    DOCUMENT: ClassVar[str] = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as in `--json`."""
+        return {name: document(get(self)) for name, get in _parts(cast("Any", type(self)))}
+
+
+class VerbReport(Documented):
+    """A value that is the document of a verb."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of the verb's `--json`."""
+        return self.to_dict()
+
+
+@cache
+def _parts(kind: Any) -> tuple[tuple[str, attrgetter[Any]], ...]:
+    """The names of a document's fields, each with the function that gets its value."""
+    words = kind.DOCUMENT.split() or [one.name for one in fields(kind)]
+    pairs = (word.partition("=") for word in words)
+    return tuple((name, attrgetter(attribute or name)) for name, _, attribute in pairs)
+
+
+def document(value: Any) -> Any:
+    """A value as JSON has it: text, a number, a list, a dict, or None."""
+    match value:
+        case Documented():
+            return value.to_dict()
+        case Enum():
+            return value.value
+        case None | str() | int() | float():
+            return value
+        case UUID():
+            return id_text(value)
+        case Path():
+            return str(value)
+        case Mapping():
+            return {name: document(each) for name, each in value.items()}
+        case tuple() if hasattr(value, "_asdict"):
+            return document(value._asdict())
+        case Iterable():
+            return [document(each) for each in value]
+    raise TypeError(f"a {type(value).__name__} has no JSON document")
+
+
+__all__ = ["Documented", "VerbReport", "document"]
