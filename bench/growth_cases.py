@@ -108,6 +108,6 @@ def reading(stack: ExitStack, count: int) -> Callable[[], int]:
 
     def read() -> int:
         fields = ("offset", "timestamp", "key", "value")
-        return sum(len(columns) for columns in kseg.scan(path, fields=fields))
+        return sum(len(columns) for columns in kseg.scan(path, columns=fields))
 
     return read

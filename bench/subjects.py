@@ -53,7 +53,7 @@ def columns(
     segment = stack.enter_context(Segment.open(path, mapping=mapping))
 
     def read() -> int:
-        return sum(len(piece) for piece in segment.read(fields=fields))
+        return sum(len(piece) for piece in segment.read(columns=fields))
 
     return read
 
@@ -63,7 +63,7 @@ def columns_fresh(path: Path, fields: tuple[str, ...]) -> Callable[[], int]:
 
     def read() -> int:
         with Segment.open(path, mapping="always") as segment:
-            return sum(len(piece) for piece in segment.read(fields=fields))
+            return sum(len(piece) for piece in segment.read(columns=fields))
 
     return read
 

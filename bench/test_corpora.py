@@ -41,7 +41,7 @@ def test_kseg_reads_the_same_offsets_and_timestamps(small: datagen.Corpus) -> No
 
     count, offsets, times = 0, 0, 0
     with Segment.open(small.log) as segment:
-        for piece in segment.read(fields=("offset", "timestamp")):
+        for piece in segment.read(columns=("offset", "timestamp")):
             count += len(piece)
             offsets += int(np.sum(piece["offset"]))
             times += int(np.sum(piece["timestamp"]))

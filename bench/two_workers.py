@@ -99,7 +99,7 @@ def _scan(corpus: str) -> Way:
     log = datagen.corpus(corpus, mib=_MIB).log
 
     def scanned(threads: int) -> None:
-        for _ in kseg.scan(log, fields=_FIELDS, threads=threads):
+        for _ in kseg.scan(log, columns=_FIELDS, threads=threads):
             pass
 
     return Way(scanned, _decode(log))
@@ -166,7 +166,7 @@ def _decode(log: Path) -> Callable[[], None]:
     data = memoryview(log.read_bytes())
 
     def decoded() -> None:
-        reader = PieceReader(Request(fields=_FIELDS), Workspace(), source=None)
+        reader = PieceReader(Request(columns=_FIELDS), Workspace(), source=None)
         end = End.FULL
         while end is End.FULL:
             end = reader.read(data, base=0, limit=len(data), file_end=len(data))

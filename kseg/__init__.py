@@ -1,7 +1,7 @@
 """kseg: Apache Kafka log segments from Python, with no broker and no JVM.
 
     with kseg.Segment.open("orders-0/00000000000000000000.log") as segment:
-        for columns in segment.read(start_offset=1_200, fields=("offset", "key", "value")):
+        for columns in segment.read(offset=(1_200, None), columns=("offset", "key", "value")):
             ...
     table = kseg.scan("orders-0", offset=(1_200, None)).to_arrow()
 

@@ -170,7 +170,7 @@ def walk_read(data: Path) -> dict[str, int]:
     _write(log)
     for _ in range(2):  # the first imports what it uses
         with listings(data) as found, kseg.Log.open(log) as opened:
-            next(iter(opened.read(start_offset=1_500, fields=("offset", "value"))))
+            next(iter(opened.read(offset=(1_500, None), columns=("offset", "value"))))
     return {"listings": len(found)}
 
 

@@ -376,7 +376,7 @@ def _pieces(copy: Copy, rows: Rows) -> Iterator[RecordColumns]:
             yield from segment.read(
                 start_position=int(rows[begin, POSITION]),
                 end_position=int(ends[last]),
-                fields=_FIELDS,
+                columns=_FIELDS,
                 control=True,
                 verify_crc=False,
             )

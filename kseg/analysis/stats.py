@@ -679,7 +679,7 @@ def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
 def _records(segment: Segment, on_error: Callable[[KsegError], None]) -> RecordStats:
     keys, sizes = KeyCounter(), SizeHistogram.of(np.zeros(0, np.int64))
     null_keys = null_values = 0
-    for columns in segment.read(fields=("key", "value"), on_error=on_error):
+    for columns in segment.read(columns=("key", "value"), on_corrupt=on_error):
         key: BinaryColumn = columns["key"]
         value: BinaryColumn = columns["value"]
         total = np.diff(key.offsets).astype(np.int64) + np.diff(value.offsets)

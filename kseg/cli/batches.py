@@ -49,7 +49,7 @@ def complete_wrappers(
         return table
     rows = table.rows.copy()
     fields = ("position", "base_offset", "offset", "valid")
-    request = Request(fields=fields, control=True, verify_crc=False)
+    request = Request(columns=fields, control=True, verify_crc=False)
     count, first = rows[:, COLUMN["record_count"]], rows[:, COLUMN["base_offset"]]
     count[wrapped] = first[wrapped] = UNKNOWN
     for columns in decode(data, table.take(wrapped), request, base=base, on_error=on_error):

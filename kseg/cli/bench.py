@@ -140,7 +140,7 @@ def _walk(logs: Sequence[Path], on_bad_crc: str) -> int:
 
 def _pieces(logs: Sequence[Path], fields: tuple[str, ...]) -> Any:
     """Every piece of every log, checksums looked at; what is damaged is passed over."""
-    request = Request(fields=fields, control=True)
+    request = Request(columns=fields, control=True)
     workspace = Workspace()
     for path in logs:
         with LogFile.open(path) as file:

@@ -105,7 +105,7 @@ def _arrow_and_parquet() -> bool:
     output.write_line("The same records as an Arrow table, and read back from Parquet:")
     names = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
     begun = time.perf_counter()
-    table = scan(_DATA, fields=names).to_arrow()
+    table = scan(_DATA, columns=names).to_arrow()
     seconds = time.perf_counter() - begun
     again = parquet.ParquetDataset("parquet").read(columns=list(names))
     same = bool(table.equals(again))

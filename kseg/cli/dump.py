@@ -108,11 +108,9 @@ class Asked(NamedTuple):
         """The same as a `Request`."""
         names = (field.name for field in RECORD_FIELDS)
         return Request(
-            fields=tuple(name for name in names if kafka07 or name != "next_offset"),
-            offset_start=_or(self.offsets[0], INT64_MIN),
-            offset_end=_or(self.offsets[1], NO_END),
-            timestamp_start=_or(self.times[0], INT64_MIN),
-            timestamp_end=_or(self.times[1], NO_END),
+            columns=tuple(name for name in names if kafka07 or name != "next_offset"),
+            offset=(_or(self.offsets[0], INT64_MIN), _or(self.offsets[1], NO_END)),
+            time=(_or(self.times[0], INT64_MIN), _or(self.times[1], NO_END)),
             control=True,
             verify_crc=False,
             constants_once=True,

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -25,6 +25,8 @@ from kseg.cli.typed import PLACE_FIELDS, kinds_from
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind, is_new
 from kseg.files.output_names import fitting_name
+from kseg.format.request import Request
+from kseg.format.times import bound_ms
 from kseg.format.typed import BYTES, ERRORS, read_fields
 from kseg.log.log import Log
 from kseg.log.reader import LogView, first_offsets
@@ -72,19 +74,18 @@ def export(
     chosen = Selection(topics, partitions)
     found = list(_inputs(paths, chosen, per, offsets[0], mapping))
     targets = _targets(found, Path(out), form, by)
-    where = {
-        "start_offset": offsets[0],
-        "end_offset": offsets[1],
-        "start_timestamp": times[0],
-        "end_timestamp": times[1],
-        "isolation": isolation,
-        "open_transactions": open_transactions,
-    }
+    request = Request(
+        offset=offsets,
+        time=times,
+        isolation=isolation,
+        open_transactions=open_transactions,
+        on_corrupt=on_corrupt,
+    )
     if not by and not replace_files:
         for one, target in zip(found, targets, strict=True):
-            _refuse_loss(one, target, form, where)
+            _refuse_loss(one, target, form, request)
     works = [
-        At(one.path, partial(_write, one, target, file_format, where, on_corrupt == "skip"))
+        At(one.path, partial(_write, one, target, file_format, request))
         for one, target in zip(found, targets, strict=True)
     ]
     faults, undecoded = list[KsegError](), Undecoded()
@@ -232,19 +233,18 @@ def _targets(found: list[Input], out: Path, form: str, by: tuple[str, ...]) -> l
     return targets
 
 
-def _write(
-    one: Input, target: Path, file_format: FileFormat, where: dict[str, Any], skip: bool, put: Put
-) -> None:
+def _write(one: Input, target: Path, file_format: FileFormat, request: Request, put: Put) -> None:
     """Write the files of one input; puts how many records and files, and the damage passed over."""
     count, faults, undecoded = 0, list[KsegError](), Undecoded()
-    where = {**where, "on_error": faults.append if skip else None}
+    if request.on_corrupt == "skip":
+        request = replace(request, on_corrupt=faults.append)
     file_format = replace(file_format, directory=one.directory, source=one.path)
     view = None if one.segment is not None else LogView.open(one.path, mapping=one.mapping)
-    file_format = replace(file_format, selected=_selected(one, view, where))
+    file_format = replace(file_format, selected=_selected(one, view, request))
     files = PartitionedFiles(target, file_format, faults) if file_format.by else None
     opened = open_target(target, file_format, faults) if files is None else files
     with opened as write:
-        for columns in _pieces(one, view, file_format, where):
+        for columns in _pieces(one, view, file_format, request):
             check()
             decoded = file_format.decoded(columns)
             undecoded.note(decoded)
@@ -288,50 +288,46 @@ class Undecoded:
             )
 
 
-def _refuse_loss(one: Input, target: Path, form: str, where: dict[str, Any]) -> None:
+def _refuse_loss(one: Input, target: Path, form: str, request: Request) -> None:
     """Refuse an existing target that may have records which its export does not take."""
     if target.exists():
         view = None if one.segment is not None else LogView.open(one.path, mapping=one.mapping)
-        refuse_loss(target, form, _selected(one, view, where))
+        refuse_loss(target, form, _selected(one, view, request))
 
 
-def _selected(one: Input, view: LogView | None, where: dict[str, Any]) -> Selected:
+def _selected(one: Input, view: LogView | None, request: Request) -> Selected:
     """Which records an input gives; the end of a single segment is not looked up."""
-    start, end = where["start_offset"], where["end_offset"]
-    times, isolation = (where["start_timestamp"], where["end_timestamp"]), where["isolation"]
-    has_bounds = (start, end, *times) != (None,) * 4
+    start, end = request.offset
+    earliest, latest = map(bound_ms, request.time)
+    has_bounds = (start, end, earliest, latest) != (None,) * 4
     if view is not None:
-        committed = isolation == "read_committed" and where["open_transactions"] == "wait"
+        committed = request.isolation == "read_committed" and request.open_transactions == "wait"
         last = view.last_stable_offset if committed else view.log_end_offset
         start, end = max(view.log_start_offset, start or 0), last if end is None else min(end, last)
     elif one.first_offset is not None:
         start = max(one.first_offset, start or 0)
-    return Selected((start, end), times, isolation, has_bounds)
+    return Selected((start, end), (earliest, latest), request.isolation, has_bounds)
 
 
 def _pieces(
-    one: Input, view: LogView | None, file_format: FileFormat, where: dict[str, Any]
+    one: Input, view: LogView | None, file_format: FileFormat, request: Request
 ) -> Iterator[RecordColumns]:
     """The records of an input, each piece saying where it belongs."""
     extra = ("timestamp",) if "day" in file_format.by else ()
     wanted = (name for name in (*file_format.fields, *extra) if name not in PLACE_FIELDS)
-    fields = read_fields(wanted) or ("offset",)
+    request = replace(request, columns=read_fields(wanted) or ("offset",))
     if view is not None:
-        tell_left_out(view.path, view.left_out(where))
-        for columns in view.read(fields=fields, **where):
+        tell_left_out(view.path, view.left_out(request))
+        for columns in view.read(request):
             yield replace(columns, topic=view.topic, partition=view.partition)
         return
     assert one.segment is not None
-    if where["isolation"] != "read_uncommitted":
+    if request.isolation != "read_uncommitted":
         raise click.UsageError("--isolation read_committed wants whole partitions.")
     with Segment.open(one.segment, mapping=one.mapping) as segment:
-        rest = {
-            name: value
-            for name, value in where.items()
-            if name not in ("isolation", "open_transactions")
-        }
         if one.first_offset is not None:
-            rest["start_offset"] = max(one.first_offset, rest["start_offset"] or 0)
+            start = max(one.first_offset, request.offset_start)
+            request = replace(request, offset=(start, request.offset_end))
         topic, partition = one.partition.topic, one.partition.partition
-        for columns in segment.read(fields=fields, **rest):
+        for columns in segment.read(request):
             yield replace(columns, topic=topic, partition=partition)

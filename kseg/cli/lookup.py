@@ -60,11 +60,11 @@ def _by_offset(log: Log, offset: int) -> Place | None:
         pieces = segment.read(
             start_position=batch.position,
             end_position=batch.position + 1,
-            start_offset=offset,
-            fields=("offset", "timestamp"),
+            offset=(offset, None),
+            columns=("offset", "timestamp"),
             control=True,
             max_rows=1,
-            on_error=lambda error: None,  # the batch's place stands, whatever its records are
+            on_corrupt=lambda error: None,  # the batch's place stands, whatever its records are
         )
         for columns in pieces:
             return Place(int(columns["offset"][0]), int(columns["timestamp"][0]), batch)

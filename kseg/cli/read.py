@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import click
 import numpy as np
@@ -29,6 +29,7 @@ from kseg.cli.standard_streams import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import KsegError, NotALogError, at_path
 from kseg.files.names import PathKind, is_new
+from kseg.format.request import FIELDS_DEFAULT, Request
 from kseg.format.typed import decode_columns
 from kseg.format.workspace import Workspace
 from kseg.log.log import Log
@@ -95,15 +96,15 @@ class Asked:
     last: int | None = None
     open_transactions: str = "wait"
 
-    @property
-    def where(self) -> dict[str, Any]:
-        """The ranges as arguments of `Segment.read`."""
-        return {
-            "start_offset": self.offsets[0],
-            "end_offset": self.offsets[1],
-            "start_timestamp": self.times[0],
-            "end_timestamp": self.times[1],
-        }
+    def request(self, columns: tuple[str, ...] = FIELDS_DEFAULT) -> Request:
+        """The same as a reader takes it."""
+        return Request(
+            columns,
+            self.offsets,
+            self.times,
+            isolation=self.isolation,
+            open_transactions=self.open_transactions,
+        )
 
     def mask(self, columns: RecordColumns) -> Mask | None:
         """Which records of a piece the user asks for; only the isolation was applied before."""
@@ -217,13 +218,13 @@ class Reader:
         if known is None or not known.kind.holds_batches:
             raise NotALogError("a file without records; 'kseg dump' shows it", path=path)
         segment = Segment.open(path)
-        where = {"fields": _fields(kafka07=segment.kafka07), **self._asked.where}
+        request = self._asked.request(_fields(kafka07=segment.kafka07))
         source = _Source(path, None, self._decoding.topic(None, path, known.kind))
         if self._jobs == 1:
             with segment:
-                yield partial(self._all, segment.read(**where), source)
+                yield partial(self._all, segment.read(request), source)
         else:
-            for work in segment_pieces(segment, self._memory, **where):
+            for work in segment_pieces(segment, self._memory, request):
                 yield At(source.path, partial(self._piece, work, source))
 
     def _partition(self, log: LogView) -> Iterator[Work]:
@@ -231,32 +232,30 @@ class Reader:
             complain(f"kseg: {printable(str(log.path))}: nothing is there: {log.extent}")
         else:
             self._inside = True
-            where = {"isolation": self._asked.isolation, **self._asked.where}
-            where["open_transactions"] = self._asked.open_transactions
-            tell_left_out(log.path, log.left_out(where))
+            tell_left_out(log.path, log.left_out(self._asked.request()))
         if self._jobs == 1:
             yield self._whole(log)
             return
         source = self._source_of(log)
-        for work in log_pieces(log, self._memory, **self._where_in(log)):
+        for work in log_pieces(log, self._memory, self._request_for(log)):
             yield At(source.path, partial(self._piece, work, source))
 
     def _whole(self, log: LogView) -> Work:
         """A partition as one piece of work."""
-        return partial(self._all, log.read(**self._where_in(log)), self._source_of(log))
+        return partial(self._all, log.read(self._request_for(log)), self._source_of(log))
 
     def _source_of(self, log: LogView | Log) -> _Source:
         topic = self._decoding.topic(log.topic, None, None)
         return _Source(log.path, log.path.resolve().name, topic)
 
-    def _where_in(self, log: LogView) -> dict[str, Any]:
-        """What to read of a partition, as arguments of `LogView.read`."""
+    def _request_for(self, log: LogView) -> Request:
+        """The records to read of a partition."""
         names = _fields(kafka07=any(info.files.kafka07 for info in log.segments))
-        where = {"fields": names, "isolation": self._asked.isolation, **self._asked.where}
-        where["open_transactions"] = self._asked.open_transactions
+        request = self._asked.request(names)
         if self._asked.plain_tail:
-            where["start_offset"] = _start_of_tail(log, self._asked.last or 0)
-        return where
+            start = _start_of_tail(log, self._asked.last or 0)
+            request = replace(request, offset=(start, self._asked.offsets[1]))
+        return request
 
     def follow(self, path: Path) -> None:
         """Write the records of a partition, and then new ones as they come."""
@@ -274,7 +273,7 @@ class Reader:
             begin = max(begin, asked.offsets[0] or 0)
             self._out.flush()
             names, gone, source = _fields(kafka07=False), ReaderGone(), self._source_of(log)
-            for columns in log.follow(begin, isolation=asked.isolation, stop=gone, fields=names):
+            for columns in log.follow(begin, isolation=asked.isolation, stop=gone, columns=names):
                 self._rows(columns, source, sink, self._take, asked.mask(columns))
                 self._out.flush()
                 if sink.full or (end is not None and int(columns["offset"][-1]) >= end - 1):

@@ -194,11 +194,11 @@ def _pieces_of(payloads: Payloads, request: Request) -> Iterator[Array]:
         return
     chosen = np.flatnonzero((payloads.offsets >= least) & (payloads.offsets <= last))
     used = np.concatenate(([0], np.cumsum(payloads.spans[chosen, 2])))
-    bytes_max = min(request.bytes_max, _COLUMN_BYTES_MAX)
+    bytes_max = min(request.max_bytes, _COLUMN_BYTES_MAX)
     first = 0
     while first < len(chosen):
         end = int(np.searchsorted(used, used[first] + bytes_max, "right")) - 1
-        end = min(max(end, first + 1), first + request.rows_max)
+        end = min(max(end, first + 1), first + request.max_rows)
         yield chosen[first:end]
         first = end
 
@@ -215,7 +215,7 @@ def _payload_columns(
     offsets = payloads.offsets[chosen]
     shared = Shared(table.take(payloads.batches[chosen]), np.ones(rows, np.int64), offsets, offsets)
     arrays: dict[str, Any] = {}
-    for name in request.fields:
+    for name in request.columns:
         if name == "offset":
             column: Any = offsets
         elif name == "timestamp":
@@ -303,9 +303,9 @@ def decode_whole(
         FormatError, LimitExceededError: as `kseg.format.columns.decode`.
     """
     request = Request(
-        fields=(*fields, "position"),
-        rows_max=INT32_MAX,
-        bytes_max=INT32_MAX,
+        columns=(*fields, "position"),
+        max_rows=INT32_MAX,
+        max_bytes=INT32_MAX,
         control=True,
         verify_crc=verify_crc,
         inflated_max=inflated_max,

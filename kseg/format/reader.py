@@ -64,7 +64,7 @@ class PieceReader:
             source: the name of the file, for the columns.
         """
         self._plan = workspace.plan(request)
-        self._fields = dict.fromkeys(request.fields)
+        self._fields = dict.fromkeys(request.columns)
         self._workspace = workspace
         self._source = source
         self._kernel = workspace.reader(self._plan)
@@ -154,8 +154,8 @@ class PieceReader:
         """
         request = self._plan.request
         bounds = {
-            "rows_max": min(request.rows_max, _COLUMN_BYTES_MAX),
-            "bytes_max": min(request.bytes_max, _COLUMN_BYTES_MAX),
+            "rows_max": min(request.max_rows, _COLUMN_BYTES_MAX),
+            "bytes_max": min(request.max_bytes, _COLUMN_BYTES_MAX),
         }
         self._kernel.begin_one()
         goes_on = True

@@ -1,13 +1,18 @@
-"""What a reader asks for: which records, which fields of them, and how much at a time."""
+"""`Request`: the one value that a reading asks with, from `scan` down to the kernels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, TypedDict
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, Array, Int64s
+from kseg.constants import INT64_MAX, ISOLATIONS, OPEN_TRANSACTIONS, Array, Int64s
+from kseg.errors import KsegError
 from kseg.format.header import BATCH_FIELDS, BatchTable
+from kseg.format.times import Time, bound_ms
 
 INT64_MIN = -INT64_MAX - 1
 #: The end that leaves nothing out: an offset, or a time, may be the largest number of 64 bits.
@@ -33,60 +38,167 @@ _RECORD_LEVEL = (
 BODY_BYTES_MAX = 16 << 20
 #: Every field that can be asked for.
 FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
-#: A further one, for who decides by it: bool[n], whether a record has a value.
+#: A further field, for decisions: bool[n], whether a record has a value.
 HAS_VALUE = "has_value"
 #: The fields decoded by default.
 FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
 
 
+OnError = Callable[[KsegError], None]
+OffsetBounds = tuple[int | None, int | None] | range
+TimeBounds: TypeAlias = "tuple[Time | None, Time | None] | range"
+_UNBOUND: Final = (None, None)
+
+
+class RequestOptions(TypedDict, total=False):
+    """The attributes of a `Request`, as keyword arguments of the methods that read."""
+
+    columns: tuple[str, ...]
+    offset: OffsetBounds
+    time: TimeBounds
+    max_rows: int
+    max_bytes: int
+    isolation: str
+    open_transactions: str
+    on_corrupt: str | OnError
+    threads: int
+    control: bool
+    verify_crc: bool
+    inflated_max: int
+    constants_once: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which records, which fields of them, and how much at a time.
+    """The records that a reading gives, their columns, and the size of its pieces.
 
     Attributes:
-        fields: names out of `FIELDS`.
-        offset_start, offset_end: records with `offset_start <= offset < offset_end`.
-        timestamp_start, timestamp_end: the same for timestamps in ms; magic 0 has -1.
-        rows_max, bytes_max: bounds of one piece; a record larger than `bytes_max` is a piece of its
+        columns: names out of `FIELDS`; only these are decoded.
+        offset: `(start, end)` or a `range`, half open, None for no bound.
+        time: the same for times, as `kseg.time_ms` takes them; records need not be in order of
+            time. Messages of magic 0 have the time -1.
+        max_rows, max_bytes: bounds of one piece; a record larger than `max_bytes` is a piece of its
             own.
+        isolation: "read_uncommitted", or "read_committed": no records of aborted transactions, and
+            no record at or past the last stable offset. For whole partitions.
+        open_transactions: "wait" ends committed records at the first open transaction; "abort"
+            takes open transactions as aborted, as a broker's timeout makes them.
+        on_corrupt: "raise" the fault of a damaged batch, after the records before it; "skip" the
+            batch; or a function that takes each fault, while the batch is skipped.
+        threads: how many share the work of `kseg.scan`.
         control: give control records too. A consumer never sees them.
         verify_crc: refuse batches, and messages inside compressed ones, whose checksum is wrong.
         inflated_max: refuse batches that inflate to more bytes.
         constants_once: a column that comes from the batches, and is the same in all of a piece, has
             its value in memory once, at stride 0.
+        offset_start, offset_end, time_start, time_end: the bounds as numbers.
     """
 
-    fields: tuple[str, ...] = FIELDS_DEFAULT
-    offset_start: int = INT64_MIN
-    offset_end: int = NO_END
-    timestamp_start: int = INT64_MIN
-    timestamp_end: int = NO_END
-    rows_max: int = ROWS_MAX
-    bytes_max: int = BYTES_MAX
+    columns: tuple[str, ...] = FIELDS_DEFAULT
+    offset: OffsetBounds = _UNBOUND
+    time: TimeBounds = _UNBOUND
+    max_rows: int = ROWS_MAX
+    max_bytes: int = BYTES_MAX
+    isolation: str = "read_uncommitted"
+    open_transactions: str = "wait"
+    on_corrupt: str | OnError = "raise"
+    threads: int = 1
     control: bool = False
     verify_crc: bool = True
     inflated_max: int = INFLATED_BYTES_MAX
     constants_once: bool = False
+    offset_start: int = field(init=False, repr=False)
+    offset_end: int = field(init=False, repr=False)
+    time_start: int = field(init=False, repr=False)
+    time_end: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense, by name."""
-        unknown = [name for name in self.fields if name not in (*FIELDS, HAS_VALUE)]
+        """Check the values, by name, and turn the bounds into numbers."""
+        unknown = [name for name in self.columns if name not in (*FIELDS, HAS_VALUE)]
         if unknown:
             raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(FIELDS)}")
-        if self.rows_max < 1 or self.bytes_max < 1:
+        if self.max_rows < 1 or self.max_bytes < 1:
             raise ValueError("a piece holds at least one row and one byte")
+        check_word("isolation", self.isolation, ISOLATIONS)
+        check_word("open_transactions", self.open_transactions, OPEN_TRANSACTIONS)
+        if isinstance(self.on_corrupt, str):
+            check_word("on_corrupt", self.on_corrupt, ("raise", "skip"))
+        if operator.index(self.threads) < 1:
+            raise ValueError(f"threads is {self.threads}, not 1 or more")
+        offsets = _pair("offset", self.offset, "whole number", _whole_number)
+        times = _pair("time", self.time, "time", lambda given: given)
+        for name, (start, end) in (("offset", offsets), ("time", map(bound_ms, times))):
+            object.__setattr__(self, f"{name}_start", INT64_MIN if start is None else start)
+            object.__setattr__(self, f"{name}_end", NO_END if end is None else end)
+
+    @classmethod
+    def of(cls, request: Request | None, options: RequestOptions) -> Request:
+        """A request with other options; a new request with these options if it is None.
+
+        Raises:
+            TypeError: there is no such option.
+        """
+        return cls(**options) if request is None else replace(request, **options)
+
+    @property
+    def on_error(self) -> OnError | None:
+        """The function that takes faults; None where they are raised."""
+        if isinstance(self.on_corrupt, str):
+            return None if self.on_corrupt == "raise" else _ignore
+        return self.on_corrupt
+
+    @property
+    def start_at(self) -> int | None:
+        """The first offset; None for no bound."""
+        return None if self.offset_start == INT64_MIN else self.offset_start
 
     @property
     def within(self) -> Int64s:
         """int64[4] as the kernels take it: least and last offset, least and last timestamp."""
         offsets = _closed(self.offset_start, self.offset_end)
-        return np.array(offsets + _closed(self.timestamp_start, self.timestamp_end), np.int64)
+        return np.array(offsets + _closed(self.time_start, self.time_end), np.int64)
 
     @property
     def whole(self) -> bool:
         """Whether no record is passed over for its offset or time."""
-        least = max(self.offset_start, self.timestamp_start) <= INT64_MIN
-        return least and min(self.offset_end, self.timestamp_end) >= NO_END
+        least = max(self.offset_start, self.time_start) <= INT64_MIN
+        return least and min(self.offset_end, self.time_end) >= NO_END
+
+
+def check_word(name: str, given: str, words: tuple[str, ...]) -> None:
+    """Refuse a word that an option does not have.
+
+    Raises:
+        ValueError: it is none of `words`.
+    """
+    if given not in words:
+        raise ValueError(f"{name} is {' or '.join(words)}, not {given!r}")
+
+
+def _pair(name: str, given: Any, kind: str, bound: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """Both bounds of a pair or a range.
+
+    Raises:
+        TypeError: they are no pair.
+    """
+    try:
+        if isinstance(given, range) and given.step == 1:
+            given = given.start, given.stop
+        if isinstance(given, (str, range)):
+            raise TypeError
+        start, end = given
+        return bound(start), bound(end)
+    except (TypeError, ValueError):
+        reason = f"{name} is (start, end), each a {kind} or None, not {given!r}"
+        raise TypeError(reason) from None
+
+
+def _whole_number(given: Any) -> int | None:
+    return None if given is None else operator.index(given)
+
+
+def _ignore(_error: KsegError) -> None:
+    """Take a fault, and leave it."""
 
 
 def _closed(start: int, end: int) -> tuple[int, int]:
@@ -97,11 +209,11 @@ def _closed(start: int, end: int) -> tuple[int, int]:
 
 
 def narrow(table: BatchTable, request: Request) -> BatchTable:
-    """The batches that can hold a record of the request, told by their headers."""
+    """The batches that can hold a record of the request; their headers decide."""
     keep: Array | None = None
     if not request.whole:
         least, last = _closed(request.offset_start, request.offset_end)
-        earliest, _latest = _closed(request.timestamp_start, request.timestamp_end)
+        earliest, _latest = _closed(request.time_start, request.time_end)
         keep = (table.last_offset >= least) & (table.base_offset <= last)
         if earliest > INT64_MIN:
             keep &= table.max_timestamp >= earliest

@@ -62,7 +62,7 @@ class Plan:
             request: what is asked for.
             grows: unless the request sets bounds of its own, pieces may be larger than usual.
         """
-        fields = set(request.fields)
+        fields = set(request.columns)
         self.request = request
         self.wants_types = set(RECORD_FIELDS) - fields == {"timestamp_type"}
         self.shares = not fields <= FIELD_BITS.keys()
@@ -70,10 +70,10 @@ class Plan:
         if "sequence" in fields:  # which is told by the offset
             read.add("offset")
         takes_data = not fields.isdisjoint(("key", "value", "headers"))
-        usual = request.rows_max == ROWS_MAX and request.bytes_max == BYTES_MAX
+        usual = request.max_rows == ROWS_MAX and request.max_bytes == BYTES_MAX
         grows = grows and usual
-        at_hand = request.rows_max > ROWS_MAX and request.bytes_max > BYTES_MAX
-        bytes_max = _COLUMN_BYTES_MAX if grows else min(request.bytes_max, _COLUMN_BYTES_MAX)
+        at_hand = request.max_rows > ROWS_MAX and request.max_bytes > BYTES_MAX
+        bytes_max = _COLUMN_BYTES_MAX if grows else min(request.max_bytes, _COLUMN_BYTES_MAX)
         self.asked: dict[str, Any] = {
             "fields": sum(FIELD_BITS[name] for name in read),
             "control": request.control,
@@ -83,7 +83,7 @@ class Plan:
             "notes": "valid" in fields and not request.verify_crc,
             "within": request.within,
             "inflated_max": min(request.inflated_max, bytes_max, BODY_BYTES_MAX),
-            "rows_max": _COLUMN_BYTES_MAX if grows else min(request.rows_max, _COLUMN_BYTES_MAX),
+            "rows_max": _COLUMN_BYTES_MAX if grows else min(request.max_rows, _COLUMN_BYTES_MAX),
             "bytes_max": bytes_max,
             "rows_usual": _COLUMN_BYTES_MAX if grows or at_hand else ROWS_MAX,
             "body_max": BODY_BYTES_MAX,

@@ -72,7 +72,7 @@ class Log(LogReading):
     Example:
         >>> with Log.open("orders-0") as log:  # doctest: +SKIP
         ...     print(log.log_start_offset, log.log_end_offset)
-        ...     for columns in log.read(start_offset=1_200, isolation="read_committed"):
+        ...     for columns in log.read(offset=(1_200, None), isolation="read_committed"):
         ...         print(len(columns))
         >>> with Log.open("orders-0", mode="append", create=True) as log:  # doctest: +SKIP
         ...     print(log.append({"value": ["text"]}, durable=True).first_offset)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -11,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
-from kseg.constants import ISOLATIONS, OPEN_TRANSACTIONS
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.grammar import parse_partition_dir
@@ -28,8 +26,7 @@ from kseg.files.names import (
     readable_partitions,
 )
 from kseg.format.header import BatchTable
-from kseg.format.request import BYTES_MAX, FIELDS, FIELDS_DEFAULT, ROWS_MAX
-from kseg.format.times import Time, bound_ms
+from kseg.format.request import FIELDS, FIELDS_DEFAULT, Request, RequestOptions, check_word
 from kseg.format.typed import ERRORS, Kinds, decode_columns, decoded_fields, kinds_of, read_fields
 from kseg.format.values import RecordColumns, html_table
 from kseg.format.workspace import STREAMED_BYTES, Use, Workspace
@@ -44,9 +41,7 @@ if TYPE_CHECKING:
 
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")
-Bounds: TypeAlias = "tuple[int | None, int | None]"
-TimeBounds: TypeAlias = "tuple[Time | None, Time | None]"
-#: What becomes of what cannot be read: it ends everything before it begins, or is passed over.
+#: A path that cannot be read ends the scan before it begins, or is passed over.
 OnError = Literal["raise", "skip"]
 
 
@@ -66,21 +61,19 @@ class Scan:
 
     Attributes:
         sources: what is read, in order.
-        fields: the columns given.
+        columns: those that it gives.
+        request: the records wanted, with the columns that are decoded.
         errors: with `on_corrupt="skip"`, the faults that the latest iteration skipped.
         skipped: with `on_error="skip"`, what could not be read when the scan was made.
-        threads: how many share the work.
-        kinds: what keys and values are decoded as.
+        kinds: the kinds that keys and values are decoded as.
     """
 
     sources: tuple[ScanSource, ...]
-    fields: tuple[str, ...]
-    on_corrupt: str
+    columns: tuple[str, ...]
+    request: Request
     mapping: Mapping
-    where: dict[str, Any]
     errors: list[KsegError] = field(default_factory=list)
     skipped: tuple[Unreadable, ...] = ()
-    threads: int = 1
     kinds: Kinds = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[RecordColumns]:
@@ -89,22 +82,20 @@ class Scan:
 
     def _read(self, use: Use) -> Iterator[RecordColumns]:
         self.errors.clear()
-        where = dict(self.where)
-        if self.on_corrupt == "skip":
-            where["on_error"] = self.errors.append
-        decoded = read_fields(name for name in self.fields if name not in PLACE_FIELDS)
-        if self.threads > 1:
+        request = self.request
+        if request.on_corrupt == "skip":
+            request = replace(request, on_corrupt=self.errors.append)
+        if request.threads > 1:
             from kseg.log.reader import pieces
 
-            works = self._works(decoded or ("offset",), where)
-            yield from pieces.read_pieces(works, self.threads, where.get("on_error"))
+            yield from pieces.read_pieces(self._works(request), request.threads, request.on_error)
             return
-        where["workspace"] = Workspace(use=use, fresh=private_memory)
+        workspace = Workspace(use=use, fresh=private_memory)
         for source in self.sources:
-            for columns in self._pieces(source, decoded or ("offset",), where):
+            for columns in self._pieces(source, request, workspace):
                 yield _placed(columns, source, self.kinds)
 
-    def _works(self, fields: tuple[str, ...], where: dict[str, Any]) -> Iterator[Results]:
+    def _works(self, request: Request) -> Iterator[Results]:
         """The same as pieces of work for threads."""
         from kseg.log.reader.pieces import log_pieces, segment_pieces
 
@@ -112,28 +103,26 @@ class Scan:
         for source in self.sources:
             if source.is_file:
                 segment = Segment.open(source.path, mapping=self.mapping)
-                works = segment_pieces(segment, memory, fields=fields, **_of_file(where))
+                works = segment_pieces(segment, memory, request)
             else:
-                view = self._opened(source.path)
-                works = log_pieces(view, memory, fields=fields, **where)
+                works = log_pieces(self._opened(source), memory, request)
             for work in works:
                 yield work.through(partial(_placed_or_fault, source, self.kinds))
 
     def _pieces(
-        self, source: ScanSource, fields: tuple[str, ...], where: dict[str, Any]
+        self, source: ScanSource, request: Request, workspace: Workspace
     ) -> Iterator[RecordColumns]:
         if source.is_file:
             with Segment.open(source.path, mapping=self.mapping) as segment:
-                yield from segment.read(fields=fields, **_of_file(where))
+                yield from segment.read(request, workspace=workspace)
         else:
-            log = self._opened(source.path)
-            yield from log.read(fields=fields, **where)
+            yield from self._opened(source).read(request, workspace=workspace)
 
-    def _opened(self, path: Path) -> LogView:
-        """A partition; warns of what a reader does not get of it."""
-        view = _view(path, self.mapping)
-        for line in view.left_out(self.where):
-            warnings.warn(f"kseg: {path}: {line}", UserWarning, stacklevel=2)
+    def _opened(self, source: ScanSource) -> LogView:
+        """A partition; warns of records that a reader does not get of it."""
+        view = _view(source.path, self.mapping)
+        for line in view.left_out(self.request):
+            warnings.warn(f"kseg: {source.path}: {line}", UserWarning, stacklevel=2)
         return view
 
     def batches(self) -> Iterator[BatchTable]:
@@ -164,7 +153,7 @@ class Scan:
     def _reader(self, use: Use) -> pyarrow.RecordBatchReader:
         from kseg import arrow
 
-        return arrow.to_reader(self._read(use), self.fields, self.kinds)
+        return arrow.to_reader(self._read(use), self.columns, self.kinds)
 
     def to_arrow(self) -> pyarrow.Table:
         """Everything as a `pyarrow.Table` of few chunks; memory grows with the data."""
@@ -182,7 +171,7 @@ class Scan:
         """What is read, and which fields."""
         first = str(self.sources[0].path)
         more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
-        return f"Scan({first!r}{more}, fields={', '.join(self.fields)})"
+        return f"Scan({first!r}{more}, columns={', '.join(self.columns)})"
 
     def _repr_html_(self) -> str:
         """The first records as a table, for notebooks; it reads one piece at most."""
@@ -197,12 +186,7 @@ class Scan:
         """An Arrow stream; each call starts a new reader."""
         from kseg import arrow
 
-        return arrow.stream(self._read("streamed"), self.fields, requested_schema, self.kinds)
-
-
-def _of_file(where: dict[str, Any]) -> dict[str, Any]:
-    no_file_has = ("isolation", "open_transactions")
-    return {name: value for name, value in where.items() if name not in no_file_has}
+        return arrow.stream(self._read("streamed"), self.columns, requested_schema, self.kinds)
 
 
 def _view(path: Path, mapping: Mapping) -> LogView:
@@ -228,54 +212,46 @@ def _placed_or_fault(
 def scan(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
-    offset: Bounds | range = (None, None),
-    time: TimeBounds | range = (None, None),
-    fields: Iterable[str] | None = None,
     decode: MappingOf[str, str] | None = None,
     topics: Iterable[str] | None = None,
     partitions: Iterable[int] | None = None,
-    isolation: str = "read_uncommitted",
-    open_transactions: str = "wait",
-    verify_crc: bool = True,
-    on_corrupt: str = "raise",
     on_error: OnError = "raise",
-    control: bool = False,
-    max_rows: int = ROWS_MAX,
-    max_bytes: int = BYTES_MAX,
     mapping: Mapping = "auto",
-    threads: int = 1,
+    **options: Unpack[RequestOptions],
 ) -> Scan:
     """Read records of one or many files, partitions or data directories.
 
     Args:
         paths: one or several; name and contents decide what each is.
-        offset: `(start, end)` or a `range`, half open, None for no bound. A partition gives each
-            offset once, and none before the log's start; a file is read as it is.
-        time: the same for times: milliseconds, a `datetime` with a time zone, a `date` (its 00:00
-            UTC), a `datetime64` or ISO 8601; records need not be in order of time. In Arrow,
-            `timestamp` is null outside the years 1 to 9999, which engines do not all hold; the
-            field `timestamp_ms` has every time as a number.
-        fields: columns to give; offset, timestamp, key, value and headers if None, with topic and
-            partition in front where more than one partition is read.
-        decode: what keys and values are, such as `{"key": "text", "value": "json"}`: text, json,
-            int16, int32, int64, float, double, uuid, or Kafka's name. What is not of that kind is
-            null, and why stands in `key_error` and `value_error`, fields that come with it. JSON
-            and UUIDs are text in Arrow; Python gets what JSON says, and `UUID`s.
+        decode: the kinds of keys and values, such as `{"key": "text", "value": "json"}`: text,
+            json, int16, int32, int64, float, double, uuid, or Kafka's name. A key or value of
+            another kind is null, and `key_error` and `value_error`, columns that come with it, say
+            why. JSON and UUIDs are text in Arrow; Python gets the JSON value, and a `UUID`.
         topics: only these topics.
         partitions: only these partition numbers.
-        isolation: "read_uncommitted" or "read_committed" (whole partitions only).
-        open_transactions: "wait" ends committed records at the first transaction that is open, with
-            a warning; "abort" takes open ones for aborted, as a broker's timeout makes them.
-        verify_crc: refuse damaged batches.
-        on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
         on_error: "raise" the error of a path or a partition that cannot be read, before the first
             record; or "skip" it and read the rest, see `Scan.skipped`.
-        control: give transaction markers and other control records too.
-        max_rows, max_bytes: bounds of a piece; unless one is set, an Arrow stream gives larger
-            pieces to a consumer that keeps them.
         mapping: "auto", "always" or "never", see `Segment.open`.
-        threads: how many share the work. The records and their order are the same for any number;
-            the pieces may end elsewhere, and each thread has pieces of its own in memory.
+        options: attributes of `kseg.format.request.Request`:
+            columns: offset, timestamp, key, value and headers if it is not given, with topic and
+                partition in front where more than one partition is read.
+            offset: `(start, end)` or a `range`, half open, None for no bound. A partition gives
+                each offset once, and no offset before the log's start; a file is read as it is.
+            time: the same for times: milliseconds, a `datetime` with a time zone, a `date` (its
+                00:00 UTC), a `datetime64` or ISO 8601; records need not be in order of time. In
+                Arrow, `timestamp` is null outside the years 1 to 9999, which engines do not all
+                hold; the column `timestamp_ms` has every time as a number.
+            max_rows, max_bytes: bounds of a piece; unless one is set, an Arrow stream gives larger
+                pieces to a consumer that keeps them.
+            isolation: "read_uncommitted", or "read_committed" (whole partitions only).
+            open_transactions: "wait" ends committed records at the first open transaction, with a
+                warning; "abort" takes open transactions as aborted.
+            on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
+            threads: how many share the work. The records and their order are the same for any
+                number; the pieces may end elsewhere, and each thread has pieces of its own in
+                memory.
+            control: give transaction markers and other control records too.
+            verify_crc: refuse damaged batches.
 
     Raises:
         NotALogError: a path is nothing that kseg reads, or nothing is left after choosing.
@@ -285,17 +261,13 @@ def scan(
         OSError: a path is missing, or something in it cannot be read.
 
     Example:
-        >>> reader = scan("orders-0", offset=(240, None), fields=("offset", "key"))
+        >>> reader = scan("orders-0", offset=(240, None), columns=("offset", "key"))
         >>> reader.to_arrow().num_rows
         14
     """
-    _check_transactions(isolation, open_transactions)
-    if on_corrupt not in ("raise", "skip"):
-        raise ValueError(f"on_corrupt is raise or skip, not {on_corrupt!r}")
-    if on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error is raise or skip, not {on_error!r}")
-    if operator.index(threads) < 1:
-        raise ValueError(f"threads is {threads}, not 1 or more")
+    check_word("on_error", on_error, ("raise", "skip"))
+    asked = options.pop("columns", None)
+    request = Request(**options)
     chosen = [Path(path) for path in ((paths,) if isinstance(paths, (str, PathLike)) else paths)]
     skipped: list[Unreadable] | None = None if on_error == "raise" else []
     wanted_topics = None if topics is None else set(topics)
@@ -311,83 +283,19 @@ def scan(
     kept = _each_once(source for path in chosen for source in _readable(path, wants, skipped))
     if not kept:
         raise NotALogError("no partition is left to read", path=chosen[0] if chosen else None)
-    if isolation == "read_committed" and any(source.is_file for source in kept):
+    if request.isolation == "read_committed" and any(source.is_file for source in kept):
         raise ValueError("read_committed needs whole partitions, not single files")
-    start, end = _bounds(offset)
-    earliest, latest = _time_bounds(time)
-    where = {
-        "start_offset": start,
-        "end_offset": end,
-        "start_timestamp": earliest,
-        "end_timestamp": latest,
-        "isolation": isolation,
-        "open_transactions": open_transactions,
-        "verify_crc": verify_crc,
-        "control": control,
-        "max_rows": max_rows,
-        "max_bytes": max_bytes,
-    }
-    return Scan(
-        kept,
-        _fields(fields, len(kept), kinds),
-        on_corrupt,
-        mapping,
-        where,
-        skipped=tuple(skipped or ()),
-        threads=threads,
-        kinds=kinds,
-    )
+    columns = _columns(asked, len(kept), kinds)
+    decoded = read_fields(name for name in columns if name not in PLACE_FIELDS) or ("offset",)
+    request = replace(request, columns=decoded)
+    return Scan(kept, columns, request, mapping, skipped=tuple(skipped or ()), kinds=kinds)
 
 
-def _check_transactions(isolation: str, open_transactions: str) -> None:
-    if isolation not in ISOLATIONS:
-        raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
-    if open_transactions not in OPEN_TRANSACTIONS:
-        words = " or ".join(OPEN_TRANSACTIONS)
-        raise ValueError(f"open_transactions is {words}, not {open_transactions!r}")
-
-
-def _bounds(given: Bounds | range) -> Bounds:
-    """Both ends as plain numbers."""
-    try:
-        ends = _pair(given)
-        start, end = (None if bound is None else operator.index(bound) for bound in ends)
-    except (TypeError, ValueError):
-        reason = f"offset is (start, end), each a whole number or None, not {given!r}"
-        raise TypeError(reason) from None
-    return start, end
-
-
-def _pair(given: Any) -> Any:
-    """Bounds as they were given, or those of a range.
-
-    Raises:
-        ValueError: a range with steps.
-    """
-    if not isinstance(given, range):
-        return given
-    if given.step != 1:
-        raise ValueError
-    return given.start, given.stop
-
-
-def _time_bounds(given: TimeBounds | range) -> Bounds:
-    """Both ends in ms."""
-    try:
-        if isinstance(given, str):
-            raise TypeError
-        start, end = _pair(given)
-    except (TypeError, ValueError):
-        reason = f"time is (start, end), each a time or None, not {given!r}"
-        raise TypeError(reason) from None
-    return bound_ms(start), bound_ms(end)
-
-
-def _fields(fields: Iterable[str] | None, source_count: int, kinds: Kinds) -> tuple[str, ...]:
-    if fields is None:
-        fields = (*PLACE_FIELDS, *FIELDS_DEFAULT) if source_count > 1 else FIELDS_DEFAULT
+def _columns(asked: Iterable[str] | None, source_count: int, kinds: Kinds) -> tuple[str, ...]:
+    if asked is None:
+        asked = (*PLACE_FIELDS, *FIELDS_DEFAULT) if source_count > 1 else FIELDS_DEFAULT
     known = (*FIELDS, *PLACE_FIELDS, "timestamp_ms", *ERRORS.values())
-    wanted = tuple(fields)
+    wanted = tuple(asked)
     unknown = [name for name in wanted if name not in known]
     if unknown:
         raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(known)}")

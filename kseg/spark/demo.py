@@ -81,7 +81,7 @@ def summarise_locally(path: str | PathLike[str]) -> Summary:
     records = key_bytes = value_bytes = offset_sum = 0
     times: list[int] = []
     begun = time.perf_counter()
-    for columns in scan(path, fields=("offset", "timestamp", "key", "value")):
+    for columns in scan(path, columns=("offset", "timestamp", "key", "value")):
         records += len(columns)
         key_bytes += int(columns["key"].offsets[-1])
         value_bytes += int(columns["value"].offsets[-1])

@@ -449,16 +449,14 @@ def _read(
         yield from segment.read(
             start_position=_start(segment, split, options.index),
             end_position=split.end_position,
-            start_offset=split.start_offset,
-            end_offset=split.end_offset,
-            start_timestamp=split.start_timestamp,
-            end_timestamp=split.end_timestamp,
-            fields=fields,
+            offset=(split.start_offset, split.end_offset),
+            time=(split.start_timestamp, split.end_timestamp),
+            columns=fields,
             max_rows=options.max_batch_rows,
             control=options.include_control,
             verify_crc=options.verify_crc,
             keep=walked.keep,
-            on_error=on_error,
+            on_corrupt=on_error or "raise",
         )
         if walked.overran:
             fault(

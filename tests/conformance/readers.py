@@ -197,7 +197,7 @@ class Kseg:
         return Read(read.records, read.error or (None if plain_end else "corrupt"))
 
     def _decode(self, data: bytes, table: header.BatchTable) -> Read:
-        request = Request(fields=FIELDS, control=True, verify_crc=False)
+        request = Request(columns=FIELDS, control=True, verify_crc=False)
         taken: list[Fields] = []
         try:
             for piece in columns.decode(memoryview(data), table, request):

@@ -25,7 +25,7 @@ def test_every_format_and_codec_in_one_file_is_read(tmp_path: Path) -> None:
         offset += 2
     path = write_segment(tmp_path, 0, *parts)
     with Segment.open(path) as segment:
-        pieces = list(segment.read(fields=("offset", "value", "magic", "codec")))
+        pieces = list(segment.read(columns=("offset", "value", "magic", "codec")))
     rows = [
         (magic, codec, value)
         for piece in pieces

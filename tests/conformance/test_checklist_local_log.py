@@ -93,7 +93,7 @@ def test_loc_17_cutting_drops_the_segments_above_and_the_batches_behind(logs: Lo
     log.truncate_to(7)
     assert bases(log) == [0, 3, 6]
     assert (log.log_end_offset, log.recovery_point) == (7, 0)
-    assert offsets(log, start_offset=6) == [6]
+    assert offsets(log, offset=(6, None)) == [6]
     assert log.append(one()).first_offset == 7
 
 

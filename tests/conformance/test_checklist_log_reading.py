@@ -23,7 +23,7 @@ def follower(offset: int, *, epoch: int = 0, **fields: int) -> bytes:
 def first_of(log: Log, offset: int, **how: object) -> int | None:
     """The offset of the first record at or after `offset` that a read from there gives."""
     fetched = log.fetch(offset, **{"max_bytes": 10_000, "isolation": "log_end", **how})
-    found = [o for piece in fetched.columns(fields=("offset",)) for o in piece.offset.tolist()]
+    found = [o for piece in fetched.columns(columns=("offset",)) for o in piece.offset.tolist()]
     return found[0] if found else None
 
 

@@ -259,10 +259,10 @@ def test_a_wrong_inner_checksum_is_seen_only_by_who_asks() -> None:
     stored = inner(0) + message(record(b"bad"), magic=1, offset=1, crc=7)
     data = wrapper([], magic=1, codec=GZIP, offset=1, inner=stored)
     fields = ("offset", "value")
-    trusting = Request(fields=fields, verify_crc=False)
+    trusting = Request(columns=fields, verify_crc=False)
     (piece,) = columns.decode(memoryview(data), scan(data), trusting)
     assert list(piece.value) == [b"v", b"bad"]
-    checking = columns.decode(memoryview(data), scan(data), Request(fields=fields))
+    checking = columns.decode(memoryview(data), scan(data), Request(columns=fields))
     assert next(checking).offset.tolist() == [0]
     with pytest.raises(CorruptRecordError):
         next(checking)

@@ -55,7 +55,7 @@ def found(segment: SegmentWriter, offset: int) -> int | None:
 
 def offsets_from(segment: SegmentWriter, offset: int) -> list[int]:
     with segment.reader() as reader:
-        return [record.offset for record in reader.records(start_offset=offset)]
+        return [record.offset for record in reader.records(offset=(offset, None))]
 
 
 # Appending and reading

@@ -49,7 +49,7 @@ def read(path: Path) -> tuple[list[int], list[KsegError]]:
     offsets: list[int] = []
     faults: list[KsegError] = []
     with Segment.open(path) as segment:
-        pieces = segment.read(fields=("offset",), control=True, on_error=faults.append)
+        pieces = segment.read(columns=("offset",), control=True, on_corrupt=faults.append)
         for columns in pieces:
             offsets += columns.offset.tolist()
     return offsets, faults

@@ -71,7 +71,7 @@ def test_committed_records_are_those_that_the_markers_commit(fixture_case: Path)
         return  # markers that say nothing
     for directory, logs in partitions(fixture_case).items():
         with kseg.Log.open(directory) as log:
-            pieces = log.read(isolation="read_committed", fields=("offset",))
+            pieces = log.read(isolation="read_committed", columns=("offset",))
             got = [offset for piece in pieces for offset in piece.offset.tolist()]
             start = log.log_start_offset
         assert got == [offset for offset in committed(batches_of(logs)) if offset >= start]

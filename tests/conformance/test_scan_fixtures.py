@@ -62,7 +62,7 @@ def test_a_scan_of_a_file_gives_every_record_of_every_sound_batch(
     fixture_case: Path, mapping: Any
 ) -> None:
     for log in files(fixture_case):
-        scan = kseg.scan(log.path, fields=FIELDS, control=True, on_corrupt="skip", mapping=mapping)
+        scan = kseg.scan(log.path, columns=FIELDS, control=True, on_corrupt="skip", mapping=mapping)
         got, expected = rows(scan), expected_rows(log)
         # In `old/` the list ends at the first damage; what a reader finds behind it is not told.
         same_rows(got if log.complete else got[: len(expected)], expected)
@@ -83,7 +83,7 @@ def test_a_range_of_offsets_is_found_through_the_broker_s_indexes(fixture_case: 
         for record in spread(expected, 4) if is_sound(log) and not log.kafka07 else []:
             start = record["offset"]
             inside = [row for row in expected if start <= row["offset"] < start + 3]
-            scan = kseg.scan(log.path, offset=(start, start + 3), fields=FIELDS, control=True)
+            scan = kseg.scan(log.path, offset=(start, start + 3), columns=FIELDS, control=True)
             same_rows(rows(scan), inside)
 
 
@@ -95,7 +95,7 @@ def test_a_range_of_times_is_found_through_the_broker_s_indexes(fixture_case: Pa
             start = record["timestamp"]
             end = start + 2 if start < LARGEST else None
             inside = [row for row in expected if start <= row["timestamp"] < start + 2]
-            scan = kseg.scan(log.path, time=(start, end), fields=FIELDS, control=True)
+            scan = kseg.scan(log.path, time=(start, end), columns=FIELDS, control=True)
             same_rows(rows(scan), inside)
 
 
@@ -111,4 +111,4 @@ def test_a_partition_is_its_segments_in_order(fixture_case: Path) -> None:
             with kseg.Log.open(directory) as opened:
                 start = opened.log_start_offset
             kept = [row for row in expected if row["offset"] >= start]
-            same_rows(rows(kseg.scan(directory, fields=FIELDS, control=True)), kept)
+            same_rows(rows(kseg.scan(directory, columns=FIELDS, control=True)), kept)

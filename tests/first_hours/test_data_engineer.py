@@ -20,7 +20,7 @@ def test_the_first_hour_of_a_data_engineer(terminal: Terminal) -> None:
     terminal.runs(
         """
         import kseg
-        reader = kseg.scan("data/orders-0", offset=(4, 8), fields=("offset", "key", "value"))
+        reader = kseg.scan("data/orders-0", offset=(4, 8), columns=("offset", "key", "value"))
         print(reader.to_arrow().to_pylist())
         import pyarrow as pa
         print(pa.table(kseg.scan("data", time=(2000, 4000)))["value"].to_pylist())

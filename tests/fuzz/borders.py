@@ -303,7 +303,7 @@ def _offsets(log: Log) -> list[int] | str:
     try:
         return [
             int(offset)
-            for columns in log.read(fields=("offset",), control=True)
+            for columns in log.read(columns=("offset",), control=True)
             for offset in columns["offset"]
         ]
     except KsegError as error:

@@ -114,7 +114,7 @@ def _log(partition: Path, source: Random) -> None:
     with Log.open(partition, mapping=source.choice(("always", "never"))) as log:
         assert log.log_start_offset >= 0
         start = source.choice((None, 0, 3, *_EXTREMES))
-        where = {"start_offset": start, "inflated_max": INFLATED_MAX, "on_error": lambda _: None}
+        where = {"offset": (start, None), "inflated_max": INFLATED_MAX, "on_corrupt": "skip"}
         everything = set(log.records(**where))
         with suppress(KsegError):
             committed = set(log.records(isolation="read_committed", **where))
@@ -132,7 +132,7 @@ def _scan(partition: Path, source: Random) -> None:
     fields = source.sample(FIELDS, source.randrange(1, len(FIELDS) + 1))
     reader = kseg.scan(
         source.choice((partition, partition.parent)),
-        fields=source.choice((None, fields)),
+        columns=source.choice((None, fields)),
         on_corrupt="skip",
         isolation=source.choice(("read_committed", "read_uncommitted")),
         verify_crc=source.random() < 0.5,

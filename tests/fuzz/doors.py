@@ -32,10 +32,9 @@ class Question(NamedTuple):
     times: tuple[Bound, Bound] = (None, None)
 
     @property
-    def where(self) -> dict[str, Bound]:
+    def where(self) -> dict[str, Any]:
         """As `Log.read` and `Segment.read` take it."""
-        names = ("start_offset", "end_offset", "start_timestamp", "end_timestamp")
-        return dict(zip(names, (*self.offsets, *self.times), strict=True))
+        return {"offset": self.offsets, "time": self.times}
 
     @property
     def words(self) -> list[str] | None:
@@ -76,19 +75,19 @@ def _logs(directory: Path) -> list[Path]:
 
 def of_directory(directory: Path, asked: Question) -> Rows:
     """`scan` of the directory."""
-    return _rows(scan(directory, offset=asked.offsets, time=asked.times, fields=_FIELDS))
+    return _rows(scan(directory, offset=asked.offsets, time=asked.times, columns=_FIELDS))
 
 
 def of_files(directory: Path, asked: Question) -> Rows:
     """`scan` of its files."""
     logs = _logs(directory)
-    return _rows(scan(logs, offset=asked.offsets, time=asked.times, fields=_FIELDS))
+    return _rows(scan(logs, offset=asked.offsets, time=asked.times, columns=_FIELDS))
 
 
 def of_log(directory: Path, asked: Question) -> Rows:
     """`Log.read`, and record by record."""
     with Log.open(directory) as log:
-        rows = _rows(log.read(fields=_FIELDS, **asked.where))
+        rows = _rows(log.read(columns=_FIELDS, **asked.where))
         singly = [(each.offset, each.timestamp) for each in log.records(**asked.where)]
     assert singly == rows
     return rows
@@ -97,7 +96,7 @@ def of_log(directory: Path, asked: Question) -> Rows:
 def committed(directory: Path, asked: Question) -> Rows:
     """`Log.read` of committed records; for logs without transactions."""
     with Log.open(directory) as log:
-        return _rows(log.read(fields=_FIELDS, isolation="read_committed", **asked.where))
+        return _rows(log.read(columns=_FIELDS, isolation="read_committed", **asked.where))
 
 
 def of_segments(directory: Path, asked: Question) -> Rows:
@@ -105,7 +104,7 @@ def of_segments(directory: Path, asked: Question) -> Rows:
     rows = []
     for path in _logs(directory):
         with Segment.open(path) as segment:
-            rows += _rows(segment.read(fields=_FIELDS, **asked.where))
+            rows += _rows(segment.read(columns=_FIELDS, **asked.where))
     return rows
 
 

@@ -212,7 +212,9 @@ def file_ways(
     def of(mapping: Any) -> Outcome:
         with Segment.open(path, mapping=mapping, is_last=True) as segment:
             return outcome(
-                lambda report: segment.read(**where, on_error=report), raises=raises, checks=checks
+                lambda report: segment.read(**where, on_corrupt=report),
+                raises=raises,
+                checks=checks,
             )
 
     found = {"one pass, mapped": of("always")}
@@ -282,31 +284,27 @@ def request_of(source: Random) -> dict[str, Any]:
     if not fields:
         fields = tuple(source.sample(FIELDS, source.randrange(1, len(FIELDS) + 1)))
     asked: dict[str, Any] = {
-        "fields": fields,
-        "rows_max": source.choice((1, 2, 7, 100, *[65_536] * 8)),
-        "bytes_max": source.choice((1, 50, 5000, *[16 << 20] * 8)),
+        "columns": fields,
+        "max_rows": source.choice((1, 2, 7, 100, *[65_536] * 8)),
+        "max_bytes": source.choice((1, 50, 5000, *[16 << 20] * 8)),
         "control": source.random() < 0.8,
         "verify_crc": source.random() < 0.8,
         "inflated_max": source.choice((1000, 5000, *[INFLATED_MAX] * 4)),
     }
     if source.random() < 0.2:
-        names = ("offset_start", "offset_end", "timestamp_start", "timestamp_end")
-        asked |= {name: source.choice(_EXTREMES) for name in source.sample(names, 2)}
+        bounds: list[int | None] = [None] * 4
+        for number in source.sample(range(4), 2):
+            bounds[number] = source.choice(_EXTREMES)
+        asked |= {"offset": (bounds[0], bounds[1]), "time": (bounds[2], bounds[3])}
     return asked
 
 
 def _where(asked: dict[str, Any]) -> dict[str, Any]:
-    """The same as `Segment.read` takes it."""
-    told = dict(asked)
-    told.pop("offset_end", None)  # how far behind it a walk goes on, a tile or a window says
-    return {
-        "start_offset": told.pop("offset_start", None),
-        "start_timestamp": told.pop("timestamp_start", None),
-        "end_timestamp": told.pop("timestamp_end", None),
-        "max_rows": told.pop("rows_max"),
-        "max_bytes": told.pop("bytes_max"),
-        **told,
-    }
+    """The same as `Segment.read` takes it.
+
+    Without the last offset: a tile or a window decides how far behind it a walk goes on.
+    """
+    return asked | {"offset": (asked.get("offset", (None,))[0], None)}
 
 
 @dataclass(slots=True)

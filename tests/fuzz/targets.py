@@ -97,18 +97,19 @@ def _scan_in_windows(view: memoryview, whole: header.BatchTable, source: Random)
 
 def _request(source: Random) -> Request:
     fields = tuple(source.sample(FIELDS, source.randrange(1, len(FIELDS) + 1)))
-    bounds: dict[str, int] = {}
+    bounds: list[int | None] = [None] * 4
     if source.random() < 0.3:
-        names = ("offset_start", "offset_end", "timestamp_start", "timestamp_end")
-        bounds = {name: source.choice(_EXTREMES) for name in source.sample(names, 2)}
+        for name in source.sample(range(4), 2):
+            bounds[name] = source.choice(_EXTREMES)
     return Request(
-        fields=fields,
-        rows_max=source.choice((1, 2, 7, 1000, ROWS_MAX)),
-        bytes_max=source.choice((1, 50, 5000, BYTES_MAX)),
+        columns=fields,
+        max_rows=source.choice((1, 2, 7, 1000, ROWS_MAX)),
+        max_bytes=source.choice((1, 50, 5000, BYTES_MAX)),
         control=source.random() < 0.7,
         verify_crc=source.random() < 0.5,
         inflated_max=source.choice((0, 10, 1000, INFLATED_MAX, INFLATED_MAX)),
-        **bounds,
+        offset=(bounds[0], bounds[1]),
+        time=(bounds[2], bounds[3]),
     )
 
 
@@ -145,7 +146,7 @@ def _decode(view: memoryview, table: header.BatchTable, request: Request) -> Non
     with suppress(KsegError):
         for piece in columns.decode(view, table, request):
             check_piece(piece)
-            assert len(piece) <= request.rows_max
+            assert len(piece) <= request.max_rows
     for piece in columns.decode(view, table, request, on_error=faults.append):
         check_piece(piece)
     assert all(fault.position is not None for fault in faults)
@@ -154,7 +155,7 @@ def _decode(view: memoryview, table: header.BatchTable, request: Request) -> Non
 def _records(
     view: memoryview, table: header.BatchTable, **bounds: int
 ) -> tuple[list[Record], str | None]:
-    request = Request(fields=RECORD_FIELDS, control=True, inflated_max=INFLATED_MAX, **bounds)
+    request = Request(columns=RECORD_FIELDS, control=True, inflated_max=INFLATED_MAX, **bounds)
     found: list[Record] = []
     try:
         for piece in columns.decode(view, table, request):
@@ -166,8 +167,8 @@ def _records(
 
 def _pieces_agree(view: memoryview, table: header.BatchTable, source: Random) -> None:
     whole = _records(view, table)
-    rows_max, bytes_max = source.choice(((1, 1 << 20), (3, 1 << 20), (1000, 1), (1000, 40)))
-    assert _records(view, table, rows_max=rows_max, bytes_max=bytes_max) == whole
+    max_rows, max_bytes = source.choice(((1, 1 << 20), (3, 1 << 20), (1000, 1), (1000, 40)))
+    assert _records(view, table, max_rows=max_rows, max_bytes=max_bytes) == whole
 
 
 #: The walk sees what kind of marker a control record is in an uncompressed batch alone.

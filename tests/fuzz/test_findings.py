@@ -20,7 +20,7 @@ def test_nothing_lies_in_front_of_the_least_number(magic: int, end: str) -> None
     data = builders.records_of([builders.record(b"value", timestamp=5)], magic=magic, codec=0)
     table = header.scan(data)
     for value, expected in ((LEAST, 0), (LARGEST, 1)):
-        request = Request(fields=("value",), **{end: value})
+        request = Request(columns=("value",), **{end: value})
         pieces = columns.decode(memoryview(data), table, request)
         assert sum(len(piece) for piece in pieces) == expected
 

@@ -170,7 +170,7 @@ def map_own(writer: Writer, stop: threading.Event, seed: int, tally: Tally) -> N
             with writer.log.open_segment(info) as unmapped:
                 assert not unmapped.mapped
             with Log.open(writer.log.path) as log:
-                for piece in log.read(start_offset=info.base_offset, fields=("offset", "value")):
+                for piece in log.read(offset=(info.base_offset, None), columns=("offset", "value")):
                     for offset, value in zip(piece["offset"].tolist(), piece["value"], strict=True):
                         if not bytes(value).startswith(b"%d " % offset):
                             tally.wrong.append(f"{bytes(value)[:20]!r} at {offset}")

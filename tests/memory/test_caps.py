@@ -42,11 +42,11 @@ READING = """
 for mapping in ("always", "never"):
     with kseg.Segment.open(path, mapping=mapping) as segment:
         print(sum(len(piece) for piece in segment.read()))
-    found = kseg.scan(path, mapping=mapping, fields=("offset", "key", "value"))
+    found = kseg.scan(path, mapping=mapping, columns=("offset", "key", "value"))
     print(sum(len(batch) for batch in found.to_reader()))
     print(sum(len(table) for table in found.batches()))
     with kseg.Log.open(path.rpartition("/")[0], mapping=mapping) as log:
-        committed = log.read(isolation="read_committed", fields=("offset",))
+        committed = log.read(isolation="read_committed", columns=("offset",))
         print(sum(len(piece) for piece in committed))
         print(log.lookup(100).base_offset, log.lookup_time(9).offset, log.lookup_time(10))
 """
@@ -179,7 +179,7 @@ SKIP = """
 for path in paths:
     errors = []
     with kseg.Segment.open(path) as segment:
-        rows = sum(len(p) for p in segment.read(on_error=errors.append, inflated_max={most}))
+        rows = sum(len(p) for p in segment.read(on_corrupt=errors.append, inflated_max={most}))
     print(rows, *(type(error).__name__ for error in errors))
 """
 NO_LIMIT = SKIP.format(most=2**31 - 1)
@@ -232,7 +232,7 @@ def test_a_record_count_is_no_allocation_size(tmp_path: Path) -> None:
 LIES = """
 def errors_of(**where):
     errors = []
-    rows = sum(len(piece) for piece in segment.read(on_error=errors.append, **where))
+    rows = sum(len(piece) for piece in segment.read(on_corrupt=errors.append, **where))
     return [rows, *(error.stop.name for error in errors)]
 
 for path in paths:
@@ -283,7 +283,7 @@ def test_files_beside_the_log_may_be_of_any_length(tmp_path: Path) -> None:
     code = """
 for path in paths:
     log = kseg.Log.open(path.rpartition("/")[0])
-    committed = log.read(isolation="read_committed", start_timestamp=0)
+    committed = log.read(isolation="read_committed", time=(0, None))
     print(log.last_stable_offset, log.lookup(0).position, log.lookup_time(0).offset, end=" ")
     print(sum(len(piece) for piece in committed))
 """

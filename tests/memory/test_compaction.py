@@ -48,4 +48,4 @@ def test_a_log_much_larger_than_the_map_is_compacted_within_it(
     assert passes == 2
     assert codec or mebibytes > 2 * (MAP_BYTES + BESIDE) // MIB
     with kseg.Log.open(path.parent) as log:
-        assert sum(len(piece) for piece in log.read(fields=("offset",))) == count // 4
+        assert sum(len(piece) for piece in log.read(columns=("offset",))) == count // 4

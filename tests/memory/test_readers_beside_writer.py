@@ -33,7 +33,7 @@ def looked_at(data: bytes) -> list[str]:
     """What the check says of some bytes."""
     tally = Tally()
     view = memoryview(data)
-    pieces = decode(view, scan(view), Request(fields=("offset", "value")))
+    pieces = decode(view, scan(view), Request(columns=("offset", "value")))
     beside.check_bytes(view, tally, deep=True, columns=pieces)
     return tally.wrong
 

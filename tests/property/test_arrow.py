@@ -34,7 +34,7 @@ records = st.builds(
 
 
 def columns_of(data: bytes) -> RecordColumns:
-    (columns,) = decode(data, scan(data), Request(fields=FIELDS))
+    (columns,) = decode(data, scan(data), Request(columns=FIELDS))
     return columns
 
 

@@ -17,7 +17,7 @@ from tests.property.oracle import decoded, flat, only, rows_of, same_walk
 from tests.property.strategies import logs, logs07, tails
 
 field_sets = st.lists(st.sampled_from(FIELDS), unique=True, min_size=1).map(tuple)
-EVERYTHING = Request(fields=FIELDS, control=True)
+EVERYTHING = Request(columns=FIELDS, control=True)
 
 
 @given(data=logs, tail=tails)
@@ -36,7 +36,7 @@ def test_all_fields_of_all_records_are_the_reference_s(data: bytes) -> None:
 def test_a_field_does_not_depend_on_which_others_are_asked_for(
     data: bytes, fields: tuple[str, ...]
 ) -> None:
-    request = Request(fields=fields, control=True)
+    request = Request(columns=fields, control=True)
     assert decoded(data, request) == only(rows_of(data), fields)
 
 
@@ -44,7 +44,7 @@ def test_a_field_does_not_depend_on_which_others_are_asked_for(
 def test_pieces_are_bounded_and_join_to_the_whole(
     data: bytes, rows_max: int, bytes_max: int
 ) -> None:
-    request = Request(fields=FIELDS, control=True, rows_max=rows_max, bytes_max=bytes_max)
+    request = Request(columns=FIELDS, control=True, max_rows=rows_max, max_bytes=bytes_max)
     pieces = list(columns.decode(memoryview(data), header.scan(data), request))
     for piece in pieces:
         assert len(piece) <= rows_max
@@ -93,7 +93,7 @@ def through_windows(
 def test_an_offset_range_gives_the_records_inside_it(
     data: bytes, start: int, span: int, fields: tuple[str, ...]
 ) -> None:
-    request = Request(fields=fields, offset_start=start, offset_end=start + span, control=True)
+    request = Request(columns=fields, offset=(start, start + span), control=True)
     inside = [row for row in rows_of(data) if start <= row["offset"] < start + span]
     assert decoded(data, request) == only(inside, fields)
 
@@ -101,9 +101,7 @@ def test_an_offset_range_gives_the_records_inside_it(
 @given(data=logs, start=st.integers(1_600_000_000_000, 1_800_000_000_000))
 def test_a_time_range_gives_the_records_inside_it(data: bytes, start: int) -> None:
     end = start + 50_000_000_000
-    request = Request(
-        fields=("offset", "timestamp"), timestamp_start=start, timestamp_end=end, control=True
-    )
+    request = Request(columns=("offset", "timestamp"), time=(start, end), control=True)
     inside = [row for row in rows_of(data) if start <= row["timestamp"] < end]
     assert decoded(data, request) == only(inside, ("offset", "timestamp"))
 
@@ -118,13 +116,13 @@ def test_the_largest_offset_and_time_are_inside_a_range_without_an_end(
     records = [record(b"last", offset=largest, timestamp=largest)]
     data = builders.records_of(records, magic=magic, codec=codec, base_offset=largest)
     least = {} if start is None else {"offset_start": start}
-    request = Request(fields=("offset", "value"), **least)
+    request = Request(columns=("offset", "value"), **least)
     assert decoded(data, request) == [{"offset": largest, "value": b"last"}]
 
 
 @given(data=logs)
 def test_control_records_are_left_out_unless_asked_for(data: bytes) -> None:
-    request = Request(fields=("offset", "value"))
+    request = Request(columns=("offset", "value"))
     kept = [row for row in rows_of(data) if not row["control"]]
     assert decoded(data, request) == only(kept, ("offset", "value"))
 
@@ -134,7 +132,7 @@ def test_kafka_0_7_messages_are_the_reference_s(data: bytes, start: int, rows_ma
     expected = Reference().read07(data, start)
     assert expected.error is None
     table = header.scan(data, kafka07=True, log_start=start)
-    request = Request(fields=FIELDS, rows_max=rows_max)
+    request = Request(columns=FIELDS, max_rows=rows_max)
     rows = flat(columns.decode(memoryview(data), table, request))
     for got, record_ in zip(rows, expected.records, strict=True):
         assert {name: got[name] for name in record_} == record_
@@ -146,7 +144,7 @@ def test_varints_are_read_back(value: int, width: int) -> None:
     data = builders.varint(value, width)
     assert reference.read_varint(data, 0, len(data)) == (value, len(data))
     one = builders.batch([record(offset=value)], last_offset_delta=0)
-    (row,) = decoded(one, Request(fields=("offset",)))
+    (row,) = decoded(one, Request(columns=("offset",)))
     assert row["offset"] == value
 
 
@@ -155,5 +153,5 @@ def test_varlongs_are_read_back(value: int, width: int) -> None:
     data = builders.varlong(value, width)
     assert reference.read_varlong(data, 0, len(data)) == (value, len(data))
     one = builders.batch([record(timestamp=value)], base_timestamp=0, max_timestamp=value)
-    (row,) = decoded(one, Request(fields=("timestamp",)))
+    (row,) = decoded(one, Request(columns=("timestamp",)))
     assert row["timestamp"] == value

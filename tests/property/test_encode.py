@@ -164,7 +164,7 @@ def test_magic_0_and_1_are_the_plain_encoder_s_bytes(magic: int, data: st.DataOb
 @given(records=written(magic=2))
 def test_columns_that_were_decoded_are_written_as_they_were(records: list[Record]) -> None:
     data = builders.batch(records, base_offset=records[0].offset, leader_epoch=-1)
-    request = Request(fields=FIELDS)
+    request = Request(columns=FIELDS)
     (piece,) = columns.decode(memoryview(data), header.scan(data), request)
     assert encode_batch(piece, BatchOptions()).data == data
 

@@ -39,7 +39,7 @@ def columns_of(rows: list[Row]) -> Any:
     data["timestamp"] = [0] * len(rows)
     batch = encode_batch(data, BatchOptions(), base_offset=0)
     data = memoryview(batch.data)
-    (columns,) = decode(data, scan(data), Request(fields=NAMES))
+    (columns,) = decode(data, scan(data), Request(columns=NAMES))
     return columns
 
 

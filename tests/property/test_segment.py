@@ -36,7 +36,7 @@ def read(
     rows: list[dict[str, Any]] = []
     with Segment.open(path, mapping=mapping, is_last=False) as segment:  # type: ignore[arg-type]
         try:
-            for piece in segment.read(fields=FIELDS, control=True, **how):
+            for piece in segment.read(columns=FIELDS, control=True, **how):
                 rows.extend(flat(iter([piece])))
         except KsegError as error:
             return rows, (type(error).__name__, error.reason)
@@ -72,7 +72,7 @@ def test_reading_from_a_batch_s_position_gives_the_rest(
     with Segment.open(path) as segment:
         starts = [*segment.batches().position.tolist(), len(data)]
         start = starts[min(first, len(starts) - 1)]
-        pieces: Iterator[Any] = segment.read(fields=FIELDS, control=True, start_position=start)
+        pieces: Iterator[Any] = segment.read(columns=FIELDS, control=True, start_position=start)
         rest = flat(pieces)
     assert rest == [row for row in rows_of(data) if row["position"] >= start]
 

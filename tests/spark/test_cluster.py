@@ -331,7 +331,7 @@ def test_a_worker_killed_in_the_middle_of_a_write_leaves_each_record_once(
     assert len([*sign.iterdir()]) > frame.rdd.getNumPartitions(), "nothing was done again"
     written = [
         (int(offset), value)
-        for columns in scan(target / "orders-0", fields=("offset", "value"))
+        for columns in scan(target / "orders-0", columns=("offset", "value"))
         for offset, value in zip(columns["offset"], columns["value"], strict=True)
     ]
     assert written == [(n, VALUE % n) for n in range(4_000)]

@@ -45,7 +45,7 @@ def committed(data: Path, fields: tuple[str, ...] = ("offset", "value")) -> dict
     found: dict[str, list[object]] = {}
     for log in sorted(path for path in data.iterdir() if path.is_dir()):
         topic, _, number = log.name.rpartition("-")
-        for columns in scan(log, fields=fields, isolation="read_committed"):
+        for columns in scan(log, columns=fields, isolation="read_committed"):
             rows = zip(*(columns[field] for field in fields), strict=True)
             found.setdefault(topic, []).extend((int(number), int(o), v) for o, v in rows)
     return {topic: sorted(rows) for topic, rows in found.items()}

@@ -37,7 +37,7 @@ DAY = 86_400_000
 
 
 def expected_rows(path: Path, fields: tuple[str, ...] = FIELDS) -> list[dict[str, Any]]:
-    return in_order(scan(path, fields=fields).to_arrow().to_pylist())
+    return in_order(scan(path, columns=fields).to_arrow().to_pylist())
 
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def test_what_the_source_leaves_out_is_not_written(spark: SparkSession, tmp_path
     written = jobs.export(spark, DEMO, tmp_path / "out", fields=("offset",), options=options)
     with pytest.warns(UserWarning, match="read_committed ends at offset"):
         expected = scan(DEMO / "payments-0", offset=(20, None), isolation="read_committed",
-                        fields=("offset",)).to_arrow()  # fmt: skip
+                        columns=("offset",)).to_arrow()  # fmt: skip
     table = pq.ParquetDataset(tmp_path / "out").read()
     assert table["offset"].to_pylist() == expected["offset"].to_pylist()
     assert written.records == expected.num_rows < 173
@@ -197,7 +197,7 @@ def write(
 ) -> list[ExportedFile]:
     look = FileOptions(fields or FIELDS, by, "zstd", rows)
     with ParquetFiles(out, look) as files:
-        for columns in scan(path, fields=(*look.decoded, "topic", "partition"), max_rows=70):
+        for columns in scan(path, columns=(*look.decoded, "topic", "partition"), max_rows=70):
             files.write(columns)
         return list(files.finish())
 
@@ -297,7 +297,7 @@ def test_after_an_error_no_file_of_the_task_is_left_open(tmp_path: Path) -> None
 
     def attempt() -> None:
         with ParquetFiles(tmp_path, look) as files:
-            for columns in scan(DEMO / "orders-0", fields=(*look.decoded, "topic", "partition")):
+            for columns in scan(DEMO / "orders-0", columns=(*look.decoded, "topic", "partition")):
                 files.write(columns)
                 assert len(files_of(tmp_path)) == 1
                 raise KeyError

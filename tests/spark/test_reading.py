@@ -227,7 +227,7 @@ def test_bounds_give_what_a_scan_gives(
     path = fixtures_dir / "new" / "4.2.0-plain" / log
     known = [
         (int(offset), int(time))
-        for columns in scan(path, fields=("offset", "timestamp"))
+        for columns in scan(path, columns=("offset", "timestamp"))
         for offset, time in zip(columns["offset"], columns["timestamp"], strict=True)
     ]
     offsets, times = [
@@ -428,13 +428,13 @@ def test_committed_records_are_those_of_a_scan(fixture_cases: list[Path]) -> Non
     for path in logs:
         expected = [
             int(offset)
-            for columns in scan(path, fields=("offset",), isolation="read_committed")
+            for columns in scan(path, columns=("offset",), isolation="read_committed")
             for offset in columns["offset"]
         ]
         for target in ("2000", "128m"):
             rows = read(path, "offset", isolation="read_committed", targetPartitionBytes=target)
             assert rows.column(0).to_pylist() == expected
-        found += len(expected) < scan(path, fields=("offset",)).to_arrow().num_rows
+        found += len(expected) < scan(path, columns=("offset",)).to_arrow().num_rows
     assert found > 0
 
 
@@ -485,7 +485,7 @@ def test_tasks_agree_on_who_gives_what_segments_share(
         for offset, value in zip(columns["offset"].tolist(), columns["value"], strict=True)
     ]
     with Log.open(directory) as log:
-        expected = [(one.offset, one.value) for one in log.records(start_offset=start)]
+        expected = [(one.offset, one.value) for one in log.records(offset=(start, None))]
     assert found == expected
     assert [offset for offset, _ in found] == list(range(start or 2, 42))
 

@@ -41,7 +41,7 @@ def save(frame: DataFrame, path: object, **options: str) -> None:
 
 
 def records(path: Path, *, offsets: bool = True) -> list[Any]:
-    found = [entry for columns in scan(path, fields=RECORD) for entry in columns.records()]
+    found = [entry for columns in scan(path, columns=RECORD) for entry in columns.records()]
     return found if offsets else [entry[1:] for entry in found]
 
 

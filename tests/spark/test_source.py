@@ -44,7 +44,7 @@ def is_log(path: Path) -> bool:
 def expected_rows(log: Path) -> list[dict[str, object]]:
     """What this process reads from a log, under the names and nulls of Spark's columns."""
     rows = []
-    for columns in scan(log, fields=FIELDS, on_corrupt="skip"):
+    for columns in scan(log, columns=FIELDS, on_corrupt="skip"):
         shown = to_record_batch(columns, fields=FIELDS).rename_columns(list(COLUMNS)).to_pylist()
         for row in shown:
             row["path"] = str(columns.source)
@@ -81,7 +81,7 @@ def test_the_columns_are_those_of_sparks_kafka_source(spark: SparkSession, plain
 
 def test_the_querys_schema_is_the_projection(spark: SparkSession, plain_log: Path) -> None:
     frame = spark.read.format("kseg").schema("value BINARY, offset BIGINT").load(str(plain_log))
-    expected = scan(plain_log, fields=("value", "offset")).to_arrow()
+    expected = scan(plain_log, columns=("value", "offset")).to_arrow()
     assert frame.sort("offset").toArrow().to_pylist() == expected.to_pylist()
 
 
@@ -89,7 +89,7 @@ def test_a_view_in_sql_reads_the_same(spark: SparkSession, plain_log: Path) -> N
     spark.sql(f"CREATE TEMP VIEW records USING kseg OPTIONS (path '{plain_log}', topic '*')")
     (row,) = spark.sql("SELECT count(*) AS n, max(offset) AS last FROM records").collect()
     spark.catalog.dropTempView("records")
-    offsets = scan(plain_log, fields=("offset",)).to_arrow()["offset"].to_pylist()
+    offsets = scan(plain_log, columns=("offset",)).to_arrow()["offset"].to_pylist()
     assert (row.n, row.last) == (len(offsets), max(offsets))
 
 
@@ -131,7 +131,7 @@ def test_a_condition_gives_the_same_rows_with_and_without_pushdown(
 ) -> None:
     rows = [
         {"offset": row["offset"], "ms": row["timestamp_ms"], "value": row["value"]}
-        for row in scan(plain_log, fields=("offset", "timestamp_ms", "value"))
+        for row in scan(plain_log, columns=("offset", "timestamp_ms", "value"))
         .to_arrow()
         .to_pylist()
     ]
@@ -183,7 +183,9 @@ def test_register_turns_pushdown_on(spark: SparkSession, plain_log: Path) -> Non
 
 def test_an_action_can_be_repeated(spark: SparkSession, plain_log: Path) -> None:
     frame = load(spark, str(plain_log))
-    assert frame.count() == frame.count() == scan(plain_log, fields=("offset",)).to_arrow().num_rows
+    assert (
+        frame.count() == frame.count() == scan(plain_log, columns=("offset",)).to_arrow().num_rows
+    )
 
 
 @pytest.fixture
@@ -252,7 +254,7 @@ def test_settings_of_a_kafka_query_do_not_stop_it(spark: SparkSession, plain_log
 def test_bytes_stay_bytes_in_arrow(spark: SparkSession, plain_log: Path) -> None:
     table = load(spark, str(plain_log), columns="offset,key,value").sort("offset").toArrow()
     assert table.schema.field("value").type == pa.binary()
-    expected = scan(plain_log, fields=("offset", "key", "value")).to_arrow()
+    expected = scan(plain_log, columns=("offset", "key", "value")).to_arrow()
     assert table.to_pylist() == expected.to_pylist()
 
 
@@ -261,8 +263,8 @@ def test_workers_leave_out_what_the_driver_found_aborted(
     spark: SparkSession, fixtures_dir: Path
 ) -> None:
     log = fixtures_dir / "new" / "4.2.0-txn" / "txn-0"
-    committed = scan(log, fields=("offset",), isolation="read_committed").to_arrow()
-    every = scan(log, fields=("offset",)).to_arrow()
+    committed = scan(log, columns=("offset",), isolation="read_committed").to_arrow()
+    every = scan(log, columns=("offset",)).to_arrow()
     frame = load(
         spark, str(log), isolation="read_committed", columns="offset", targetPartitionBytes="2000"
     )

@@ -64,7 +64,7 @@ def staged(chosen: SinkOptions, job: str, *tasks: list[pa.RecordBatch]) -> list[
 def values(path: Path) -> list[tuple[int, bytes | None]]:
     return [
         (int(offset), value)
-        for columns in scan(path, fields=("offset", "value"))
+        for columns in scan(path, columns=("offset", "value"))
         for offset, value in zip(columns.offset, columns.value, strict=True)
     ]
 
@@ -98,7 +98,7 @@ def test_a_record_keeps_all_that_it_is_made_of(tmp_path: Path) -> None:
     given = rows(5, 2, key=[b"k", None], headers=headers)
     chosen = options(tmp_path, codec="zstd")
     commit(staged(chosen, "a", [given]), "a", "a", chosen)
-    (columns,) = scan(tmp_path / "data" / "orders-0", fields=RECORD)
+    (columns,) = scan(tmp_path / "data" / "orders-0", columns=RECORD)
     first, second = columns.records()
     assert (first.key, first.value, first.timestamp) == (b"k", b"5", 5_000)
     assert first.headers == ((b"h", b"1"), (b"h", None))
@@ -153,7 +153,7 @@ def test_rows_without_a_time_are_of_now_and_those_with_one_keep_it(tmp_path: Pat
     )
     chosen = options(tmp_path)
     commit(staged(chosen, "a", [given]), "a", "a", chosen)
-    (columns,) = scan(tmp_path / "data" / "orders-0", fields=("timestamp",))
+    (columns,) = scan(tmp_path / "data" / "orders-0", columns=("timestamp",))
     assert columns.timestamp[0] > 1_700_000_000_000
     assert columns.timestamp[1] == 7
 

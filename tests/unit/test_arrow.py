@@ -71,7 +71,7 @@ def orders(tmp_path: Path) -> Path:
 
 
 def test_every_field_has_a_type_and_its_values(orders: Path) -> None:
-    table = scan(orders, fields=EVERY_FIELD, control=True).to_arrow()
+    table = scan(orders, columns=EVERY_FIELD, control=True).to_arrow()
     assert table.schema == arrow.schema(EVERY_FIELD)
     table.validate(full=True)
     rows = table.to_pylist()
@@ -99,7 +99,7 @@ def test_every_field_has_a_type_and_its_values(orders: Path) -> None:
 
 
 def test_header_names_are_text_and_their_values_bytes(orders: Path) -> None:
-    headers = scan(orders, fields=("headers",)).to_arrow()["headers"].to_pylist()
+    headers = scan(orders, columns=("headers",)).to_arrow()["headers"].to_pylist()
     assert headers[3] == [
         {"key": "a", "value": b"1"},
         {"key": "a", "value": None},
@@ -111,7 +111,7 @@ def test_header_names_are_text_and_their_values_bytes(orders: Path) -> None:
 
 def test_fixtures_as_arrow_hold_what_the_columns_hold(fixture_case: Path) -> None:
     for directory in partitions_of(fixture_case)[:2]:
-        found = scan(directory, fields=EVERY_FIELD, on_corrupt="skip", max_rows=40, control=True)
+        found = scan(directory, columns=EVERY_FIELD, on_corrupt="skip", max_rows=40, control=True)
         for piece in found:
             taken = arrow.to_record_batch(piece)
             taken.validate(full=True)
@@ -126,7 +126,7 @@ def test_fixtures_as_arrow_hold_what_the_columns_hold(fixture_case: Path) -> Non
 
 def test_bytes_are_shared_with_the_columns_not_copied(orders: Path) -> None:
     with Segment.open(orders / f"{0:020d}.log") as segment:
-        *_, piece = segment.read(start_offset=1)
+        *_, piece = segment.read(offset=(1, None))
     taken = arrow.to_record_batch(piece)
     for name, column in (("key", piece.key), ("value", piece.value)):
         validity, offsets, data = taken[name].buffers()
@@ -183,7 +183,7 @@ def test_engines_query_a_scan_with_times_that_they_do_not_hold(tmp_path: Path) -
     times = [2**63 - 1, 1_763_111_222_333_000_000, 1_763_111_222_333]
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(batch([record(b"x", timestamp=time) for time in times]))
-    found = scan(path, fields=("timestamp", "timestamp_ms"))
+    found = scan(path, columns=("timestamp", "timestamp_ms"))
     query = "select max(timestamp), max(timestamp_ms), count(timestamp) from found"
     ((latest, number, count),) = duckdb_with(found=found).sql(query).fetchall()
     assert (latest.year, number, count) == (2025, times[0], 1)
@@ -206,14 +206,14 @@ def test_times_are_shared_with_the_column_not_copied(missing: tuple[int, ...]) -
 
 
 def test_readers_are_lazy_and_hold_the_schema(orders: Path) -> None:
-    reader = scan(orders, max_rows=1, fields=("offset",)).to_reader()
+    reader = scan(orders, max_rows=1, columns=("offset",)).to_reader()
     assert reader.schema == arrow.schema(("offset",))
     assert reader.read_next_batch().to_pylist() == [{"offset": 0}]
     assert sum(len(taken) for taken in reader) == 6
 
 
 def test_nothing_found_is_a_table_without_rows(orders: Path, tmp_path: Path) -> None:
-    empty = scan(orders, offset=(100, None), fields=EVERY_FIELD)
+    empty = scan(orders, offset=(100, None), columns=EVERY_FIELD)
     table = empty.to_arrow()
     assert (table.num_rows, table.schema) == (0, arrow.schema(EVERY_FIELD))
     path = write_segment(tmp_path, 0)
@@ -403,7 +403,7 @@ def test_what_one_reads_can_be_taken_back_without_a_copy(tmp_path: Path) -> None
         record(None, timestamp=-1),
     ]
     with Segment.open(write_segment(tmp_path / "orders-0", 0, batch(given))) as segment:
-        (columns,) = segment.read(fields=("offset", "timestamp", "key", "value", "headers"))
+        (columns,) = segment.read(columns=("offset", "timestamp", "key", "value", "headers"))
     back = arrow.from_record_batch(arrow.to_record_batch(columns))
     assert back.fields == ("offset", "timestamp", "key", "value", "headers")
     for name in ("key", "value"):

@@ -19,7 +19,7 @@ FIELDS = ("topic", "offset", "timestamp", "key", "value", "codec")
 
 def written(path: Path, fields: tuple[str, ...] = FIELDS, **where: Any) -> Any:
     with parquet.ParquetFile(path, fields) as file:
-        for columns in kseg.scan(DEMO, fields=fields, **where):
+        for columns in kseg.scan(DEMO, columns=fields, **where):
             file.write(columns)
     return pq.ParquetFile(path)
 
@@ -40,7 +40,7 @@ def test_numbers_are_differences_and_words_stand_in_dictionaries(tmp_path: Path)
 def test_pieces_become_large_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path / "a.parquet", max_rows=3)
     assert file.metadata.num_row_groups == 1
-    assert file.read().equals(kseg.scan(DEMO, fields=FIELDS).to_arrow().combine_chunks())
+    assert file.read().equals(kseg.scan(DEMO, columns=FIELDS).to_arrow().combine_chunks())
     monkeypatch.setattr(parquet, "GROUP_ROWS", 6)
     file = written(tmp_path / "b.parquet", max_rows=3)
     rows = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
@@ -71,7 +71,7 @@ def test_keys_have_a_dictionary_where_they_come_again(
     log.parent.mkdir()
     log.write_bytes(b"".join(each.data for each in batches))
     with parquet.ParquetFile(tmp_path / "a.parquet", ("key",)) as file:
-        for columns in kseg.scan(log, fields=("key",)):
+        for columns in kseg.scan(log, columns=("key",)):
             file.write(columns)
     found = encodings(pq.ParquetFile(tmp_path / "a.parquet"))
     assert ("RLE_DICTIONARY" in found["key"]) is repeats

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct(">qiib")
 _DELTA = struct.Struct(">i")
 _DELTA_AT, _HEADER_BYTES, _OVERHEAD = 23, 61, 12
-_TIMES = Request(fields=("timestamp",), control=True, verify_crc=False)
-_PLACED_TIMES = Request(fields=("position", "timestamp"), control=True, verify_crc=False)
+_TIMES = Request(columns=("timestamp",), control=True, verify_crc=False)
+_PLACED_TIMES = Request(columns=("position", "timestamp"), control=True, verify_crc=False)
 #: No offset and no time of a log.
 _UNKNOWN = -(2**63)
 _NOT_FOUND = -1

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 17
 _OVERHEAD = 12
 _REQUEST = Request(
-    fields=(
+    columns=(
         "position",
         "base_offset",
         "offset",

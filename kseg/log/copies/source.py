@@ -335,7 +335,7 @@ class Copy:
             for columns in segment.read(
                 start_position=start,
                 end_position=start + int(table.size[0]),
-                fields=("offset",),
+                columns=("offset",),
                 verify_crc=False,
             ):
                 return min(int(columns.offset[0]), last) if len(columns) else last

@@ -18,10 +18,11 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
 from kseg._kernels.fetch import fetch_batches
 from kseg.constants import StopReason
@@ -31,7 +32,7 @@ from kseg.files.index_probe import probe_upper_bound
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.columns import decode
 from kseg.format.header import BatchTable, scan, stop_error
-from kseg.format.request import BYTES_MAX, FIELDS_DEFAULT, ROWS_MAX, Request
+from kseg.format.request import Request, RequestOptions, check_word
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.log.producers.entry import OffsetMetadata
@@ -61,16 +62,6 @@ _NOTHING: Final = memoryview(b"")
 _base_offset: Final = attrgetter("files.base_offset")
 #: What a named tuple's constructor calls, without a call of Python's on the way.
 _new: Final = tuple.__new__
-
-
-class FetchedOptions(TypedDict, total=False):
-    """What `Fetched.columns` takes."""
-
-    fields: tuple[str, ...]
-    max_rows: int
-    max_bytes: int
-    control: bool
-    verify_crc: bool
 
 
 class AbortedTransaction(NamedTuple):
@@ -135,27 +126,15 @@ class Fetched(NamedTuple):
         """
         return None if self.path is None else FileRange(self.path, self.position, self.size)
 
-    def columns(
-        self,
-        *,
-        fields: tuple[str, ...] = FIELDS_DEFAULT,
-        max_rows: int = ROWS_MAX,
-        max_bytes: int = BYTES_MAX,
-        control: bool = False,
-        verify_crc: bool = True,
-    ) -> Iterator[RecordColumns]:
+    def columns(self, **options: Unpack[RequestOptions]) -> Iterator[RecordColumns]:
         """The records of the whole batches, as columns.
 
-        None before `start_offset`, and none of transactions in `aborted`. A batch that is cut off
-        at the end is left out.
+        The answer has no record before `start_offset`, and no record of a transaction in
+        `aborted`. A batch that is cut off at the end is left out. `fetch` checks no checksum; this
+        does, unless `verify_crc` is false.
 
         Args:
-            fields: names out of `kseg.format.columns.FIELDS`.
-            max_rows: records of a piece at the most.
-            max_bytes: of keys, values and headers in a piece at the most, unless one record has
-                more.
-            control: control records, too.
-            verify_crc: check each batch; `fetch` does not.
+            options: see `kseg.format.request.Request`.
 
         Yields:
             Pieces of records, by rising offset.
@@ -165,15 +144,7 @@ class Fetched(NamedTuple):
             FormatError, LimitExceededError: damage, with path, position and reason, after the
                 records before it.
         """
-        request = Request(
-            fields=tuple(fields),
-            offset_start=self.start_offset,
-            rows_max=max_rows,
-            bytes_max=max_bytes,
-            control=control,
-            verify_crc=verify_crc,
-        )
-        return self._decode(request)
+        return self._decode(replace(Request(**options), offset=(self.start_offset, None)))
 
     def _decode(self, request: Request) -> Iterator[RecordColumns]:
         workspace = Workspace()
@@ -255,8 +226,7 @@ def fetch(
     """
     if max_bytes < 0:
         raise ValueError(f"max_bytes is {max_bytes}, and must not be negative")
-    if isolation not in ISOLATIONS:
-        raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+    check_word("isolation", isolation, ISOLATIONS)
     wanted = _new(_Wanted, (start_offset, max_bytes, isolation, min_one_message, with_data))
     return undisturbed(source, partial(_fetch, source, wanted), _still_holds)
 

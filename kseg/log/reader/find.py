@@ -394,8 +394,8 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
         start = segment.start_for_offset(latest.offset).position
         pieces = segment.read(
             start_position=start,
-            start_timestamp=latest.timestamp,
-            fields=("offset", "timestamp", "leader_epoch"),
+            time=(latest.timestamp, None),
+            columns=("offset", "timestamp", "leader_epoch"),
             control=True,
             max_rows=1,
         )

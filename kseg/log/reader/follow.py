@@ -36,8 +36,9 @@ from kseg.errors import (
     at_path,
 )
 from kseg.format.header import stop_error
+from kseg.format.request import RequestOptions, check_word
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, FetchedOptions, fetch, limit_of
+from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, fetch, limit_of
 from kseg.log.reader.find import ReadableLog
 from kseg.log.reader.version import SegmentInfo, Truncations, Version
 from kseg.log.reader.view import LogView
@@ -356,11 +357,10 @@ def follow(
     log: Followed,
     start_offset: int | None = None,
     *,
-    isolation: str = "read_uncommitted",
     timeout: float | None = None,
     stop: threading.Event | None = None,
     fetch_bytes: int = FETCH_BYTES,
-    **columns: Unpack[FetchedOptions],
+    **options: Unpack[RequestOptions],
 ) -> Iterator[RecordColumns]:
     """The records of a log as columns, as they are written; see the top of the module.
 
@@ -370,11 +370,10 @@ def follow(
     Args:
         log: the log.
         start_offset: the first record wanted; those to come if None.
-        isolation: see `kseg.log.reader.fetch.fetch`.
         timeout: seconds without a new record after which it ends; None to wait for ever.
         stop: ends it, within half a second, once it is set.
         fetch_bytes: of log that are read at a time.
-        columns: what `Fetched.columns` takes.
+        options: as for `Fetched.columns`; `isolation` as for `kseg.log.reader.fetch.fetch`.
 
     Yields:
         Pieces in the order of the log, none empty.
@@ -385,8 +384,8 @@ def follow(
         PoisonedFileError: the log failed; all visible records were given before.
         OSError: the disk refuses.
     """
-    if isolation not in ISOLATIONS:
-        raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
+    isolation = options.pop("isolation", "read_uncommitted")
+    check_word("isolation", isolation, ISOLATIONS)
     seen = log.version
     position = seen.log_end.offset if start_offset is None else start_offset
     if not seen.log_start_offset <= position <= seen.log_end.offset:
@@ -395,7 +394,7 @@ def follow(
             path=log.path,
             offset=position,
         )
-    pieces = _Pieces(log, position, seen.truncations.number, isolation, fetch_bytes, columns)
+    pieces = _Pieces(log, position, seen.truncations.number, isolation, fetch_bytes, options)
     return _follow(pieces, timeout, stop)
 
 
@@ -418,7 +417,7 @@ def _follow(
 class _Pieces:
     """Where a follower is, and what comes next."""
 
-    __slots__ = ("_columns", "_cuts", "_fetch_bytes", "_isolation", "_position", "log")
+    __slots__ = ("_cuts", "_fetch_bytes", "_isolation", "_options", "_position", "log")
 
     def __init__(
         self,
@@ -427,14 +426,14 @@ class _Pieces:
         truncations: int,
         isolation: str,
         fetch_bytes: int,
-        columns: FetchedOptions,
+        options: RequestOptions,
     ) -> None:
         self.log: Final = log
         self._position = position
         self._cuts = truncations
         self._isolation: Final = isolation
         self._fetch_bytes: Final = fetch_bytes
-        self._columns: Final = columns
+        self._options: Final = options
 
     def next_of(self, seen: Version) -> Fetched | None:
         """The next bytes of the log; None if there are none yet."""
@@ -461,7 +460,7 @@ class _Pieces:
 
     def columns_of(self, fetched: Fetched) -> Iterator[RecordColumns]:
         """The records of some bytes; moves on behind them when all were taken."""
-        yield from fetched.columns(**self._columns)
+        yield from fetched.columns(**self._options)
         self._position = max(self._position, fetched.next_offset)
 
 

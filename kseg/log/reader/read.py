@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from kseg.files.mapping import private_memory
-from kseg.format.request import FIELDS_DEFAULT
+from kseg.format.request import FIELDS_DEFAULT, Request, RequestOptions
 from kseg.format.workspace import Workspace
 from kseg.log.reader.find import FETCH_BYTES
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from kseg.format.times import Time
     from kseg.format.values import Record, RecordColumns
     from kseg.log.locations import BatchLocation, RecordLocation
-    from kseg.log.reader.fetch import Fetched, FetchedOptions
+    from kseg.log.reader.fetch import Fetched
     from kseg.log.reader.find import EpochEnd, ReadableLog, TimestampOffset
     from kseg.log.reader.follow import Followed
     from kseg.log.reader.version import SegmentInfo
-    from kseg.log.reader.view import LogOptions, LogView
-    from kseg.log.segment.reader import ReadOptions, Segment
+    from kseg.log.reader.view import LogView
+    from kseg.log.segment.reader import Segment
 
 
 @cache
@@ -112,31 +112,21 @@ class LogReading:
 
     def read(
         self,
+        request: Request | None = None,
         *,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
-        isolation: str = "read_uncommitted",
-        open_transactions: str = "wait",
-        fields: tuple[str, ...] = FIELDS_DEFAULT,
-        **where: Unpack[ReadOptions],
+        workspace: Workspace | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[RecordColumns]:
         """The records of the partition as columns, a bounded piece at a time; see `LogView.read`.
 
         Records appended meanwhile are not read. A high watermark that the caller has set bounds
         "read_committed" alone; "read_uncommitted" gives all that the log holds, unlike `fetch`.
         """
-        return self.view.read(
-            start_offset=start_offset,
-            end_offset=end_offset,
-            isolation=isolation,
-            open_transactions=open_transactions,
-            fields=fields,
-            **where,
-        )
+        return self.view.read(request, workspace=workspace, **options)
 
-    def records(self, **where: Unpack[LogOptions]) -> Iterator[Record]:
-        """Each record as an object; takes what `read` takes, but for `fields`."""
-        return self.view.records(**where)
+    def records(self, **options: Unpack[RequestOptions]) -> Iterator[Record]:
+        """Each record as an object; the options are those of `read`, except `columns`."""
+        return self.view.records(**options)
 
     def fetch(
         self,
@@ -161,10 +151,9 @@ class LogReading:
         self,
         start_offset: int | None = None,
         *,
-        isolation: str = "read_uncommitted",
         timeout: float | None = None,
         stop: Event | None = None,
-        **columns: Unpack[FetchedOptions],
+        **options: Unpack[RequestOptions],
     ) -> Iterator[RecordColumns]:
         """The records as columns, as they are written; see `kseg.log.reader.follow.follow`.
 
@@ -172,14 +161,8 @@ class LogReading:
         """
         from kseg.log.reader import follow
 
-        return follow.follow(
-            self.followed(isolation),
-            start_offset,
-            isolation=isolation,
-            timeout=timeout,
-            stop=stop,
-            **columns,
-        )
+        source = self.followed(options.get("isolation", "read_uncommitted"))
+        return follow.follow(source, start_offset, timeout=timeout, stop=stop, **options)
 
     def offset_for_timestamp(self, timestamp: Time) -> TimestampOffset | None:
         """The first record at or after a time, or an end of the log.

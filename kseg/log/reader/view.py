@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from collections.abc import Mapping as Mapping_
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
-from kseg.constants import ISOLATIONS, OPEN_TRANSACTIONS
+from kseg.constants import ISOLATIONS
 from kseg.errors import CorruptRecordError, KsegError, NotALogError, OffsetOutOfRangeError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
@@ -28,15 +28,15 @@ from kseg.files.names import (
     list_partition,
     parse_partition_dir,
 )
-from kseg.format.request import FIELDS_DEFAULT, NO_END
-from kseg.format.times import Time, bound_ms, iso_text, time_ms
+from kseg.format.request import Request, RequestOptions
+from kseg.format.times import Time, iso_text, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.log.locations import BatchLocation, RecordLocation
 from kseg.log.reader import visible
 from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.reader.visible import Reached, end_of
-from kseg.log.segment.reader import ReadOptions, Segment
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
@@ -46,15 +46,6 @@ if TYPE_CHECKING:
 
 #: How often a directory is listed again because files vanish between listing and opening.
 _LISTINGS_MAX: Final = 8
-
-
-class LogOptions(ReadOptions, total=False):
-    """What `LogView.read` takes besides the fields."""
-
-    start_offset: int | None
-    end_offset: int | None
-    isolation: str
-    open_transactions: str
 
 
 class OpenTransaction(NamedTuple):
@@ -213,19 +204,14 @@ class LogView:
         start = self._named_start
         return start if start is not None and start < self.first_offset else None
 
-    def left_out(self, where: Mapping_[str, Any]) -> Iterator[str]:
-        """What a read does not give although it was asked for, in words.
-
-        Args:
-            where: what `read` takes.
-        """
-        start, end = where.get("start_offset") or 0, where.get("end_offset")
-        if start < self.first_offset and self.remote_warning is not None:
+    def left_out(self, request: Request) -> Iterator[str]:
+        """The records of a request that a read does not give, in words."""
+        if request.offset_start < self.first_offset and self.remote_warning is not None:
             yield self.remote_warning
-        if where.get("isolation") != "read_committed" or where.get("open_transactions") == "abort":
+        if request.isolation != "read_committed" or request.open_transactions == "abort":
             return
         open_one = self.open_transaction
-        if open_one is not None and (end is None or end > open_one.offset):
+        if open_one is not None and request.offset_end > open_one.offset:
             yield str(open_one)
 
     @property
@@ -265,7 +251,7 @@ class LogView:
         if offset >= self.log_end_offset:
             return None
         fields = ("offset", "timestamp", "producer_id")
-        for columns in self.read(start_offset=offset, end_offset=offset + 1, fields=fields):
+        for columns in self.read(offset=(offset, offset + 1), columns=fields):
             for producer_id, timestamp in zip(
                 columns["producer_id"].tolist(), columns["timestamp"].tolist(), strict=True
             ):
@@ -337,26 +323,20 @@ class LogView:
 
     def read(
         self,
+        request: Request | None = None,
         *,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
-        isolation: str = "read_uncommitted",
-        open_transactions: str = "wait",
-        fields: tuple[str, ...] = FIELDS_DEFAULT,
-        **where: Unpack[ReadOptions],
+        workspace: Workspace | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[RecordColumns]:
         """The records of the partition as columns, a bounded piece at a time.
 
+        Each offset comes once, rising, also where segments hold the same offsets (see
+        `kseg.log.reader.visible`), and no record before the log's start.
+
         Args:
-            start_offset, end_offset: records with `start_offset <= offset < end_offset`, none
-                before the log's start. Each offset comes once, rising, also where segments hold
-                the same ones; see `kseg.log.reader.visible`.
-            isolation: "read_uncommitted", or "read_committed": no records of aborted transactions,
-                and none at or past the last stable offset.
-            open_transactions: "wait" ends committed records at the first transaction that is open;
-                "abort" takes those that are open for aborted, as a broker's timeout makes them.
-            fields: names out of `kseg.format.columns.FIELDS`.
-            where: what else `Segment.read` takes, see `ReadOptions`.
+            request: the records wanted; all of them if None.
+            workspace: memory that an earlier reading leaves to this one; its own if None.
+            options: attributes of `kseg.format.request.Request`, in place of those of `request`.
 
         Raises:
             TypeError: there is no such option.
@@ -366,45 +346,39 @@ class LogView:
                 broker's retention or compaction removed it. Call `refresh`, and go on from its
                 `log_start_offset` or the last offset seen.
         """
-        if isolation not in ISOLATIONS:
-            raise ValueError(f"isolation is one of {', '.join(ISOLATIONS)}, not {isolation!r}")
-        if open_transactions not in OPEN_TRANSACTIONS:
-            words = " or ".join(OPEN_TRANSACTIONS)
-            raise ValueError(f"open_transactions is {words}, not {open_transactions!r}")
-        start = max(self.log_start_offset, start_offset or 0)
-        end = NO_END if end_offset is None else end_offset
+        request = Request.of(request, options)
+        start, end = max(self.log_start_offset, request.offset_start), request.offset_end
         ahead = None
-        if isolation == "read_committed":
-            if open_transactions == "wait":
+        if request.isolation == "read_committed":
+            if request.open_transactions == "wait":
                 end = min(end, self.last_stable_offset)
             ahead = visible.AbortedAhead(self, start, end)
-        return self._read(start, end, fields, ahead, _checked(where))
+        return self._read(request, start, end, ahead, workspace or Workspace())
 
     def _read(
         self,
+        request: Request,
         start: int,
         end: int,
-        fields: tuple[str, ...],
         ahead: visible.AbortedAhead | None,
-        where: ReadOptions,
+        workspace: Workspace,
     ) -> Iterator[RecordColumns]:
         reached = Reached(start)
-        where["workspace"] = where.get("workspace") or Workspace()
         infos = self.segments_from(start)
         for info, following in zip_longest(infos, infos[1:]):
             # A segment may hold records below its base: only a gap in front of it leaves room.
             if min(info.base_offset, reached.offset) >= end:
                 return
             next_base = None if following is None else following.base_offset
+            keep = None
             if ahead is not None:
-                where["keep"] = ahead.beside(max(start, info.base_offset), next_base)
+                keep = ahead.beside(max(start, info.base_offset), next_base)
             with self.open_segment(info) as segment:
                 pieces = segment.read(
-                    start_offset=reached.offset,
-                    end_offset=end,
-                    fields=fields,
+                    replace(request, offset=(reached.offset, end)),
+                    keep=keep,
                     on_offset=reached.note,
-                    **where,
+                    workspace=workspace,
                 )
                 for columns in pieces:
                     self._check_not_cut(end if next_base is None else next_base)
@@ -422,32 +396,14 @@ class LogView:
                 path=self.path,
             )
 
-    def records(self, **where: Unpack[LogOptions]) -> Iterator[Record]:
-        """Each record as an object; takes what `read` takes, but for `fields`."""
-        for columns in self.read(fields=RECORD_FIELDS, **where):
+    def records(self, **options: Unpack[RequestOptions]) -> Iterator[Record]:
+        """Each record as an object; the options are those of `read`, except `columns`."""
+        for columns in self.read(Request(columns=RECORD_FIELDS), **options):
             yield from columns.records()
 
     def __repr__(self) -> str:
         """The path and the number of segments."""
         return f"LogView({str(self.path)!r}, {len(self.segments)} segments)"
-
-
-def _checked(where: ReadOptions) -> ReadOptions:
-    """The options with times in ms: once, not for each segment, and before the first record.
-
-    Raises:
-        TypeError: there is no such option.
-        ValueError: what should be a time is none.
-    """
-    unknown = where.keys() - ReadOptions.__annotations__.keys()
-    if unknown:
-        known = ", ".join(ReadOptions.__annotations__)
-        raise TypeError(f"read has no option {', '.join(sorted(unknown))}; there are: {known}")
-    if "start_timestamp" in where:
-        where["start_timestamp"] = bound_ms(where["start_timestamp"])
-    if "end_timestamp" in where:
-        where["end_timestamp"] = bound_ms(where["end_timestamp"])
-    return where
 
 
 def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:

@@ -190,7 +190,7 @@ def _first_offset(segment: Segment, position: int) -> int:
         if header.base_offset >= 0:
             return header.base_offset
     where = {"start_position": position, "end_position": position + 1}
-    for columns in segment.read(**where, fields=("offset",), control=True):  # type: ignore[arg-type]
+    for columns in segment.read(**where, columns=("offset",), control=True):  # type: ignore[arg-type]
         return int(columns["offset"][0])
     return header.last_offset
 

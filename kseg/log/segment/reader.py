@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
@@ -29,16 +29,8 @@ from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition
 from kseg.format.header import BatchHeader, BatchTable, join_tables, scan, stop_error
 from kseg.format.reader import End, PieceReader
-from kseg.format.request import (
-    BYTES_MAX,
-    FIELDS_DEFAULT,
-    INFLATED_BYTES_MAX,
-    INT64_MIN,
-    NO_END,
-    ROWS_MAX,
-    Request,
-)
-from kseg.format.times import Time, bound_ms, time_ms
+from kseg.format.request import FIELDS_DEFAULT, INT64_MIN, OnError, Request, RequestOptions
+from kseg.format.times import Time, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
 
@@ -49,33 +41,8 @@ if TYPE_CHECKING:
     from kseg.format.search import SoundRun
     from kseg.log.locations import BatchLocation, RecordLocation
 
-    OnError = Callable[[KsegError], None]
     Keep = Callable[[BatchTable], BatchTable]
     OnOffset = Callable[[int], None]
-
-
-class ReadOptions(TypedDict, total=False):
-    """What `Segment.read`, `LogView.read` and `Log.read` take alike; the first explains each."""
-
-    start_timestamp: Time | None
-    end_timestamp: Time | None
-    max_rows: int
-    max_bytes: int
-    control: bool
-    verify_crc: bool
-    inflated_max: int
-    keep: Keep | None
-    on_error: OnError | None
-    workspace: Workspace | None
-
-
-class SegmentOptions(ReadOptions, total=False):
-    """What `Segment.read` takes besides the fields."""
-
-    start_offset: int | None
-    end_offset: int | None
-    start_position: int | None
-    end_position: int | None
 
 
 _BENIGN = (StopReason.END, StopReason.LIMIT)
@@ -96,7 +63,7 @@ class Segment(Closing):
 
     Example:
         >>> with Segment.open(path) as segment:  # doctest: +SKIP
-        ...     for columns in segment.read(start_offset=1_200, fields=("offset", "value")):
+        ...     for columns in segment.read(offset=(1_200, None), columns=("offset", "value")):
         ...         print(len(columns))
     """
 
@@ -478,12 +445,12 @@ class Segment(Closing):
         later = self.start_for_offset(start_offset)
         start = max(start, later, key=lambda entry: entry.position)
         request = Request(
-            fields=("offset", "timestamp", "position", "leader_epoch"),
-            offset_start=start_offset,
-            timestamp_start=max(timestamp, 0),
+            columns=("offset", "timestamp", "position", "leader_epoch"),
+            offset=(start_offset, None),
+            time=(max(timestamp, 0), None),
             control=True,
         )
-        for columns in self._read(request, start.position, None, None, None):
+        for columns in self._read(request, start.position):
             position = int(columns["position"][0])
             header = self._batch_at(position)
             if header is not None:
@@ -499,98 +466,68 @@ class Segment(Closing):
 
     def read(
         self,
+        request: Request | None = None,
         *,
-        start_offset: int | None = None,
-        end_offset: int | None = None,
-        start_timestamp: Time | None = None,
-        end_timestamp: Time | None = None,
         start_position: int | None = None,
         end_position: int | None = None,
-        fields: tuple[str, ...] = FIELDS_DEFAULT,
-        max_rows: int = ROWS_MAX,
-        max_bytes: int = BYTES_MAX,
-        control: bool = False,
-        verify_crc: bool = True,
-        inflated_max: int = INFLATED_BYTES_MAX,
         keep: Keep | None = None,
         on_offset: OnOffset | None = None,
-        on_error: OnError | None = None,
         workspace: Workspace | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[RecordColumns]:
         """The records of the segment as columns, a bounded piece at a time.
 
         Args:
-            start_offset, end_offset: records with `start_offset <= offset < end_offset`.
-            start_timestamp, end_timestamp: the same for times, as `kseg.time_ms` takes them;
-                records need not be in order of time.
+            request: the records wanted; all of them if None.
             start_position, end_position: only batches that start within these bytes; the first is a
                 batch's position.
-            fields: names out of `kseg.format.columns.FIELDS`; only these are decoded.
-            max_rows, max_bytes: bounds of a piece; a record larger than `max_bytes` is a piece of
-                its own.
-            control: give transaction markers and other control records too.
-            verify_crc: refuse damaged batches instead of reading what is left of them.
-            inflated_max: refuse batches that inflate to more bytes.
             keep: leaves out batches by their headers, as a reader of committed records does.
             on_offset: called, in front of the records that are given, with the largest last offset
                 in the headers so far, those left out too.
-            on_error: called with each fault instead of raising it; the damaged batch is passed
-                over.
             workspace: memory that an earlier reading leaves to this one; its own if None.
+            options: attributes of `kseg.format.request.Request`, such as `offset=(1_200, None)` or
+                `columns=("key",)`, in place of those of `request`.
 
         Raises:
+            TypeError: there is no such option.
             FormatError, LimitExceededError: damage, with path, position and reason, after the
-                records before it. A torn tail is none if this is the last segment.
+                records before it. A torn tail is no damage in the last segment.
         """
-        earliest, latest = bound_ms(start_timestamp), bound_ms(end_timestamp)
-        request = Request(
-            fields=tuple(fields),
-            offset_start=INT64_MIN if start_offset is None else start_offset,
-            offset_end=NO_END if end_offset is None else end_offset,
-            timestamp_start=INT64_MIN if earliest is None else earliest,
-            timestamp_end=NO_END if latest is None else latest,
-            rows_max=max_rows,
-            bytes_max=max_bytes,
-            control=control,
-            verify_crc=verify_crc,
-            inflated_max=inflated_max,
-        )
+        request = Request.of(request, options)
         start = start_position
         if start is None:
-            start = self._start(start_offset, earliest)
-        return self._read(request, start, end_position, keep, on_error, on_offset, workspace)
+            start = self._start(request)
+        return self._read(request, start, end_position, keep, on_offset, workspace)
 
-    def _start(self, offset: int | None, timestamp: int | None) -> int:
+    def _start(self, request: Request) -> int:
         start = 0
-        if offset is not None and offset > self.base_offset:
-            start = self.start_for_offset(offset).position
-        if timestamp is not None:
-            start = max(start, self.start_for_time(timestamp).position)
+        if request.offset_start > self.base_offset:
+            start = self.start_for_offset(request.offset_start).position
+        if request.time_start > INT64_MIN:
+            start = max(start, self.start_for_time(request.time_start).position)
         return start
 
     def _read(
         self,
         request: Request,
         start: int,
-        limit: int | None,
-        keep: Keep | None,
-        on_error: OnError | None,
+        limit: int | None = None,
+        keep: Keep | None = None,
         on_offset: OnOffset | None = None,
         workspace: Workspace | None = None,
     ) -> Iterator[RecordColumns]:
-        report = None if on_error is None else _naming(self.path, on_error)
         limit = self.size if limit is None else limit
-        reading = _Reading(self, request, limit, keep, report, on_offset, workspace)
+        reading = _Reading(self, request, limit, keep, on_offset, workspace)
         if not self.kafka07 and start >= 0:
             yield from reading.fast(self._log, start)
         else:
             yield from reading.by_tables(start)
 
-    def records(self, **where: Unpack[SegmentOptions]) -> Iterator[Record]:
+    def records(self, **options: Unpack[RequestOptions]) -> Iterator[Record]:
         """Each record as an object.
 
         Args:
-            where: what `read` takes, but for `fields`.
+            options: as for `read`, except `columns`.
 
         Yields:
             Records that own their bytes, in the order of `read`.
@@ -599,7 +536,7 @@ class Segment(Closing):
             TypeError: there is no such option.
             FormatError, LimitExceededError: damage, as `read` says.
         """
-        for columns in self.read(fields=RECORD_FIELDS, **where):
+        for columns in self.read(Request(columns=RECORD_FIELDS), **options):
             yield from columns.records()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -644,16 +581,16 @@ class _Reading:
         request: Request,
         limit: int,
         keep: Keep | None,
-        report: OnError | None,
         on_offset: OnOffset | None,
         workspace: Workspace | None,
     ) -> None:
+        report = request.on_error
         self._segment = segment
         self._request = request
         self._limit = min(limit, segment.size)
         self._keep = keep
         self._on_offset = on_offset
-        self._report = report
+        self._report = None if report is None else _naming(segment.path, report)
         self._source = str(segment.path)
         self._workspace = workspace or Workspace()
         self._ahead = _Ahead()

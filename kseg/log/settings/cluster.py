@@ -594,7 +594,9 @@ def _behind(
 
 def _records(path: Path, start: int | None, on_error: _OnError | None = None) -> Iterator[_Found]:
     with Segment.open(path) as segment:
-        read = segment.read(start_offset=start, fields=_FIELDS, control=True, on_error=on_error)
+        read = segment.read(
+            offset=(start, None), columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
+        )
         for columns in read:
             times = columns.timestamp.tolist()
             offsets, positions = columns.offset.tolist(), columns.position.tolist()

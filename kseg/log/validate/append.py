@@ -209,7 +209,7 @@ def validate_replica(
 
 def _first_offset_inside(view: memoryview, info: AppendInfo) -> int:
     """The first offset of messages; compressed ones are inflated for it."""
-    request = Request(fields=("offset",), rows_max=1, control=True)
+    request = Request(columns=("offset",), max_rows=1, control=True)
     with suppress(KsegError):
         for columns in decode(view, info.table[:1], request):
             return int(columns["offset"][0])

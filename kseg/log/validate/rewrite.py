@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 #: All records of an append in one piece; their checksums were checked before.
 _WHOLE = Request(
-    fields=("timestamp", "key", "value", "headers"),
-    rows_max=INT32_MAX,
-    bytes_max=INT32_MAX,
+    columns=("timestamp", "key", "value", "headers"),
+    max_rows=INT32_MAX,
+    max_bytes=INT32_MAX,
     control=True,
     verify_crc=False,
 )

@@ -51,9 +51,9 @@ def test_a_batch_in_many_pieces_is_the_same_batch(
     codec: int, fields: tuple[str, ...], rows_max: int, bytes_max: int
 ) -> None:
     data = batch(SHAPES, codec=codec)
-    _, whole, _ = rows_of(data, Request(fields=fields))
+    _, whole, _ = rows_of(data, Request(columns=fields))
     sizes, rows, errors = rows_of(
-        data, Request(fields=fields, rows_max=rows_max, bytes_max=bytes_max)
+        data, Request(columns=fields, max_rows=rows_max, max_bytes=bytes_max)
     )
     assert rows == whole
     assert (len(rows), errors) == (len(SHAPES), [])
@@ -67,7 +67,7 @@ def test_of_a_compressed_batch_nothing_goes_out_unless_all_is_sound(
     rows_max: int, codec: int, left: int
 ) -> None:
     data = batch(SHAPES, codec=codec, count=len(SHAPES) + 1)
-    sizes, _, errors = rows_of(data, Request(fields=FIELDS, rows_max=rows_max))
+    sizes, _, errors = rows_of(data, Request(columns=FIELDS, max_rows=rows_max))
     assert (sum(sizes), len(errors)) == (left, 1)
 
 
@@ -77,7 +77,7 @@ def test_messages_in_front_of_a_wrong_one_inside_go_out(rows_max: int) -> None:
         record(b"bad"), magic=1, offset=2, crc=1
     )
     data = wrapper([], inner=inside, magic=1, codec=GZIP, offset=7)
-    _, rows, (error,) = rows_of(data, Request(fields=("offset", "value"), rows_max=rows_max))
+    _, rows, (error,) = rows_of(data, Request(columns=("offset", "value"), max_rows=rows_max))
     assert rows == [(5, b"one"), (6, b"two")]
     assert "does not match its checksum" in str(error)
 
@@ -88,7 +88,7 @@ def test_only_messages_inside_others_are_held_against_checksums_of_their_own() -
         [], inner=messages([record(b"one")], magic=1) + bad, magic=1, codec=GZIP, offset=1
     )
     data += batch([record(b"two")], codec=GZIP) + message(record(b"three"), magic=1) + PLAIN
-    _, rows, errors = rows_of(data, Request(fields=("valid",), verify_crc=False))
+    _, rows, errors = rows_of(data, Request(columns=("valid",), verify_crc=False))
     assert [valid for (valid,) in rows] == [True, False, True, True, *[True] * len(SHAPES)]
     assert errors == []
 
@@ -96,7 +96,7 @@ def test_only_messages_inside_others_are_held_against_checksums_of_their_own() -
 def alone(memory: Blocks | None = None) -> BatchReader:
     """A reader of one batch at a time."""
     workspace = Workspace()
-    asked = Plan(Request(fields=FIELDS)).asked
+    asked = Plan(Request(columns=FIELDS)).asked
     return BatchReader(memory or workspace.blocks, workspace.inflated, **asked)
 
 

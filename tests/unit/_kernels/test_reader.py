@@ -34,7 +34,7 @@ class Reading:
 
     def __init__(self, data: bytes, *, inflated: Inflated | None = None, **how: Any) -> None:
         """Begin; `how` replaces what is asked for."""
-        asked = Plan(Request(fields=FIELDS)).asked
+        asked = Plan(Request(columns=FIELDS)).asked
         self.data = data
         self.inflated = inflated or Inflated()
         self.counts = np.zeros((2, 50), np.int64)
@@ -378,7 +378,7 @@ def test_memory_that_fails_ends_the_call_and_nothing_else() -> None:
         raise MemoryError
 
     reading.kernel = BatchReader(
-        Blocks(none, first_bytes=1000), Inflated(), **Plan(Request(fields=FIELDS)).asked
+        Blocks(none, first_bytes=1000), Inflated(), **Plan(Request(columns=FIELDS)).asked
     )
     for _ in range(2):
         with pytest.raises(MemoryError):

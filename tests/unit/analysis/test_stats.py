@@ -44,7 +44,7 @@ def test_every_partition_is_counted_as_its_records_are(data: Path) -> None:
         sizes: Counter[bytes] = Counter()
         count = total = null_keys = null_values = 0
         with Log.open(data / str(name)) as log:
-            for columns in log.read(fields=("offset", "timestamp", "timestamp_type", "key",
+            for columns in log.read(columns=("offset", "timestamp", "timestamp_type", "key",
                                             "value", "headers")):  # fmt: skip
                 for entry in columns.records():
                     size = len(entry.key or b"") + len(entry.value or b"")

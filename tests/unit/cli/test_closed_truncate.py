@@ -146,7 +146,7 @@ def test_a_log_that_takes_all_offsets_is_mended(
     with Log.open(partition, mode="append", now_ms=lambda: NOW_MS) as log:
         end = log.log_end_offset
         assert end == ran.document["log_end_offset"] <= LAST
-        kept = [int(each["offset"][0]) for each in log.read(fields=("offset",))]
+        kept = [int(each["offset"][0]) for each in log.read(columns=("offset",))]
         assert kept == ([first] if parts and offset > first else [])
     with Log.open(other, mode="append") as log:
         assert log.log_end_offset == 1

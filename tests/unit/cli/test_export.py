@@ -420,7 +420,7 @@ def test_committed_records_that_end_at_an_open_transaction_say_so(
 
 
 def test_python_warns_of_an_open_transaction_and_can_abort_it(pending: Path) -> None:
-    found = scan(pending, isolation="read_committed", fields=("offset",))
+    found = scan(pending, isolation="read_committed", columns=("offset",))
     with pytest.warns(UserWarning, match="ends at offset 1 of 5: a transaction of producer 4"):
         assert found.to_arrow()["offset"].to_pylist() == [0]
     for threads in (1, 2):
@@ -428,11 +428,11 @@ def test_python_warns_of_an_open_transaction_and_can_abort_it(pending: Path) -> 
             pending,
             isolation="read_committed",
             open_transactions="abort",
-            fields=("offset",),
+            columns=("offset",),
             threads=threads,
         )
         assert found.to_arrow()["offset"].to_pylist() == [0, 2, 4]
-    bounded = scan(pending, isolation="read_committed", offset=(0, 1), fields=("offset",))
+    bounded = scan(pending, isolation="read_committed", offset=(0, 1), columns=("offset",))
     assert bounded.to_arrow().num_rows == 1
     with pytest.raises(ValueError, match="open_transactions is wait or abort"):
         scan(pending, isolation="read_committed", open_transactions="commit")

@@ -24,7 +24,7 @@ FIELDS = tuple(field.name for field in RECORD_FIELDS if field.name != "next_offs
 
 def columns_of(data: bytes, fields: tuple[str, ...] = FIELDS) -> list[RecordColumns]:
     table = scan(data, on_bad_crc="note")
-    request = Request(fields=fields, control=True, verify_crc=False)
+    request = Request(columns=fields, control=True, verify_crc=False)
     return list(decode(memoryview(data), table, request))
 
 

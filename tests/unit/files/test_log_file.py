@@ -153,13 +153,13 @@ def test_readers_report_a_large_batch_that_lies_and_go_on(tmp_path: Path, name: 
     for mapping in ("always", "never"):
         errors: list[Any] = []
         with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
-            got = rows(segment.read(fields=("offset", "value"), on_error=errors.append))
+            got = rows(segment.read(columns=("offset", "value"), on_corrupt=errors.append))
         answers.append((got, [str(error) for error in errors]))
         assert errors[0].position == 0
         assert errors[0].stop is StopReason.BAD_CRC
         # Without checksums a window still shows no record of it, a map whatever is left.
         with Segment.open(path, mapping=mapping) as segment:  # type: ignore[arg-type]
-            list(segment.read(verify_crc=False, on_error=errors.append))
+            list(segment.read(verify_crc=False, on_corrupt=errors.append))
     assert answers[0] == answers[1]
     assert answers[0][0][-1]["value"] == (b"tail" if kafka07 else b"v" * 25)
 

@@ -26,7 +26,7 @@ def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 def decoded(data: bytes, **where: int) -> tuple[list[Row], list[KsegError]]:
     errors: list[KsegError] = []
     table = header.scan(data, kafka07=True, on_bad_crc="note")
-    request = Request(fields=("offset", "value"), **where)
+    request = Request(columns=("offset", "value"), **where)
     found = columns.decode(memoryview(data), table, request, on_error=errors.append)
     rows = [
         (int(offset), value or b"")
@@ -77,8 +77,8 @@ def test_sets_come_in_order_whatever_a_piece_holds(piece: int, name: str) -> Non
     rows, errors = decoded(LOGS[name])
     assert rows == expected(LOGS[name])
     assert errors == []
-    assert decoded(LOGS[name], rows_max=2)[0] == rows
-    assert decoded(LOGS[name], bytes_max=1)[0] == rows
+    assert decoded(LOGS[name], max_rows=2)[0] == rows
+    assert decoded(LOGS[name], max_bytes=1)[0] == rows
 
 
 BAD = message07(b"bad", crc=1)

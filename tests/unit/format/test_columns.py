@@ -78,7 +78,7 @@ def arrays_of(column: Any) -> list[Any]:
 def test_every_field_has_its_dtype_and_length_in_every_format(magic: int, codec: int) -> None:
     plain = [record(b"v", timestamp=1)] * 3
     data = records_of(plain, magic=magic, codec=codec)
-    for piece in read(data, fields=FIELDS):
+    for piece in read(data, columns=FIELDS):
         assert piece.fields == FIELDS
         for name in FIELDS:
             assert len(piece[name]) == len(piece)
@@ -88,7 +88,7 @@ def test_every_field_has_its_dtype_and_length_in_every_format(magic: int, codec:
 
 def test_columns_of_one_value_can_have_it_in_memory_once() -> None:
     data = b"".join(batch([record(b"v")] * 3, base_offset=3 * at) for at in range(4))
-    asked = Request(fields=FIELDS, control=True, verify_crc=False)
+    asked = Request(columns=FIELDS, control=True, verify_crc=False)
     (plain,) = decode(memoryview(data), scan(data), asked)
     (once,) = decode(memoryview(data), scan(data), replace(asked, constants_once=True))
     assert once.to_pylist() == plain.to_pylist()
@@ -99,7 +99,7 @@ def test_columns_of_one_value_can_have_it_in_memory_once() -> None:
 
 
 def test_no_array_can_be_written_nor_points_into_the_file() -> None:
-    (piece,) = read(LOG, fields=FIELDS)
+    (piece,) = read(LOG, columns=FIELDS)
     lent = np.frombuffer(LOG, np.uint8)
     for name in FIELDS:
         for array in arrays_of(piece[name]):
@@ -110,7 +110,7 @@ def test_no_array_can_be_written_nor_points_into_the_file() -> None:
 
 def test_columns_outlive_the_bytes_they_were_read_from() -> None:
     buffer = bytearray(LOG)
-    (piece,) = decode(memoryview(buffer), scan(buffer), Request(fields=("key", "value")))
+    (piece,) = decode(memoryview(buffer), scan(buffer), Request(columns=("key", "value")))
     buffer[:] = bytes(len(buffer))
     assert list(piece.value) == [b"one", None, b""]
     assert list(piece.key) == [b"k", None, b""]
@@ -136,7 +136,7 @@ def test_without_nulls_there_is_no_validity() -> None:
 
 
 def test_columns_survive_pickling_read_only() -> None:
-    (piece,) = read(LOG, fields=FIELDS)
+    (piece,) = read(LOG, columns=FIELDS)
     copy = pickle.loads(pickle.dumps(piece))
     assert list(copy.headers) == list(piece.headers)
     assert copy.offset.tolist() == piece.offset.tolist()
@@ -150,7 +150,7 @@ def test_columns_survive_pickling_read_only() -> None:
 def test_a_record_larger_than_a_piece_is_a_piece_of_its_own(magic: int) -> None:
     sizes = [1, 500, 1, 1]
     data = records_of([record(bytes(size)) for size in sizes], magic=magic, codec=LZ4)
-    pieces = read(data, fields=("offset", "value"), bytes_max=10)
+    pieces = read(data, columns=("offset", "value"), max_bytes=10)
     assert [piece.value.sizes().tolist() for piece in pieces] == [[1], [500], [1, 1]]
 
 
@@ -159,7 +159,7 @@ def test_batches_share_pieces_and_one_that_no_piece_holds_is_cut() -> None:
 
     def offsets(rows_max: int) -> list[list[int]]:
         return [
-            piece.offset.tolist() for piece in read(data, fields=("offset",), rows_max=rows_max)
+            piece.offset.tolist() for piece in read(data, columns=("offset",), max_rows=rows_max)
         ]
 
     assert offsets(6) == [[0, 1, 2, 3, 4, 5], [6, 7, 8]]
@@ -168,8 +168,8 @@ def test_batches_share_pieces_and_one_that_no_piece_holds_is_cut() -> None:
 
 
 def test_nothing_in_range_is_no_piece() -> None:
-    assert read(LOG, offset_start=100) == []
-    assert read(LOG, timestamp_start=10) == []
+    assert read(LOG, offset=(100, None)) == []
+    assert read(LOG, time=(10, None)) == []
     assert read(b"") == []
     assert read(batch(last_offset_delta=5)) == []
 
@@ -192,7 +192,7 @@ def test_a_fault_comes_after_the_records_in_front_of_it(fault: str) -> None:
     bad, kind, offset = FAULTS[fault]
     data = LOG + bad + LOG
     table = scan(data, on_bad_crc="note")
-    pieces = decode(memoryview(data), table, Request(fields=("offset",)))
+    pieces = decode(memoryview(data), table, Request(columns=("offset",)))
     assert next(pieces).offset.tolist() == [40, 41, 42]
     with pytest.raises(kind) as caught:
         next(pieces)
@@ -200,7 +200,7 @@ def test_a_fault_comes_after_the_records_in_front_of_it(fault: str) -> None:
 
 
 def test_records_of_a_bad_checksum_are_marked_where_they_are_wanted() -> None:
-    (piece,) = read(LOG + BAD_CRC, fields=("offset", "valid"), verify_crc=False)
+    (piece,) = read(LOG + BAD_CRC, columns=("offset", "valid"), verify_crc=False)
     assert piece.offset.tolist() == [40, 41, 42, 90, 91, 92]
     assert piece.valid.tolist() == [True] * 3 + [False] * 3
 

@@ -18,7 +18,7 @@ FIELDS = ("offset", "timestamp", "key", "value", "headers")
 def piece_of(*values: bytes | None, headers: int = 0, base_offset: int = 0) -> RecordColumns:
     given = [record(value, key=value, headers=[(b"h", value)] * headers) for value in values]
     data = batch(given, base_offset=base_offset)
-    (piece,) = decode(data, scan(data), Request(fields=FIELDS))
+    (piece,) = decode(data, scan(data), Request(columns=FIELDS))
     return piece
 
 

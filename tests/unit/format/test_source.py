@@ -94,7 +94,7 @@ def test_headers_may_be_sequences_or_a_column(form: str) -> None:
 
 
 def test_columns_that_were_read_may_have_other_fields() -> None:
-    request = Request(fields=FIELDS)
+    request = Request(columns=FIELDS)
     (piece,) = columns.decode(memoryview(PLAIN), header.scan(PLAIN), request)
     assert len(piece.fields) > len(SOURCE_FIELDS)
     assert encode_batch(piece, BatchOptions()).data == PLAIN

@@ -135,7 +135,7 @@ START, END = datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), "1970-01-01T00:00:04"
 
 def test_every_reader_takes_times_as_its_bounds(log: Path) -> None:
     wanted = TIMES[1:3]
-    bounds: dict[str, Any] = {"start_timestamp": START, "end_timestamp": END}
+    bounds: dict[str, Any] = {"time": (START, END)}
     assert kseg.scan(log, time=(START, END)).to_arrow()["offset"].to_pylist() == [1, 2]
     with kseg.Log.open(log) as opened, opened.open_segment(opened.segments[0]) as segment:
         assert [one.timestamp for one in opened.records(**bounds)] == wanted
@@ -150,7 +150,7 @@ def test_a_naive_bound_is_refused_before_anything_is_read(log: Path) -> None:
     with pytest.raises(ValueError, match="no time zone"):
         kseg.scan(log, time=(naive, None))
     with kseg.Log.open(log) as opened, pytest.raises(ValueError, match="no time zone"):
-        opened.read(start_timestamp=naive)
+        opened.read(time=(naive, None))
     for wrong in (START, "2025-01-01", (START,)):
         with pytest.raises(TypeError, match="time is \\(start, end\\)"):
             kseg.scan(log, time=wrong)  # type: ignore[arg-type]

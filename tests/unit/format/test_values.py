@@ -144,7 +144,7 @@ def test_columns_out_of_arrow_say_what_records_lack(partition: Path) -> None:
 def test_a_field_that_was_not_read_is_named_with_the_way_to_read_it(
     ask: Callable[[RecordColumns], Any], partition: Path
 ) -> None:
-    (columns, *_rest) = kseg.scan(partition, fields=("offset", "key"))
+    (columns, *_rest) = kseg.scan(partition, columns=("offset", "key"))
     for error in (KsegError, KeyError, AttributeError):
         with pytest.raises(error, match=r"'value'.* was not read; name it in `fields`"):
             ask(columns)
@@ -247,7 +247,7 @@ def test_each_shows_itself_in_one_line(log: Path, columns: RecordColumns) -> Non
         assert repr(one).count("\n") == 0
         assert len(repr(one)) < 120 + len(str(log))
     assert repr(columns.key) == "BinaryColumn(12 values, 3 null, 6 bytes)"
-    assert repr(kseg.scan(log, fields=("key",))) == f"Scan({str(log)!r}, fields=key)"
+    assert repr(kseg.scan(log, columns=("key",))) == f"Scan({str(log)!r}, columns=key)"
 
 
 def test_notebooks_show_the_first_rows_escaped(log: Path, columns: RecordColumns) -> None:

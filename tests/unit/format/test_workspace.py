@@ -102,9 +102,9 @@ def test_tables_have_few_chunks_and_the_rows_of_the_pieces(
     orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(workspace.GROWTH["streamed"], "least_kept", 2)
-    found = scan(orders, fields=FIELDS)
+    found = scan(orders, columns=FIELDS)
     pieces = [piece for piece in found]
-    expected = pa.concat_tables([scan(orders, fields=FIELDS, max_rows=700).to_arrow()])
+    expected = pa.concat_tables([scan(orders, columns=FIELDS, max_rows=700).to_arrow()])
     ways: list[Any] = [pa.table(found), found.to_arrow()]
     for table in ways:
         table.validate(full=True)
@@ -118,8 +118,8 @@ def test_tables_have_few_chunks_and_the_rows_of_the_pieces(
 
 def test_bounds_that_are_set_hold_for_streams_and_tables(orders: Path) -> None:
     for table in (
-        pa.table(scan(orders, fields=FIELDS, max_rows=700)),
-        scan(orders, fields=FIELDS, max_rows=700).to_arrow(),
+        pa.table(scan(orders, columns=FIELDS, max_rows=700)),
+        scan(orders, columns=FIELDS, max_rows=700).to_arrow(),
     ):
         assert max(len(chunk) for chunk in table["offset"].chunks) <= 700
 

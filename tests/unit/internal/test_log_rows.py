@@ -66,7 +66,7 @@ def test_rows_come_from_a_scan_a_log_or_one_piece(offsets: Path) -> None:
 
 
 def test_control_records_are_no_rows(offsets: Path) -> None:
-    assert len(list(internal.rows(scan(offsets, control=True, fields=FIELDS)))) == 5
+    assert len(list(internal.rows(scan(offsets, control=True, columns=FIELDS)))) == 5
 
 
 FIELDS = ("offset", "timestamp", "key", "value", "control")

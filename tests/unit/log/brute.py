@@ -34,7 +34,7 @@ class Whole:
         with Segment.open(path, mapping="always") as segment:
             table = segment.batches()
             pieces = list(
-                segment.read(fields=PLACES, control=True, verify_crc=False, start_position=0)
+                segment.read(columns=PLACES, control=True, verify_crc=False, start_position=0)
             )
         columns = [[piece[name] for piece in pieces] for name in PLACES[:3]]
         joined = [np.concatenate(c) if c else np.empty(0, np.int64) for c in columns]

@@ -46,7 +46,7 @@ def staged(tmp_path: Path, name: str, first: int, count: int) -> StagedSegment:
 def records(path: Path) -> list[tuple[int, bytes | None]]:
     return [
         (int(offset), value)
-        for columns in scan(path, fields=("offset", "value"))
+        for columns in scan(path, columns=("offset", "value"))
         for offset, value in zip(columns.offset, columns.value, strict=True)
     ]
 
@@ -90,7 +90,7 @@ def test_batches_are_of_the_logs_latest_epoch(log: Path, tmp_path: Path) -> None
     adopt(log, [staged(tmp_path, "a", 0, 10)], config=CONFIG)
     with Log.open(log) as opened:
         assert opened.leader_epochs == (EpochEntry(3, 0),)
-    epochs = {int(epoch) for columns in scan(log, fields=("leader_epoch",))
+    epochs = {int(epoch) for columns in scan(log, columns=("leader_epoch",))
               for epoch in columns.leader_epoch}  # fmt: skip
     assert epochs == {3}
     adopt(log, [staged(tmp_path, "b", 0, 2)], leader_epoch=8, config=CONFIG)

@@ -42,7 +42,7 @@ def orders(tmp_path: Path) -> Path:
 
 def offsets(directory: Path, **where: object) -> list[int]:
     with Log.open(directory) as log:
-        return [row["offset"] for row in rows(log.read(fields=("offset",), **where))]  # type: ignore[arg-type]
+        return [row["offset"] for row in rows(log.read(columns=("offset",), **where))]  # type: ignore[arg-type]
 
 
 def test_a_log_knows_its_name_bounds_and_segments(orders: Path) -> None:
@@ -122,7 +122,7 @@ def test_damage_inside_a_log_is_an_error_or_passed_over(
         assert str(path) in str(caught.value)
         assert read == [at for at in survivors if at < LOST[name][0]]
         errors: list[CorruptRecordError] = []
-        got = rows(log.read(fields=("offset",), on_error=errors.append))  # type: ignore[arg-type]
+        got = rows(log.read(columns=("offset",), on_corrupt=errors.append))  # type: ignore[arg-type]
     assert [row["offset"] for row in got] == survivors
     assert [(error.path, error.position) for error in errors] == [(str(path), position)]
 
@@ -162,7 +162,7 @@ def test_leftovers_of_the_cleaner_and_of_deletion_are_no_segments(orders: Path) 
 
 def test_a_segment_deleted_while_it_is_read_is_read_to_its_end(orders: Path) -> None:
     with Log.open(orders) as log:
-        reading = log.records(end_offset=5, max_rows=1)
+        reading = log.records(offset=(None, 5), max_rows=1)
         assert next(reading).offset == 2
         first = log.segments[0].path
         first.unlink()
@@ -326,8 +326,8 @@ def test_the_memory_of_pieces_that_are_let_go_is_used_again(path: Path) -> None:
 
 def test_a_reader_left_in_the_middle_leaves_its_pieces_alone(path: Path) -> None:
     with Segment.open(path) as segment:
-        whole = [np.array(piece.offset) for piece in segment.read(max_rows=ROWS, fields=FIELDS)]
-        first, second = (segment.read(max_rows=ROWS, fields=FIELDS) for _ in range(2))
+        whole = [np.array(piece.offset) for piece in segment.read(max_rows=ROWS, columns=FIELDS)]
+        first, second = (segment.read(max_rows=ROWS, columns=FIELDS) for _ in range(2))
         pairs = [(next(first), next(second)) for _ in range(3)]
         first.close()
         del first

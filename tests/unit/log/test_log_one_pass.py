@@ -89,7 +89,7 @@ def test_indexes_that_are_too_many_to_be_held_are_worked_out_again(
 
 def test_a_directory_is_listed_once_to_be_read(partition: Path) -> None:
     with calls(os, "scandir") as listed, Log.open(partition) as log:
-        assert sum(map(len, log.read(start_offset=5)))
+        assert sum(map(len, log.read(offset=(5, None))))
     assert listed == {str(partition): 1}
 
 

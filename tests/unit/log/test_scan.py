@@ -38,7 +38,7 @@ def values(found: kseg.Scan) -> list[str]:
 
 def test_a_data_directory_is_read_partition_by_partition(data: Path) -> None:
     found = scan(data)
-    assert found.fields == (
+    assert found.columns == (
         "topic",
         "partition",
         "offset",
@@ -79,17 +79,17 @@ def test_paths_may_be_files_partitions_and_directories_at_once(data: Path) -> No
     assert len(texts) == 4 + 8 + 8
     assert [source.is_file for source in found.sources] == [True, False, False]
     assert next((s.topic, s.partition) for s in found.sources) == ("users", 0)
-    assert scan(file).fields == kseg.scan(data / "users-0").fields
-    assert "topic" not in scan(file).fields
+    assert scan(file).columns == kseg.scan(data / "users-0").columns
+    assert "topic" not in scan(file).columns
 
 
 def test_bounds_hold_in_every_source(data: Path) -> None:
-    found = scan(data, offset=(3, 6), fields=("offset",))
+    found = scan(data, offset=(3, 6), columns=("offset",))
     offsets = [row["offset"] for row in rows(found)]
     assert offsets == [3, 4, 5] * 4
-    times = scan(data / "orders-0", time=(1001, 3001), fields=("offset", "timestamp"))
+    times = scan(data / "orders-0", time=(1001, 3001), columns=("offset", "timestamp"))
     assert [row["timestamp"] for row in rows(times)] == [1001, 2000, 2001, 3000]
-    both = scan(data / "orders-0", time=(1001, None), offset=(None, 4), fields=("offset",))
+    both = scan(data / "orders-0", time=(1001, None), offset=(None, 4), columns=("offset",))
     assert [row["offset"] for row in rows(both)] == [3]
 
 
@@ -107,17 +107,17 @@ def test_each_iteration_begins_anew_and_lazily(data: Path) -> None:
 
 
 def test_fields_of_place_alone_still_count_records(data: Path) -> None:
-    found = scan(data / "orders-9", fields=("topic", "partition"))
+    found = scan(data / "orders-9", columns=("topic", "partition"))
     assert sum(len(piece) for piece in found) == 8
     with pytest.raises(ValueError, match=r"no field price; there are: .*topic"):
-        scan(data, fields=("offset", "price"))
+        scan(data, columns=("offset", "price"))
 
 
 def test_pieces_are_the_same_by_any_mapping(fixture_case: Path) -> None:
     for directory in partitions_of(fixture_case)[:3]:
         results = []
         for mapping in ("always", "never"):
-            found = scan(directory, fields=FIELDS, on_corrupt="skip", mapping=mapping)  # type: ignore[arg-type]
+            found = scan(directory, columns=FIELDS, on_corrupt="skip", mapping=mapping)  # type: ignore[arg-type]
             read = rows(found)
             results.append((read, [(type(e), str(e)) for e in found.errors]))
         assert results[0] == results[1]
@@ -150,7 +150,7 @@ def test_checksums_may_be_left_alone(data: Path) -> None:
     whole[-2] ^= 1  # in the last value, whose header says nothing of it
     path.write_bytes(whole)
     assert len(values(scan(path, verify_crc=False))) == 4
-    found = scan(path, verify_crc=False, fields=("valid",))
+    found = scan(path, verify_crc=False, columns=("valid",))
     assert [piece.valid.tolist() for piece in found] == [[True] * 4]  # nobody looked
 
 
@@ -166,14 +166,14 @@ def test_markers_and_isolation(tmp_path: Path) -> None:
     write_segment(tmp_path / "t-0", 0, *parts)
     assert values(scan(tmp_path / "t-0", isolation="read_committed")) == ["yes"]
     assert values(scan(tmp_path / "t-0")) == ["yes", "no"]
-    with_markers = scan(tmp_path / "t-0", control=True, fields=("offset", "control"))
+    with_markers = scan(tmp_path / "t-0", control=True, columns=("offset", "control"))
     assert [row["control"] for row in rows(with_markers)] == [False, False, True]
 
 
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ({"isolation": "dirty"}, "isolation is one of"),
+        ({"isolation": "dirty"}, "isolation is read_uncommitted or"),
         ({"on_corrupt": "ignore"}, "on_corrupt is raise or skip"),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_range_bounds_what_it_bounds_everywhere_in_python(tmp_path: Path) -> N
         log.append({"value": [b"x"] * 9, "timestamp": list(range(9))})
     for given, wanted in ((range(3, 5), [3, 4]), (range(100), list(range(9))), (range(5, 3), [])):
         for name in ("offset", "time"):
-            found = scan(path, fields=("offset",), **{name: given})  # type: ignore[arg-type]
+            found = scan(path, columns=("offset",), **{name: given})  # type: ignore[arg-type]
             assert [one for columns in found for one in columns["offset"].tolist()] == wanted
 
 
@@ -269,7 +269,7 @@ def test_keys_and_values_are_decoded_and_why_not_stands_beside_them(
     rows = [row for columns in found for row in columns]
     assert [(row["key"], row["value"]) for row in rows[:50]] == [(n, {"n": n}) for n in range(50)]
     table = found.to_arrow()
-    assert table.column_names == list(found.fields) == list(rows[0])
+    assert table.column_names == list(found.columns) == list(rows[0])
     assert table["key"].to_pylist() == [*range(50), None, None]
     assert table["key_error"].to_pylist()[49:] == [None, "int32 is 4 bytes, not 1", None]
     assert table["value"].to_pylist()[48:] == ['{"n": 48}', '{"n": 49}', None, None]
@@ -281,7 +281,7 @@ def test_keys_and_values_are_decoded_and_why_not_stands_beside_them(
 
 
 def test_reasons_alone_say_which_records_do_not_decode(typed: Path) -> None:
-    found = scan(typed, fields=("offset", "value_error"), decode={"value": "json"})
+    found = scan(typed, columns=("offset", "value_error"), decode={"value": "json"})
     table = found.to_arrow()
     assert table.column_names == ["offset", "value_error"]
     assert [row["offset"] for row in table.to_pylist() if row["value_error"]] == [50]
@@ -293,8 +293,8 @@ def test_reasons_alone_say_which_records_do_not_decode(typed: Path) -> None:
         ({"decode": {"value": "avro"}}, ValueError, "nothing is decoded as 'avro'"),
         ({"decode": {"offset": "text"}}, ValueError, "'offset' is not decoded; there are: key"),
         ({"decode": "json"}, TypeError, "decode is a dict"),
-        ({"decode": {"key": "text"}, "fields": ("value",)}, ValueError, "not among the fields"),
-        ({"fields": ("value", "value_error")}, ValueError, "where decode names 'value'"),
+        ({"decode": {"key": "text"}, "columns": ("value",)}, ValueError, "not among the fields"),
+        ({"columns": ("value", "value_error")}, ValueError, "where decode names 'value'"),
     ],
 )
 def test_what_cannot_be_decoded_is_refused_before_anything_is_read(

@@ -115,7 +115,7 @@ def test_columns_begin_at_the_offset_and_leave_a_cut_batch_out(tmp_path: Path) -
         fill(log, [4, 4, 4])
         sizes = [each.size for each in told(log.path)]
         got = log.fetch(2, max_bytes=sizes[0] + sizes[1] + 10)
-        assert offsets_of(got.columns(fields=("offset",))) == [2, 3, 4, 5, 6, 7]
+        assert offsets_of(got.columns(columns=("offset",))) == [2, 3, 4, 5, 6, 7]
         assert (got.next_offset, got.first_batch_incomplete) == (8, False)
         cut = log.fetch(2, max_bytes=30, min_one_message=False)
         assert cut.first_batch_incomplete
@@ -133,7 +133,7 @@ def test_columns_find_the_damage_that_a_fetch_does_not_look_for(tmp_path: Path) 
     with Log.open(log.path) as reading:
         got = reading.fetch(0, isolation="log_end")
         assert got.size == path.stat().st_size
-        pieces = got.columns(fields=("offset",))
+        pieces = got.columns(columns=("offset",))
         assert offsets_of([next(pieces)]) == [0, 1]
         with pytest.raises(CorruptRecordError) as caught:
             next(pieces)
@@ -338,7 +338,7 @@ def test_what_was_cut_while_it_was_read_is_not_answered(
         done = meanwhile(monkeypatch, rewrite)
         got = log.fetch(6, max_bytes=1)
         assert done
-        (columns,) = got.columns(fields=("offset", "timestamp"))
+        (columns,) = got.columns(columns=("offset", "timestamp"))
         assert columns["timestamp"].tolist() == list(range(9, 23))
 
 

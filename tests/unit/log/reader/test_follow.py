@@ -84,7 +84,7 @@ def test_it_ends_when_nothing_new_came_for_so_long(
 ) -> None:
     with new_log(tmp_path) as log:
         fill(log, [3, 3])
-        assert offsets_of(seen_by(log).follow(2, timeout=0.05, fields=("offset",))) == [2, 3, 4, 5]
+        assert offsets_of(seen_by(log).follow(2, timeout=0.05, columns=("offset",))) == [2, 3, 4, 5]
         assert offsets_of(seen_by(log).follow(timeout=0)) == []
 
 

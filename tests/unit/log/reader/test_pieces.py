@@ -11,7 +11,7 @@ import pytest
 
 import kseg
 from kseg import KsegError, scan
-from kseg.format.request import FIELDS
+from kseg.format.request import FIELDS, Request
 from kseg.log.reader import pieces
 from tests.builders import batch, record, write_segment
 
@@ -34,7 +34,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(paths: Any, **where: Any) -> tuple[list[Any], list[str], str | None]:
     """The records, the faults that were skipped, and the error that ended it."""
-    found, error = scan(paths, fields=("topic", "partition", *FIELDS), **where), None
+    found, error = scan(paths, columns=("topic", "partition", *FIELDS), **where), None
     records: list[Any] = []
     try:
         for columns in found:
@@ -68,7 +68,7 @@ def test_a_file_is_cut_where_batches_begin(tmp_path: Path) -> None:
         offsets = [o for c in scan(log, threads=threads) for o in c["offset"].tolist()]
         assert offsets == list(range(100))
     with kseg.Segment.open(log) as segment:
-        cuts = list(pieces._cuts(segment, {}))
+        cuts = list(pieces._cuts(segment, Request()))
     assert len(cuts) > 20
     assert cuts[0] is None
 
@@ -86,12 +86,13 @@ def test_a_scan_that_is_left_ends_its_threads(tmp_path: Path) -> None:
 def test_faults_in_front_of_any_error_are_told(end: type[Exception]) -> None:
     fault = KsegError("damage")
 
-    def read(*, on_error: Any, **_: Any) -> Iterator[Any]:
+    def read(request: Request) -> Iterator[Any]:
         yield "columns"
-        on_error(fault)
+        assert request.on_error is not None
+        request.on_error(fault)
         raise end
 
-    results = pieces._results(read, {"on_error": print})
+    results = pieces._results(read, Request(on_corrupt=print))
     assert [next(results), next(results)] == ["columns", fault]
     with pytest.raises(end):
         next(results)

@@ -50,7 +50,7 @@ def salvaged(tmp_path: Path, **how: object) -> tuple[SalvagedPartition, SalvageR
 
 def offsets(tmp_path: Path) -> list[int]:
     """Of the records in OUT."""
-    table = kseg.scan(tmp_path / "out" / "t-0", fields=("offset",))
+    table = kseg.scan(tmp_path / "out" / "t-0", columns=("offset",))
     return [offset for columns in table for offset in columns.offset.tolist()]
 
 
@@ -158,7 +158,7 @@ def test_readable_batches_without_a_place_lie_in_a_log_that_can_be_read(tmp_path
     path = report.plan.beside / readable
     assert path.read_bytes() == b"".join(parts[3:])
     rows = [
-        row for columns in kseg.scan(path, fields=("offset",)) for row in columns.offset.tolist()
+        row for columns in kseg.scan(path, columns=("offset",)) for row in columns.offset.tolist()
     ]
     assert rows == list(range(6, 12))
 

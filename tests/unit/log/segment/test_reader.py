@@ -68,7 +68,7 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path, mapping: Any = "always", **where: Any) -> list[dict[str, Any]]:
     with Segment.open(path, mapping=mapping) as segment:
-        return rows(segment.read(fields=FIELDS, **where))
+        return rows(segment.read(columns=FIELDS, **where))
 
 
 def test_bounds_beyond_64_bits_bound_nothing_or_leave_nothing(tmp_path: Path) -> None:
@@ -78,25 +78,24 @@ def test_bounds_beyond_64_bits_bound_nothing_or_leave_nothing(tmp_path: Path) ->
     offset_index(path.with_suffix(".index"), [(1, len(parts[0]))])
     time_index(path.with_suffix(".timeindex"), [(5, 0)])
     for far in (2**63, 2**64, 2**90):
-        assert len(read(path, end_offset=far, end_timestamp=far)) == 3
-        assert len(read(path, start_offset=-far, start_timestamp=-far)) == 3
-        for where in ("start_offset", "start_timestamp"):
-            assert read(path, **{where: far}) == []
-        for where in ("end_offset", "end_timestamp"):
-            assert read(path, **{where: -far}) == []
+        assert len(read(path, offset=(None, far), time=(None, far))) == 3
+        assert len(read(path, offset=(-far, None), time=(-far, None))) == 3
+        for bounds in ("offset", "time"):
+            assert read(path, **{bounds: (far, None)}) == []
+            assert read(path, **{bounds: (None, -far)}) == []
         with Segment.open(path) as segment:
             assert segment.lookup(far) is None
             assert segment.lookup_time(far) is None
             first = segment.lookup(-far)
             assert first is not None
             assert first.position == 0
-    assert [row["offset"] for row in read(path, start_offset=last)] == [last]
-    assert [row["offset"] for row in read(path, end_offset=last)] == [last - 2, last - 1]
+    assert [row["offset"] for row in read(path, offset=(last, None))] == [last]
+    assert [row["offset"] for row in read(path, offset=(None, last))] == [last - 2, last - 1]
 
 
 def test_a_segment_gives_objects_and_names_its_file(path: Path) -> None:
     with Segment.open(path) as segment:
-        objects = list(segment.records(start_offset=13, end_offset=15))
+        objects = list(segment.records(offset=(13, 15)))
         assert [(r.offset, r.key, r.value) for r in objects] == [
             (13, None, b"v13" * 14),
             (14, None, b"v14" * 15),
@@ -111,8 +110,8 @@ def test_a_segment_gives_objects_and_names_its_file(path: Path) -> None:
 def test_several_reads_of_a_segment_may_run_at_once(path: Path) -> None:
     with Segment.open(path) as segment:
         both = zip(
-            segment.read(fields=("offset",), max_rows=1),
-            segment.read(fields=("offset",), max_rows=1, start_offset=1),
+            segment.read(columns=("offset",), max_rows=1),
+            segment.read(columns=("offset",), max_rows=1, offset=(1, None)),
             strict=False,
         )
         pairs = [(int(one.offset[0]), int(other.offset[0])) for one, other in both]
@@ -167,9 +166,11 @@ def test_a_tail_is_benign_only_at_the_end_of_the_log(
         with Segment.open(path, mapping=mapping, is_last=is_last) as segment:
             assert segment.batches().stop is stop
             assert segment.batches().end_position == len(ONE)
-            assert rows(segment.read(fields=("offset",), on_error=errors.append)) == [{"offset": 0}]
+            assert rows(segment.read(columns=("offset",), on_corrupt=errors.append)) == [
+                {"offset": 0}
+            ]
             if fine:
-                assert rows(segment.read(fields=("offset",))) == [{"offset": 0}]
+                assert rows(segment.read(columns=("offset",))) == [{"offset": 0}]
             else:
                 with pytest.raises(CorruptRecordError) as caught:
                     list(segment.read())
@@ -184,7 +185,7 @@ def test_whether_a_segment_is_the_last_is_looked_up(tmp_path: Path) -> None:
     path = write_segment(tmp_path, 0, ONE, TWO[:-1])
     with Segment.open(path) as segment:
         assert segment.is_last
-        assert rows(segment.read(fields=("offset",))) == [{"offset": 0}]
+        assert rows(segment.read(columns=("offset",))) == [{"offset": 0}]
     write_segment(tmp_path, 1, TWO)
     with Segment.open(path) as segment:
         assert not segment.is_last
@@ -199,7 +200,7 @@ def test_damaged_batches_are_passed_over_if_somebody_listens(tmp_path: Path, map
     path = write_segment(tmp_path, 0, flipped(ONE, 70), cut, THREE, bomb, flipped(TWO, 75), ONE)
     errors: list[Any] = []
     with Segment.open(path, mapping=mapping) as segment:
-        got = rows(segment.read(fields=("offset",), on_error=errors.append, inflated_max=4000))
+        got = rows(segment.read(columns=("offset",), on_corrupt=errors.append, inflated_max=4000))
     assert [row["offset"] for row in got][-2:] == [2, 0]
     kinds = [CorruptRecordError, InvalidRecordError, LimitExceededError, CorruptRecordError]
     assert [type(error) for error in errors] == kinds
@@ -274,7 +275,7 @@ def test_a_directory_that_another_process_holds_is_not_mapped(tmp_path: Path) ->
 def test_arguments_that_make_no_sense_are_refused(path: Path) -> None:
     with Segment.open(path) as segment:
         with pytest.raises(ValueError, match="no field price"):
-            segment.read(fields=("offset", "price"))
+            segment.read(columns=("offset", "price"))
         for name in ("max_rows", "max_bytes"):
             with pytest.raises(ValueError, match="at least one"):
                 segment.read(**{name: 0})
@@ -326,7 +327,7 @@ def test_batches_without_rows_in_front_of_a_large_one_give_none(
         workspace, "np", Undefined(np, empty=lambda size, kind: undefined(size, 3, kind))
     )
     with Segment.open(path) as segment:
-        read = list(segment.read(fields=("value", "producer_id")))
+        read = list(segment.read(columns=("value", "producer_id")))
     assert [each.arrays["producer_id"].tolist() for each in read] == [[7] * 900]
 
 
@@ -362,4 +363,4 @@ def test_more_batches_without_rows_than_a_piece_counts_are_passed_over(
     behind = [batch([record(b"v")], base_offset=count)] * rows
     path = write_segment(tmp_path, 0, b"".join(markers), *behind)
     with Segment.open(path) as segment:
-        assert sum(map(len, segment.read(fields=FIELDS))) == rows
+        assert sum(map(len, segment.read(columns=FIELDS))) == rows

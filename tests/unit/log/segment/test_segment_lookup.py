@@ -225,5 +225,5 @@ def test_an_index_leads_past_damage(tmp_path: Path) -> None:
         found = segment.lookup(2)
         assert found is not None
         assert found.base_offset == 2
-        (piece,) = segment.read(start_offset=2, fields=("offset",))
+        (piece,) = segment.read(offset=(2, None), columns=("offset",))
         assert piece.offset.tolist() == [2]

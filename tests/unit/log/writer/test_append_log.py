@@ -104,7 +104,7 @@ def test_reading_a_log_that_is_appended_to_ends_where_it_ended(tmp_path: Path) -
         assert next(reading).offset == 0
         log.append([one() for _ in range(5)])
         assert [r.offset for r in reading] == [1, 2, 3, 4]
-        assert offsets(log, start_offset=3, end_offset=8) == [3, 4, 5, 6, 7]
+        assert offsets(log, offset=(3, 8)) == [3, 4, 5, 6, 7]
         assert log.lookup(9).base_offset == 9
         assert log.refresh() is log
 

@@ -51,7 +51,9 @@ def test_records_are_appended_with_the_clocks_time(log: kseg.Log, name: str) -> 
 def test_records_that_were_read_get_new_offsets_and_keep_their_times(log: kseg.Log) -> None:
     time = datetime(2023, 1, 1, tzinfo=UTC)
     log.append({"value": ["a", "b", "c"], "timestamp": [time] * 3, "headers": [[("h", "x")]] * 3})
-    (columns,) = log.read(start_offset=1, fields=(*kseg.format.request.FIELDS_DEFAULT, "position"))
+    (columns,) = log.read(
+        offset=(1, None), columns=(*kseg.format.request.FIELDS_DEFAULT, "position")
+    )
     log.append(columns)
     log.append(list(columns.records()))
     found = list(log.records())

@@ -423,11 +423,11 @@ def test_a_start_that_is_not_written_down_is_moved_all_the_same(log: Log) -> Non
 def test_a_reading_that_was_overtaken_by_a_cut_does_not_mix_what_was_with_what_is(
     log: Log,
 ) -> None:
-    pieces = log.read(max_rows=1, fields=("offset",))
+    pieces = log.read(max_rows=1, columns=("offset",))
     assert offsets_of([next(pieces)]) == [0]
     log.truncate_to(20)
     assert offsets_of(next(pieces) for _ in range(17)) == list(range(1, 18))
     log.append_as_follower(stored(20, 1))
     with pytest.raises(CorruptRecordError, match="was cut at 20"):
         next(pieces)
-    assert offsets_of(log.read(start_offset=18)) == [20]
+    assert offsets_of(log.read(offset=(18, None))) == [20]
