@@ -50,7 +50,7 @@ cdef enum:
     COPIED
     WRITTEN
 
-# What is told of a batch; the order is that of kseg.format.retain.TOLD_FIELDS.
+# What is told of a batch; the order is that of kseg.format.retain.FATE_FIELDS.
 cdef enum:
     TOLD_WAY
     TOLD_AT
