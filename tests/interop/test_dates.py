@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kseg import explain
-from kseg.analysis.explain import Kept
+from kseg.analysis.explain import KeptFile
 from tests.interop.kafka import Kafka
 from tests.unit.analysis.test_explain import AGES, CASES, DATED, DAY_MS, NOW_MS, WEEK, Case, made
 
@@ -74,7 +74,7 @@ def test_kafka_deletes_behind_a_date_and_not_in_front(
     assert len(checked) >= 2
 
 
-def _date(row: Kept) -> int:
+def _date(row: KeptFile) -> int:
     assert row.until_ms is not None
     return row.until_ms
 
