@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kseg.cli.kafka_dump.control import control_text
-from kseg.cli.kafka_dump.decoders import show
+from kseg.cli.kafka_dump.decoders import control_text, show
 from kseg.errors import InvalidRecordError
 from kseg.internal import InternalTopic
 

@@ -25,11 +25,10 @@ from unittest import mock
 from kseg.cli import dump, row_writer
 from kseg.cli.dump import Asked, Dump
 from kseg.cli.kafka_dump import logs as kafka_logs
-from kseg.cli.kafka_dump.dispatch import KafkaDump
-from kseg.cli.kafka_dump.lines import look_of
+from kseg.cli.kafka_dump.lines import look_of, stored_contents
 from kseg.cli.kafka_dump.logs import LogOptions
 from kseg.cli.kafka_dump.options import IndexOptions
-from kseg.cli.kafka_dump.parsers import DecoderParser
+from kseg.cli.kafka_dump.run import KafkaDump
 from kseg.cli.parsing import Selection
 from kseg.cli.rows import Style
 from kseg.errors import KsegError
@@ -53,7 +52,7 @@ STYLES = (
 
 def _kafka(path: Path, out: Any, source: Random) -> object:
     look = look_of(terminal=source.random() < 0.3, metadata=source.random() < 0.8)
-    parser = DecoderParser() if source.random() < 0.8 else None
+    parser = stored_contents if source.random() < 0.8 else None
     return KafkaDump(LogOptions(look, deep=True, parser=parser), IndexOptions(), out).run(
         [str(path)]
     )

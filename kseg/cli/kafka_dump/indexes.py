@@ -1,6 +1,7 @@
-"""The lines of offset and time indexes, and what Kafka's tool compares with the log.
+"""The lines of indexes and producer snapshots; entries of indexes are compared with the log.
 
-Source: Kafka 4.2 `DumpLogSegments.dumpIndex`, `dumpTimeIndex`; `AbstractIndex`.
+Source: Kafka 4.2 `DumpLogSegments.dumpIndex`, `dumpTimeIndex`, `dumpProducerIdSnapshot`,
+`dumpTxnIndex`; `AbstractIndex`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import numpy as np
 
 from kseg.cli.row_writer import RowWriter
 from kseg.constants import MESSAGE_BYTES_MIN
-from kseg.errors import CorruptIndexError, CorruptRecordError, UnreadableError
+from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError
+from kseg.files import producer_snapshot
 from kseg.files.grammar import file_name
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import MappedFile
 from kseg.files.offset_index import LAYOUT as OFFSET_LAYOUT
 from kseg.files.time_index import LAYOUT as TIME_LAYOUT
+from kseg.files.txn_index import TxnIndex
 from kseg.format import text
 from kseg.format.columns import decode
 from kseg.format.request import Request
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from kseg.cli.kafka_dump.options import IndexOptions
     from kseg.cli.row_writer import Write
+    from kseg.files.producer_snapshot import ProducerSnapshotEntry
     from kseg.format.header import BatchTable
 
     Int64Array = npt.NDArray[np.int64]
@@ -39,8 +43,7 @@ if TYPE_CHECKING:
 _HEAD = struct.Struct(">qiib")
 _DELTA = struct.Struct(">i")
 _DELTA_AT, _HEADER_BYTES, _OVERHEAD = 23, 61, 12
-_TIMES = Request(columns=("timestamp",), control=True, verify_crc=False)
-_PLACED_TIMES = Request(columns=("position", "timestamp"), control=True, verify_crc=False)
+_TIMES = Request(columns=("position", "timestamp"), control=True, verify_crc=False)
 #: No offset and no time of a log.
 _UNKNOWN = -(2**63)
 _NOT_FOUND = -1
@@ -252,22 +255,19 @@ def _compare(
 
 
 class _Batches:
-    """Where the batches of a log lie, from a walk over its headers.
+    """Where the batches of a log lie from a position on, by their headers.
 
     Attributes:
         offsets: the last offset of each, int64[n].
         ordered: whether they go up.
     """
 
-    def __init__(self, log: LogFile) -> None:
+    def __init__(self, log: LogFile, start: int = 0) -> None:
         """Walk to the end."""
         self._log = log
-        self._walk(0)
-
-    def _walk(self, start: int) -> None:
-        positions, offsets = [], []
         self._end = start
-        for table in self._log.headers(start=start, policy="file"):
+        positions, offsets = [], []
+        for table in log.headers(start=start, policy="file"):
             positions.append(table.position.copy())
             offsets.append(table.last_offset.copy())
             self._end = table.end_position
@@ -296,7 +296,7 @@ class _Batches:
             pieces = decode(
                 tile.data,
                 table,
-                _PLACED_TIMES,
+                _TIMES,
                 base=tile.base,
                 on_error=lambda error: damaged.append(error.position or 0),
             )
@@ -310,8 +310,7 @@ class _Batches:
         """The first batch from a position on that ends at or past an offset, and where it ends.
 
         Raises:
-            CorruptRecordError: the position lies outside the log, or what lies there before such a
-                batch is none.
+            CorruptRecordError: the position lies outside the log, or the bytes there are no batch.
         """
         if not 0 <= position <= self._log.size:
             raise CorruptRecordError("the index points outside of the log", position=position)
@@ -319,10 +318,7 @@ class _Batches:
         if position != self._end and (
             first == len(self._positions) or self._positions[first] != position
         ):
-            other = _Batches.__new__(_Batches)
-            other._log = self._log
-            other._walk(position)
-            return other.find(position, offset)
+            return _Batches(self._log, position).find(position, offset)
         if self.ordered:
             at = max(first, int(np.searchsorted(self.offsets, offset)))
         else:
@@ -403,3 +399,46 @@ def _check(path: Path, data: bytes, layout: np.dtype[np.void], last: int, base_o
 def _print_entries(columns: tuple[tuple[str, Int64Array], ...], count: int, write: Write) -> None:
     pieces = [(text.INT, lead.encode(), b"", column, None) for lead, column in columns]
     RowWriter(write).rows((*pieces, (text.TEXT, b"\n")), count)
+
+
+def print_snapshot(path: Path, line: Line) -> str | None:
+    """Print a line for each producer; returns what Kafka's tool says of a damaged file."""
+    try:
+        snapshot = producer_snapshot.read(path)
+    except KsegError as error:
+        return str(error)
+    for entry in snapshot.entries:
+        line(_producer(entry))
+    return None
+
+
+def _producer(entry: ProducerSnapshotEntry) -> str:
+    first = entry.current_txn_first_offset
+    ongoing = "OptionalLong.empty" if first == -1 else f"OptionalLong[{first}]"
+    head = (
+        f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
+        f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: {ongoing} "
+        f"lastTimestamp: {entry.last_timestamp} "
+    )
+    if not entry.has_batch:
+        return head
+    return head + (
+        f"firstSequence: {entry.first_sequence} lastSequence: {entry.last_sequence} "
+        f"lastOffset: {entry.last_offset} offsetDelta: {entry.offset_delta} "
+        f"timestamp: {entry.last_timestamp}"
+    )
+
+
+def print_txn_index(path: Path, line: Line) -> None:
+    """Print a line for each aborted transaction.
+
+    Raises:
+        CorruptIndexError: an entry has a version that is not known.
+        OSError: the file cannot be read.
+    """
+    for entry in TxnIndex.open(path).entries():
+        line(
+            f"version: {entry.version} producerId: {entry.producer_id} "
+            f"firstOffset: {entry.first_offset} lastOffset: {entry.last_offset} "
+            f"lastStableOffset: {entry.last_stable_offset}"
+        )

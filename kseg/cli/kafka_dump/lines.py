@@ -1,31 +1,37 @@
-"""What a line says: templates for the lines of batches and records.
+"""The lines of batches and records, as templates for the text kernel, and their contents.
 
-Source: Kafka 4.2 `DumpLogSegments.printBatchLevel` and `dumpLog`.
+`Lines` has those of a release: here those of 4.2, in `older` those of older releases.
+
+Source: Kafka 4.2 `DumpLogSegments.printBatchLevel`, `dumpLog`, `DecoderMessageParser`,
+`StringDecoder`, `LongDecoder`, `IntegerDecoder`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kseg.constants import Compression, TimestampType
+from kseg.errors import InvalidRecordError, KsegError
 from kseg.format import text
 from kseg.format.header import DELETE_HORIZON
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.kafka_dump.messages import Messages
     from kseg.cli.rows import Piece, Template
-    from kseg.errors import KsegError
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, RecordColumns
 
     Column = npt.NDArray[Any]
     Sizes = tuple[Column, Column]
-
+    Mask = npt.NDArray[np.bool_]
+    Numbers = npt.NDArray[np.int64]
+    Failed = tuple[int, KsegError] | None
 _INT64_MIN = -(2**63)
 CODECS = tuple(codec.label.encode() for codec in Compression)
 TIMES = tuple(kind.label.encode() for kind in TimestampType)
@@ -92,16 +98,36 @@ class Texts(NamedTuple):
         return self._replace(validity=np.packbits(keep, bitorder="little"))
 
 
-class Marks(NamedTuple):
-    """What is printed of the control records of a piece.
+class Messages(NamedTuple):
+    """What each of some messages says of itself.
 
     Attributes:
-        texts: null for other records; None where there is none.
-        failed: the first record that cannot be read, and why; else None.
+        crc: the checksum stored, int64[n].
+        valid: whether it is right, bool[n].
+        key_size: the length of the key as stored, int64[n]; negative for none.
+        value_size: likewise of the value.
+        left: bytes behind the length of the value, int64[n]: no value has more.
+        value_at: where that length lies in the bytes around the message, int64[n].
     """
 
-    texts: Texts | None = None
-    failed: tuple[int, KsegError] | None = None
+    crc: Numbers
+    valid: npt.NDArray[np.bool_]
+    key_size: Numbers
+    value_size: Numbers
+    left: Numbers
+    value_at: Numbers
+
+    def unread(self) -> dict[int, str]:
+        """The messages whose values cannot be read, with Java's words for why."""
+        rows = np.flatnonzero(self.value_size > self.left).tolist()
+        return {
+            row: f"newLimit > capacity: ({self.value_size[row]} > {self.left[row]})" for row in rows
+        }
+
+    def of(self, start: int, end: int) -> Messages:
+        """Some of them."""
+        columns: list[Any] = [column[start:end] for column in self]
+        return Messages(*columns)
 
 
 class RecordPiece(NamedTuple):
@@ -132,6 +158,54 @@ class RecordPiece(NamedTuple):
         """A field of the batches, a value a record."""
         column: Column = getattr(self.table, name)[self.rows]
         return column
+
+
+class Lines(NamedTuple):
+    """The lines of one release.
+
+    Attributes:
+        head: the line of a batch up to its position.
+        batches: the whole line of each batch of one family.
+        records: the line of a record up to its contents.
+        nested: whether the line of a batch precedes those of its records.
+        null_payload: the text for a record without a value; None for nothing.
+        keyed: whether the key of a record without a value is printed.
+        lenient: whether an impossible size is an end like any other.
+        gaps: precedes the path of a log whose offsets have gaps.
+        title: precedes the first offset of a log.
+        deep_only: whether the release prints batches by their records only.
+    """
+
+    head: Callable[[BatchTable], Template]
+    batches: Callable[[BatchTable], Template]
+    records: Callable[[RecordPiece, Look], Template]
+    nested: bool = True
+    null_payload: bytes | None = None
+    keyed: bool = True
+    lenient: bool = False
+    gaps: str = "Non-consecutive offsets in "
+    title: str = "Log starting"
+    deep_only: bool = False
+
+
+class Contents(NamedTuple):
+    """The texts of the keys and values of a piece.
+
+    Attributes:
+        key: None to print no key at all.
+        payload: likewise of the values.
+        failed: the record at which Kafka's tool ends with an exception, and the reason.
+    """
+
+    key: Texts | None = None
+    payload: Texts | None = None
+    failed: Failed = None
+
+
+#: Makes the contents of a piece: from its columns, bool[n] for its control records (None for none),
+#: and the records whose values cannot be read, with Java's reasons.
+Parser = Callable[["RecordColumns", "Mask | None", Mapping[int, str]], Contents]
+Decoder = Callable[[bytes], bytes]
 
 
 def look_of(*, terminal: bool, metadata: bool = True) -> Look:
@@ -251,3 +325,74 @@ def enum_piece(
 ) -> Piece:
     """One of several names behind `lead`: that of `column - first`."""
     return (text.ENUM, lead, b"", column, names, first)
+
+
+def _records(piece: RecordPiece, look: Look) -> Template:
+    """The line of a record of 4.2 up to its contents."""
+    if piece.checks is None:
+        middle = of_batch(piece.columns, look, piece.control)
+    else:
+        middle = of_message(piece.checks.crc, piece.checks.valid)
+    return record_head(piece.columns, piece.sizes, middle)
+
+
+#: The lines of Kafka 4.2.
+CURRENT = Lines(batch_head, lambda table: batch_lines(table, batch_head(table)), _records)
+
+
+# ---- keys and values -----------------------------------------------------------------------------
+
+
+def stored_contents(
+    columns: RecordColumns, control: Mask | None, unread: Mapping[int, str]
+) -> Contents:
+    """Keys and values as UTF-8 text."""
+    return decoded_contents(columns, control, unread)
+
+
+def decoded_contents(
+    columns: RecordColumns,
+    control: Mask | None,
+    unread: Mapping[int, str],
+    *,
+    key: Decoder | None = None,
+    value: Decoder | None = None,
+) -> Contents:
+    """Keys and values, each by a decoder; without one they are UTF-8 text."""
+    keep = None if control is None else ~control
+    keys, key_failed = _decoded(columns.key, key, keep)
+    values, value_failed = _decoded(columns.value, value, keep)
+    refused = ((row, InvalidRecordError(why)) for row, why in unread.items())
+    return Contents(keys, values, first_failure(key_failed, value_failed, next(refused, None)))
+
+
+def first_failure(*failures: Failed) -> Failed:
+    """The failure of the first record."""
+    return min((one for one in failures if one is not None), key=itemgetter(0), default=None)
+
+
+def _decoded(
+    column: BinaryColumn, decoder: Decoder | None, keep: Mask | None
+) -> tuple[Texts, Failed]:
+    if decoder is None:
+        return Texts.those(column, keep), None
+    texts: list[bytes | None] = [None] * len(column)
+    for row, value in enumerate(column):
+        if value is None or (keep is not None and not keep[row]):
+            continue
+        try:
+            texts[row] = decoder(value)
+        except KsegError as error:
+            return Texts.of(texts), (row, error)
+    return Texts.of(texts), None
+
+
+def number_decoder(size: int) -> Decoder:
+    """A decoder of big-endian numbers of so many bytes; more bytes are ignored, as in Kafka."""
+
+    def decode(value: bytes) -> bytes:
+        if len(value) < size:
+            raise InvalidRecordError(f"{len(value)} bytes are no number of {size} bytes")
+        return b"%d" % int.from_bytes(value[:size], "big", signed=True)
+
+    return decode

@@ -5,9 +5,9 @@ Source: Kafka 4.2 `DumpLogSegments.dumpLog`, `FileLogInputStream.nextBatch`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,20 +16,20 @@ import numpy as np
 from kseg.cli.batch_lines import BatchColumns, each_stretch
 from kseg.cli.escapes import printable
 from kseg.cli.kafka_dump.lines import (
+    CURRENT,
+    Contents,
+    Lines,
     Look,
-    Marks,
+    Parser,
     RecordPiece,
     Texts,
-    batch_head,
-    batch_lines,
+    first_failure,
     lines_before,
     of_batch,
-    of_message,
     record_head,
     record_tail,
+    stored_contents,
 )
-from kseg.cli.kafka_dump.parsers import Contents, Parser
-from kseg.cli.output import taker
 from kseg.cli.row_writer import RowWriter, dump_workspace
 from kseg.constants import BATCH_HEADER_BYTES, MESSAGE_BYTES_MIN, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
@@ -40,26 +40,24 @@ from kseg.format.columns import decode
 from kseg.format.header import refused_batch
 from kseg.format.request import Request
 from kseg.format.take import runs
-from kseg.workers import Kept, Lent, putting, run_in_order
+from kseg.workers import Kept, Lent, putting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from kseg.cli.kafka_dump.messages import MessageReader
-    from kseg.cli.kafka_dump.old_lines import OldLines
-    from kseg.cli.row_writer import Write
+    from kseg.cli.kafka_dump.older import MessageReader
     from kseg.cli.rows import Template
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
+    from kseg.format.workspace import Workspace
     from kseg.workers import Put, Work
 
-    Direct = Callable[[int, int], int]
+    Memory = tuple[Workspace, RowWriter]
 
 #: Kafka reads no further batch where so many bytes or fewer are left.
 _HEAD_BYTES = 17
-_OVERHEAD = 12
 _REQUEST = Request(
     columns=(
         "position",
@@ -121,45 +119,36 @@ class Gaps:
             self.pairs += behind.pairs
             self.previous = behind.previous
 
-    def lines(self, path: str, old: OldLines | None) -> Iterator[str]:
-        """What Kafka's tool says of them, the last pair first."""
+    def lines(self, heading: str) -> Iterator[str]:
+        """The lines of Kafka's tool about them, the last pair first."""
         if self.pairs:
-            yield f"Non-consecutive offsets in {path}" if old is None else f"{old.gaps}{path}"
+            yield heading
         for pairs in reversed(self.pairs):
             for before, after in pairs[::-1].tolist():
                 yield f"  {before} is followed by {after}"
 
 
 class LogOptions(NamedTuple):
-    """What to print of logs.
+    """The contents of the lines of logs.
 
     Attributes:
-        look: of a record's line.
+        look: of the line of a record.
         deep: print records.
-        parser: what key and payload look like; None to print neither.
+        parser: makes the texts of key and payload; None to print neither.
         max_bytes: read only so many bytes; None for all.
-        old: the lines of an older release; None for those of 4.2.
+        lines: of the release.
     """
 
     look: Look
     deep: bool = False
     parser: Parser | None = None
     max_bytes: int | None = None
-    old: OldLines | None = None
+    lines: Lines = CURRENT
 
 
-class DumpMemory:
-    """What the lines of one tile need, used again for the next.
-
-    Attributes:
-        workspace: for columns.
-        rows: for text.
-    """
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.workspace = dump_workspace()
-        self.rows = RowWriter()
+def dump_memory() -> Memory:
+    """Memory for the columns and the text of one tile, used again for the next."""
+    return dump_workspace(), RowWriter()
 
 
 class LogDump:
@@ -170,38 +159,27 @@ class LogDump:
         found: whether a checksum is wrong or bytes are left over.
     """
 
-    def __init__(
-        self, options: LogOptions, write: Write, memory: Kept[DumpMemory] | None = None
-    ) -> None:
-        """Print to `write`; decode into `memory`."""
+    def __init__(self, options: LogOptions, memory: Kept[Memory] | None = None) -> None:
+        """Decode into `memory`."""
         self.gaps = Gaps()
         self.found = False
         self._options = options
-        self._write = write
-        self._memory = memory or Kept(DumpMemory)
-
-    def print(self, path: Path) -> None:
-        """Print the whole log.
-
-        Raises:
-            FormatError: where Kafka's tool ends with an exception; the lines in front are printed.
-            LimitExceededError: a batch inflates to too many bytes.
-            OSError: the file cannot be read.
-        """
-        run_in_order(self.pieces(path), taker(self._write), threads=1)
+        self._memory = memory or Kept(dump_memory)
 
     def pieces(self, path: Path, *, tile_bytes: int | None = None) -> Iterator[Work]:
         """The log as pieces of work, of so many bytes.
 
-        Each puts lines, and functions to be called when the lines in front are written; it raises
-        what `print` does.
+        Each puts lines, and functions to be called when the lines in front are written.
 
         Raises:
             OSError: the file cannot be read.
+
+        A piece raises:
+            FormatError: where Kafka's tool ends with an exception; the lines in front are printed.
+            LimitExceededError: a batch inflates to too many bytes.
+            OSError: the file cannot be read.
         """
-        title = _title(file_name(path))
-        title = title if self._options.old is None else title.replace("Log s", "S", 1)
-        yield putting(title.encode())
+        yield putting(_title(file_name(path), self._options.lines).encode())
         file = LogFile.open(path)
         with Lent(file.close) as lent:
             end = file.size if self._options.max_bytes is None else self._options.max_bytes
@@ -215,7 +193,7 @@ class LogDump:
     def _tile(self, tile: Tile, file: LogFile, put: Put) -> None:
         tile = tile._replace(table=_whole_headers(file, tile.table))
         with self._memory.one() as memory:
-            lines = _TileLines(self._options, put, memory)
+            lines = _TileLines(self._options, put, *memory)
             lines.print(tile, file.size)
         put(partial(self.gaps.join, lines.gaps))
 
@@ -223,8 +201,7 @@ class LogDump:
         left = end - position
         if left > _HEAD_BYTES:
             size = int.from_bytes(file.head_at(position)[8:12], "big", signed=True)
-            lenient = self._options.old is not None and self._options.old.lenient
-            if size < MESSAGE_BYTES_MIN and not lenient:
+            if size < MESSAGE_BYTES_MIN and not self._options.lines.lenient:
                 reason = f"a size of {size} is smaller than that of any batch"
                 raise CorruptRecordError(reason, path=file.path, position=position)
         if left and self._options.max_bytes is None:
@@ -241,17 +218,20 @@ class _TileLines:
         gaps: of the offsets printed.
     """
 
-    def __init__(self, options: LogOptions, put: Put, memory: DumpMemory) -> None:
+    def __init__(
+        self, options: LogOptions, put: Put, workspace: Workspace, rows: RowWriter
+    ) -> None:
         """Print to `put`."""
         self.gaps = Gaps()
         self._options = options
+        self._lines = options.lines
         self._write = put
-        self._rows = memory.rows.to(put)
-        self._workspace = memory.workspace
+        self._rows = rows.to(put)
+        self._workspace = workspace
 
     @cached_property
     def _messages(self) -> MessageReader:
-        from kseg.cli.kafka_dump.messages import MessageReader  # few logs have any
+        from kseg.cli.kafka_dump.older import MessageReader  # few logs have any
 
         return MessageReader()
 
@@ -274,17 +254,15 @@ class _TileLines:
         header = table[0]
         if beyond:
             raise CorruptRecordError("the header ends behind the file", position=header.position)
-        old = self._options.old
-        self._rows.rows(batch_head(table) if old is None else old.head(table), 1)
+        self._rows.rows(self._lines.head(table), 1)
         what = f"magic {header.magic}" if header.magic < 0 else f"codec {header.codec}"
         raise InvalidRecordError(f"no release ever wrote {what}", position=header.position)
 
     def _deep(self, tile: Tile, table: BatchTable) -> None:
         made = bytearray()
-        nested = self._options.old is None or self._options.old.nested
-        if nested:
+        if self._lines.nested:
             self._batches(table, RowWriter(made.extend))
-        lines = _BatchLines(bytes(made) if nested else b"", len(table))
+        lines = _BatchLines(bytes(made), len(table))
 
         def show(piece: RecordColumns) -> None:
             for start, end in runs(piece.magic < 2):
@@ -320,10 +298,10 @@ class _TileLines:
         if lines:
             self._write(lines)
 
-    def _direct(self, tile: Tile, lines: _BatchLines) -> Direct | None:
+    def _direct(self, tile: Tile, lines: _BatchLines) -> Callable[[int, int], int] | None:
         """Writes the records of usual batches of a tile; None where columns are wanted."""
         parser = self._options.parser
-        if self._options.old is not None or not (parser is None or parser.prints_stored_bytes):
+        if self._lines is not CURRENT or parser not in (None, stored_contents):
             return None
         template = _stored_lines(tile.table, self._options.look, contents=parser is not None)
 
@@ -352,25 +330,28 @@ class _TileLines:
         """Print the records of a piece, up to one at which Kafka's tool ends."""
         options, look = self._options, self._options.look
         control = columns.control if columns.magic[0] >= 2 and columns.control.any() else None
-        marks = _marks(columns) if control is not None and look.metadata else Marks()
+        marks, unmarked = (None, None)
+        if control is not None and look.metadata:
+            from kseg.cli.kafka_dump.decoders import control_marks  # few logs have control records
+
+            marks, unmarked = control_marks(columns)
         checks = None
         if columns.magic[0] < 2:
             checks = self._messages.of(tile.data, tile.base, table, rows)
         contents = Contents()
         if options.parser is not None:
             unread = {} if checks is None else checks.unread()
-            contents = options.parser.parse(columns, control, unread)
-        failures = [one for one in (marks.failed, contents.failed) if one is not None]
-        failed = min(failures, key=itemgetter(0), default=None)
+            contents = options.parser(columns, control, unread)
+        failed = first_failure(unmarked, contents.failed)
         head: Template = (lines_before(before),)
         if look.metadata:
-            head += self._head(RecordPiece(columns, table, rows, checks, marks.texts))
+            piece = RecordPiece(columns, table, rows, checks, marks)
+            head += self._lines.records(piece, look)
         count = len(columns) if failed is None else failed[0]
-        null = None if options.old is None else options.old.null_payload
         key = contents.key
-        if key is not None and options.old is not None and not options.old.keyed:
+        if key is not None and not self._lines.keyed:
             key = key.where(columns.value.is_valid())
-        tail = record_tail(look, key, contents.payload, null)
+        tail = record_tail(look, key, contents.payload, self._lines.null_payload)
         self._rows.rows((*head, *tail), count)
         self.gaps.add(columns.offset)
         if failed is not None:
@@ -380,23 +361,11 @@ class _TileLines:
             error.offset = int(columns.offset[count])
             raise error
 
-    def _head(self, piece: RecordPiece) -> Template:
-        """The lines of a piece up to keys and payloads."""
-        look = self._options.look
-        if self._options.old is not None:
-            return self._options.old.records(piece, look)
-        if piece.checks is not None:
-            middle = of_message(piece.checks.crc, piece.checks.valid)
-        else:
-            middle = of_batch(piece.columns, look, piece.control)
-        return record_head(piece.columns, piece.sizes, middle)
-
     def _batches(self, table: BatchTable, rows: RowWriter) -> None:
         """Write the lines of a table, a run of one family at a time."""
-        for run in _families(table):
-            old = self._options.old
-            template = batch_lines(run, batch_head(run)) if old is None else old.batches(run)
-            rows.rows(template, len(run))
+        for start, end in runs(table.magic < 2):
+            run = table.take(slice(start, end))
+            rows.rows(self._lines.batches(run), len(run))
 
 
 class _BatchLines:
@@ -454,19 +423,6 @@ def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray
     return np.repeat(np.arange(first, last + 1), np.diff(starts, append=len(positions)))
 
 
-def _families(table: BatchTable) -> Iterator[BatchTable]:
-    """Runs of batches, and of messages of magic 0 and 1."""
-    for start, end in runs(table.magic < 2):
-        yield table.take(slice(start, end))
-
-
-def _marks(columns: RecordColumns) -> Marks:
-    """What control records say."""
-    from kseg.cli.kafka_dump.control import control_marks  # and the schemas: few logs have any
-
-    return control_marks(columns)
-
-
 def _stored_lines(table: BatchTable, look: Look, *, contents: bool) -> Template:
     """The template for the records of usual batches, a row for each batch."""
     columns: Any = BatchColumns(table)
@@ -478,9 +434,9 @@ def _stored_lines(table: BatchTable, look: Look, *, contents: bool) -> Template:
     return (*head, *record_tail(look, key, payload))
 
 
-def _title(name: FileName) -> str:
+def _title(name: FileName, lines: Lines) -> str:
     if name.kind is FileKind.BOOTSTRAP:
         return "KRaft bootstrap snapshot\n"
     if name.kind is FileKind.CHECKPOINT_KRAFT:
         return f"Snapshot end offset: {name.base_offset}, epoch: {name.epoch}\n"
-    return f"Log starting offset: {name.base_offset}\n"
+    return f"{lines.title} offset: {name.base_offset}\n"

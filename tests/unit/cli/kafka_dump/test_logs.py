@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kseg.cli.kafka_dump.decoders import InternalParser
-from kseg.cli.kafka_dump.lines import Look, look_of
+from kseg.cli.kafka_dump.decoders import internal_contents
+from kseg.cli.kafka_dump.lines import Look, look_of, stored_contents
 from kseg.cli.kafka_dump.logs import LogDump, LogOptions
-from kseg.cli.kafka_dump.parsers import DecoderParser
+from kseg.cli.output import taker
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.internal import InternalTopic
+from kseg.workers import run_in_order
 from tests.builders import (
     GZIP,
     batch,
@@ -29,19 +31,23 @@ PLAIN = look_of(terminal=False)
 ESCAPED = look_of(terminal=True)
 
 
+def written(dump: LogDump, path: Path, out: io.BytesIO) -> None:
+    run_in_order(dump.pieces(path), taker(out.write), threads=1)
+
+
 def printed(path: Path, look: Look = PLAIN, **options: Any) -> bytes:
     out = io.BytesIO()
-    options.setdefault("parser", DecoderParser())
-    LogDump(LogOptions(look, deep=True, **options), out.write).print(path)
+    options.setdefault("parser", stored_contents)
+    written(LogDump(LogOptions(look, deep=True, **options)), path, out)
     return out.getvalue()
 
 
 def printed_until(path: Path, reason: str, **options: Any) -> bytes:
     """The lines in front of the error with that reason."""
     out = io.BytesIO()
-    options.setdefault("parser", DecoderParser())
+    options.setdefault("parser", stored_contents)
     with pytest.raises(KsegError, match=reason):
-        LogDump(LogOptions(PLAIN, deep=True, **options), out.write).print(path)
+        written(LogDump(LogOptions(PLAIN, deep=True, **options)), path, out)
     return out.getvalue()
 
 
@@ -112,9 +118,9 @@ def test_a_changed_byte_ends_in_lines_or_in_a_typed_error(tmp_path: Path, at: in
     data[at] ^= 0xFF
     log = write_segment(tmp_path, 0, bytes(data))
     out = io.BytesIO()
-    dump = LogDump(LogOptions(PLAIN, deep=True, parser=DecoderParser()), out.write)
+    dump = LogDump(LogOptions(PLAIN, deep=True, parser=stored_contents))
     try:
-        dump.print(log)
+        written(dump, log, out)
     except KsegError:
         pass
     else:
@@ -127,7 +133,7 @@ def test_lines_end_in_the_middle_of_a_control_record_that_cannot_be_read(tmp_pat
     log = write_segment(tmp_path, 0, broken, batch([record(b"v")], base_offset=1))
     out = io.BytesIO()
     with pytest.raises(InvalidRecordError, match="6 bytes") as raised:
-        LogDump(LogOptions(PLAIN, deep=True), out.write).print(log)
+        written(LogDump(LogOptions(PLAIN, deep=True)), log, out)
     assert (raised.value.position, raised.value.offset) == (0, 0)
     assert out.getvalue().endswith(b" headerKeys: []")
 
@@ -137,7 +143,7 @@ def test_lines_end_in_front_of_a_header_that_ends_behind_the_file(tmp_path: Path
     log = write_segment(tmp_path, 0, batch([record(b"v")]), short)
     out = io.BytesIO()
     with pytest.raises(CorruptRecordError, match="the header ends behind the file"):
-        LogDump(LogOptions(PLAIN, deep=True), out.write).print(log)
+        written(LogDump(LogOptions(PLAIN, deep=True)), log, out)
     assert out.getvalue().count(b"\n") == 3
 
 
@@ -170,12 +176,12 @@ def test_a_value_that_lies_ends_the_lines_where_it_is_printed_and_not_before(
         (InternalTopic.METADATA, f" payload: Error at 5, skipping. {words}"),
         (InternalTopic.REMOTE, f" payload: Error at offset 5, skipping. {words}"),
     ):
-        assert text.encode() in printed(log, parser=InternalParser(topic))
+        assert text.encode() in printed(log, parser=partial(internal_contents, topic))
 
 
 def test_a_value_that_lies_beside_a_key_is_a_coordinators_error(tmp_path: Path) -> None:
     log = write_segment(tmp_path, 0, lying(0, 99))
-    shown = printed(log, parser=InternalParser(InternalTopic.OFFSETS))
+    shown = printed(log, parser=partial(internal_contents, InternalTopic.OFFSETS))
     assert shown.endswith(b" key: Error at offset 5, skipping. newLimit > capacity: (99 > 5)\n")
 
 

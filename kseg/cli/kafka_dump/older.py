@@ -1,0 +1,371 @@
+"""Older releases of Kafka's tool, and messages of magic 0 and 1 as the tool sees each.
+
+Lines of older releases:
+
+    0.8 .. 0.10.0   a line for each message, without a time
+    0.10            a line for each message
+    0.11 .. 1.1     a line for each batch, or with deep iteration for each record
+    2.8             a line for each batch; behind it, with deep iteration, each record's, which says
+                    once more what the batch says
+
+Messages, those inside compressed messages too: the tool prints the checksum and the lengths that a
+message stores. It reads a key and a value only where it prints them, so a value whose length lies
+does no harm before that: `without_lies` has such messages, which `kseg.format.columns.decode`
+refuses, with null for the value.
+
+Source: Kafka 0.8.2, 0.10.2, 1.1 and 2.8 `kafka.tools.DumpLogSegments`; `LegacyRecord`,
+`AbstractLegacyRecordBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kseg.cli.kafka_dump.lines import (
+    BATCH_INTS,
+    FALSE_TRUE,
+    TIMES,
+    Lines,
+    Look,
+    Messages,
+    RecordPiece,
+    batch_lines,
+    enum_piece,
+    int_piece,
+    names_and_marks,
+    of_batch,
+)
+from kseg.constants import LOG_OVERHEAD, Compression, StopReason
+from kseg.errors import InvalidRecordError, KsegError
+from kseg.format import text
+from kseg.format.bodies import wrapper_value
+from kseg.format.codec import Arena, decompress_into
+from kseg.format.columns import decode
+from kseg.format.compress import compress
+from kseg.format.header import scan
+from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.format.take import take_rows
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.cli.rows import Template
+    from kseg.format.header import BatchHeader, BatchTable
+    from kseg.format.request import Request
+    from kseg.format.values import RecordColumns
+
+    Numbers = npt.NDArray[np.int64]
+
+_CODECS = tuple(codec.name.encode() for codec in Compression)
+
+
+def _head(table: BatchTable, *, count: bool = False) -> Template:
+    """What stands in front of a batch's position; `count` and `isControl` only later."""
+    if not len(table) or table.magic[0] < 2:
+        return (int_piece("offset: ", table.last_offset),)
+    return (
+        *(
+            int_piece(lead, getattr(table, name))
+            for lead, name in BATCH_INTS
+            if count or name != "record_count"
+        ),
+        enum_piece(b" isTransactional: ", table.is_transactional, FALSE_TRUE),
+        *((enum_piece(b" isControl: ", table.is_control, FALSE_TRUE),) if count else ()),
+    )
+
+
+def _no_batch(_table: BatchTable) -> Template:
+    raise InvalidRecordError("lines of this release are for messages, not batches")
+
+
+def _message(piece: RecordPiece, _look: Look, *, with_times: bool) -> Template:
+    """The line of a message up to 0.10; that of the message that holds it is never printed."""
+    if piece.checks is None:
+        raise InvalidRecordError("this release of Kafka did not know magic 2")
+    columns = piece.columns
+    times = (
+        enum_piece(b" ", columns.timestamp_type, TIMES, -1),
+        int_piece(": ", columns.timestamp),
+    )
+    keys, values = piece.sizes
+    codec = b"NONE" if with_times else b"NoCompressionCodec"
+    return (
+        int_piece("offset: ", columns.offset),
+        int_piece(" position: ", columns.position),
+        *(times if with_times else ()),
+        enum_piece(b" isvalid: ", piece.checks.valid, FALSE_TRUE),
+        int_piece(" payloadsize: ", values),
+        int_piece(" magic: ", columns.magic),
+        (text.TEXT, b" compresscodec: " + codec),
+        int_piece(" crc: ", piece.checks.crc),
+        (text.INT, b" keysize: ", None, keys, -1),
+    )
+
+
+def _batch(table: BatchTable) -> Template:
+    """The line of a batch of 0.11 to 1.1."""
+    return (
+        *_head(table),
+        int_piece(" position: ", table.position),
+        enum_piece(b" ", table.timestamp_type, TIMES, -1),
+        int_piece(": ", table.max_timestamp),
+        enum_piece(b" isvalid: ", table.crc_ok, FALSE_TRUE),
+        int_piece(" size: ", table.size),
+        int_piece(" magic: ", table.magic),
+        enum_piece(b" compresscodec: ", table.codec, _CODECS),
+        int_piece(" crc: ", table.crc),
+        (text.TEXT, b"\n"),
+    )
+
+
+def _record(piece: RecordPiece, look: Look) -> Template:
+    """The line of a record of 0.11 to 1.1."""
+    columns, checks = piece.columns, piece.checks
+    valid = np.ones(len(columns), np.bool_) if checks is None else checks.valid
+    return (
+        int_piece("offset: ", columns.offset),
+        int_piece(" position: ", columns.position),
+        enum_piece(b" ", columns.timestamp_type, TIMES, -1),
+        int_piece(": ", columns.timestamp),
+        enum_piece(b" isvalid: ", valid, FALSE_TRUE),
+        int_piece(" keysize: ", piece.sizes[0]),
+        int_piece(" valuesize: ", piece.sizes[1]),
+        int_piece(" magic: ", columns.magic),
+        enum_piece(b" compresscodec: ", piece.of_batch("codec"), _CODECS),
+        *(_producer(piece, look) if checks is None else (int_piece(" crc: ", checks.crc),)),
+    )
+
+
+def _producer(piece: RecordPiece, look: Look) -> Template:
+    return (
+        int_piece(" producerId: ", piece.of_batch("producer_id")),
+        int_piece(" producerEpoch: ", piece.of_batch("producer_epoch")),
+        int_piece(" sequence: ", piece.columns.sequence),
+        enum_piece(b" isTransactional: ", piece.of_batch("is_transactional"), FALSE_TRUE),
+        *names_and_marks(piece.columns, look, piece.control),
+    )
+
+
+def _outer(table: BatchTable) -> Template:
+    """The line of a batch of 2.8."""
+    return batch_lines(table, _head(table, count=True), _CODECS)
+
+
+def _nested_record(piece: RecordPiece, look: Look) -> Template:
+    """The line of a record of 2.8."""
+    columns, checks = piece.columns, piece.checks
+    if checks is None:
+        seen: Template = ((text.TEXT, b" isValid: true crc: null"),)
+        last = of_batch(columns, look, piece.control)
+    else:
+        crc, valid = int_piece(" crc: ", checks.crc), checks.valid
+        seen = (enum_piece(b" isValid: ", valid, FALSE_TRUE), crc)
+        last = (crc, enum_piece(b" isvalid: ", valid, FALSE_TRUE))
+    bases = piece.of_batch("base_offset")
+    if checks is not None:  # of a compressed message only what it holds says where it begins
+        bases = columns.base_offset
+    return (
+        int_piece("| offset: ", columns.offset),
+        *seen,
+        int_piece(" keySize: ", piece.sizes[0]),
+        int_piece(" valueSize: ", piece.sizes[1]),
+        enum_piece(b" ", columns.timestamp_type, TIMES, -1),
+        int_piece(": ", columns.timestamp),
+        int_piece(" baseOffset: ", bases),
+        int_piece(" lastOffset: ", piece.of_batch("last_offset")),
+        int_piece(" baseSequence: ", piece.of_batch("base_sequence")),
+        int_piece(" lastSequence: ", piece.of_batch("last_sequence")),
+        int_piece(" producerEpoch: ", piece.of_batch("producer_epoch")),
+        int_piece(" partitionLeaderEpoch: ", piece.of_batch("leader_epoch")),
+        int_piece(" batchSize: ", piece.of_batch("size")),
+        int_piece(" magic: ", columns.magic),
+        enum_piece(b" compressType: ", piece.of_batch("codec"), _CODECS),
+        int_piece(" position: ", columns.position),
+        *last,
+    )
+
+
+_MESSAGES = Lines(
+    _head,
+    _no_batch,
+    partial(_message, with_times=False),
+    nested=False,
+    keyed=False,
+    lenient=True,
+    gaps="Non-secutive offsets in :",
+    title="Starting",
+    deep_only=True,
+)
+_BATCHES = Lines(
+    _head,
+    _batch,
+    _record,
+    nested=False,
+    keyed=False,
+    gaps="Non-consecutive offsets in :",
+    title="Starting",
+)
+_TWO_LEVELS = _BATCHES._replace(
+    head=partial(_head, count=True), batches=_outer, records=_nested_record, nested=True, keyed=True
+)
+#: By release; those that no fixture shows are left out.
+VERSIONS = {
+    "0.8": _MESSAGES._replace(null_payload=b"null", keyed=True),
+    "0.9": _MESSAGES,
+    "0.10.0": _MESSAGES,
+    "0.10": _MESSAGES._replace(records=partial(_message, with_times=True), lenient=False),
+    "0.11": _BATCHES,
+    "1.0": _BATCHES,
+    "1.1": _BATCHES,
+    "2.8": _TWO_LEVELS,
+}
+
+
+# ---- messages ------------------------------------------------------------------------------------
+
+#: Where the length of a key lies, from the start of an entry of magic 0 and of magic 1.
+_KEY_AT = np.array([18, 26])
+_LENGTH_BYTES = 4
+_NULL = b"\xff\xff\xff\xff"
+
+
+class MessageReader:
+    """Messages, a decoded piece at a time; a compressed one may reach over pieces."""
+
+    def __init__(self) -> None:
+        """Start in front of the first piece."""
+        self._position = -1
+        self._taken = 0
+        self._inner: Messages | None = None
+
+    def of(
+        self, data: memoryview, base: int, table: BatchTable, rows: npt.NDArray[np.int64]
+    ) -> Messages:
+        """The messages of one piece.
+
+        Args:
+            data: bytes of the file from `base` on.
+            base: position of `data[0]`.
+            table: outermost messages in `data`.
+            rows: int64[n], the outermost message of each decoded one, in order.
+        """
+        found = _messages(data, table.position[rows] - base, table.take(rows))
+        for row in np.unique(rows[table.is_wrapper[rows]]).tolist():
+            first, end = np.searchsorted(rows, [row, row + 1]).tolist()
+            inner = self._take(_entry(data, base, table[row]), table[row], end - first)
+            for column, values in zip(found, inner, strict=True):
+                column[first : first + len(values)] = values
+        return found
+
+    def behind_a_lie(
+        self, data: memoryview, base: int, header: BatchHeader, request: Request
+    ) -> Iterator[RecordColumns]:
+        """The messages of one entry that have not been asked for; see `without_lies`."""
+        done = self._taken if header.position == self._position else 0
+        yield from without_lies(data, base, header, request, skip=done)
+
+    def _take(self, entry: memoryview, header: BatchHeader, count: int) -> Messages:
+        if header.position != self._position or self._inner is None:
+            self._position, self._taken = header.position, 0
+            self._inner = _inside(_inflated(entry, header))
+        start = self._taken
+        self._taken += count
+        return self._inner.of(start, self._taken)
+
+
+def without_lies(
+    data: memoryview, base: int, header: BatchHeader, request: Request, *, skip: int
+) -> Iterator[RecordColumns]:
+    """The messages of one entry behind the first `skip`, with null for values whose length lies.
+
+    Yields:
+        Nothing where no such length lies, or the messages cannot be told apart.
+
+    Raises:
+        KsegError: at a message that cannot be read even so.
+    """
+    try:
+        mended = _mended(_entry(data, base, header), header)
+    except KsegError:
+        return
+    if mended is None:
+        return
+    table = scan(mended, base=header.position, on_bad_crc="note")
+    for columns in decode(mended, table, request, base=header.position):
+        dropped = min(skip, len(columns))
+        skip -= dropped
+        if dropped < len(columns):
+            yield take_rows(columns, np.arange(dropped, len(columns)))
+
+
+def _mended(entry: memoryview, header: BatchHeader) -> memoryview | None:
+    """An entry with null for each value whose length lies; None if none does."""
+    if not header.codec:
+        outer = _messages(entry, np.zeros(1, np.int64), scan(entry, on_bad_crc="note"))
+        return _with_nulls(entry, outer)
+    value = wrapper_value(entry, header.codec)
+    inner = _inflated(entry, header)
+    inner_mended = _with_nulls(inner, _inside(inner))
+    if inner_mended is None:
+        return None
+    packed = compress(header.codec, inner_mended, magic=header.magic)
+    value_at = len(entry) - len(value)
+    head = bytearray(entry[: value_at - _LENGTH_BYTES])
+    size = len(head) + _LENGTH_BYTES + len(packed) - LOG_OVERHEAD
+    head[8:LOG_OVERHEAD] = size.to_bytes(_LENGTH_BYTES, "big")
+    return memoryview(bytes(head) + len(packed).to_bytes(_LENGTH_BYTES, "big") + packed)
+
+
+def _with_nulls(data: memoryview, messages: Messages) -> memoryview | None:
+    lying = messages.unread()
+    if not lying:
+        return None
+    mended = bytearray(data)
+    for row in lying:
+        at = int(messages.value_at[row])
+        mended[at : at + _LENGTH_BYTES] = _NULL
+    return memoryview(mended)
+
+
+def _entry(data: memoryview, base: int, header: BatchHeader) -> memoryview:
+    return data[header.position - base :][: header.size]
+
+
+def _inflated(entry: memoryview, header: BatchHeader) -> memoryview:
+    arena = Arena()
+    body = wrapper_value(entry, header.codec)
+    decompress_into(header.codec, body, arena, magic=header.magic, limit=INFLATED_BYTES_MAX)
+    return arena.view()[: arena.used]
+
+
+def _inside(inflated: memoryview) -> Messages:
+    """The messages of an inflated set."""
+    tables = [scan(inflated, on_bad_crc="note")]
+    while tables[-1].stop is StopReason.LIMIT:
+        tables.append(scan(inflated, start=tables[-1].end_position, on_bad_crc="note"))
+    parts = [_messages(inflated, table.position, table) for table in tables]
+    columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return Messages(*columns)
+
+
+def _messages(data: memoryview, starts: Numbers, table: BatchTable) -> Messages:
+    """The messages that begin at `starts` in `data`, with the headers of `table`."""
+    key_at = starts + _KEY_AT[np.clip(table.magic, 0, 1)]
+    key_size = _int32(data, key_at)
+    value_at = key_at + _LENGTH_BYTES + np.maximum(key_size, 0)
+    left = starts + table.size - value_at - _LENGTH_BYTES
+    # Where a key leaves no room for this length, the message is refused, and nothing asks for it.
+    value_size = np.where(left < 0, left, _int32(data, value_at))
+    return Messages(table.crc.copy(), table.crc_ok != 0, key_size, value_size, left, value_at)
+
+
+def _int32(data: memoryview, at: Numbers) -> Numbers:
+    """Signed big-endian numbers of 32 bits; those behind the end are anything."""
+    held = np.frombuffer(data, np.uint8)
+    places = np.minimum(at, len(held) - _LENGTH_BYTES)[:, None] + np.arange(_LENGTH_BYTES)
+    numbers: Numbers = held[places].view(">i4")[:, 0].astype(np.int64)
+    return numbers
