@@ -70,6 +70,8 @@ if TYPE_CHECKING:
 #: Fields of a recovery's plan that the document of the verb has itself.
 _OF_DOCUMENT: Final = ("path", "applied", "actions")
 #: The names of actions in the documents of `truncate`, where plans have others.
+#: What a start loads, so that the mark of a clean stop speaks for it; each is recovered.
+_LOADED: Final = (EntryKind.LOG, EntryKind.FUTURE, EntryKind.STRAY)
 _TRUNCATE_ACTIONS: Final = {"truncate": "cut"}
 
 
@@ -747,7 +749,7 @@ def recover(
     found = changeable(list(partitions_of(directories, Selection(topics, partitions))))
     known = known_configs(found, given, directories)
     if len(found) > 1:
-        found = [each for each in found if entry_of(each.path).kind is EntryKind.LOG]
+        found = [each for each in found if entry_of(each.path).kind in _LOADED]
         if recovery_point is not None or log_start_offset is not None:
             raise click.UsageError("Offsets are those of one partition, and DIR holds more.")
     options = {

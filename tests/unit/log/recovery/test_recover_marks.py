@@ -69,6 +69,14 @@ def test_the_command_line_recovers_all_and_brings_the_mark(kseg: Kseg, tmp_path:
         assert [log.log_end_offset for log in directory.logs.values()] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("suffix", ["future", "stray"])
+def test_a_run_takes_all_that_a_start_loads(tmp_path: Path, kseg: Kseg, suffix: str) -> None:
+    data = crashed(tmp_path / "data", 0, 1)
+    (data / "t-1").rename(data / f"t-1.{'0' * 32}-{suffix}")
+    assert kseg("recover", data, "--apply").code == 0
+    assert (data / MARK).exists()
+
+
 def test_a_stray_log_leaves_the_recovery_point_of_the_partition_alone(tmp_path: Path) -> None:
     data = crashed(tmp_path / "data", 0, 1)
     longer = data / f"t-0.{'0' * 32}-stray"
