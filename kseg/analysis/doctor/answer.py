@@ -662,18 +662,21 @@ class Node:
         given = dict(_all_given(_understood(quorum.cluster), node_id))
         return cls(homes, server, quorum, node_id, logs, given)
 
-    def paths(self) -> Iterator[tuple[TopicPartition, str]]:
-        """The logs in the directories, by partition."""
-        return ((partition, str(entry.path)) for partition, entry in self.logs.items())
+    def forgotten(self) -> Iterator[str]:
+        """The logs that a start puts aside because the metadata log is cut."""
+        paths = (entry.path for entry in self.logs.values())
+        return (str(path) for path in paths if self.is_forgotten(path))
 
     # ---- partitions that are here ----------------------------------------------------------------
 
     def with_finding(self, one: PartitionOutlook, entry: DirectoryEntry) -> PartitionOutlook:
         """Add whether a start puts a partition aside, and makes an empty one in its place."""
         cluster = _understood(self.quorum.cluster)
-        if entry.kind is not EntryKind.LOG or entry.partition is None or cluster is None:
+        is_copy = entry.kind is EntryKind.FUTURE
+        if not (is_copy or entry.kind is EntryKind.LOG) or entry.partition is None or not cluster:
             return one
         topic_id, given = _topic_id(entry.path), self.given.get(entry.partition)
+        given = None if is_copy else given  # its log is elsewhere
         is_there = os.path.lexists(entry.path / _METADATA)
         if topic_id is None and not is_there and one.outcome is Outcome.OFFLINE:
             return one  # perhaps not even its files can be listed
@@ -682,7 +685,7 @@ class Node:
         why = _NO_ID
         if topic_id is not None:
             why = cluster.stray_reason(entry.partition, topic_id, self.node_id)
-            if not why or self.is_forgotten(entry.partition):
+            if not why or self.is_forgotten(entry.path):
                 return one
             why = f"stray: {why}"
         if given is None:
@@ -695,12 +698,12 @@ class Node:
             found = self._lost(given, one.path, message, mend, records)
         return replace(one, findings=(*one.findings, found))
 
-    def is_forgotten(self, partition: TopicPartition) -> bool:
-        """Whether a start puts it aside because the metadata log is cut."""
+    def is_forgotten(self, path: Path) -> bool:
+        """Whether a start puts a partition aside because the metadata log is cut."""
         cluster = self.quorum.cluster
         if cluster is None or cluster is self.quorum.before:
             return False
-        return _topic_id(self.logs[partition].path) not in cluster.topics
+        return _topic_id(path) not in cluster.topics
 
     def _id_file(self, path: Path, given: _Given) -> str:
         """What writes the topic's id."""
@@ -718,7 +721,7 @@ class Node:
         """Partitions of this node that none of the directories has."""
         for partition, given in self.given.items():
             home = self._home_of(given)
-            if home is None or partition in self.logs:
+            if home is None or partition in self.logs or self._has_copy(home, partition, given):
                 continue
             name = f"{partition.topic}-{partition.partition}"
             if os.path.lexists(home.path / name):  # `in_the_way` says what follows
@@ -732,6 +735,19 @@ class Node:
             if all(home.meta is not None for home in self.homes):
                 message = f"it was not given: {_in_words(names)} of this node in it"
                 yield BrokerFinding("partition-elsewhere", f"directory.id {directory_id}", message)
+
+    def _has_copy(self, home: BrokerDirectory, partition: TopicPartition, given: _Given) -> bool:
+        """Whether a start makes a copy that was under way the log of its partition.
+
+        Source: Kafka `LogManager.recoverAbandonedFutureLogs`.
+        """
+        place = given.assigned.directory_of(self.node_id or 0)
+        if place is None or home.meta is None or home.meta.directory_id != id_text(place):
+            return False
+        copies = (one for one in home.entries if one.kind is EntryKind.FUTURE)
+        return any(
+            one.partition == partition and _topic_id(one.path) == given.topic_id for one in copies
+        )
 
     def in_the_way(self, home: BrokerDirectory) -> Iterator[BrokerFinding]:
         """What lies in a data directory where a start makes a partition, or renames one.
@@ -1046,7 +1062,7 @@ def _judged(
     homes: Iterable[BrokerDirectory], node: Node, loaded: Mapping[str, PartitionOutlook]
 ) -> Iterator[tuple[str, PartitionOutlook]]:
     """Each partition, with what the metadata log says of it."""
-    lost = [path for part, path in node.paths() if node.is_forgotten(part) and path in loaded]
+    lost = [path for path in node.forgotten() if path in loaded]
     for home in homes:
         for entry in home.entries:
             one = loaded.get(fspath(entry.path))

@@ -405,6 +405,7 @@ def _of_directories() -> Iterator[Situation]:
         "a -future on the same disk",
         copied(one, beside(".0123456789abcdef0123456789abcdef-future")),
     )
+    yield from _of_copies(one)
     yield Situation("a partition is a file", lambda root: _as_file(one(root)))
     yield Situation("a -delete", copied(one, beside(".0123456789abcdef0123456789abcdef-delete")))
     yield Situation("a -stray", copied(one, beside(".0123456789abcdef0123456789abcdef-stray")))
@@ -427,6 +428,28 @@ def _of_directories() -> Iterator[Situation]:
         flipped(segment(other), 9),
         killed=True,
         roles=CONTROLLER,
+    )
+
+
+_FUTURE = ".0123456789abcdef0123456789abcdef-future"
+
+
+def _of_copies(one: Place) -> Iterator[Situation]:
+    """Copies under way to the directory that the partition is assigned to, or of another topic."""
+    ids = inside(lambda root: next(root.glob("disk*/*-future")), "partition.metadata")
+    elsewhere = copied(one, lambda root, path: root / "disk1" / f"{path.name}{_FUTURE}")
+    other = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAZQ\n"
+    away = moved(one, lambda root, path: root / "disk1" / path.name)
+    of_other = both(elsewhere, holds(ids, other))
+    renamed = moved(one, beside(_FUTURE))
+    yield Situation("a -future of another topic id", of_other)
+    yield Situation("a -future without its topic id", both(elsewhere, missing(ids)), killed=True)
+    yield from _both_states("a -future in the place of its log", renamed)
+    yield Situation(
+        "a -future of another topic id in the place of its log", both(renamed, holds(ids, other))
+    )
+    yield Situation(
+        "a -future whose log is on the other disk", both(copied(one, beside(_FUTURE)), away)
     )
 
 

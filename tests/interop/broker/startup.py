@@ -40,6 +40,7 @@ _SETTINGS = {"log.index.size.max.bytes": 1 << 20, "num.recovery.threads.per.data
 _VALUE_BYTES, _RECORDS = 10_000, 230
 #: What the doctor says of a partition that a start renames.
 _ASIDE = frozenset({"stray", "partition-lost", "partition-behind"})
+_COPY = re.compile(r"\.[0-9a-f]+-future$")
 #: A JVM that lives for seconds only starts sooner with these.
 _QUICK = ("-XX:TieredStopAtLevel=1", "-Xshare:auto")
 #: A broker that is to stop by itself does so at once.
@@ -246,9 +247,15 @@ def _of_partitions(
     after = became.partitions
     new = [name for name in after if name not in before and name.endswith("-stray")]
     strays = {name.rpartition(".")[0] for name in new}
-    said = {name for name, one in told.items() for each in one.findings if each.code in _ASIDE}
+    named = {name for name, one in told.items() for each in one.findings if each.code in _ASIDE}
+    said = {_COPY.sub("", name) for name in named}
     if strays != said:
         yield "put aside", sorted(strays), sorted(said)
+    empty = {name for name, now in after.items() if not now.bytes and name not in {*before, *new}}
+    paths = {Path(one.path) for one in found.findings if one.code in _ASIDE}
+    absent = {f"{path.parent.name}/{path.name}" for path in paths}
+    if empty != absent:
+        yield "made anew", sorted(empty), sorted(absent)
     for name, was in before.items():
         is_made_anew = name in strays or name not in after
         if name.partition("/")[0] in became.offline or is_made_anew or name not in told:

@@ -336,6 +336,27 @@ def test_a_copy_beside_its_log_stops_the_broker(
         assert doctor(broker.path).ok
 
 
+@pytest.mark.parametrize(
+    ("assigned", "topic_id", "codes"),
+    [
+        (HERE, made.FIRST, []),
+        (HERE, UUID(int=77), ["partition-lost", "stray"]),
+        (HERE, None, ["partition-lost", "stray"]),
+        (UUID(int=0), made.FIRST, ["partition-lost"]),
+    ],
+)
+def test_a_copy_whose_log_is_gone_becomes_the_log(
+    tmp_path: Path, assigned: UUID, topic_id: UUID | None, codes: list[str]
+) -> None:
+    """In the directory that the partition is assigned to; one of another topic is put aside."""
+    broker = node(tmp_path / "data", HERE)
+    told = made.partition(made.FIRST, 0, [7], directories=[assigned])
+    broker.says([made.topic("orders"), told])
+    broker.has("orders-0.0123456789abcdef0123456789abcdef-future", topic_id)
+    found = doctor(broker.path, broker_config=configured(tmp_path, "log.dirs={0}/data\n"))
+    assert sorted({each.code for each in found.all_findings()} & {*CODES, "stray"}) == codes
+
+
 def test_a_directory_that_holds_data_directories_is_refused_with_their_names(
     tmp_path: Path,
 ) -> None:
