@@ -238,7 +238,7 @@ def test_times_in_no_order_are_sorted_out_into_dates(
         table = pq.ParquetFile(tmp_path / "out" / file.path).read()
         dates = {f"{datetime.fromtimestamp(times[n] / 1000, UTC):%Y-%m-%d}"
                  for n in table["offset"].to_pylist()}  # fmt: skip
-        assert dates == {file.date} == {file.path.split("/")[0].removeprefix("date=")}
+        assert dates == {file.date} == {file.path.split("/")[0].removeprefix("day=")}
         seen += table["offset"].to_pylist()
     assert sorted(seen) == list(range(500))
 
@@ -262,7 +262,7 @@ def test_a_time_has_its_date_in_utc_or_none(tmp_path: Path, time: int, date: str
     log = times_log(tmp_path / "data", [time])
     (written,) = write(log, tmp_path / "out", by="date")
     assert written.date == date
-    assert written.path.startswith(f"date={date or NO_VALUE}/")
+    assert written.path.startswith(f"day={date or NO_VALUE}/")
 
 
 def test_numbers_are_stored_as_differences_however_far_apart(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 @offset_and_time_options
 @json_option
 def export(**given: Any) -> int:
-    """Write records as Parquet: OUT/topic=orders/partition=0/... or OUT/date=2025-10-09/...
+    """Write records as Parquet: OUT/topic=orders/partition=0/... or OUT/day=2025-10-09/...
 
     OUT appears when it is complete, with a list of its files in OUT/_manifest.json.
     """

@@ -1,7 +1,7 @@
 """Records of a fleet as Parquet files, written by the workers themselves; Spark only shares it out.
 
     OUT/topic=orders/partition=0/<first offset>-<attempt>.parquet     by="partition"
-    OUT/date=2025-10-09/<first offset>-<attempt>.parquet              by="date", in UTC
+    OUT/day=2025-10-09/<first offset>-<attempt>.parquet               by="date", in UTC
     OUT/_manifest.json                                                every file, and what is in it
 
 Directories are named as Hive, Spark and others read them: `spark.read.parquet(OUT)` has their
@@ -183,7 +183,7 @@ def _places(columns: RecordColumns, by: str) -> Iterator[tuple[tuple[str, ...], 
     days = np.where(known, days, _DAYS[1] + 1)
     found = np.unique(days).tolist()
     for day in found:
-        yield (f"date={_date(day)}",), None if len(found) == 1 else days == day
+        yield (f"day={_date(day)}",), None if len(found) == 1 else days == day
 
 
 def _date(day: int) -> str:
@@ -257,7 +257,7 @@ class _OpenFile:
         size = self._sink.tell()
         self._sink.close()
         topic, partition = next(iter(self._sources)) if len(self._sources) == 1 else (None, None)
-        date = self._place[0].removeprefix("date=") if self._options.by == "date" else NO_VALUE
+        date = self._place[0].removeprefix("day=") if self._options.by == "date" else NO_VALUE
         return ExportedFile(
             path=self._path,
             topic=topic,

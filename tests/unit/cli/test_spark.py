@@ -199,7 +199,7 @@ def test_export_writes_what_was_chosen(kseg: Kseg, started: list[int], tmp_path:
     assert ran.document["records"] == sum(file["records"] for file in ran.document["files"])
     table = pq.ParquetDataset(tmp_path / "out").read()
     assert set(table["offset"].to_pylist()) == set(range(10, 20))
-    assert table.schema.names == ["topic", "offset", "date"]
+    assert table.schema.names == ["topic", "offset", "day"]
     again = kseg("spark", "export", DEMO, "-o", tmp_path / "out")
     assert again.code == 3
     assert again.err == f"kseg: {tmp_path}/out: is there already; overwrite takes its place\n"
