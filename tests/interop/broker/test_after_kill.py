@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import permutations
@@ -22,7 +22,10 @@ from typing import Any, Final
 
 import pytest
 
+from kseg.files import checkpoints, producer_snapshot
+from kseg.files.metadata import read_clean_shutdown
 from kseg.log import closed_indexes
+from tests.builders import batch, record
 from tests.interop.broker.broker import Broker, Row, wait_until
 from tests.interop.kafka import needed
 from tests.shares import share
@@ -49,6 +52,8 @@ SIZES: Final = (100, 2_000, 5_000)
 BATCHES, PARTITIONS, ROLLED_AT = 40, 3, 28
 #: Topics that show when retention and the cleaner have run.
 WITNESS, CLEANED = "old", "again"
+#: Empty, for batches without times: there the age of a segment is that of its file.
+TIMELESS: Final = "timeless"
 DELETED_TO: Final = 15
 
 
@@ -115,6 +120,7 @@ def fill(broker: Broker) -> None:
         send(ROLLED_AT, ROLLED_AT + 1)
         broker.ask("configure", topic, configs={"segment.ms": None})
         send(ROLLED_AT + 1, BATCHES)
+    broker.create(TIMELESS, 2)
     broker.create(WITNESS, 1, retention_ms=1)
     broker.create(
         CLEANED, 1, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01, segment_ms=1
@@ -153,10 +159,10 @@ PLACES: Final = [(topic, partition) for topic in TOPICS for partition in range(P
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 
 
-def seen(broker: Broker) -> dict[tuple[str, int], Kept]:
+def seen(broker: Broker, places: Iterable[tuple[str, int]] = PLACES) -> dict[tuple[str, int], Kept]:
     """What consumers see of each partition."""
     found = {}
-    for topic, partition in PLACES:
+    for topic, partition in places:
         ((start, _),) = broker.offsets(topic, partition, "earliest")
         rows = {each: broker.consume(topic, partition, each) for each in ISOLATIONS}
         found[topic, partition] = Kept(start, rows)
@@ -359,3 +365,88 @@ def test_a_directory_that_was_marked_wrongly_is_put_right(killed: Killed, verb: 
         check(seen(broker), killed.alone, BATCHES)
     finally:
         broker.kill()
+
+
+# ---- what else a mark makes Kafka believe --------------------------------------------------------
+
+_SUFFIX: Final = "0123456789abcdef0123456789abcdef"
+_DAY: Final = 24 * 3600
+
+
+def mislead(data: Path) -> None:
+    """Change what a start takes as it lies where there is a mark; each partition in one way.
+
+    Epochs that are missing or beyond the end, snapshots that are missing or beyond the end, lists
+    of aborted transactions, the cleaner's position, times of files, a log that was being copied,
+    one that was put aside.
+    """
+    for partition, torn in enumerate((b"", b"torn")):
+        (path,) = (data / f"{TIMELESS}-{partition}").glob("*.log")
+        path.write_bytes(batch([record(b"v")], base_timestamp=-1, max_timestamp=-1) + torn)
+        age = time.time() - (30 if torn else 1) * _DAY
+        os.utime(path, (age, age))
+    (data / "plain-0" / "leader-epoch-checkpoint").unlink()
+    (data / "plain-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n9 100000\n")
+    copy(data / "plain-0", data / f"orders-7.{_SUFFIX}-stray")
+    (data / "plain-2").rename(data / f"plain-2.{_SUFFIX}-future")
+    cleaned = data / "cleaner-offset-checkpoint"
+    cleaned.write_text("0\n1\ncompacted 0 100000\n")
+    _newest(data / "transactions-0", "txnindex").write_bytes(b"")
+    _newest(data / "transactions-1", "txnindex").unlink()
+    snapshot = _newest(data / "transactions-2", "snapshot")
+    shutil.copy2(snapshot, snapshot.with_name(f"{100_000:020}.snapshot"))
+    for path in (data / "deleted-0").glob("*.snapshot"):
+        path.unlink()
+    _newest(data / "deleted-1", "snapshot").write_bytes(b"")
+    (data / "deleted-2" / "leader-epoch-checkpoint").write_bytes(b"")
+
+
+def _newest(partition: Path, kind: str) -> Path:
+    return max(partition.glob(f"*.{kind}"))
+
+
+def beside(data: Path) -> dict[str, tuple[object, ...]]:
+    """What lies beside each partition's records behind a stop, but for times of its own."""
+    found = {}
+    for topic, number in (*PLACES, (TIMELESS, 0), (TIMELESS, 1)):
+        place = data / f"{topic}-{number}"
+        epochs = checkpoints.read_leader_epochs(place / "leader-epoch-checkpoint")
+        snapshot = _newest(place, "snapshot")
+        found[place.name] = (
+            epochs,
+            snapshot.name,
+            sorted(producer_snapshot.read(snapshot).entries, key=lambda one: one.producer_id),
+            {path.name: path.read_bytes() for path in place.glob("*.txnindex")},
+        )
+    return found
+
+
+def test_a_mark_makes_kafka_believe_nothing_that_it_would_have_mended(killed: Killed) -> None:
+    broker, found, kept = killed.broker, [], []
+    places = [*PLACES, (TIMELESS, 0), (TIMELESS, 1)]
+    try:
+        for verb in (None, "recover"):
+            killed.again()
+            mislead(broker.data)
+            if verb is not None:
+                kseg(verb, "data", "--apply", cwd=broker.home)
+                mark = read_clean_shutdown(broker.data)
+                assert mark is not None
+                assert mark.broker_epoch == -1  # the controller is told of an unclean stop
+            begin = broker.log_bytes
+            broker.start()
+            assert (is_swept(broker, begin) == []) == (verb is not None)
+            at_work(broker)
+            found.append(seen(broker, places))
+            broker.stop()
+            kept.append(beside(broker.data))
+            assert (broker.data / f"orders-7.{_SUFFIX}-stray").is_dir()
+            assert not (broker.data / f"plain-2.{_SUFFIX}-future").exists()
+    finally:
+        broker.kill()
+    alone, ours = found
+    for place in ((TIMELESS, 0), (TIMELESS, 1)):
+        assert len(alone[place].rows["read_uncommitted"]) == 1
+    check(ours, alone, BATCHES)
+    check(ours, {place: killed.alone[place] for place in PLACES}, BATCHES)
+    assert kept[1] == kept[0]
