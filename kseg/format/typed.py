@@ -155,7 +155,7 @@ def decode_columns(
 
     Example:
         >>> import kseg
-        >>> (columns,) = kseg.scan("orders-0", offset=(240, 242), fields=("key",))
+        >>> (columns,) = kseg.scan("orders-0", offset=(240, 242), columns=("key",))
         >>> kseg.decode_columns(columns, {"key": "text"}).key.to_pylist()
         ['key-16', 'key-56']
     """

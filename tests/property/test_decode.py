@@ -115,8 +115,7 @@ def test_the_largest_offset_and_time_are_inside_a_range_without_an_end(
     largest = 2**63 - 1
     records = [record(b"last", offset=largest, timestamp=largest)]
     data = builders.records_of(records, magic=magic, codec=codec, base_offset=largest)
-    least = {} if start is None else {"offset_start": start}
-    request = Request(columns=("offset", "value"), **least)
+    request = Request(columns=("offset", "value"), offset=(start, None))
     assert decoded(data, request) == [{"offset": largest, "value": b"last"}]
 
 
