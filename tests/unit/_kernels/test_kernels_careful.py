@@ -38,7 +38,7 @@ def rows_of(data: bytes, request: Request) -> tuple[list[int], list[Any], list[K
     sizes, rows = [], []
     for piece in decode_with_care(memoryview(data), table, *how):
         sizes.append(len(piece))
-        rows += zip(*(list(piece[name]) for name in request.fields), strict=True)
+        rows += zip(*(list(piece[name]) for name in request.columns), strict=True)
     return sizes, rows, errors
 
 

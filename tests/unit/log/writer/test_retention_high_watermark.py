@@ -115,7 +115,7 @@ def test_other_directories_have_it_at_the_end(data: Path) -> None:
 
 
 def test_a_log_open_for_appending_was_told_before(data: Path) -> None:
-    with opened(data) as log, pytest.raises(ValueError, match="at its opening"):
+    with opened(data) as log, pytest.raises(ValueError, match="of its opening"):
         plan_retention(log, high_watermark="end")
 
 
