@@ -37,7 +37,7 @@ cdef enum:
     KNOWN_ATTRIBUTES = 0x77  # codec, transactional, control, delete horizon
     MESSAGE_TIMED_BYTES = 26  # an entry of magic 1, up to the end of its timestamp
 
-# Why a record is refused by itself; the order is that of kseg.log.validate.records.REASONS.
+# Why a record is refused by itself; the order is that of kseg.log.validate.batches.REASONS.
 cdef enum:
     FAULT_MAGIC
     FAULT_NO_KEY
@@ -45,7 +45,7 @@ cdef enum:
     FAULT_TIMESTAMP_TYPE
     FAULT_REASONS
 
-# One row of the faults noted; the order is that of kseg.log.validate.records.NOTED_FIELDS.
+# One row of the faults noted; the order is that of kseg.log.validate.batches.NOTED_FIELDS.
 cdef enum:
     NOTED_RECORD
     NOTED_REASON

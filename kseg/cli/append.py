@@ -43,8 +43,8 @@ from kseg.format.encode import encode_batches
 from kseg.format.options import BatchOptions
 from kseg.format.take import join_rows, take_rows
 from kseg.format.values import HeadersColumn, RecordColumns, binary_column, freeze
+from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.log import Log
-from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
     from kseg import AppendResult

@@ -58,8 +58,8 @@ from kseg.log.closed import (
     homes_of,
     reindex_at,
 )
+from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.recovery import KINDS, Action, kept_bytes, other_file_system
-from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.workers import At, in_order
 
 if TYPE_CHECKING:

@@ -54,7 +54,7 @@ _ESCAPED: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.ASCII | re.DOTALL)
 _KEY: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?", re.ASCII | re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
-#: Notes of an interrupted recovery, in a data directory; see `kseg.log.recovery.resume`.
+#: Notes of an interrupted recovery, in a data directory; see `kseg.log.recovery.recover`.
 RECOVERED_NAME: Final = ".kseg-recovered"
 
 

@@ -19,9 +19,9 @@ Each has a guide of its own, and imports point down this list only:
 
 Several rooms share the modules beside them: `config.py` (settings), `epochs.py` (which leader wrote
 which records), `data_directory.py` (the lock; it writes the mark of a clean shutdown and the
-checkpoints: recovery point, log start, high watermark), `topic_policy.py` (what is known of a
-topic's cleanup), `pending_deletes.py` (`.deleted` files and their removal), `sub_directories.py`
-(what lies in a data directory), `disk_room.py` (what a full disk gives back).
+checkpoints: recovery point, log start, high watermark; the kinds of its sub-directories),
+`topic_policy.py` (what is known of a topic's cleanup), `pending_deletes.py` (`.deleted` files and
+their removal), `disk_room.py` (what a full disk gives back).
 
 The life of a batch
     1. `writer.append` passes it to a kernel: `Places.lead` for a leader, `Places.follow` for a
@@ -37,7 +37,7 @@ The life of a batch
     5. `writer.flush` makes it lasting. Retention, a truncation or compaction takes it away again.
 
 The order of a recovery
-    1. `recovery.temporary_files` clears what interrupted work has left.
+    1. `recovery.load` clears the temporary files of interrupted work.
     2. `recovery.sanity` checks the ends of the indexes; a fault is a reason to sweep the segment.
     3. `recovery.sweep` walks each segment that was not flushed, or has a fault. `recovery.load`
        cuts the log in front of the first batch that is not sound.
@@ -45,5 +45,5 @@ The order of a recovery
     5. Epochs, log start and recovery point follow what is there.
     All steps run in an overlay, which writes them down; each segment is swept once.
     `recovery.recover` returns them as a plan, or takes them on the disk, after a backup of what
-    goes. `recovery.load_result` takes them for a log that is opened.
+    goes. `recovery.load` takes them for a log that is opened.
 """

@@ -36,11 +36,11 @@ from kseg.files import io, metadata
 from kseg.files.names import FileKind
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.log import Log
 from kseg.log.segment.reader import Segment
-from kseg.log.sub_directories import refuse_cluster_metadata
 from kseg.log.validate.batches import out_of_order, overlap_error
 
 _INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX)

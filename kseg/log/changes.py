@@ -23,12 +23,12 @@ from kseg.log.cleaner.clean import CompactionOptions, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.clock import clock_of, now_of
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import entry_of, refuse_cluster_metadata
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.follow import seen_log
 from kseg.log.recovery.backup import Backup, CutReport
 from kseg.log.recovery.overlay import look_at
-from kseg.log.sub_directories import entry_of, refuse_cluster_metadata
 from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
 from kseg.log.writer import retention, truncate
 from kseg.log.writer.retention import (

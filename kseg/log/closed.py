@@ -47,20 +47,19 @@ from kseg.log.changes import (
     segments_that_stay,
 )
 from kseg.log.cleaner.clean import CompactionOptions
+from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.recover import apply_recovery, plan_recovery, recover
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
-from kseg.log.sub_directories import EntryKind, entry_of
 
 if TYPE_CHECKING:
     from kseg.log.cleaner.values import CompactionPlan, CompactionReport
     from kseg.log.config import LogConfig
     from kseg.log.reader.version import HighWatermark
     from kseg.log.recovery.backup import Kept
-    from kseg.log.recovery.plan import RecoveryPlan
-    from kseg.log.recovery.recover import RecoveryReport
-    from kseg.log.recovery.reindex_plan import ReindexPlan
+    from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport
+    from kseg.log.recovery.reindex import ReindexPlan
     from kseg.log.settings.joined import PartitionSettings
     from kseg.log.topic_policy import RetentionRules
     from kseg.log.writer.retention import RetentionPlan, StayingSegment

@@ -55,7 +55,7 @@ class EndFault(NamedTuple):
 
     Attributes:
         kind: which index.
-        code: in one word, see `kseg.log.recovery.codes`.
+        code: in one word, see `kseg.log.recovery.findings`.
         message: in words.
         position: of the entry; None where there is none.
     """

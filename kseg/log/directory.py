@@ -1,7 +1,7 @@
 """LogDirectory: the partitions of one data directory, opened and closed together.
 
 Owns the set of partitions, the lease that gives them to one process, and the checkpoints. A `Log`
-knows one partition, `sub_directories` the other directories.
+knows one partition, `data_directory` the other directories.
 
 Source: Kafka `LogManager`.
 """
@@ -31,11 +31,17 @@ from kseg.log import data_directory
 from kseg.log.clean_offsets import forget_clean_offset
 from kseg.log.clock import clock_of, now_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import CLUSTER_METADATA, DataDirectoryLease
+from kseg.log.data_directory import (
+    CLUSTER_METADATA,
+    DataDirectoryLease,
+    DirectoryEntry,
+    EntryKind,
+    check_entries,
+    list_entries,
+)
 from kseg.log.log import Log
 from kseg.log.recovery import recover as recovering
 from kseg.log.settings.joined import Settings, settings
-from kseg.log.sub_directories import DirectoryEntry, EntryKind, check_entries, list_entries
 from kseg.log.topic_policy import known_topics, retention_rules
 from kseg.log.writer.retention import RetentionReport, delete_old_segments
 from kseg.workers import At, Put, in_order

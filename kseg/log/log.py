@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kseg.log.cleaner.values import CompactionReport
     from kseg.log.config import LogConfig
     from kseg.log.data_directory import DataDirectoryLease
-    from kseg.log.producers.verification import VerificationGuard
+    from kseg.log.producers.entry import VerificationGuard
     from kseg.log.reader.find import ReadableLog
     from kseg.log.reader.follow import Followed, SeenLog
     from kseg.log.settings.joined import Settings

@@ -18,8 +18,7 @@ from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.checkpoints import write_offset_checkpoint
 from kseg.log.log import Log
-from kseg.log.recovery.plan import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
 from tests.builders import GZIP, record, records_of
 from tests.conformance.logs import INT_MAX, NOW_MS, ONE, PARTITION, Logs, bases, named, offsets, one
 from tests.segments import offset_entries, time_entries, trimmed

@@ -14,8 +14,7 @@ import pytest
 
 from kseg.files.checkpoints import write_offset_checkpoint
 from kseg.log.log import Log
-from kseg.log.recovery.plan import RecoveryPlan
-from kseg.log.recovery.recover import plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, control_batch, record, records_of
 from tests.conformance.logs import NOW_MS, ONE, PARTITION, Logs, bases, one, snapshots

@@ -17,8 +17,7 @@ from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.files.checkpoints import EpochEntry, read_leader_epochs
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.plan import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, record
 from tests.conformance.logs import NOW_MS, Logs, bases, offsets, one, snapshots

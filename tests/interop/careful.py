@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kseg.analysis.verify import verify
 from kseg.log.recovery import load
-from kseg.log.recovery.load_context import LOG, SNAPSHOT, file_of
-from kseg.log.recovery.plan import RecoveryPlan, SegmentOutcome
+from kseg.log.recovery.load_context import LOG, SNAPSHOT, SegmentOutcome, file_of
+from kseg.log.recovery.recover import RecoveryPlan
 from tests.reference import Batch, walk
 
 #: Leftovers and findings after which other files than before make up the log.

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.log.config import LogConfig
 from kseg.log.recovery.load_context import LOG, file_of
-from kseg.log.recovery.plan import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
 from tests.interop import careful, lives
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.recovery.plan import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
 from tests.builders import batch, record
 from tests.interop import careful
 

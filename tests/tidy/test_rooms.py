@@ -29,9 +29,9 @@ FLOORS = (
     ("producers",),
     ("settings",),
     ("segment",),
-    ("topic_policy", "sub_directories", "data_directory", "pending_deletes"),
+    ("topic_policy", "data_directory", "pending_deletes"),
     ("closed_indexes",),
-    ("clean_offsets", "clock", "config", "epochs", "locations"),
+    ("clean_offsets", "clock", "config", "epochs"),
     ("validate",),
 )
 PARTS = ("log", "spark", "analysis", "cli")

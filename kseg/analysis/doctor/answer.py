@@ -51,9 +51,14 @@ from kseg.format.times import Time, iso_text
 from kseg.internal.ids import id_text
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import CLUSTER_METADATA, PartitionOffsets
+from kseg.log.data_directory import (
+    CLUSTER_METADATA,
+    DirectoryEntry,
+    EntryKind,
+    PartitionOffsets,
+    list_entries,
+)
 from kseg.log.settings import TOPIC, Assigned, Cluster, SettingSources, read_cluster
-from kseg.log.sub_directories import DirectoryEntry, EntryKind, list_entries
 
 #: Since Kafka 4.0 (KIP-1030); it was 1 before.
 THREADS_DEFAULT: Final = 2

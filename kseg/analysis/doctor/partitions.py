@@ -36,7 +36,7 @@ from kseg.files.mapping import held_by_another
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.log import closed_indexes
 from kseg.log.config import LogConfig
-from kseg.log.sub_directories import EntryKind, entry_of
+from kseg.log.data_directory import EntryKind, entry_of
 
 #: What Kafka raises where kseg raises another; the first that fits counts.
 _EXCEPTIONS: Final = (

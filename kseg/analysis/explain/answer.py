@@ -59,10 +59,10 @@ from kseg.log.changes import (
 )
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of, list_entries
 from kseg.log.log import Log
 from kseg.log.recovery import backup_root
 from kseg.log.settings import OF_TOPICS, SettingSources, SettingValue
-from kseg.log.sub_directories import DirectoryEntry, EntryKind, entry_of, list_entries
 from kseg.log.topic_policy import RetentionRules
 
 #: The unit of `st_blocks`, whatever the file system's blocks are.

@@ -104,7 +104,7 @@ class PartitionKeeps(Documented):
     Attributes:
         path: its directory.
         topic, partition: by the directory's name; None for another name.
-        kind: as of `kseg.log.sub_directories.EntryKind`.
+        kind: as of `kseg.log.data_directory.EntryKind`.
         rows: by cause; a file whose parts have several causes has several.
         settings: those that decide on deletion, and those that were supposed, as far as known.
         assumed: settings of these that only count for questions: `kseg retain` wants them named.

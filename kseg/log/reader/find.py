@@ -43,8 +43,7 @@ from kseg.format.header import (
 from kseg.format.times import Time, time_ms
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import latest_from
-from kseg.log.segment.writer import Latest
+from kseg.log.segment.writer import Latest, latest_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

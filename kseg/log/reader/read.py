@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from kseg.files.names import PartitionFiles
     from kseg.format.times import Time
     from kseg.format.values import Record, RecordColumns
-    from kseg.log.locations import BatchLocation, RecordLocation
     from kseg.log.reader.fetch import Fetched
     from kseg.log.reader.find import EpochEnd, ReadableLog, TimestampOffset
     from kseg.log.reader.follow import Followed
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.reader.view import LogView
-    from kseg.log.segment.reader import Segment
+    from kseg.log.segment.reader import BatchLocation, RecordLocation, Segment
 
 
 @cache

@@ -32,11 +32,10 @@ from kseg.format.request import Request, RequestOptions
 from kseg.format.times import Time, iso_text, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
-from kseg.log.locations import BatchLocation, RecordLocation
 from kseg.log.reader import visible
 from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.reader.visible import Reached, end_of
-from kseg.log.segment.reader import Segment
+from kseg.log.segment.reader import BatchLocation, RecordLocation, Segment
 
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable

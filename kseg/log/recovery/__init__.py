@@ -1,23 +1,19 @@
 """Recovery: what must be done to a log before an append. A plan decides it, `apply` does it.
 
-plan              what a recovery comes to, as values
-recover           `plan_recovery`, `apply_recovery`, `recover`: the plan, and its steps on the disk
-load              the steps of loading, in an overlay: where a torn tail is cut after a crash, which
-                  segments are walked; its docstring says what differs from Kafka
-as_broker         the steps exactly as Kafka takes them, with its `raw_lookups`
-load_context      what the steps share; `load_result`: a log as it is when appending begins
-overlay           a directory as a plan leaves it, its steps; the applier takes them on the disk
-temporary_files   what interrupted deletions, compactions and splits have left
-sanity            quick checks of indexes and of the end of a log (Kafka's `sanityCheck`)
-clean_end         the end of a log that was closed cleanly, where its torn tail is cut
-sweep             one walk that tells all that a segment's indexes, producers and epochs must say
-split             a segment whose offsets overflow, as several
-lost              which offsets go, or cannot be read, and what of it is sound
-index_check       whether an index fits its log: one check for verify and for a reindexing
-findings          what is wrong with a file, as one value; `codes`: the words for it
-reindex           indexes and snapshots made anew; `reindex_plan`, `differences`
-resume            which partitions an interrupted recovery has put in order
-backup            keeps what a repair cuts, replaces or removes, before it goes
+recover       `plan_recovery`, `apply_recovery`, `recover`: the plan, and its steps on the disk
+load          the steps of loading, in an overlay: where a torn tail is cut, which segments are
+              walked; its docstring lists the differences from Kafka
+as_broker     the steps exactly as Kafka takes them, with its `raw_lookups`
+load_context  the state that the steps share
+overlay       a directory as a plan leaves it, and its steps; the applier takes them on the disk
+sanity        quick checks of indexes and of the end of a log (Kafka's `sanityCheck`)
+sweep         one walk that finds the entries of a segment's indexes, its producers and epochs
+split         a segment whose offsets overflow becomes several
+lost          the offsets that go or cannot be read, and the sound batches among them
+index_check   whether an index fits its log: one check for verify and for a reindexing
+findings      a fault of a file as one value, and its codes
+reindex       indexes and snapshots made anew
+backup        keeps the bytes that a repair cuts, replaces or removes, before they go
 """
 
 from __future__ import annotations
@@ -33,8 +29,7 @@ _HOMES = {
         "kept_bytes",
         "other_file_system",
     ),
-    "kseg.log.recovery.codes": ("CODES", "Code", "Severity"),
-    "kseg.log.recovery.findings": ("PER_CODE_MAX", "Finding"),
+    "kseg.log.recovery.findings": ("CODES", "PER_CODE_MAX", "Code", "Finding", "Severity"),
     "kseg.log.recovery.index_check": (
         "CHECKED",
         "IndexChecks",

@@ -3,11 +3,11 @@ from kseg.log.recovery.backup import Kept as Kept
 from kseg.log.recovery.backup import backup_root as backup_root
 from kseg.log.recovery.backup import kept_bytes as kept_bytes
 from kseg.log.recovery.backup import other_file_system as other_file_system
-from kseg.log.recovery.codes import CODES as CODES
-from kseg.log.recovery.codes import Code as Code
-from kseg.log.recovery.codes import Severity as Severity
+from kseg.log.recovery.findings import CODES as CODES
 from kseg.log.recovery.findings import PER_CODE_MAX as PER_CODE_MAX
+from kseg.log.recovery.findings import Code as Code
 from kseg.log.recovery.findings import Finding as Finding
+from kseg.log.recovery.findings import Severity as Severity
 from kseg.log.recovery.index_check import CHECKED as CHECKED
 from kseg.log.recovery.index_check import IndexChecks as IndexChecks
 from kseg.log.recovery.index_check import IndexPlace as IndexPlace

@@ -28,7 +28,7 @@ from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.recovery import raw_lookups, split
-from kseg.log.recovery.load import Loading
+from kseg.log.recovery.load import Loading, clear
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     INDEX,
@@ -42,7 +42,6 @@ from kseg.log.recovery.load_context import (
 )
 from kseg.log.recovery.overlay import NOT_SAID
 from kseg.log.recovery.sweep import Swept, check_followed
-from kseg.log.recovery.temporary_files import clear
 from kseg.log.segment.index_entries import Latest
 
 if TYPE_CHECKING:

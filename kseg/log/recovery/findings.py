@@ -1,15 +1,162 @@
-"""What is wrong with a file, as one value for verify, a load and a reindexing."""
+"""What is wrong with a file, as one value for verify, a load and a reindexing.
+
+The codes are stable, so that programs can act on them. An error is damage, or a fault that makes a
+broker lose records or refuse to start. A warning is a trace of a crash, a running broker or an old
+release that Kafka repairs by itself.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from os import fspath
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from kseg.log.recovery.codes import CODES, Severity
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from kseg.files.io import StrPath
+
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The meaning of a code, its default severity, and what to do about it."""
+
+    severity: Severity
+    meaning: str
+    advice: str
+
+
+_RECOVER = (
+    "restore the partition from a replica if you can; "
+    "`kseg salvage` keeps what is sound behind it, "
+    "`kseg recover --unclean --recovery-point 0` says what a cut here costs"
+)
+
+_REINDEX = "rebuild with `kseg reindex`, or delete the file: a broker rebuilds it after a crash"
+
+_INDEX_GONE = "rebuild with `kseg reindex`; a broker does so when it starts"
+
+_TIME_INDEX_GONE = "rebuild with `kseg reindex`; a broker starts with an empty one"
+
+_REPLICA = "restore the partition from a replica; `kseg dump` shows what can still be read"
+
+_LOST = "the log was longer once: take what is missing from a replica, else a broker mends it"
+
+_NOTHING = "nothing to do: a broker mends it when it starts"
+
+_RESTART = "a broker mends it when it starts after a crash; `kseg recover` does the same"
+
+_SNAPSHOT = "rebuild with `kseg reindex`; a broker that starts after a crash does so itself"
+
+_EPOCHS = "take it from a replica; after a crash, brokers mend what they recover"
+
+_DISK = "look at it; from a bad disk copy what can be read, and restore it from a replica"
+
+_AHEAD = (
+    "retention.ms keeps the segment, and those behind it, until that time has passed: "
+    "`kseg explain` says how long; message.timestamp.after.max.ms refuses such times"
+)
+
+_NEGATIVE = (
+    "retention.ms goes by the file's own time for a segment that has no others; find out who wrote "
+    "the batch"
+)
+
+_WRITER = "find out who wrote the batch; consumers may refuse it"
+
+CODES: dict[str, Code] = {
+    # The log.
+    "batch-crc": Code("error", "a batch does not match its checksum", _RECOVER),
+    "batch-length": Code("error", "a size field that no batch can have", _RECOVER),
+    "batch-magic": Code("error", "a magic byte that no release ever wrote", _RECOVER),
+    "batch-codec": Code("error", "a codec that the batch's format does not have", _WRITER),
+    "batch-count": Code("error", "a record count that cannot be true", _WRITER),
+    "batch-producer": Code("warning", "producer fields that contradict each other", _WRITER),
+    "control-record": Code("error", "a control batch whose record is no marker", _WRITER),
+    "torn-tail": Code(
+        "error", "the last batch is incomplete; a warning at the end of a partition", _RESTART
+    ),
+    "zero-tail": Code(
+        "error", "zeros follow the last batch; a warning at the end of a partition", _RESTART
+    ),
+    "offset-order": Code("error", "offsets do not grow from batch to batch", _REPLICA),
+    "offset-range": Code("error", "an offset that its segment cannot hold", _REPLICA),
+    "segment-gap": Code(
+        "warning", "a segment may be missing, or the topic was compacted once", _REPLICA
+    ),
+    "leader-epoch-order": Code("warning", "leader epochs fall from batch to batch", _REPLICA),
+    "record-structure": Code("error", "a record breaks the format (--deep: all)", _REPLICA),
+    "record-crc": Code("error", "a message in a compressed one fails its checksum", _REPLICA),
+    "record-offset": Code("error", "record offsets contradict their batch (--deep: all)", _WRITER),
+    "record-codec": Code("error", "a batch does not decompress (--deep: all)", _REPLICA),
+    "record-limit": Code("error", "a batch inflates beyond the limit (--deep: all)", _WRITER),
+    "time-ahead": Code("warning", "times more than a day ahead of the clock", _AHEAD),
+    "time-negative": Code("warning", "times before 1970, which are none to a broker", _NEGATIVE),
+    "max-timestamp": Code("warning", "the header's timestamp is not its records'", _WRITER),
+    # Indexes.
+    "index-missing": Code("error", "a segment has lost its offset index", _INDEX_GONE),
+    "index-length": Code("error", "the length is no whole number of entries", _REINDEX),
+    "index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
+    "index-tail": Code("error", "entries follow behind unused ones", _REINDEX),
+    "index-unused": Code(
+        "error", "unused entries in an index that a broker believes: its records look old", _REINDEX
+    ),
+    "index-points-nowhere": Code("error", "an entry's position starts no batch", _REINDEX),
+    "index-offset": Code("error", "an entry leads past the offset that it is for", _REINDEX),
+    "time-index-missing": Code("warning", "a segment has lost its time index", _TIME_INDEX_GONE),
+    "time-index-length": Code("error", "the length is no whole number of entries", _REINDEX),
+    "time-index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
+    "time-index-tail": Code("error", "entries follow behind unused ones", _REINDEX),
+    "time-index-points-nowhere": Code("error", "an entry's offset is in no batch", _REINDEX),
+    "time-index-late": Code("error", "a lookup by time would pass over records", _REINDEX),
+    "time-index-timestamp": Code("warning", "an entry's time is not its batch's", _REINDEX),
+    "txn-index-torn": Code("error", "bytes behind the last whole entry", _REINDEX),
+    "txn-index-version": Code("error", "an entry of an unknown version", _REINDEX),
+    "txn-index-order": Code("error", "entries out of order or with impossible offsets", _REINDEX),
+    "txn-index-incomplete": Code("error", "an aborted transaction has no entry", _REINDEX),
+    "txn-index-points-nowhere": Code("error", "an entry's offset is no abort marker", _REINDEX),
+    "orphan-index": Code("warning", "an index without its log", _NOTHING),
+    # Beside the log.
+    "snapshot-crc": Code("error", "a producer snapshot does not match its checksum", _SNAPSHOT),
+    "snapshot-format": Code("error", "a producer snapshot is cut short or not one", _SNAPSHOT),
+    "snapshot-offset": Code("error", "a snapshot tells of offsets beyond its own", _SNAPSHOT),
+    "snapshot-ahead": Code("error", "a snapshot lies beyond the end of the log", _LOST),
+    "epochs-format": Code("error", "leader-epoch-checkpoint cannot be read", _REPLICA),
+    "epochs-missing": Code("error", "leader-epoch-checkpoint is gone", _RESTART),
+    "epochs-order": Code("warning", "leader epochs in the checkpoint do not ascend", _EPOCHS),
+    "epochs-ahead": Code("error", "leader epochs beyond the end of the log", _LOST),
+    "epochs-wrong": Code("error", "leader epochs contradict the log's batches", _EPOCHS),
+    "metadata-format": Code("error", "partition.metadata cannot be read", _REPLICA),
+    "properties-format": Code("error", "meta.properties cannot be read", "restore the file"),
+    "checkpoint-format": Code(
+        "error",
+        "an offset checkpoint cannot be read: the broker takes the directory offline",
+        "delete the file with the broker stopped; it starts from what the logs say",
+    ),
+    "checkpoint-ahead": Code("warning", "a checkpoint lies beyond the end of the log", _NOTHING),
+    "log-start-ahead": Code(
+        "error",
+        "the log start lies beyond the log: a broker would delete every segment",
+        "put the partition's line in log-start-offset-checkpoint right before you start a broker, "
+        "unless its records were deleted up to there on purpose",
+    ),
+    "leftover": Code("warning", "left by a broker that stopped, or still at work", _NOTHING),
+    "name": Code("error", "a name on which a broker's start would fail", "rename or move it away"),
+    "name-digits": Code("warning", "an offset in a name that is not 20 digits", "rename it"),
+    "foreign-directory": Code(
+        "warning", "a folder in a data directory that no broker would start with", "move it away"
+    ),
+    "changed": Code("warning", "a file went or shrank while it was read", "run verify again"),
+    "unreadable": Code(
+        "error",
+        "the disk does not give its bytes, or the file is other than any of its kind",
+        _DISK,
+    ),
+}
+
+
+# ---- findings ------------------------------------------------------------------------------------
+
 
 #: Further findings of a code in one file are counted, not kept.
 PER_CODE_MAX: Final = 100

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from kseg.errors import KsegError
     from kseg.files.mapping import Mapping
     from kseg.files.producer_snapshot import ProducerSnapshotEntry
-    from kseg.log.recovery.codes import Severity
-    from kseg.log.recovery.findings import Sink
+    from kseg.log.recovery.findings import Severity, Sink
 
     Int64Array = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.bool_]

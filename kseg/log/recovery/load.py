@@ -1,6 +1,6 @@
 """How kseg loads a log: as a broker does, but it checks more, reports more and throws less away.
 
-    clear          what interrupted work has left                           `temporary_files`
+    clear          temporary files that interrupted work has left
     find           which segments there are
     check          do the ends of their indexes fit their logs?             `sanity`
     recover        after an unclean end, every segment from the recovery point on is walked; after
@@ -43,13 +43,17 @@ Source: Kafka `LogLoader`.
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from errno import EIO
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from kseg.constants import StopReason
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -64,36 +68,366 @@ from kseg.errors import (
 )
 from kseg.files import checkpoints, io
 from kseg.files.checkpoints import EpochEntry
-from kseg.files.grammar import offset_from_file_name
+from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.format.header import stop_code
 from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
-from kseg.log.recovery import sanity, split
-from kseg.log.recovery.clean_end import WHY_CUT, cut_clean_end, trim_indexes
+from kseg.log.producers.state import ProducerState
+from kseg.log.recovery import raw_lookups, sanity, split
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     INDEX,
     INDEX_SUFFIXES,
     LOG,
+    SNAPSHOT,
     TIMEINDEX,
     TXNINDEX,
+    CutPlace,
     LoadContext,
     LoadedLog,
+    RecoveryInputs,
     file_of,
 )
 from kseg.log.recovery.overlay import NOT_SAID, Applier, Overlay
-from kseg.log.recovery.plan import CutPlace, RecoveryInputs
+from kseg.log.recovery.sanity import LogEnd
 from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment, unfollowed
-from kseg.log.recovery.temporary_files import clear
+from kseg.log.segment.writer import next_offset
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 if TYPE_CHECKING:
+    from kseg.files import io
+    from kseg.log.config import LogConfig
     from kseg.log.producers.snapshots import OnError
     from kseg.log.producers.state import ProducerState
-    from kseg.log.recovery.load_context import Progress
+    from kseg.log.recovery.load_context import LoadContext, Progress
+    from kseg.log.recovery.overlay import Overlay
     from kseg.log.segment.reader import Segment
+
+# ---- temporary files -----------------------------------------------------------------------------
+# What an interrupted deletion, compaction or split left:
+#
+#     S.log.deleted   deleted; to be removed. Any file may be called so.
+#     S.log.cleaned   not finished; the files from which it was made are there.
+#     S.log.swap      finished; takes the place of those files, unless a `.cleaned` at its offset or
+#                     in front of it says that the same piece of work is not finished.
+#
+# A `.swap` takes the place of all files from its offset up to where its last batch ends. Names
+# become lasting between the steps, and logs change their names before their indexes do. So a run
+# that begins again after an interruption comes to the same end.
+#
+# Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
+
+_DELETED: Final = ".deleted"
+
+_CLEANED: Final = ".cleaned"
+
+_SWAP: Final = ".swap"
+
+_LOG: Final = ".log"
+
+#: A KRaft snapshot that was deleted; the raft log removes it.
+_KRAFT_DELETED: Final = ".checkpoint.deleted"
+
+_OFFSET_END: Final = 2**63 - 1
+
+
+def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str, ...]:
+    """Remove the temporary files, or let them take their places.
+
+    Args:
+        overlay: the partition; changed.
+        index_bytes: what an offset index has in full, for a broker.
+        careful: remove half-written checkpoints (`.tmp`), and skip names without an offset.
+            Otherwise, as in Kafka, the first stay and the second fail. Kafka writes no index or
+            snapshot through a `.tmp`; such a file is kseg's own.
+
+    Returns:
+        The names of what was found.
+
+    Raises:
+        NotALogError: a `.cleaned` or `.swap` file without an offset in its name, for a broker.
+        FormatError: a `.swap` log cannot be walked.
+        OSError: the disk refuses.
+    """
+    found = _remove_transient(overlay, careful=careful)
+    swaps = _valid_swaps(overlay, found, careful=careful)
+    if swaps:
+        overlay.settle()
+        _make_room(overlay, swaps, careful=careful, index_bytes=index_bytes)
+        overlay.settle()
+        _take_places(overlay, swaps)
+    overlay.settle()
+    return tuple(sorted(found))
+
+
+def _remove_transient(overlay: Overlay, *, careful: bool) -> set[str]:
+    """Remove `.deleted` files, and half-written checkpoints and indexes."""
+    found = set()
+    for name in overlay.names():
+        if name.endswith(_DELETED) and not name.endswith(_KRAFT_DELETED):
+            overlay.remove(name, "its segment was deleted", keep=False)
+        elif _is_half_written(name, careful=careful):
+            overlay.remove(name, "not finished", keep=False)
+        else:
+            continue
+        found.add(name)
+    return found
+
+
+def _is_half_written(name: str, *, careful: bool) -> bool:
+    """Whether a file was to take the place of another; Kafka does that to checkpoints only."""
+    if name == io.ROOM_NAME:
+        return careful
+    if split_suffix(name)[1] != "tmp":
+        return False
+    try:
+        known = parse_name(name)
+    except NotALogError:
+        return False
+    if known is None:
+        return False
+    return careful or known.base_offset is not None
+
+
+def _valid_swaps(overlay: Overlay, found: set[str], *, careful: bool) -> list[str]:
+    """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
+    cleaned = {name: _offset(name, careful) for name in overlay.names() if name.endswith(_CLEANED)}
+    swaps = {name: _offset(name, careful) for name in overlay.names() if name.endswith(_SWAP)}
+    found.update(cleaned, swaps)
+    first = min((offset for offset in cleaned.values() if offset is not None), default=None)
+    valid = []
+    for name, offset in swaps.items():
+        if first is not None and offset is not None and offset >= first:
+            overlay.remove(name, "other files that belong to it are not finished", keep=False)
+        else:
+            valid.append(name)
+    overlay.settle()
+    for name in cleaned:
+        overlay.remove(name, "not finished", keep=False)
+    return valid
+
+
+def _offset(name: str, careful: bool = True) -> int | None:
+    try:
+        return offset_from_file_name(name)
+    except NotALogError:
+        if not careful:
+            raise
+        return None
+
+
+def _make_room(overlay: Overlay, swaps: list[str], *, careful: bool, index_bytes: int) -> None:
+    """Remove what finished files replace: everything that has an offset of their range."""
+    start, end = _OFFSET_END, -_OFFSET_END
+    for name in tuple(swaps):
+        offset = _offset(name, careful)
+        if name.endswith(_LOG + _SWAP) and offset is not None:
+            start = min(start, offset)
+            end = max(end, _next_offset(overlay, name, careful=careful))
+            index = _index_of(name)
+            if not careful and index not in overlay.files:
+                # Kafka has made it, in looking for the end, and so nothing is missing later on; but
+                # all its room counts as entries, and the next append begins another segment.
+                overlay.put(index, bytes(index_bytes), "one full of zeros in place of none")
+                swaps.append(index)
+    for name in overlay.names():
+        if name in swaps:
+            continue
+        offset = _offset(name, careful=True)
+        if offset is not None and start <= offset < end:
+            overlay.remove(name, "a finished file takes its place", keep=True)
+
+
+def _next_offset(overlay: Overlay, name: str, *, careful: bool) -> int:
+    """The offset behind a finished log."""
+    index = _index_of(name)
+    with overlay.open_log(name, is_last=True) as segment:
+        if not careful:
+            entries = overlay.read(index) if index in overlay.files else b""
+            return raw_lookups.next_offset(segment, entries)
+        return next_offset(segment, segment.base_offset)
+
+
+def _index_of(name: str) -> str:
+    """The offset index of a finished log."""
+    return name.removesuffix(_LOG + _SWAP) + ".index" + _SWAP
+
+
+def _take_places(overlay: Overlay, swaps: list[str]) -> None:
+    """Give finished files their plain names, the logs first."""
+    why = "finished"
+    logs = [name for name in swaps if name.endswith(_LOG + _SWAP)]
+    for names in (logs, [name for name in swaps if name not in logs]):
+        for name in names:
+            target = name.removesuffix(_SWAP)
+            if target in overlay.files:
+                overlay.remove(target, "a finished file takes its place", keep=True)
+                overlay.settle()
+            overlay.rename(name, target, why)
+        overlay.settle()
+
+
+# ---- the end of a log that was closed cleanly ----------------------------------------------------
+# The cut takes what follows the last whole batch. The index of the last segment leads there, past
+# everything in front. So the whole segment is walked:
+#
+#     all of it is sound       the indexes are made anew
+#     the index misled         the end is where the walk over all of the segment ends
+#     damage lies in front     stays, and so does everything behind it up to the cut: the indexes
+#                              keep their entries, since without them the log would seem to end at
+#                              the damage
+
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+
+_TIME_ENTRY: Final = struct.Struct(">qi")
+
+_TXN_ENTRY: Final = struct.Struct(">hqqqq")
+
+#: Why the log is cut, in a few words.
+WHY_CUT: Final = {
+    StopReason.TORN_TAIL: "the last batch is incomplete",
+    StopReason.ZERO_TAIL: "only zeros follow",
+    StopReason.BAD_LENGTH: "no batch can have the size that follows",
+    StopReason.BAD_MAGIC: "no release wrote the magic that follows",
+    StopReason.BAD_CRC: "the next batch does not match its checksum",
+    StopReason.LIMIT: "the offsets of the next batch are out of order",
+    StopReason.END: "too few bytes for a batch follow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CutEnd:
+    """A log's end after the cut.
+
+    Attributes:
+        next_offset: the offset behind the last batch.
+        reindex: whether the indexes of the last segment are to be made anew.
+    """
+
+    next_offset: int
+    reindex: bool
+
+
+def cut_clean_end(context: LoadContext, found: LogEnd) -> CutEnd:
+    """Cut off what follows the last whole batch; nothing in front of it.
+
+    Raises:
+        KsegError: the segment cannot be walked; nothing is changed.
+        OSError: the disk refuses.
+    """
+    base = found.base_offset
+    swept, end = _swept(context, base), found
+    sound = swept.valid_bytes >= found.position or _is_split(context, swept)
+    if not sound:
+        _note(context, _where(swept), "; left as it is")
+        _trim_indexes(context, found)
+    elif swept.valid_bytes > found.position:
+        end = _where(swept)
+    reason = end.cut_reason
+    if reason is not None and end.position < context.size(base):
+        _note(context, end, ", though the log was closed in good order; cut")
+        if sound:
+            _remove_index(context, base, WHY_CUT[reason])
+        context.cut_log(base, end.position, end.next_offset, WHY_CUT[reason])
+    return CutEnd(end.next_offset, sound)
+
+
+def _swept(context: LoadContext, base: int) -> Swept:
+    with context.open(base) as segment:
+        swept = sweep_segment(segment, config=context.inputs.config)
+    error = swept.error
+    if error is None or _is_split(context, swept):
+        return swept
+    if isinstance(error, OffsetOverflowError | OffsetsOutOfOrderError) and swept.valid_bytes:
+        return swept
+    raise error
+
+
+def _is_split(context: LoadContext, swept: Swept) -> bool:
+    """Whether a split mends what ended the walk, once the end is cut."""
+    overflows = isinstance(swept.error, OffsetOverflowError)
+    return overflows and split.overflows(context, swept.base_offset)
+
+
+def _where(swept: Swept) -> LogEnd:
+    """Where a walk over all of the segment ended."""
+    return LogEnd(swept.base_offset, swept.next_offset, swept.valid_bytes, swept.stop)
+
+
+def _note(context: LoadContext, end: LogEnd, done: str) -> None:
+    assert end.cut_reason is not None
+    path, message = context.path(end.base_offset), WHY_CUT[end.cut_reason] + done
+    code = stop_code(end.cut_reason)
+    found = Finding(code, path, message, end.position, end.next_offset)
+    context.findings.append(found)
+
+
+def _remove_index(context: LoadContext, base: int, why: str) -> None:
+    """Remove it first: after an interruption its absence says that indexes are to be made anew."""
+    name = file_of(base, INDEX)
+    if name in context.overlay.files:
+        context.overlay.remove(name, why, keep=False)
+        context.overlay.settle()
+
+
+def _trim_indexes(context: LoadContext, found: LogEnd) -> None:
+    """Let no entry lead past the cut; the one by which the end was found is the last."""
+    base, end = found.base_offset, found.next_offset
+
+    def leads(entry: tuple[int, ...]) -> bool:
+        return 0 < entry[1] == found.start
+
+    def is_in_front(entry: tuple[int, ...]) -> bool:
+        return any(entry) and 0 <= entry[1] < end - base
+
+    aborted = _entries(context, file_of(base, TXNINDEX), _TXN_ENTRY)
+    times = _entries(context, file_of(base, TIMEINDEX), _TIME_ENTRY)
+    offsets = _entries(context, file_of(base, INDEX), _OFFSET_ENTRY)
+    last = max((number for number, entry in enumerate(offsets) if leads(entry)), default=-1)
+    _keep(context, file_of(base, TXNINDEX), _TXN_ENTRY, _while(lambda one: one[3] < end, aborted))
+    _keep(context, file_of(base, TIMEINDEX), _TIME_ENTRY, _while(is_in_front, times))
+    _keep(context, file_of(base, INDEX), _OFFSET_ENTRY, last + 1)
+
+
+def trim_indexes(context: LoadContext, base: int) -> None:
+    """Cut unused entries off the indexes of a damaged segment, and close its time index."""
+    for kind, form in ((INDEX, _OFFSET_ENTRY), (TIMEINDEX, _TIME_ENTRY)):
+        name = file_of(base, kind)
+        entries = _entries(context, name, form)
+        at = form.format.index("i", 1) - 1  # of the relative offset
+        used = entries[:1] + list(takewhile(lambda one: one[at] != 0, entries[1:]))  # noqa: B023
+        if len(used) == 1 and not any(used[0]):
+            used = []
+        _keep(context, name, form, len(used))
+
+
+def _entries(context: LoadContext, name: str, form: struct.Struct) -> list[tuple[int, ...]]:
+    if name not in context.overlay.files:
+        return []
+    data = context.overlay.read(name)
+    return list(form.iter_unpack(data[: len(data) // form.size * form.size]))
+
+
+def _while(holds: Callable[[tuple[int, ...]], bool], entries: list[tuple[int, ...]]) -> int:
+    return sum(1 for _ in takewhile(holds, entries))
+
+
+def _keep(context: LoadContext, name: str, form: struct.Struct, count: int) -> None:
+    """Let an index have so many of its entries."""
+    if name in context.overlay.files:
+        data = context.overlay.read(name, size=count * form.size)
+        if not context.has(name, data):
+            context.overlay.put(
+                name, data, "entries lead past the log's end", held=form is _OFFSET_ENTRY
+            )
+
+
+# ---- the steps -----------------------------------------------------------------------------------
+
 
 #: Why a segment is walked from the recovery point on.
 WALKED: Final = "it may not have been flushed"
@@ -549,13 +883,6 @@ def _pass_over(error: KsegError) -> None:
     del error
 
 
-def _offset(name: str) -> int | None:
-    try:
-        return offset_from_file_name(name)
-    except NotALogError:
-        return None
-
-
 def _named(context: LoadContext, name: str) -> int | None:
     """The base offset of a log, which gets a name of 20 digits; None if it is left alone."""
     base = _offset(name)
@@ -612,4 +939,139 @@ def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
     return list(epochs.entries)
 
 
-__all__ = ["WALKED", "LoadResult", "Loading", "load_partition"]
+# ---- a log that is ready for appending -----------------------------------------------------------
+
+
+#: What to do where the disk is too full: an opening has no option for it, `recover` has one.
+_OTHERWISE: Final = "free some room, or mend the log first by kseg recover --apply --no-backup"
+
+
+class LoadedSegment(NamedTuple):
+    """A segment of a loaded log, not opened yet. A tuple, since a log may have many.
+
+    Attributes:
+        base_offset: from the file's name.
+        size: bytes of log; all of the file.
+        offset_entries, time_entries: entries of its indexes that count, where a walk over the log
+            found them; None to read them from the files.
+    """
+
+    base_offset: int
+    size: int
+    offset_entries: int | None = None
+    time_entries: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A log as loading leaves it.
+
+    Attributes:
+        segments: rising, never none; the last one is to be appended to.
+        log_start_offset: the first offset to be read.
+        log_end_offset: the next one to be given.
+        recovery_point: what lies in front of it is on the disk.
+        epochs: of the log; the file may say more until `flush`.
+        producers: at the log's end.
+        snapshots: that are there.
+        findings: what was found and mended, or left as it is.
+        mended: whether files were changed for it.
+    """
+
+    segments: tuple[LoadedSegment, ...]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    producers: ProducerState
+    snapshots: SnapshotFiles
+    findings: tuple[Finding, ...] = ()
+    mended: bool = False
+
+
+def load(
+    path: io.StrPath,
+    *,
+    config: LogConfig,
+    clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+    keep_cut: bool = True,
+    backup_directory: io.StrPath | None = None,
+    progress: Progress | None = None,
+) -> Loaded:
+    """Load a partition directory, mend it on the disk, and return what it holds.
+
+    A directory without a segment gets an empty one at the log's start.
+
+    Args:
+        path: the directory; it exists, and its data directory is locked by this process.
+        config: of the log.
+        clean: whether it was closed cleanly.
+        recovery_point: what lies in front of it was flushed; 0 for not known.
+        log_start_offset: of the checkpoint; 0 for none.
+        now_ms: the clock.
+        keep_cut: keep what is cut off the log beside the data directory.
+        backup_directory: keep it there instead.
+        progress: told how many bytes of log were walked, and how many there are to walk.
+
+    Raises:
+        KsegError: the log cannot be loaded.
+        OSError: the disk refuses.
+
+    Source: Kafka `LogLoader.load`.
+    """
+    directory = Path(path)
+    inputs = RecoveryInputs(config, clean, max(recovery_point, 0), max(log_start_offset, 0), now_ms)
+    backup = None
+    if keep_cut:
+        home = directory.resolve().parent
+        backup = Backup(home, backup_directory, now_ms=now_ms, otherwise=_OTHERWISE)
+    found = load_partition(directory, inputs, progress=progress)
+    applier = Applier(directory, backup, derived=False)
+    # The next writer has these producers in memory, and its next snapshot will have them.
+    missing = found.apply(applier, lacking=f".{SNAPSHOT}")
+    context, log = found.context, found.log
+    assert log is not None
+    places = log.snapshots.places()
+    there = {offset: path for offset, path in places if os.path.basename(path) not in missing}
+    if missing:
+        log.producers.last_snapshot_offset = max(there, default=-1)
+    epochs = LeaderEpochs(directory / leader_epochs.FILE_NAME, log.epochs.entries)
+    epochs.dirty = log.epochs.dirty
+    epochs.flush()
+    return Loaded(
+        tuple(_segment(context, base) for base in context.bases),
+        log.log_start_offset,
+        log.log_end_offset,
+        log.recovery_point,
+        epochs,
+        log.producers,
+        SnapshotFiles(directory, there.items()),
+        tuple(context.findings),
+        mended=applier.mended,
+    )
+
+
+def _segment(context: LoadContext, base: int) -> LoadedSegment:
+    outcome = context.outcomes[base]
+    if not outcome.walked:
+        return LoadedSegment(base, outcome.keep_bytes)
+    entries, times = outcome.index_entries, outcome.time_index_entries
+    return LoadedSegment(base, outcome.keep_bytes, entries, times)
+
+
+__all__ = [
+    "WALKED",
+    "WHY_CUT",
+    "CutEnd",
+    "LoadResult",
+    "Loaded",
+    "LoadedSegment",
+    "Loading",
+    "clear",
+    "cut_clean_end",
+    "load",
+    "load_partition",
+]

@@ -25,6 +25,7 @@ from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index_writer import pack_entries
 from kseg.log import epochs as leader_epochs
+from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles
 from kseg.log.producers.state import ProducerState
@@ -32,11 +33,6 @@ from kseg.log.recovery import lost
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
-from kseg.log.recovery.plan import (
-    CutPlace,
-    RecoveryInputs,
-    SegmentOutcome,
-)
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 
@@ -71,6 +67,69 @@ def file_of(base_offset: int, kind: str) -> str:
     """A segment's file, as Kafka's formatter writes any offset: 20 digits, a minus in front."""
     digits = f"{abs(base_offset):020d}"
     return f"{'-' if base_offset < 0 else ''}{digits}.{kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryInputs:
+    """The inputs of a recovery.
+
+    Attributes:
+        config: of the log.
+        clean: whether it was closed in good order.
+        recovery_point: records in front of it were flushed; 0 if not known.
+        log_start_offset: of the checkpoint; 0 for none.
+        now_ms: the clock.
+        as_broker: do just what Kafka 4.2.0 does, and report no more.
+        thorough: search the headers of segments without a transaction index for aborted
+            transactions. That takes time, so an opening for appending does not.
+    """
+
+    config: LogConfig
+    clean: bool
+    recovery_point: int
+    log_start_offset: int
+    now_ms: int
+    as_broker: bool = False
+    thorough: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CutPlace:
+    """Where the log is cut.
+
+    Attributes:
+        path: the log file.
+        position: byte in it.
+        offset: the next one to be given.
+    """
+
+    path: str
+    position: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOutcome:
+    """The outcome for one segment.
+
+    Attributes:
+        base_offset: from the file's name.
+        size: bytes of log before.
+        keep_bytes: bytes of log afterwards; 0 too for a segment that goes.
+        index_entries, time_index_entries: entries of its indexes afterwards.
+        walked: whether the log is swept, and its derived files are corrected.
+        goes: whether the whole segment goes.
+        why: it is walked, cut or goes.
+    """
+
+    base_offset: int
+    size: int
+    keep_bytes: int
+    index_entries: int
+    time_index_entries: int
+    walked: bool = False
+    goes: bool = False
+    why: str = ""
 
 
 @dataclass(slots=True)

@@ -13,35 +13,204 @@ gone, these are the bytes that a load without the mark comes to.
 
 from __future__ import annotations
 
+import json
 import os
+import warnings
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kseg.constants import INT64_MAX
-from kseg.errors import NotALogError, StalePlanError
+from kseg.errors import KsegError, NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
-from kseg.files.checkpoints import TopicPartition
+from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.metadata import RECOVERED_NAME
 from kseg.files.names import list_partition
 from kseg.log import closed_indexes, data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import lower_start, refuse_cluster_metadata
 from kseg.log.pending_deletes import files_of_segment
-from kseg.log.recovery import resume
 from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import Backup, CutReport
+from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load import LoadResult, load_partition
-from kseg.log.recovery.overlay import Applier, look_at
-from kseg.log.recovery.plan import RecoveryInputs, RecoveryPlan
-from kseg.log.sub_directories import refuse_cluster_metadata
+from kseg.log.recovery.load_context import CutPlace, RecoveryInputs, SegmentOutcome
+from kseg.log.recovery.lost import Lost
+from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
 
 if TYPE_CHECKING:
     from kseg.format.times import Time
     from kseg.log.recovery.load_context import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """The changes to a partition directory, and the log afterwards.
+
+    Attributes:
+        path: the partition.
+        inputs: of the plan.
+        log_start_offset: the first offset to be read.
+        log_end_offset: the next one to be given.
+        recovery_point: records in front of it are on the disk.
+        segments: those that are there, and those that go, by base offset.
+        temporary_files: names of files that interrupted work left.
+        actions: what changes, by file.
+        truncated_bytes: bytes of log that go, those of whole segments included.
+        truncated_at: where the log is cut; None if it is not.
+        lost: what goes with that, for each place where a segment is cut and the segments that go
+            behind it. What was sound there counts, too.
+        findings: what is not as it should be.
+        epochs: leader epochs afterwards.
+        snapshots: offsets of the producer snapshots afterwards.
+        seen: the files that the plan was made for.
+        error: why the log cannot be loaded, instead of all the offsets; None if it can.
+        inflated: compressed messages of magic 0 and 1, by log file and position, that Kafka
+            inflates to learn their offsets; only told `as_broker`.
+        first_unstable_offset: where the oldest open transaction begins; None without one.
+        ended_at: where a log with records ended, if its start lies behind that, so that all of it
+            goes; None else.
+    """
+
+    path: str
+    inputs: RecoveryInputs
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    segments: tuple[SegmentOutcome, ...]
+    temporary_files: tuple[str, ...]
+    actions: tuple[Action, ...]
+    truncated_bytes: int
+    truncated_at: CutPlace | None
+    findings: tuple[Finding, ...]
+    epochs: tuple[EpochEntry, ...]
+    snapshots: tuple[int, ...]
+    seen: tuple[FileSeen, ...]
+    error: KsegError | None = field(default=None, compare=False)
+    lost: tuple[Lost, ...] = ()
+    inflated: tuple[tuple[str, int], ...] = ()
+    first_unstable_offset: int | None = None
+    ended_at: int | None = None
+
+    @property
+    def leftovers(self) -> tuple[str, ...]:
+        """The former name of `temporary_files`."""
+        warnings.warn("RecoveryPlan.leftovers is temporary_files", DeprecationWarning, stacklevel=2)
+        return self.temporary_files
+
+    @property
+    def as_broker(self) -> bool:
+        """Whether it says what Kafka would do."""
+        return self.inputs.as_broker
+
+    @property
+    def clean(self) -> bool:
+        """Whether the log counts as closed in good order."""
+        return self.inputs.clean
+
+    @property
+    def start_fault(self) -> str | None:
+        """That the log starts behind its end, and what follows; None if it does not."""
+        if self.ended_at is None:
+            return None
+        return (
+            f"log-start-offset-checkpoint says {self.inputs.log_start_offset}, the log ends at "
+            f"{self.ended_at}: Kafka deletes all its records"
+        )
+
+    @property
+    def start_advice(self) -> str:
+        """What to do about `start_fault`; the last line is a command."""
+        start = self.inputs.log_start_offset
+        base = min(each.base_offset for each in self.segments)
+        command = lower_start(self.path, start, base)
+        return f"Unless they were deleted up to {start} on purpose, correct the line:\n{command}"
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether no file would change."""
+        return not self.actions and self.error is None
+
+    def rows(self) -> Iterator[str]:
+        """The plan as lines of text."""
+        if self.error is not None:
+            yield f"cannot be loaded: {self.error}"
+            return
+        for finding in self.findings:
+            yield str(finding)
+        for action in self.actions:
+            target = f" to {Path(action.target).name}" if action.target else ""
+            size = f"{action.bytes} bytes"
+            yield f"{action.action} {Path(action.path).name}{target}, {size}: {action.why}"
+        if self.truncated_at is not None:
+            cut = self.truncated_at
+            yield (
+                f"the log is cut at offset {cut.offset}, {Path(cut.path).name} @ {cut.position}: "
+                f"{self.truncated_bytes} bytes go"
+            )
+        yield from map(_told, self.lost)
+        yield (
+            f"offsets {self.log_start_offset} to {self.log_end_offset}, recovery point "
+            f"{self.recovery_point}"
+        )
+
+    def __repr__(self) -> str:
+        """One line; `print` gives them all."""
+        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+
+    def __str__(self) -> str:
+        """The path and the lines."""
+        return "\n".join((f"{self.path}:", *(f"  {row}" for row in self.rows())))
+
+    def to_json(self, *, applied: bool = False) -> dict[str, Any]:
+        """As in `kseg recover --json`, but for its schema.
+
+        Args:
+            applied: what the document says of itself: whether the plan was carried out.
+        """
+        segments = [
+            {
+                "base_offset": segment.base_offset,
+                "size": segment.size,
+                "keep_bytes": segment.keep_bytes,
+                "index_entries": segment.index_entries,
+                "time_index_entries": segment.time_index_entries,
+                "why": segment.why,
+            }
+            for segment in self.segments
+        ]
+        return {
+            "applied": applied,
+            "path": self.path,
+            "as_broker": self.as_broker,
+            "clean": self.clean,
+            "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "recovery_point": self.recovery_point,
+            "truncated_bytes": self.truncated_bytes,
+            "truncated_at": None if self.truncated_at is None else asdict(self.truncated_at),
+            "lost": [lost.to_dict() for lost in self.lost],
+            "segments": segments,
+            "leftovers": list(self.temporary_files),
+            "actions": [asdict(action) for action in self.actions],
+            "findings": [finding.noted() for finding in self.findings],
+            "epochs": [list(entry) for entry in self.epochs],
+            "snapshots": list(self.snapshots),
+            "error": None if self.error is None else str(self.error),
+        }
+
+
+def _told(lost: Lost) -> str:
+    text = f"{lost.extent} go with {Path(lost.path).name} @ {lost.position}"
+    if lost.sound_behind:
+        text += f"; {lost.sound_batches} behind the damage go, too: kseg salvage keeps them"
+    return text
 
 
 def plan_recovery(
@@ -252,7 +421,7 @@ def _apply(
         sound = _is_believed(plan)
         if sound and not marked:
             with suppress(OSError):  # without the note the next run reads the log again
-                resume.note(directory)
+                note(directory)
     finally:
         lease.leave(clean=sound)
     kept = () if backup is None else tuple(backup.kept)
@@ -332,7 +501,7 @@ def recover(
     """`plan_recovery` and `apply_recovery` in one, under the lock of the data directory.
 
     Each segment is walked once. A partition that an interrupted run has put in order, and whose
-    files are the same since, is not walked again (`kseg.log.recovery.resume`).
+    files are the same since, is not walked again (`is_noted`).
 
     Args:
         path: the partition directory.
@@ -358,7 +527,7 @@ def recover(
     io.check_new_files(path)
     directory = Path(path)
     with lock.acquire(directory.resolve().parent):
-        if clean is None and not as_broker and resume.is_noted(directory):
+        if clean is None and not as_broker and is_noted(directory):
             clean = True
         inputs = _inputs(
             directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms
@@ -367,6 +536,55 @@ def recover(
         plan = _plan_of(loaded)
         _refuse(plan)
         return _apply(plan, lambda: loaded, backup_directory, keep_cut=keep_cut)
+
+
+# ---- partitions that an interrupted recovery has put in order ------------------------------------
+# Once all files of a partition are on the disk, `recover` appends a line to `.kseg-recovered` in
+# the data directory: the partition's name, and a digest of the names, sizes, times of modification
+# and change, inodes and devices of its files. The next run does not read a partition again whose
+# files still have this digest: it is as after a clean stop. A disk that changes bytes by itself
+# changes none of these. The lease removes the file when it writes the mark of a clean shutdown. A
+# broker does not look at the file.
+
+_NOTES_BYTES_MAX = 1 << 28
+
+
+def note(directory: Path) -> None:
+    """Write down that all files of a partition are recovered, and on the disk.
+
+    Raises:
+        OSError: the note could not be written.
+    """
+    directory = directory.resolve()
+    if is_noted(directory):
+        return
+    with io.WriteFile.open(directory.parent / RECOVERED_NAME, create=True) as file:
+        file.write_at(file.size, b"\n" + _line_of(directory) + b"\n")  # the one before may be torn
+        file.flush()
+
+
+def is_noted(directory: Path) -> bool:
+    """Whether the last note of a partition describes its files as they are now."""
+    directory = directory.resolve()
+    try:
+        notes = io.read_file(directory.parent / RECOVERED_NAME, bytes_max=_NOTES_BYTES_MAX)
+    except (KsegError, OSError):
+        return False
+    line = _line_of(directory)
+    at = notes.rfind(b"\n" + line[: line.index(b" ") + 1])
+    return at >= 0 and notes.startswith(line + b"\n", at + 1)
+
+
+def _line_of(directory: Path) -> bytes:
+    """The partition's name, and a digest of what `stat` says of each file."""
+    files = []
+    with os.scandir(directory) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            seen = entry.stat(follow_symlinks=False)
+            times = (seen.st_mtime_ns, seen.st_ctime_ns)
+            files.append([entry.name, seen.st_size, *times, seen.st_ino, seen.st_dev])
+    digest = blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()
+    return f"{directory.name} {digest}".encode(errors="surrogateescape")
 
 
 __all__ = ["RecoveryReport", "apply_recovery", "plan_recovery", "recover"]

@@ -18,9 +18,11 @@ import os
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from kseg.constants import StopReason
 from kseg.errors import (
@@ -51,31 +53,229 @@ from kseg.format.times import Time, time_ms
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.differences import compare
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import TAILS, Due, IndexChecks, IndexPlace, bytes_max
-from kseg.log.recovery.overlay import FileSeen, look_at
-from kseg.log.recovery.reindex_plan import (
-    ReindexedSegment,
-    ReindexPlan,
-    ReindexReport,
-    RemadeFile,
-)
+from kseg.log.recovery.overlay import Action, FileSeen, look_at
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
-from kseg.log.sub_directories import refuse_cluster_metadata
 
 if TYPE_CHECKING:
     from kseg.log.data_directory import DataDirectoryLease
+    from kseg.log.recovery.backup import Kept
 
     #: `progress(done, total)`: bytes of log looked at so far, and in all.
     Progress = Callable[[int, int], None]
 
+_WINDOW_BYTES: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How a file differs from what it should hold.
+
+    Attributes:
+        size: its bytes; -1 if there is no file.
+        position: of the first byte that differs, or where the shorter one ends.
+        empty: whether only zeros follow from there on.
+    """
+
+    size: int
+    position: int
+    empty: bool
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no file."""
+        return self.size < 0
+
+    def text(self, entry_bytes: int, wanted: int) -> str:
+        """The difference in words, for entries of so many bytes; `wanted` bytes of them."""
+        if self.missing:
+            return "missing"
+        if self.position == wanted and self.empty:
+            return "has room behind its entries that nobody cut off"
+        if self.position == wanted:
+            return "has more entries than the log makes"
+        if self.position == self.size and self.size % entry_bytes == 0:
+            return "lacks the last entries"
+        return f"differs from entry {self.position // entry_bytes} on"
+
+
+def compare(path: Path, data: bytes) -> Difference | None:
+    """How a file differs from `data`; None if it does not."""
+    try:
+        fd = io.open_read(path)
+    except FileNotFoundError:
+        return Difference(-1, 0, empty=False)
+    try:
+        size = io.file_size(fd)
+        position, empty = -1, True
+        for start in range(0, size, _WINDOW_BYTES):
+            window = io.read_at(fd, start, min(_WINDOW_BYTES, size - start), path)
+            if position < 0:
+                position = _first_difference(window, data, start)
+                if position < 0:
+                    continue
+                window = window[position - start :]
+            empty = empty and not np.frombuffer(window, np.uint8).any()
+            if not empty:
+                break
+    finally:
+        os.close(fd)
+    if position < 0:
+        if size == len(data):
+            return None
+        position = size
+    return Difference(size, position, empty)
+
+
+def _first_difference(window: bytes, data: bytes, start: int) -> int:
+    """Position of the first byte of a window that is not that of `data`; -1 for none."""
+    wanted = data[start : start + len(window)]
+    if window == wanted:
+        return -1
+    count = min(len(window), len(wanted))
+    pair = (np.frombuffer(each, np.uint8, count) for each in (window, wanted))
+    differing = np.flatnonzero(np.not_equal(*pair))
+    return start + (int(differing[0]) if len(differing) else count)
+
+
+# ---- plan and report -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RemadeFile:
+    """A file that is made, replaced or removed.
+
+    Attributes:
+        action: "create", "replace" or "delete".
+        path: the file.
+        kind: what it holds.
+        bytes: of the new file; of the old one, if it is deleted.
+        entries_before: whole entries of the old file; None without one, or where it cannot be read.
+        entries_after: entries of the new one.
+        why: what is wrong with the old one.
+    """
+
+    action: str
+    path: Path
+    kind: FileKind
+    bytes: int
+    entries_before: int | None
+    entries_after: int
+    why: str
+
+    def as_action(self) -> Action:
+        """The same in the terms of all plans."""
+        before = "no" if self.entries_before is None else str(self.entries_before)
+        why = f"{self.why} ({before} entries before, {self.entries_after} after)"
+        return Action(self.action, str(self.path), self.bytes, why)
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexedSegment:
+    """One segment.
+
+    Attributes:
+        base_offset: from the file's name.
+        size: bytes of its log.
+        index_entries, time_index_entries: entries that its log makes.
+        aborted: aborted transactions that end in it; None where that is not known.
+        finding: the damage for which its indexes are left as they are; None if there is none.
+        files: of its indexes, those that change.
+    """
+
+    base_offset: int
+    size: int
+    index_entries: int
+    time_index_entries: int
+    aborted: int | None
+    finding: Finding | None
+    files: tuple[RemadeFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexPlan:
+    """What making the indexes anew would change.
+
+    Attributes:
+        path: the partition directory.
+        config: of the log.
+        kinds: what is looked at.
+        exact: whether indexes without a fault change, too, if Kafka 4.2 would write other bytes.
+        now_ms: the time by which producers of a first snapshot have expired; None for never.
+        segments: all of them, by base offset.
+        snapshots: the producer snapshots that change.
+        findings: damage in the log, for which something is left as it is.
+        seen: the files that the plan was made for.
+    """
+
+    path: Path
+    config: LogConfig
+    kinds: tuple[FileKind, ...]
+    exact: bool
+    now_ms: int | None
+    segments: tuple[ReindexedSegment, ...]
+    snapshots: tuple[RemadeFile, ...]
+    findings: tuple[Finding, ...]
+    seen: tuple[FileSeen, ...]
+
+    @property
+    def files(self) -> tuple[RemadeFile, ...]:
+        """All files that change."""
+        return (*(file for each in self.segments for file in each.files), *self.snapshots)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What is to be done, in order."""
+        return tuple(file.as_action() for file in self.files)
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether all files are as they should be."""
+        return not self.files
+
+    def __repr__(self) -> str:
+        """One line; `print` gives them all."""
+        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+
+    def __str__(self) -> str:
+        """One line a file, and one for each finding."""
+        lines = [f"{each.action} {each.path}: {each.why}" for each in self.actions]
+        lines += [f"left alone: {finding}" for finding in self.findings]
+        return "\n".join(lines) or f"{self.path}: nothing to do"
+
+
+@dataclass(frozen=True, slots=True)
+class ReindexReport:
+    """What was done.
+
+    Attributes:
+        files: that have changed.
+        findings: damage in the log, for which something was left as it was.
+        kept: what was kept of the old files.
+    """
+
+    files: tuple[RemadeFile, ...]
+    findings: tuple[Finding, ...]
+    kept: tuple[Kept, ...]
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What was done, in order."""
+        return tuple(file.as_action() for file in self.files)
+
+
+# ---- planning and applying -----------------------------------------------------------------------
+
+
 #: What can be made anew.
 KINDS: Final = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT)
+
 _ENTRY_BYTES: Final = {
     FileKind.INDEX: OFFSET_ENTRY_BYTES,
     FileKind.TIMEINDEX: TIME_ENTRY_BYTES,
@@ -488,10 +688,12 @@ def _read_snapshot(path: Path) -> tuple[ProducerSnapshotEntry, ...] | KsegError:
 
 __all__ = [
     "KINDS",
+    "Difference",
     "ReindexPlan",
     "ReindexReport",
     "ReindexedSegment",
     "RemadeFile",
     "apply_reindex",
+    "compare",
     "plan_reindex",
 ]

@@ -34,7 +34,7 @@ from kseg.files.names import PathKind, classify_path, list_partition, log_bytes
 from kseg.format.builder import BatchBuilder
 from kseg.internal.ids import id_text
 from kseg.log import data_directory
-from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.data_directory import CLUSTER_METADATA, EntryKind, entry_of
 from kseg.log.salvage.output import (
     QUARANTINE,
     REPORT,
@@ -48,7 +48,6 @@ from kseg.log.salvage.output import (
 from kseg.log.salvage.provable import lost_offsets, read_provable
 from kseg.log.salvage.values import HARMLESS, gaps_within, provable_tables, refused, run_between
 from kseg.log.settings.cluster import read_cluster
-from kseg.log.sub_directories import EntryKind, entry_of
 from kseg.workers import in_order
 
 if TYPE_CHECKING:

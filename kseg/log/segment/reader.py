@@ -39,11 +39,35 @@ if TYPE_CHECKING:
     from kseg.files.time_index import TimeIndex
     from kseg.files.txn_index import TxnIndex
     from kseg.format.search import SoundRun
-    from kseg.log.locations import BatchLocation, RecordLocation
 
     Keep = Callable[[BatchTable], BatchTable]
     OnOffset = Callable[[int], None]
 
+
+@dataclass(frozen=True, slots=True)
+class BatchLocation:
+    """Where a batch lies, and the index entry that led there; None if none did."""
+
+    segment: Path
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    index_entry: IndexEntry | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLocation:
+    """The record that a time leads to, and the batch that holds it."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+    batch: BatchLocation
+
+
+# ---- the segment ---------------------------------------------------------------------------------
 
 _BENIGN = (StopReason.END, StopReason.LIMIT)
 _BENIGN_AT_END = (*_BENIGN, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
@@ -411,8 +435,6 @@ class Segment(Closing):
         return None if header is None else self._location(header, start)
 
     def _location(self, header: BatchHeader, start: IndexEntry) -> BatchLocation:
-        from kseg.log.locations import BatchLocation
-
         return BatchLocation(
             self.path,
             header.position,
@@ -438,8 +460,6 @@ class Segment(Closing):
 
         Source: Kafka LogSegment.findOffsetByTimestamp.
         """
-        from kseg.log.locations import RecordLocation
-
         timestamp = time_ms(timestamp, round_up=True)
         start = self.start_for_time(timestamp)
         later = self.start_for_offset(start_offset)
@@ -801,4 +821,4 @@ def _naming(path: Path, on_error: OnError) -> OnError:
     return report
 
 
-__all__ = ["Segment"]
+__all__ = ["BatchLocation", "RecordLocation", "Segment"]

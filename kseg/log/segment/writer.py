@@ -1,8 +1,8 @@
 """Segment under one writer: a log file and its three indexes, appended to and cut together.
 
 Decides when it is time for another segment. Writes an append whole, with its index entries, or not
-at all. It does not read batches: their last offsets, times and sizes come with them. What it needs
-of an existing segment is read at the first use.
+at all. It does not read appended batches: their last offsets, times and sizes come with them. What
+it needs of an existing segment is read at the first use, by a walk where no index tells it.
 
 Source: Kafka `LogSegment` (3.9.1, 4.2; before, an append made one index entry at most).
 """
@@ -11,23 +11,324 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kseg.constants import INT32_MAX
-from kseg.errors import OffsetOverflowError
+from kseg._kernels.placement import Places
+from kseg.constants import INT32_MAX, INT64_MAX, StopReason
+from kseg.errors import KsegError, OffsetOverflowError, at_path
 from kseg.files import io
 from kseg.files.closing import Closing
+from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
+from kseg.files.log_writer import LogWriter
 from kseg.files.mapping import Mapping
-from kseg.format.header import BatchTable
+from kseg.files.names import FileKind, segment_name
+from kseg.files.time_index import TimeIndexEntry
+from kseg.files.txn_index_writer import TxnIndexWriter
+from kseg.format.header import BatchTable, stop_error
 from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
-from kseg.log.segment.appender import SegmentAppender, indexed_so_far, undo
-from kseg.log.segment.files import WrittenFiles, attempt
-from kseg.log.segment.index_entries import Latest
+from kseg.log.segment.index_entries import Indexed, Latest
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import latest_from, next_offset, timestamp_of_first
+
+if TYPE_CHECKING:
+    from kseg.log.segment.reader import Segment
+
+_KINDS = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenFiles:
+    """A segment's log and indexes. `open` acquires, `close` releases."""
+
+    log: LogWriter
+    offset_index: OffsetIndexWriter
+    time_index: TimeIndexWriter
+    txn_index: TxnIndexWriter
+
+    @classmethod
+    def open(
+        cls,
+        directory: io.StrPath,
+        base_offset: int,
+        *,
+        index_bytes: int,
+        create: bool = False,
+        suffix: str = "",
+        preallocate_bytes: int = 0,
+        offset_entries: int | None = None,
+        time_entries: int | None = None,
+    ) -> WrittenFiles:
+        """Open the files of a segment; see `SegmentWriter.open`."""
+        place = os.fspath(directory)
+        names = [os.path.join(place, segment_name(base_offset, kind) + suffix) for kind in _KINDS]
+        log = LogWriter.open(names[0], create=create, preallocate_bytes=preallocate_bytes)
+        try:
+            return cls(
+                log,
+                OffsetIndexWriter.open(
+                    names[1], base_offset, bytes_max=index_bytes, used=offset_entries
+                ),
+                TimeIndexWriter.open(
+                    names[2], base_offset, bytes_max=index_bytes, used=time_entries
+                ),
+                TxnIndexWriter.open(names[3]),
+            )
+        except BaseException:
+            log.close(trim=False)
+            raise
+
+    @property
+    def paths(self) -> tuple[str, str, str, str]:
+        """The names of log, offset index, time index and transaction index."""
+        return (
+            self.log.path,
+            self.offset_index.path,
+            self.time_index.path,
+            self.txn_index.path,
+        )
+
+    def has_suffix(self, suffix: str) -> bool:
+        """Whether all names end so."""
+        return all(path.endswith(suffix) for path in self.paths)
+
+    def flush(self) -> None:
+        """Make all bytes lasting; the log first. Makes indexes that are missing."""
+        self.log.flush()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.txn_index.flush()
+
+    def change_suffix(self, old: str, new: str) -> None:
+        """Rename all files; see `SegmentWriter.change_suffix`."""
+        if not self.has_suffix(old):
+            raise ValueError(f"the names of {self.log.path} do not end in {old!r}")
+        renamed = (
+            self.log.renamed,
+            self.offset_index.renamed,
+            self.time_index.renamed,
+            self.txn_index.renamed,
+        )
+        for path, tell in zip(self.paths, renamed, strict=True):
+            target = path.removesuffix(old) + new
+            try:
+                io.rename(path, target)
+            except FileNotFoundError:
+                if path == self.log.path:
+                    raise
+            tell(target)
+
+    def close(self, *, trim: bool = True) -> None:
+        """Trim, flush and release; each step is tried, and the first error raised at the end."""
+        attempt(
+            lambda: self.offset_index.close(trim=trim),
+            lambda: self.time_index.close(trim=trim),
+            lambda: self.log.close(trim=trim),
+            self.txn_index.close,
+        )
+
+    def delete(self) -> None:
+        """Release and remove all files; a missing one is none to remove."""
+        with suppress(OSError):
+            self.close(trim=False)
+        attempt(*(_removal(path) for path in self.paths))
+
+
+def attempt(*steps: Callable[[], None]) -> None:
+    """Take every step, also after one has failed; then raise the first error."""
+    errors = []
+    for step in steps:
+        try:
+            step()
+        except (OSError, ValueError, KsegError) as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _removal(path: str) -> Callable[[], None]:
+    def remove() -> None:
+        io.unlink(path, missing_ok=True)
+
+    return remove
+
+
+# ---- walks over a segment ------------------------------------------------------------------------
+
+
+#: A writer may find these behind its own bytes; recovery decides what they mean for the log.
+_SOUND: Final = (StopReason.END, StopReason.LIMIT, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
+
+
+def timestamp_of_first(segment: Segment) -> int | None:
+    """The largest timestamp of the first batch in ms; None if there is no batch."""
+    for table in segment.headers(limit=1):
+        if len(table):
+            return int(table.max_timestamp[0])
+    return None
+
+
+def next_offset(segment: Segment, indexed_offset: int) -> int:
+    """The offset behind the last whole batch; the base offset if there is none.
+
+    Args:
+        segment: where to look.
+        indexed_offset: the last one of its offset index, from where the walk starts.
+
+    Raises:
+        FormatError: damage lies in between.
+
+    Source: Kafka `LogSegment.readNextOffset`; where that index entry leads to a torn batch, Kafka
+        answers the base offset, whatever lies before.
+    """
+    end = segment.base_offset
+    start = segment.start_for_offset(indexed_offset)
+    for table in segment.headers(start=start.position):
+        if len(table):
+            end = int(table.last_offset[-1]) + 1
+    check_end(table, segment)
+    return end
+
+
+def latest_from(segment: Segment, position: int, latest: Latest) -> Latest:
+    """The largest timestamp: `latest`, or a larger one in a batch from `position` on.
+
+    Raises:
+        FormatError: damage lies in between.
+
+    Source: Kafka `LogSegment.readLargestTimestamp`.
+    """
+    for table in segment.headers(start=position):
+        times = table.max_timestamp
+        if len(times) and int(times.max()) > latest.timestamp:
+            row = int(times.argmax())  # the earliest of those that have it
+            latest = Latest(int(times[row]), int(table.last_offset[row]))
+    check_end(table, segment)
+    return latest
+
+
+def check_end(table: BatchTable, segment: Segment) -> None:
+    """Refuse a walk that met damage; a torn tail is none."""
+    if table.stop not in _SOUND:
+        raise at_path(stop_error(table), segment.path)
+
+
+# ---- usual appends -------------------------------------------------------------------------------
+# The writes into a segment that need not roll. `Places` says beforehand where index entries go, so
+# the appender asks the files nothing. Any other change of the segment drops the appender; the next
+# append makes a new one.
+
+
+#: Makes a named tuple in half the time that its own call takes.
+_tuple: Final = tuple.__new__
+
+
+class SegmentAppender:
+    """Three files of a segment, and where they stand.
+
+    Attributes:
+        config: of the log; another config needs another appender.
+        places: judges each append, and says where it goes; see `Places.lead` and `Places.follow`.
+    """
+
+    __slots__ = ("_index", "_log", "_times", "config", "places")
+
+    def __init__(
+        self,
+        files: WrittenFiles,
+        config: LogConfig,
+        position: int,
+        since: int,
+        latest: Latest,
+        newest_ms: int,
+    ) -> None:
+        """Go on where the files stand; makes missing indexes.
+
+        Args:
+            files: of the segment.
+            config: of the log.
+            position: the size of the segment.
+            since: bytes since the last entry.
+            latest: the largest timestamp so far.
+            newest_ms: an append with a later timestamp, in ms, has to roll.
+        """
+        self._log: Final = files.log
+        self._index: Final = files.offset_index
+        self._times: Final = files.time_index
+        self.config: Final = config
+        indexed = indexed_so_far(files)
+        self.places: Final = Places(
+            end=config.segment_bytes,
+            latest_max=min(newest_ms, INT64_MAX),
+            base=self._index.base_offset,
+            interval=config.index_interval_bytes,
+            position=position,
+            since=since,
+            latest=latest,
+            indexed=indexed.offset,
+            offset_room=indexed.offset_room,
+            indexed_time=indexed.time,
+            time_room=indexed.time_room,
+        )
+
+    def write(self, parts: Sequence[io.Bytes], size: int) -> None:
+        """Write batches that `places` has placed, and their entries, or change nothing.
+
+        Args:
+            parts: their bytes, one behind the other.
+            size: how many that is.
+
+        Raises:
+            LimitExceededError: no file may become so long.
+            PoisonedFileError: an error before could not be undone.
+            OSError: the disk refuses.
+        """
+        places, index = self.places, self._index
+        offsets, times = places.offsets, places.times
+        count = index.count if offsets else -1
+        try:
+            self._log.append_parts(parts, size)
+            if offsets:
+                index.append_packed(offsets, places.indexed)
+                if times:
+                    self._times.append_packed(times, _tuple(TimeIndexEntry, places.indexed_time))
+        except BaseException as error:
+            undo(self._log, index, places.position, count, error)
+            raise
+        places.settle()
+
+
+def indexed_so_far(files: WrittenFiles) -> Indexed:
+    """Where both indexes stand; makes missing ones."""
+    offset, room = files.offset_index.stand()
+    last, time_room = files.time_index.stand()
+    return Indexed(offset, last, room, max(time_room, 0))
+
+
+def undo(
+    log: LogWriter, index: OffsetIndexWriter, position: int, count: int, error: BaseException
+) -> None:
+    """Take back what an append has written before `error` ended it.
+
+    Args:
+        log, index: of the segment; the time index is written last, so it has no new entry yet.
+        position: where the log ended before.
+        count: entries that the offset index had; -1 if it was not written yet.
+        error: what happened.
+
+    Raises:
+        OSError: the undo failed; if it failed on the log file, that is poisoned.
+    """
+    if log.size != position:
+        log.cut_back(position, error)
+    if count >= 0:
+        index.truncate_to_count(count)
+
+
+# ---- the segment ---------------------------------------------------------------------------------
 
 
 class SegmentWriter(Closing):
@@ -448,4 +749,4 @@ class SegmentWriter(Closing):
         return f"SegmentWriter({self._log.path!r}, size={self.size})"
 
 
-__all__ = ["Latest", "SegmentWriter"]
+__all__ = ["Latest", "SegmentAppender", "SegmentWriter", "indexed_so_far", "undo"]

@@ -1,9 +1,7 @@
 """What a log asks of an append before it takes it, from a leader or a follower.
 
-append      `validate_append` for leaders, `validate_replica` for followers
+append      `validate_append` for leaders, `validate_replica` for followers; builds batches anew
 rules       origins, rules and results, as values
-batches     the checks of batches
-records     the checks of records
-rewrite     batches built anew, and new headers for batches that stay
+batches     the checks of batches and of records
 kafka_0_10  the rules of Kafka 0.10.1
 """

@@ -1,6 +1,6 @@
 """The rules for an append, who appends, and the validated result: values only.
 
-The checks are in `kseg.log.validate.batches` and `kseg.log.validate.records`. Their order is in
+The checks are in `kseg.log.validate.batches` and `kseg.log.validate.batches`. Their order is in
 `kseg.log.validate.append`.
 """
 

@@ -43,17 +43,16 @@ from kseg.format.options import BatchOptions
 from kseg.format.values import RecordColumns
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata
 from kseg.log.producers.state import NOTHING, ProducerUpdate, Told
-from kseg.log.validate.append import validate_append, validate_replica
+from kseg.log.validate.append import inflate_records, validate_append, validate_replica
 from kseg.log.validate.batches import check_end, check_rising, walk
-from kseg.log.validate.rewrite import inflate_records
 from kseg.log.validate.rules import NOTHING_CONVERTED, AppendRules, ValidatedBatch
 from kseg.log.writer.flush import base_after, flush, roll
 
 if TYPE_CHECKING:
     from kseg.files import io
     from kseg.format.encode import RecordSource
-    from kseg.log.producers.verification import VerificationGuard
-    from kseg.log.segment.appender import SegmentAppender
+    from kseg.log.producers.entry import VerificationGuard
+    from kseg.log.segment.writer import SegmentAppender
     from kseg.log.validate.rules import ValidationMetrics
     from kseg.log.writer.state import LogState
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 from kseg.errors import KsegError
 from kseg.files import io, producer_snapshot
 from kseg.log.pending_deletes import remove_segment
-from kseg.log.segment.files import attempt
-from kseg.log.segment.writer import SegmentWriter
+from kseg.log.segment.writer import SegmentWriter, attempt
 
 if TYPE_CHECKING:
     from kseg.log.writer.state import LogState

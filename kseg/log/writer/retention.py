@@ -35,11 +35,10 @@ from kseg.files.time_index import TimeIndex
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import entry_of
 from kseg.log.reader.version import END, HighWatermark
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import latest_from
-from kseg.log.segment.writer import Latest
-from kseg.log.sub_directories import entry_of
+from kseg.log.segment.writer import Latest, latest_from
 from kseg.log.topic_policy import UNTOUCHED, RetentionRules, known_topics, retention_rules
 from kseg.log.writer import flush, removal
 from kseg.log.writer.removal import delete_segments

@@ -46,8 +46,8 @@ from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import END, Changes, HighWatermark, SegmentInfo, Truncations, Version
-from kseg.log.recovery import load_result
-from kseg.log.recovery.load_result import Loaded
+from kseg.log.recovery import load as loading
+from kseg.log.recovery.load import Loaded
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import AppendRules
 
@@ -739,7 +739,7 @@ def _load(
 ) -> Loaded:
     """The log in order, by what is known of it and by what the data directory says of the rest."""
     point, start = known.recovery_point, known.log_start_offset
-    return load_result.load(
+    return loading.load(
         directory,
         config=config,
         clean=clean,

@@ -29,9 +29,9 @@ from kseg.log.closed import (
     reindex_at,
 )
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.recovery import KINDS, Action, Finding, Kept, kept_bytes, look_at
 from kseg.log.settings import SettingSources
-from kseg.log.sub_directories import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.spark.jobs.running import Item, Ran, mark_of, open_job, refusals_named, run, state_of
 from kseg.spark.plan import local_paths
 

@@ -18,9 +18,9 @@ from kseg.files import io
 from kseg.files.checkpoints import TopicPartition
 from kseg.log.clock import machine_ms
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import EntryKind, list_entries
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
-from kseg.log.sub_directories import EntryKind, list_entries
 from tests.builders import batch, record
 from tests.unit.files.foreign import holding
 

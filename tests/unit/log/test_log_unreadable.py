@@ -27,8 +27,8 @@ from kseg.log.closed import copy_partition
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.differences import compare
 from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.reindex import compare
 from kseg.log.recovery.split import apply_split, plan_split
 from tests.bad_sectors import bad_sectors
 from tests.builders import write_segment

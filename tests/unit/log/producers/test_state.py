@@ -15,10 +15,8 @@ from kseg.errors import (
 )
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import BatchHeader
-from kseg.log.producers.entry import OffsetMetadata, telling_batches
-from kseg.log.producers.open_transactions import TransactionsByOffset
-from kseg.log.producers.state import ProducerState
-from kseg.log.producers.verification import Verifications
+from kseg.log.producers.entry import OffsetMetadata, Verifications, telling_batches
+from kseg.log.producers.state import ProducerState, TransactionsByOffset
 from kseg.log.validate.rules import AppendOrigin
 from tests.producing import (
     ABORT,

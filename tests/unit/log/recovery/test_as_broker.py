@@ -14,9 +14,8 @@ from kseg.errors import CorruptRecordError
 from kseg.files import producer_snapshot
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.config import LogConfig
-from kseg.log.recovery.plan import RecoveryPlan
 from kseg.log.recovery.raw_lookups import next_offset, position_of
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
 from tests.builders import batch, control_batch, record, write_segment
 
 FAR = 2**31 + 5

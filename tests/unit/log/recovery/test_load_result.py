@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kseg.log.recovery.load_result import Loaded, load
+from kseg.log.recovery.load import Loaded, load
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, NOW, content
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.recovery.plan import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
 from tests import reference
 from tests.unit.log import damaged
 from tests.unit.log.damaged import logs

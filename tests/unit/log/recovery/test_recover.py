@@ -14,8 +14,13 @@ import pytest
 from kseg import verify
 from kseg.errors import LogLockedError, OffsetsOutOfOrderError, StalePlanError
 from kseg.log import data_directory
-from kseg.log.recovery.plan import RecoveryPlan
-from kseg.log.recovery.recover import RecoveryReport, apply_recovery, plan_recovery, recover
+from kseg.log.recovery.recover import (
+    RecoveryPlan,
+    RecoveryReport,
+    apply_recovery,
+    plan_recovery,
+    recover,
+)
 from tests.builders import batch, record, write_segment
 from tests.stopping import stopping_at
 from tests.unit.files.foreign import holding

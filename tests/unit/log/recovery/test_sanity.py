@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from kseg.log.recovery.findings import Finding
-from kseg.log.recovery.load_context import LoadContext
+from kseg.log.recovery.load_context import LoadContext, RecoveryInputs
 from kseg.log.recovery.overlay import Overlay
-from kseg.log.recovery.plan import RecoveryInputs
 from kseg.log.recovery.sanity import end_of, index_fault_of
 from tests.builders import batch, message, record
 from tests.unit.log.damaged import CONFIG, NOW, logs

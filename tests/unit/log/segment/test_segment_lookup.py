@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kseg import CorruptRecordError, Log, Segment
-from kseg.log.locations import RecordLocation
+from kseg.log.segment.reader import RecordLocation
 from tests.builders import batch, record, wrapper, write_segment
 from tests.unit.files.index_bytes import offset_index, time_index
 from tests.unit.log.brute import Whole, copy_partition, partitions_of, sound_segments

@@ -19,7 +19,7 @@ from kseg.log.log import Log
 from kseg.log.producers.entry import BatchDescriptor, ProducerEntry
 from kseg.log.segment.index_entries import Indexed, Latest, Placement, place
 from kseg.log.validate import append as validate_append
-from kseg.log.validate.rewrite import inflate_records
+from kseg.log.validate.append import inflate_records
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer import append
 from kseg.log.writer.append import append_as_follower, append_as_leader

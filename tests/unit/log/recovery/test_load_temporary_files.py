@@ -9,8 +9,8 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.files import io
+from kseg.log.recovery.load import clear
 from kseg.log.recovery.overlay import Applier, Overlay
-from kseg.log.recovery.temporary_files import clear
 from tests.builders import batch, record
 
 

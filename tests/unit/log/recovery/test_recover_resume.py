@@ -12,7 +12,7 @@ import pytest
 
 import kseg
 from kseg.log.data_directory import enter
-from kseg.log.recovery import resume
+from kseg.log.recovery import recover as resume
 from tests.builders import batch, record, write_segment
 
 

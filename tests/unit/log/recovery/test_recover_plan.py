@@ -15,8 +15,7 @@ from kseg.errors import NotALogError, OffsetsOutOfOrderError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.log.producers.snapshots import SegmentSource
 from kseg.log.recovery import load_context
-from kseg.log.recovery.plan import RecoveryPlan
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
 from tests.builders import batch, record, write_segment
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs
