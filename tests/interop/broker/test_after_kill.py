@@ -120,7 +120,7 @@ def fill(broker: Broker) -> None:
         send(ROLLED_AT, ROLLED_AT + 1)
         broker.ask("configure", topic, configs={"segment.ms": None})
         send(ROLLED_AT + 1, BATCHES)
-    broker.create(TIMELESS, 2)
+    broker.create(TIMELESS, PARTITIONS)
     broker.create(WITNESS, 1, retention_ms=1)
     broker.create(
         CLEANED, 1, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01, segment_ms=1
@@ -371,6 +371,7 @@ def test_a_directory_that_was_marked_wrongly_is_put_right(killed: Killed, verb: 
 
 _SUFFIX: Final = "0123456789abcdef0123456789abcdef"
 _DAY: Final = 24 * 3600
+ALL_PLACES: Final = [*PLACES, *((TIMELESS, number) for number in range(PARTITIONS))]
 
 
 def mislead(data: Path) -> None:
@@ -380,10 +381,10 @@ def mislead(data: Path) -> None:
     of aborted transactions, the cleaner's position, times of files, a log that was being copied,
     one that was put aside.
     """
-    for partition, torn in enumerate((b"", b"torn")):
+    for partition, (torn, days) in enumerate(((b"", 1), (b"torn", 30), (b"", 30))):
         (path,) = (data / f"{TIMELESS}-{partition}").glob("*.log")
         path.write_bytes(batch([record(b"v")], base_timestamp=-1, max_timestamp=-1) + torn)
-        age = time.time() - (30 if torn else 1) * _DAY
+        age = time.time() - days * _DAY
         os.utime(path, (age, age))
     (data / "plain-0" / "leader-epoch-checkpoint").unlink()
     (data / "plain-1" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n9 100000\n")
@@ -408,7 +409,7 @@ def _newest(partition: Path, kind: str) -> Path:
 def beside(data: Path) -> dict[str, tuple[object, ...]]:
     """What lies beside each partition's records behind a stop, but for times of its own."""
     found = {}
-    for topic, number in (*PLACES, (TIMELESS, 0), (TIMELESS, 1)):
+    for topic, number in ALL_PLACES:
         place = data / f"{topic}-{number}"
         epochs = checkpoints.read_leader_epochs(place / "leader-epoch-checkpoint")
         snapshot = _newest(place, "snapshot")
@@ -423,7 +424,6 @@ def beside(data: Path) -> dict[str, tuple[object, ...]]:
 
 def test_a_mark_makes_kafka_believe_nothing_that_it_would_have_mended(killed: Killed) -> None:
     broker, found, kept = killed.broker, [], []
-    places = [*PLACES, (TIMELESS, 0), (TIMELESS, 1)]
     try:
         for verb in (None, "recover"):
             killed.again()
@@ -437,7 +437,7 @@ def test_a_mark_makes_kafka_believe_nothing_that_it_would_have_mended(killed: Ki
             broker.start()
             assert (is_swept(broker, begin) == []) == (verb is not None)
             at_work(broker)
-            found.append(seen(broker, places))
+            found.append(seen(broker, ALL_PLACES))
             broker.stop()
             kept.append(beside(broker.data))
             assert (broker.data / f"orders-7.{_SUFFIX}-stray").is_dir()
@@ -445,8 +445,8 @@ def test_a_mark_makes_kafka_believe_nothing_that_it_would_have_mended(killed: Ki
     finally:
         broker.kill()
     alone, ours = found
-    for place in ((TIMELESS, 0), (TIMELESS, 1)):
-        assert len(alone[place].rows["read_uncommitted"]) == 1
+    found_there = [len(alone[TIMELESS, n].rows["read_uncommitted"]) for n in range(PARTITIONS)]
+    assert found_there == [1, 1, 0]  # a start that cuts a file makes it young
     check(ours, alone, BATCHES)
     check(ours, {place: killed.alone[place] for place in PLACES}, BATCHES)
     assert kept[1] == kept[0]
