@@ -76,12 +76,12 @@ from kseg.format.control import parse_control as parse_control
 from kseg.format.convert import Conversion as Conversion
 from kseg.format.convert import convert as convert
 from kseg.format.down_convert import down_convert as down_convert
-from kseg.format.encode import EncodedBatch as EncodedBatch
 from kseg.format.encode import encode_batch as encode_batch
 from kseg.format.encode import encode_batches as encode_batches
 from kseg.format.encode import encode_messages_07 as encode_messages_07
 from kseg.format.header import BatchHeader as BatchHeader
 from kseg.format.header import BatchTable as BatchTable
+from kseg.format.header import EncodedBatch as EncodedBatch
 from kseg.format.message import Message as Message
 from kseg.format.message import MessageAndMetadata as MessageAndMetadata
 from kseg.format.message import MessageAndOffset as MessageAndOffset

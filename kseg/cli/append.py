@@ -48,7 +48,7 @@ from kseg.log.log import Log
 
 if TYPE_CHECKING:
     from kseg import AppendResult
-    from kseg.format.encode import EncodedBatch
+    from kseg.format.header import EncodedBatch
 
 #: What the log refuses of the lines themselves; other errors are of what lies there.
 _OF_LINES = (

@@ -44,8 +44,8 @@ from kseg.constants import (
 )
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
-from kseg.format.encode import EncodedBatch, encode_batch
-from kseg.format.header import wrap_int64
+from kseg.format.encode import encode_batch
+from kseg.format.header import EncodedBatch, wrap_int64
 from kseg.format.options import BatchOptions
 from kseg.format.times import Time, time_ms
 

@@ -20,6 +20,8 @@ NO_END = INT64_MAX + 1
 #: Default bounds of one piece.
 ROWS_MAX = 65_536
 BYTES_MAX = 16 << 20
+#: Bytes of one fetch by default, as a consumer's `max.partition.fetch.bytes`.
+FETCH_BYTES: Final = 2**20
 #: A batch may inflate to this much before it is refused. Kafka's own bound is its 32-bit positions.
 INFLATED_BYTES_MAX = 2**31 - 1
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from kseg.constants import AppendOrigin
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping
-from kseg.format.encode import EncodedBatch
+from kseg.format.header import EncodedBatch
 from kseg.log.clock import clock_of, now_of
 from kseg.log.reader.read import LogReading
 from kseg.log.reader.version import HighWatermark, SegmentInfo, Version

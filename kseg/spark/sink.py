@@ -66,8 +66,8 @@ from kseg.constants import Compression
 from kseg.errors import AppendError, OffsetsOutOfOrderError
 from kseg.files import atomic, io, lock, ownership
 from kseg.files.metadata import parse_topic_id
-from kseg.format.encode import EncodedBatch, encode_batches
-from kseg.format.header import scan
+from kseg.format.encode import encode_batches
+from kseg.format.header import EncodedBatch, scan
 from kseg.format.options import BatchOptions
 from kseg.log import data_directory
 from kseg.log.adopt import StagedSegment, adopt, check_adoptable

@@ -15,7 +15,7 @@ import pytest
 from kseg.constants import Compression, ControlType, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.builder import BatchBuilder, estimate_set_bytes
-from kseg.format.encode import EncodedBatch
+from kseg.format.header import EncodedBatch
 from kseg.format.values import Record
 from tests.conformance.readers import Reader
 

@@ -16,8 +16,8 @@ from kseg.format.columns import decode
 from kseg.format.compress import RatioEstimator
 from kseg.format.control import EndMarker, control_key
 from kseg.format.down_convert import LazyDownConversion, down_convert
-from kseg.format.encode import EncodedBatch, encode_batch
-from kseg.format.header import BatchTable
+from kseg.format.encode import encode_batch
+from kseg.format.header import BatchTable, EncodedBatch
 from kseg.format.message import Message
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request as Wanted

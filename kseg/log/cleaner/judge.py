@@ -42,7 +42,7 @@ from kseg.format.retain import Known, Retention, Verdict
 from kseg.format.workspace import Workspace
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.reader.visible import AbortedRanges, TransactionWalk
-from kseg.log.segment.writer import check_end
+from kseg.log.segment.walks import check_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

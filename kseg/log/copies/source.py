@@ -46,7 +46,7 @@ from kseg.log.copies.batches import (
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, provable_tables
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.writer import next_offset
+from kseg.log.segment.walks import next_offset
 
 if TYPE_CHECKING:
     from collections import abc

@@ -32,12 +32,11 @@ from kseg.files.index_probe import probe_upper_bound
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.columns import decode
 from kseg.format.header import BatchTable, scan, stop_error
-from kseg.format.request import Request, RequestOptions, check_word
+from kseg.format.request import FETCH_BYTES, Request, RequestOptions, check_word
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.find import (
-    FETCH_BYTES,
     WINDOW_BYTES,
     FoundBatch,
     ReadableLog,

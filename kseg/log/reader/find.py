@@ -42,8 +42,9 @@ from kseg.format.header import (
 )
 from kseg.format.times import Time, time_ms
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.writer import Latest, latest_from
+from kseg.log.segment.walks import latest_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,8 +59,6 @@ _POSITION: Final = COLUMN["position"]
 _SIZE: Final = COLUMN["size"]
 _MAGIC: Final = COLUMN["magic"]
 
-#: Bytes of one fetch by default, as a consumer's `max.partition.fetch.bytes`.
-FETCH_BYTES: Final = 2**20
 #: What is read at a time where no more is asked for: a few times the distance of index entries.
 WINDOW_BYTES: Final = 16 << 10
 #: Headers that are walked at a time.

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from kseg.files.mapping import private_memory
-from kseg.format.request import FIELDS_DEFAULT, Request, RequestOptions
+from kseg.format.request import FETCH_BYTES, FIELDS_DEFAULT, Request, RequestOptions
 from kseg.format.workspace import Workspace
-from kseg.log.reader.find import FETCH_BYTES
 
 if TYPE_CHECKING:
     from threading import Event

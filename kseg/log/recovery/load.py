@@ -94,7 +94,7 @@ from kseg.log.recovery.load_context import (
 from kseg.log.recovery.overlay import NOT_SAID, Applier, Overlay
 from kseg.log.recovery.sanity import LogEnd
 from kseg.log.recovery.sweep import Swept, check_followed, sweep_segment, unfollowed
-from kseg.log.segment.writer import next_offset
+from kseg.log.segment.walks import next_offset
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 if TYPE_CHECKING:

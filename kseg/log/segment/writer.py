@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kseg._kernels.placement import Places
-from kseg.constants import INT32_MAX, INT64_MAX, StopReason
-from kseg.errors import KsegError, OffsetOverflowError, at_path
+from kseg.constants import INT32_MAX, INT64_MAX
+from kseg.errors import KsegError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.closing import Closing
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
@@ -28,11 +28,12 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, segment_name
 from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index_writer import TxnIndexWriter
-from kseg.format.header import BatchTable, stop_error
+from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
 from kseg.log.segment.index_entries import Indexed, Latest
 from kseg.log.segment.reader import Segment
+from kseg.log.segment.walks import latest_from, next_offset, timestamp_of_first
 
 if TYPE_CHECKING:
     from kseg.log.segment.reader import Segment
@@ -154,66 +155,6 @@ def _removal(path: str) -> Callable[[], None]:
         io.unlink(path, missing_ok=True)
 
     return remove
-
-
-# ---- walks over a segment ------------------------------------------------------------------------
-
-
-#: A writer may find these behind its own bytes; recovery decides what they mean for the log.
-_SOUND: Final = (StopReason.END, StopReason.LIMIT, StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
-
-
-def timestamp_of_first(segment: Segment) -> int | None:
-    """The largest timestamp of the first batch in ms; None if there is no batch."""
-    for table in segment.headers(limit=1):
-        if len(table):
-            return int(table.max_timestamp[0])
-    return None
-
-
-def next_offset(segment: Segment, indexed_offset: int) -> int:
-    """The offset behind the last whole batch; the base offset if there is none.
-
-    Args:
-        segment: where to look.
-        indexed_offset: the last one of its offset index, from where the walk starts.
-
-    Raises:
-        FormatError: damage lies in between.
-
-    Source: Kafka `LogSegment.readNextOffset`; where that index entry leads to a torn batch, Kafka
-        answers the base offset, whatever lies before.
-    """
-    end = segment.base_offset
-    start = segment.start_for_offset(indexed_offset)
-    for table in segment.headers(start=start.position):
-        if len(table):
-            end = int(table.last_offset[-1]) + 1
-    check_end(table, segment)
-    return end
-
-
-def latest_from(segment: Segment, position: int, latest: Latest) -> Latest:
-    """The largest timestamp: `latest`, or a larger one in a batch from `position` on.
-
-    Raises:
-        FormatError: damage lies in between.
-
-    Source: Kafka `LogSegment.readLargestTimestamp`.
-    """
-    for table in segment.headers(start=position):
-        times = table.max_timestamp
-        if len(times) and int(times.max()) > latest.timestamp:
-            row = int(times.argmax())  # the earliest of those that have it
-            latest = Latest(int(times[row]), int(table.last_offset[row]))
-    check_end(table, segment)
-    return latest
-
-
-def check_end(table: BatchTable, segment: Segment) -> None:
-    """Refuse a walk that met damage; a torn tail is none."""
-    if table.stop not in _SOUND:
-        raise at_path(stop_error(table), segment.path)
 
 
 # ---- usual appends -------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ from kseg.format.bodies import at_batch, wrapper_value
 from kseg.format.codec import CAPACITY_KEPT_MAX, Arena
 from kseg.format.columns import decode
 from kseg.format.down_convert import ConversionStats
-from kseg.format.encode import EncodedBatch, encode_batch
+from kseg.format.encode import encode_batch
 from kseg.format.header import (
     CODEC_MASK,
     COLUMN,
@@ -57,6 +57,7 @@ from kseg.format.header import (
     LOG_APPEND,
     BatchHeader,
     BatchTable,
+    EncodedBatch,
     scan,
     wrap_int64,
 )

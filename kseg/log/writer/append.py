@@ -37,8 +37,13 @@ from kseg.errors import (
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.down_convert import ConversionStats
-from kseg.format.encode import SOURCE_FIELDS, EncodedBatch, columns_of, encode_batches, rows_of
-from kseg.format.header import BatchTable, scan
+from kseg.format.encode import (
+    SOURCE_FIELDS,
+    columns_of,
+    encode_batches,
+    rows_of,
+)
+from kseg.format.header import BatchTable, EncodedBatch, scan
 from kseg.format.options import BatchOptions
 from kseg.format.values import RecordColumns
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata

@@ -37,8 +37,9 @@ from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import entry_of
 from kseg.log.reader.version import END, HighWatermark
+from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.writer import Latest, latest_from
+from kseg.log.segment.walks import latest_from
 from kseg.log.topic_policy import UNTOUCHED, RetentionRules, known_topics, retention_rules
 from kseg.log.writer import flush, removal
 from kseg.log.writer.removal import delete_segments
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from kseg.log.config import LogConfig
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.reader.view import LogView
-    from kseg.log.segment.writer import Latest
+    from kseg.log.segment.index_entries import Latest
     from kseg.log.writer.state import LogState
 
 

@@ -16,12 +16,12 @@ from kseg._kernels import legacy as _legacy
 from kseg.constants import BATCH_BYTES, Compression, TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.format.encode import (
-    EncodedBatch,
     empty_batch,
     encode_batch,
     encode_batches,
     rows_of,
 )
+from kseg.format.header import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.format.values import BinaryColumn
 from tests import reference

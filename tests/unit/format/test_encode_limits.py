@@ -11,7 +11,8 @@ import pytest
 from kseg._kernels import encode as _encode
 from kseg.constants import Compression
 from kseg.errors import InvalidRecordError
-from kseg.format.encode import EncodedBatch, encode_batch, encode_batches, encode_messages_07
+from kseg.format.encode import encode_batch, encode_batches, encode_messages_07
+from kseg.format.header import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.format.values import BinaryColumn
 
