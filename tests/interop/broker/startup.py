@@ -254,7 +254,8 @@ def _of_partitions(
     empty = {name for name, now in after.items() if not now.bytes and name not in {*before, *new}}
     paths = {Path(one.path) for one in found.findings if one.code in _ASIDE}
     absent = {f"{path.parent.name}/{path.name}" for path in paths}
-    if empty != absent:
+    # Beside a directory that went offline, a start may make its partitions anew in another one.
+    if not became.offline and empty != absent:
         yield "made anew", sorted(empty), sorted(absent)
     for name, was in before.items():
         is_made_anew = name in strays or name not in after
