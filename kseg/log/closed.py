@@ -403,26 +403,24 @@ class Recovery:
             PermissionError, OSError: as `Change.check_owners` and the changes have it.
         """
         self.change.check_owners(found)
+        homes = homes_of(found)
         with ExitStack() as stack:
-            for home in homes_of(found) if self.change.apply else ():
+            for home in homes if self.change.apply else ():
                 stack.enter_context(lock.acquire(home))
-            swept = [path for path in found if self._is_swept(home_of(path))]
-            others = [path for path in found if path not in swept]
+            sweeps = self.change.apply and self.options["clean"] is not True
+            unclean = {home for home in homes if sweeps and read_clean_shutdown(home) is None}
+            swept = [path for path in found if home_of(path) in unclean]
+            others = [path for path in found if home_of(path) not in unclean]
             plans = list(self.share(others, (partial(self._plan, path) for path in others), None))
             if not self.change.is_plan:
                 _raise_first(plans)
                 self._check_room(plans)
                 for home in homes_of(plan.path for plan in plans) if self.change.apply else ():
-                    if not _in_order(
-                        home, plans
-                    ):  # one lease for all: the last one leaves the mark
+                    if not _in_order(home, plans):
+                        # One lease for all: the last one leaves the mark.
                         stack.callback(data_directory.enter(home).leave)
                 plans = self._apply(plans)
             return plans + self._sweep(swept)
-
-    def _is_swept(self, home: Path) -> bool:
-        unclean = read_clean_shutdown(home) is None and self.options["clean"] is not True
-        return self.change.apply and unclean
 
     def _sweep(self, found: Sequence[Path]) -> list[RecoveryPlan]:
         """Recover partitions, several at a time; an interruption leaves the finished ones."""
