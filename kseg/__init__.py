@@ -101,15 +101,13 @@ _HOMES: Final = {
         "TypedColumn",
     ),
     "kseg.log.cleaner.values": ("CompactionPlan", "CompactionReport"),
-    "kseg.log.changes": (
-        "TruncationReport",
+    "kseg.log.cleanup": (
         "apply_compaction",
         "apply_retention",
-        "apply_truncation",
         "plan_compaction",
         "plan_retention",
-        "plan_truncation",
     ),
+    "kseg.log.closed": ("TruncationReport", "apply_truncation", "plan_truncation"),
     "kseg.log.config": ("LogConfig",),
     "kseg.log.copies.batches": ("MergePlan",),
     "kseg.log.copies.merge": ("apply_merge", "plan_merge"),

@@ -46,12 +46,17 @@ from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import log_bytes
 from kseg.format.times import iso_text
 from kseg.log import data_directory
-from kseg.log.changes import LOG_START, SIZE, RetiredSegment, StayingSegment
-from kseg.log.closed import (
-    Change,
+from kseg.log.cleanup import (
+    LOG_START,
+    SIZE,
     Cleanup,
     ClosedPartition,
     CompactionOptions,
+    RetiredSegment,
+    StayingSegment,
+)
+from kseg.log.closed import (
+    Change,
     Recovery,
     has_segments,
     home_of,

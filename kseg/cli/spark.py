@@ -267,7 +267,7 @@ def compact(
     **how: Any,
 ) -> int:
     """Run the job; returns the exit code."""
-    from kseg.log.closed import CompactionOptions
+    from kseg.log.cleanup import CompactionOptions
     from kseg.spark.jobs import CompactOptions
 
     options = CompactOptions(

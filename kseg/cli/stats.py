@@ -16,7 +16,7 @@ from kseg.cli.paths import places
 
 if TYPE_CHECKING:
     from kseg.analysis.stats import PartitionReport, StatsReport
-    from kseg.log.closed import ClosedPartition
+    from kseg.log.cleanup import ClosedPartition
 
 #: Of a key that is shown as text; JSON has the whole.
 _KEY_CHARACTERS_MAX = 24
@@ -64,7 +64,8 @@ def _planned(
     """The partitions with segments, and what compaction would do to them."""
     from kseg.cli.paths import partitions
     from kseg.cli.settings import known_settings, say_of_findings
-    from kseg.log.closed import Cleanup, has_segments
+    from kseg.log.cleanup import Cleanup
+    from kseg.log.closed import has_segments
 
     found = list(partitions(paths, selection))
     known = known_settings(found, given)

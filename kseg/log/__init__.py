@@ -2,8 +2,8 @@
 
 Callers hold a `Log` (`log.py`), many of them together (`directory.py`), or a stream over files,
 partitions and directories (`scan.py`). `adopt.py` takes over whole segments that were written
-elsewhere. `changes.py` plans and applies retention, compaction or truncation of one log;
-`closed.py` does so for chosen partitions that no process has open, and recovers or reindexes them.
+elsewhere. `cleanup.py` plans and applies retention and compaction; `closed.py` truncates, recovers
+and reindexes partitions that no process has open.
 Programs use these modules, or the names that the package of a room offers. Below are the rooms.
 Each has a guide of its own, and imports point down this list only:
 

@@ -7,9 +7,8 @@
     apply      in place or to a copy, with a backup of the files that go
     report     each partition has its plan, its report, its backup and the bytes that went
 
-`Cleanup` plans and applies compaction and retention, where damage stops one partition alone;
-`Recovery` puts partitions in order after a crash. `kseg.log.changes` and `kseg.log.recovery` change
-one log each. `copy_partition` makes the copy.
+`Recovery` puts partitions in order after a crash. `kseg.log.cleanup` compacts partitions and
+deletes old segments. `plan_truncation` and `kseg.log.recovery` change one log each.
 """
 
 from __future__ import annotations
@@ -18,18 +17,17 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kseg.errors import (
     CorruptIndexError,
-    FormatError,
     KsegError,
     LimitExceededError,
     LogLockedError,
-    OffsetsOutOfOrderError,
+    NotALogError,
     StalePlanError,
     UncleanShutdownError,
     UnreadableError,
@@ -37,35 +35,27 @@ from kseg.errors import (
 from kseg.files import checkpoints, io, lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import FileKind, list_partition
-from kseg.log import closed_indexes, data_directory, disk_room
-from kseg.log.changes import (
-    apply_compaction,
-    apply_retention,
-    files_of,
-    plan_compaction,
-    plan_retention,
-    segments_that_stay,
-)
-from kseg.log.cleaner.clean import CompactionOptions
-from kseg.log.data_directory import EntryKind, entry_of
+from kseg.log import closed_indexes, data_directory
+from kseg.log.clock import clock_of, now_of
+from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.log import Log
-from kseg.log.recovery.backup import Backup
+from kseg.log.pending_deletes import files_of_segment
+from kseg.log.reader.follow import seen_log
+from kseg.log.recovery.backup import Backup, CutReport
+from kseg.log.recovery.overlay import look_at
 from kseg.log.recovery.recover import apply_recovery, plan_recovery, recover
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+from kseg.log.writer import truncate
+from kseg.log.writer.truncate import TruncationPlan
 
 if TYPE_CHECKING:
-    from kseg.log.cleaner.values import CompactionPlan, CompactionReport
+    from kseg.format.times import Time
     from kseg.log.config import LogConfig
-    from kseg.log.reader.version import HighWatermark
+    from kseg.log.reader.version import Version
     from kseg.log.recovery.backup import Kept
     from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport
     from kseg.log.recovery.reindex import ReindexPlan
-    from kseg.log.settings.joined import PartitionSettings
-    from kseg.log.topic_policy import RetentionRules
-    from kseg.log.writer.retention import RetentionPlan, StayingSegment
 
-#: The damage that stops compaction of one partition, while the others go on.
-_DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
 #: A recovery writes the checkpoints this often, for a run that goes on later.
 _NOTED_SECONDS: Final = 2.0
 _COPIED_BYTES: Final = 2**20
@@ -167,196 +157,6 @@ def home_of(path: io.StrPath) -> Path:
 def homes_of(paths: Iterable[io.StrPath]) -> list[Path]:
     """The data directories of partitions, once each."""
     return sorted({home_of(path) for path in paths})
-
-
-# ---- compaction and retention --------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class ClosedPartition:
-    """A partition that no process has open, and what compaction or retention makes of it.
-
-    Attributes:
-        path: its directory.
-        settings: those of the partition.
-        rules: what compaction goes by; None where there is retention alone.
-        old: what retention goes by; None where segments do not get too old.
-        place: the directory that is changed: `path`, or its copy.
-        plan, deletion: of compaction, and of retention.
-        staying: of retention alone, why segments stay.
-        done: the report of compaction.
-        finding: the damage for which the partition stays as it is.
-        kept: the files in the backup.
-        freed_bytes: what the disk gets back.
-    """
-
-    path: Path
-    settings: PartitionSettings
-    rules: RetentionRules | None
-    old: RetentionRules | None
-    place: Path
-    plan: CompactionPlan | None = None
-    deletion: RetentionPlan | None = None
-    staying: tuple[StayingSegment, ...] = ()
-    done: CompactionReport | None = None
-    finding: KsegError | None = None
-    kept: tuple[Kept, ...] = ()
-    freed_bytes: int = 0
-
-    @property
-    def is_noop(self) -> bool:
-        """Whether nothing changes."""
-        compacts = self.plan is not None and not (self.plan.is_noop and not self.plan.advances)
-        deletes = self.deletion is not None and not self.deletion.is_noop
-        return self.finding is not None or not (compacts or deletes)
-
-
-@dataclass(frozen=True, slots=True)
-class Cleanup:
-    """How one run compacts closed partitions and deletes old segments.
-
-    Attributes:
-        now_ms: the time that counts.
-        high_watermark: as for `Log.open`.
-        options: of compaction; None for retention alone.
-    """
-
-    now_ms: int
-    high_watermark: HighWatermark | None = None
-    options: CompactionOptions | None = field(default_factory=CompactionOptions)
-
-    def of(
-        self, path: Path, settings: PartitionSettings, *, of_one_log: bool = False
-    ) -> ClosedPartition:
-        """Take the rules of compaction and retention from the settings.
-
-        Args:
-            path: the directory.
-            settings: of the partition.
-            of_one_log: as for `PartitionSettings.retention_rules`.
-        """
-        rules = None if self.options is None else settings.compaction_rules()
-        old = None
-        if rules is None or (rules.skipped is None and rules.config.deletes):
-            old = settings.retention_rules(of_one_log=of_one_log)
-        return ClosedPartition(path, settings, rules, old, path)
-
-    def plan(self, one: ClosedPartition) -> None:
-        """Plan, and change nothing.
-
-        Raises:
-            KsegError: of retention alone, the log is damaged.
-            UnsupportedFormatError: the log is one of Kafka 0.7.
-            OSError: a file cannot be read.
-        """
-        with Log.open(one.path) as log, _damage_noted(one):
-            self._plan(one, log, self.high_watermark)
-            if one.rules is None and one.old and one.deletion and one.deletion.skipped is None:
-                with suppress(KsegError, OSError):  # the plan stands where a time cannot be read
-                    one.staying = segments_that_stay(log, one.deletion, config=one.old.config)
-
-    def apply(
-        self,
-        one: ClosedPartition,
-        change: Change,
-        clock: Callable[[], int] | None = None,
-    ) -> None:
-        """Apply the plan in place or to a copy, under the lock of the data directory.
-
-        Args:
-            one: a planned partition.
-            change: where, and with what backup.
-            clock: of the log; `now_ms` always if None.
-
-        Raises:
-            LogLockedError: a broker, or another process, holds the data directory.
-            UncleanShutdownError: the log was not closed in good order.
-            KsegError: of retention alone, the log is damaged.
-            OSError: the disk refuses, or is full; finished steps stay.
-        """
-        one.place = change.place_of(one.path)
-        plan, rules = one.plan or one.deletion, one.rules or one.old
-        assert plan is not None
-        assert rules is not None
-        backup = change.backup_of(home_of(one.place), self.now_ms)
-        high_watermark = self.high_watermark
-        if high_watermark is None and one.place != one.path:
-            high_watermark = plan.high_watermark  # a copy has no checkpoint of it
-        with (
-            Log.open(
-                one.place,
-                mode="append",
-                config=rules.config,
-                now_ms=clock or (lambda: self.now_ms),
-                high_watermark=high_watermark,
-            ) as log,
-            _damage_noted(one),
-        ):
-            try:
-                if one.plan is not None:
-                    self._compact(one, one.plan, log, backup)
-                if one.old is not None:
-                    self._delete(one, one.old, log, backup)
-            finally:
-                one.kept += () if backup is None else tuple(backup.kept)
-
-    def apply_all(
-        self,
-        ones: Iterable[ClosedPartition],
-        change: Change,
-        clock: Callable[[], int] | None = None,
-        on_lost_mark: Callable[[Path], object] | None = None,
-    ) -> None:
-        """Apply the plans that change something, under the locks of the data directories.
-
-        For the arguments and errors see `apply` and `Change.holding`.
-        """
-        going = [one for one in ones if not one.is_noop]
-        with change.holding((one.path for one in going), on_lost_mark):
-            apply = partial(self.apply, change=change, clock=clock)
-            disk_room.in_turn(going, apply, in_place=change.apply)
-
-    def _plan(
-        self, one: ClosedPartition, log: Log, high_watermark: HighWatermark | None = None
-    ) -> None:
-        how: dict[str, Any] = {"now_ms": self.now_ms, "high_watermark": high_watermark}
-        if self.options is not None:
-            one.plan = plan_compaction(log, config=one.rules, **how, **asdict(self.options))
-        if one.old is not None:
-            one.deletion = plan_retention(log, config=one.old, **how)
-
-    def _compact(
-        self, one: ClosedPartition, plan: CompactionPlan, log: Log, backup: Backup | None
-    ) -> None:
-        try:
-            one.done = apply_compaction(log, plan, backup=backup)
-        except StalePlanError:  # the log has changed since then, or this is a copy of it
-            self._plan(one, log)
-            assert one.plan is not None
-            one.done = apply_compaction(log, one.plan, backup=backup)
-        one.freed_bytes += one.done.freed_bytes
-
-    def _delete(
-        self, one: ClosedPartition, old: RetentionRules, log: Log, backup: Backup | None
-    ) -> None:
-        one.deletion = plan_retention(log, config=old, now_ms=self.now_ms)
-        if backup is not None:
-            if one.rules is None:
-                backup.check_room(0)
-            for path in files_of(one.deletion):
-                backup.keep_file(path)
-        one.freed_bytes += apply_retention(log, one.deletion).freed_bytes
-
-
-@contextmanager
-def _damage_noted(one: ClosedPartition) -> Iterator[None]:
-    """Let damage stop the compaction of one partition alone."""
-    try:
-        yield
-    except _DAMAGE as error:
-        if one.rules is None:
-            raise
-        one.finding = error
 
 
 def has_segments(path: Path, kinds: Sequence[EntryKind] = (EntryKind.LOG,)) -> bool:
@@ -563,6 +363,142 @@ def reindex_at(
     return plan, [] if backup is None else backup.kept
 
 
+# ---- truncation ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TruncationReport(CutReport[TruncationPlan]):
+    """The result of a truncation."""
+
+
+def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
+    """Plan a cut of a log back to an offset; changes nothing, and takes no lock.
+
+    Args:
+        path: a partition directory.
+        offset: the new end of the log: each batch that has it, or a larger one, goes whole. Below
+            the first segment all of the log goes, and begins there anew.
+
+    Raises:
+        ValueError: the offset is negative.
+        NotALogError: not a partition directory, or that of KRaft.
+        CorruptRecordError: damage lies between the place the index leads to and the offset.
+        OSError: it cannot be read.
+
+    Example:
+        >>> plan_truncation("orders-0", 1_200).truncated_bytes  # doctest: +SKIP
+        65536
+    """
+    directory = Path(path)
+    if not directory.is_dir():
+        os.stat(directory)
+        raise NotALogError("not a partition directory", path=path)
+    refuse_cluster_metadata(directory)
+    seen = look_at(directory)
+    return replace(truncate.plan_of(directory, _version(directory), offset), seen=seen)
+
+
+def apply_truncation(
+    plan: TruncationPlan,
+    *,
+    config: LogConfig | None = None,
+    now_ms: Time | None = None,
+    backup_directory: io.StrPath | None = None,
+    keep_cut: bool = True,
+) -> TruncationReport:
+    """Apply a plan, under the lock of the data directory.
+
+    The log is then as a clean shutdown leaves it. If the process is killed on the way, the log has
+    to be recovered; it ends at the offset, at its old end, or at a batch in between.
+
+    Args:
+        plan: from `plan_truncation`.
+        config: the settings of the log; Kafka's defaults if None.
+        now_ms: the clock; the machine's if None.
+        backup_directory: where the backup goes; None for a sibling of the data directory, named
+            after the time.
+        keep_cut: whether to make a backup.
+
+    Raises:
+        StalePlanError: files have changed since the plan was made; nothing was done.
+        UncleanShutdownError: the log was not closed in good order; nothing was done.
+        LogLockedError: another process holds the data directory, or another log of this one has the
+            partition open; nothing was done.
+        SegmentInUseError: a reader maps bytes that the cut removes; the log ends where it did.
+        OSError: the disk refuses, or is too full for the backup; nothing was done if the first
+            check finds that.
+    """
+    refuse_cluster_metadata(plan.path)
+    home = plan.path.resolve().parent
+    time_ms = now_of(now_ms)
+    clock = clock_of(None if now_ms is None else lambda: time_ms)
+    lease = data_directory.enter(home)
+    try:
+        if look_at(plan.path) != plan.seen:
+            raise StalePlanError("files have changed since the plan was made", path=plan.path)
+        if plan.is_noop:
+            return TruncationReport(plan)
+        backup = Backup(home, backup_directory, now_ms=time_ms) if keep_cut else None
+        return _cut(plan, config, clock, backup)
+    finally:
+        lease.leave()
+
+
+def _cut(
+    plan: TruncationPlan,
+    config: LogConfig | None,
+    clock: Callable[[], int],
+    backup: Backup | None,
+) -> TruncationReport:
+    version = _version(plan.path)
+    unfollowed = truncate.is_unfollowed(version)
+    freed = 0
+    if unfollowed:
+        # The last batch goes first, by itself: a file under a second name must not be cut.
+        last = truncate.plan_of(plan.path, version, truncate.last_offset(version))
+        _keep(last, backup)
+        freed = truncate.cut_unfollowed(last)
+    with Log.open(plan.path, mode="append", recover=unfollowed, config=config, now_ms=clock) as log:
+        _keep(truncate.plan_of(log.path, log.version, plan.log_end_offset), backup)
+        log.truncate_to(plan.log_end_offset)
+        start, end = log.log_start_offset, log.log_end_offset
+        freed += log.state.deletions.freed_bytes
+    done = replace(plan, log_start_offset=start, log_end_offset=end)
+    return TruncationReport(done, () if backup is None else tuple(backup.kept), freed)
+
+
+def _version(directory: Path) -> Version:
+    """The log as its files are now."""
+    with Log.open(directory) as log:
+        return seen_log(log.view).version
+
+
+def _keep(plan: TruncationPlan, backup: Backup | None) -> None:
+    """Back up the bytes that go; if they have no room, nothing is done."""
+    if backup is None or plan.is_noop:
+        return
+    cuts = [each for each in plan.actions if each.action == "truncate"]
+    backup.check_room(sum(each.bytes for each in cuts))
+    files = list_partition(plan.path)
+    going = {each.path for each in plan.actions if each.action == "delete"}
+    gone = [
+        path
+        for segment in files.segments
+        if str(segment.log) in going
+        for path in files_of_segment(segment)
+    ]
+    for snapshot in files.snapshots:
+        offset = snapshot.name.base_offset
+        if offset is not None and (plan.whole or offset > plan.log_end_offset):
+            gone.append(snapshot.path)
+    for path in (*gone, files.leader_epochs):
+        if path is not None:
+            backup.keep_file(path)
+    for each in cuts:
+        if plan.position is not None:
+            backup.keep_tail(each.path, plan.position)
+
+
 # ---- copies --------------------------------------------------------------------------------------
 
 
@@ -662,13 +598,13 @@ def _copy_offsets(origin: Path, lease: data_directory.DataDirectoryLease) -> Non
 
 __all__ = [
     "Change",
-    "Cleanup",
-    "ClosedPartition",
-    "CompactionOptions",
     "Recovery",
+    "TruncationReport",
+    "apply_truncation",
     "copy_partition",
     "has_segments",
     "home_of",
     "homes_of",
+    "plan_truncation",
     "reindex_at",
 ]

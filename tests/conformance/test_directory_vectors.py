@@ -18,7 +18,7 @@ import pytest
 from kseg.errors import UncleanShutdownError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.files.metadata import write_clean_shutdown
-from kseg.log.changes import apply_compaction, plan_compaction
+from kseg.log.cleanup import apply_compaction, plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import apply_recovery, plan_recovery

@@ -23,7 +23,8 @@ from unittest.mock import patch
 
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
-from kseg.log.changes import apply_compaction, apply_truncation, plan_compaction, plan_truncation
+from kseg.log.cleanup import apply_compaction, plan_compaction
+from kseg.log.closed import apply_truncation, plan_truncation
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover

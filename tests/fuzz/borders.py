@@ -37,7 +37,7 @@ from kseg.format.header import scan
 from kseg.format.message import Message, MessageSet
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
-from kseg.log.changes import apply_retention, plan_retention
+from kseg.log.cleanup import apply_retention, plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import apply_recovery, plan_recovery

@@ -17,7 +17,7 @@ from tests.tidy import tree
 
 #: The rooms of the log from the top down; those in one row may know each other, without a circle.
 FLOORS = (
-    ("directory", "scan", "adopt", "changes", "closed"),
+    ("directory", "scan", "adopt", "cleanup", "closed"),
     ("copies",),
     ("salvage",),
     ("log",),
@@ -184,7 +184,7 @@ def test_inside_of_the_log_nobody_goes_through_the_doors_of_rooms() -> None:
         "kseg.log.recovery.SnapshotFiles": False,
         "kseg.log.writer.state._x": False,
         "kseg._core.crc32": False,
-        "kseg.log.changes.retention": False,
+        "kseg.log.cleanup.retention": False,
     }.items(),
 )
 def test_a_door_is_told_from_a_wall(name: str, *, public: bool) -> None:

@@ -4,7 +4,7 @@ answer       `explain`: the answer for the data directories of a broker
 values       the answer as values; the causes that can keep bytes
 
 Nothing is changed, and nothing is locked. What retention and compaction do is asked of their own
-plans (`kseg.log.changes`): a date here is one at which they delete.
+plans (`kseg.log.cleanup`): a date here is one at which they delete.
 """
 
 from __future__ import annotations

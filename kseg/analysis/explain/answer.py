@@ -50,7 +50,7 @@ from kseg.files.names import (
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex
 from kseg.format.times import Time
-from kseg.log.changes import (
+from kseg.log.cleanup import (
     StayingSegment,
     latest_of,
     plan_compaction,

@@ -265,7 +265,7 @@ def apply_state(
     backup: Backup | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """As `kseg.log.changes.apply_compaction`, for what a log open for appending consists of."""
+    """As `kseg.log.cleanup.apply_compaction`, for what a log open for appending consists of."""
     with state.cleaning:
         report = CompactionReport(0, plan.first_dirty_offset)
         _check_fresh(state, plan)

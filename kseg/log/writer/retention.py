@@ -243,7 +243,7 @@ def plan_view(
     now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
 ) -> RetentionPlan:
-    """As `kseg.log.changes.plan_retention`, for a log that is open for reading."""
+    """As `kseg.log.cleanup.plan_retention`, for a log that is open for reading."""
     path = view.path
     if any(info.files.kafka07 for info in view.segments):
         raise UnsupportedFormatError("a log of Kafka 0.7 is only read here", path=path)
@@ -273,7 +273,7 @@ def high_watermark_of(path: Path, start: int, end: int, told: HighWatermark | No
 def plan_state(
     state: LogState, *, config: LogConfig | RetentionRules | None = None, now_ms: Time | None = None
 ) -> RetentionPlan:
-    """As `kseg.log.changes.plan_retention`, for what a log open for appending consists of."""
+    """As `kseg.log.cleanup.plan_retention`, for what a log open for appending consists of."""
     with state.lock:
 
         def largest_timestamp(info: SegmentInfo) -> int:
@@ -365,7 +365,7 @@ def delete_old_segments(
 
 
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
-    """As `kseg.log.changes.apply_retention`, for what a log open for appending consists of.
+    """As `kseg.log.cleanup.apply_retention`, for what a log open for appending consists of.
 
     The log's start is written down before a file changes its name. So what a crash brings back of
     the old segments lies below it. On a disk too full for that, whole segments go first, at once

@@ -18,16 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kseg import ReindexPlan, plan_reindex
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import FileKind, PathKind, classify_path, list_data_directory
+from kseg.log.cleanup import Cleanup, ClosedPartition, CompactionOptions
 from kseg.log.clock import now_of
-from kseg.log.closed import (
-    Change,
-    Cleanup,
-    ClosedPartition,
-    CompactionOptions,
-    has_segments,
-    home_of,
-    reindex_at,
-)
+from kseg.log.closed import Change, has_segments, home_of, reindex_at
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.recovery import KINDS, Action, Finding, Kept, kept_bytes, look_at

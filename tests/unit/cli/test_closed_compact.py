@@ -9,9 +9,9 @@ import pytest
 
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.names import log_bytes
-from kseg.log import closed
-from kseg.log.changes import plan_compaction
+from kseg.log import cleanup, closed
 from kseg.log.cleaner.values import CompactionPlan
+from kseg.log.cleanup import plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
@@ -223,7 +223,7 @@ def test_apply_does_what_was_planned_without_planning_again(
         planned.append(args)
         return plan_compaction(*args, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(closed, "plan_compaction", plan)
+    monkeypatch.setattr(cleanup, "plan_compaction", plan)
     ran = kseg("compact", data / "users-0", *COMPACT, "--now", NOW, "--apply")
     assert ran.code == 0
     assert len(planned) == 1
@@ -235,7 +235,7 @@ def test_a_log_that_changed_after_its_plan_is_planned_again(data: Path, count: i
     path = data / "users-0"
     config = {"cleanup.policy": "compact", "segment.bytes": "1000"}
     found = settings([data], config=config).of(path)
-    how = closed.Cleanup(NOW_MS)
+    how = cleanup.Cleanup(NOW_MS)
     one = how.of(path, found)
     how.plan(one)
     with Log.open(path, mode="append", config=CONFIG, now_ms=lambda: NOW_MS) as log:

@@ -9,7 +9,7 @@ import pytest
 from kseg.errors import NotALogError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import TopicPartition
-from kseg.log.changes import plan_retention
+from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log

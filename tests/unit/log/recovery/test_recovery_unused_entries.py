@@ -13,8 +13,7 @@ from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
 from kseg.files import metadata
 from kseg.log import closed_indexes
-from kseg.log.changes import apply_truncation, plan_truncation
-from kseg.log.closed import copy_partition
+from kseg.log.closed import apply_truncation, copy_partition, plan_truncation
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import TopicPartition, enter
 from kseg.log.log import Log

@@ -13,7 +13,7 @@ import pytest
 from kseg.errors import KsegError, StalePlanError, UnsupportedFormatError
 from kseg.files import io
 from kseg.files.names import SegmentFiles
-from kseg.log.changes import apply_retention, plan_retention
+from kseg.log.cleanup import apply_retention, plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.reader.version import SegmentInfo

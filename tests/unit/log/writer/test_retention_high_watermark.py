@@ -9,7 +9,7 @@ import pytest
 from kseg.errors import StalePlanError
 from kseg.files import checkpoints, metadata
 from kseg.files.checkpoints import TopicPartition
-from kseg.log.changes import apply_retention, plan_retention
+from kseg.log.cleanup import apply_retention, plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.writer.retention import LOG_START

@@ -1,0 +1,429 @@
+"""Compaction and retention of a log: first a plan, then the change.
+
+The plans take an open `Log`. The rules and the order of the steps stand in `kseg.log.cleaner` and
+`kseg.log.writer.retention`. `Cleanup` does both for closed partitions, in the steps of
+`kseg.log.closed`. Damage stops one partition alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.constants import COMPACTION_MAP_BYTES
+from kseg.errors import (
+    CorruptIndexError,
+    FormatError,
+    KsegError,
+    LimitExceededError,
+    OffsetsOutOfOrderError,
+    StalePlanError,
+)
+from kseg.files.names import FileKind, segment_name
+from kseg.log import disk_room
+from kseg.log.cleaner import clean as applying
+from kseg.log.cleaner.clean import CompactionOptions, plan_inputs
+from kseg.log.cleaner.inputs import CleanerInputs
+from kseg.log.closed import Change, home_of
+from kseg.log.config import LogConfig
+from kseg.log.data_directory import entry_of
+from kseg.log.log import Log
+from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
+from kseg.log.writer import retention
+from kseg.log.writer.retention import (
+    LOG_START,
+    SIZE,
+    TIME,
+    RetiredSegment,
+    StayingSegment,
+    latest_of,
+    staying,
+)
+
+if TYPE_CHECKING:
+    from kseg.format.times import Time
+    from kseg.log.cleaner.values import CompactionPlan, CompactionReport
+    from kseg.log.reader.version import HighWatermark
+    from kseg.log.recovery.backup import Backup, Kept
+    from kseg.log.settings.joined import PartitionSettings
+    from kseg.log.writer.retention import RetentionPlan, RetentionReport
+
+#: The damage that stops compaction of one partition, while the others go on.
+_DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
+# ---- retention -----------------------------------------------------------------------------------
+
+
+def plan_retention(
+    log: Log,
+    *,
+    config: LogConfig | RetentionRules | None = None,
+    now_ms: Time | None = None,
+    high_watermark: HighWatermark | None = None,
+) -> RetentionPlan:
+    """Plan the retention of a log that is open for reading or for appending; changes nothing.
+
+    Args:
+        log: the log.
+        config: the settings, or the answer of `retention_rules` for one log. None means the log's
+            own, or no setting for a log that is open for reading.
+        now_ms: the time that counts; None for the log's clock, or the machine's.
+        high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
+
+    Raises:
+        ValueError: a high watermark for a log that is open for appending.
+        CorruptIndexError, FormatError: a segment's times cannot be read.
+        UnsupportedFormatError: the log is one of Kafka 0.7.
+        OSError: a file cannot be read.
+    """
+    if log.mode == "append":
+        _refuse_high_watermark(high_watermark)
+        return retention.plan_state(log.state, config=config, now_ms=now_ms)
+    return retention.plan_view(
+        log.view, config=config, now_ms=now_ms, high_watermark=high_watermark
+    )
+
+
+def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
+    """Apply a plan to a log that is open for appending.
+
+    Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call of
+    this kind, or when the log is closed.
+
+    Raises:
+        StalePlanError: the log has changed since the plan was made; nothing was done.
+        KsegError: the log is open for reading only, or has failed.
+        OSError: the disk refuses. Another plan deletes the rest. A full disk that would get too
+            little back from whole segments stays as it was.
+    """
+    return retention.apply_state(log.state, plan)
+
+
+def segments_that_stay(
+    log: Log, plan: RetentionPlan, *, config: LogConfig
+) -> tuple[StayingSegment, ...]:
+    """Say why each segment stays that a plan leaves, oldest first, of a log open for reading.
+
+    Args:
+        log: the log of the plan.
+        plan: from `plan_retention`.
+        config: the settings behind the plan, as `RetentionRules.config` has them.
+
+    Raises:
+        CorruptIndexError, FormatError: a segment's times cannot be read.
+        OSError: a file cannot be read.
+    """
+    return staying(log.view.segments, plan, config)
+
+
+def files_of(plan: RetentionPlan) -> Iterator[Path]:
+    """The files that go, whether they exist or not."""
+    for segment in plan.segments:
+        for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
+            yield plan.path / segment_name(segment.base_offset, kind)
+        yield plan.path / segment_name(segment.base_offset, FileKind.SNAPSHOT)
+
+
+def _refuse_high_watermark(given: HighWatermark | None) -> None:
+    if given is not None:
+        raise ValueError("a log open for appending has the high watermark of its opening")
+
+
+# ---- compaction ----------------------------------------------------------------------------------
+
+
+def plan_compaction(
+    log: Log,
+    *,
+    config: LogConfig | RetentionRules | None = None,
+    now_ms: Time | None = None,
+    high_watermark: HighWatermark | None = None,
+    from_start: bool = False,
+    force: bool = False,
+    rules: str = "4.0",
+    map_bytes: int = COMPACTION_MAP_BYTES,
+    measure: bool = True,
+    verify_crc: bool = True,
+) -> CompactionPlan:
+    """Plan the compaction of a log that is open for reading or for appending; changes nothing.
+
+    Args:
+        log: the log.
+        config: the settings, or the answer of `compaction_rules`. None means the log's own, or
+            no setting for a log that is open for reading.
+        now_ms: the time that counts; None for the log's clock, or the machine's.
+        high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
+        from_start: compact from the log's start, not from where `cleaner-offset-checkpoint` says.
+        force: also compact segments that are too young or have too little to clean. Records that
+            are not replicated or not decided stay, and so does the active segment.
+        rules: "4.0", where magic 0 and 1 becomes magic 2; "3.9", where it stays.
+        map_bytes: memory for keys, 24 bytes each; where it is too little, compaction takes several
+            passes.
+        measure: count the bytes that go, which takes as long as compaction does.
+        verify_crc: refuse a log with a batch that does not match its checksum. Kafka's cleaner
+            compares no checksums, and gives each batch that it changes a checksum that fits.
+
+    Raises:
+        ValueError: a high watermark for a log that is open for appending, or too little memory.
+        CorruptIndexError: `cleaner-offset-checkpoint`, or an index, is malformed.
+        FormatError, LimitExceededError: a batch is damaged; nothing of the log can be compacted.
+        UnsupportedFormatError: the log is one of Kafka 0.7.
+        OSError: a file cannot be read.
+    """
+    known = config if isinstance(config, RetentionRules) else _rules(log, config)
+    if log.mode == "append":
+        _refuse_high_watermark(high_watermark)
+        inputs = CleanerInputs.of_state(log.state, known.config, now_ms)
+    else:
+        inputs = CleanerInputs.of_view(log.view, known.config, now_ms, high_watermark)
+    inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
+    options = CompactionOptions(from_start, force, rules, map_bytes, measure)
+    return plan_inputs(inputs, known, options)
+
+
+def _rules(log: Log, config: LogConfig | None) -> RetentionRules:
+    directory = log.path.resolve()
+    partition = entry_of(directory).partition
+    if config is None:
+        config = log.config if log.mode == "append" else LogConfig()
+    return compaction_rules(known_topics(directory.parent), partition and partition.topic, config)
+
+
+def apply_compaction(
+    log: Log,
+    plan: CompactionPlan,
+    *,
+    backup: Backup | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CompactionReport:
+    """Apply a plan to a log that is open for appending.
+
+    Appends and reads go on meanwhile: the log's lock is held only while files are swapped. The old
+    files go as soon as the new ones are lasting, and only a `backup` keeps them. If the process is
+    killed on the way, each segment is as before or compacted.
+
+    Args:
+        log: the log.
+        plan: from `plan_compaction`.
+        backup: keeps the old files.
+        progress: called after each segment with the bytes of log that are done, and all of them.
+
+    Raises:
+        StalePlanError: the log has changed since the plan was made, or changed meanwhile.
+        FormatError, LimitExceededError: a batch is damaged; its segment is as it was.
+        KsegError: the log is open for reading only, or has failed.
+        OSError: the disk refuses, or is full; the segment that was written is as it was.
+    """
+    return applying.apply_state(log.state, plan, backup=backup, progress=progress)
+
+
+# ---- closed partitions ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ClosedPartition:
+    """A partition that no process has open, and what compaction or retention makes of it.
+
+    Attributes:
+        path: its directory.
+        settings: those of the partition.
+        rules: what compaction goes by; None where there is retention alone.
+        old: what retention goes by; None where segments do not get too old.
+        place: the directory that is changed: `path`, or its copy.
+        plan, deletion: of compaction, and of retention.
+        staying: of retention alone, why segments stay.
+        done: the report of compaction.
+        finding: the damage for which the partition stays as it is.
+        kept: the files in the backup.
+        freed_bytes: what the disk gets back.
+    """
+
+    path: Path
+    settings: PartitionSettings
+    rules: RetentionRules | None
+    old: RetentionRules | None
+    place: Path
+    plan: CompactionPlan | None = None
+    deletion: RetentionPlan | None = None
+    staying: tuple[StayingSegment, ...] = ()
+    done: CompactionReport | None = None
+    finding: KsegError | None = None
+    kept: tuple[Kept, ...] = ()
+    freed_bytes: int = 0
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether nothing changes."""
+        compacts = self.plan is not None and not (self.plan.is_noop and not self.plan.advances)
+        deletes = self.deletion is not None and not self.deletion.is_noop
+        return self.finding is not None or not (compacts or deletes)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanup:
+    """How one run compacts closed partitions and deletes old segments.
+
+    Attributes:
+        now_ms: the time that counts.
+        high_watermark: as for `Log.open`.
+        options: of compaction; None for retention alone.
+    """
+
+    now_ms: int
+    high_watermark: HighWatermark | None = None
+    options: CompactionOptions | None = field(default_factory=CompactionOptions)
+
+    def of(
+        self, path: Path, settings: PartitionSettings, *, of_one_log: bool = False
+    ) -> ClosedPartition:
+        """Take the rules of compaction and retention from the settings.
+
+        Args:
+            path: the directory.
+            settings: of the partition.
+            of_one_log: as for `PartitionSettings.retention_rules`.
+        """
+        rules = None if self.options is None else settings.compaction_rules()
+        old = None
+        if rules is None or (rules.skipped is None and rules.config.deletes):
+            old = settings.retention_rules(of_one_log=of_one_log)
+        return ClosedPartition(path, settings, rules, old, path)
+
+    def plan(self, one: ClosedPartition) -> None:
+        """Plan, and change nothing.
+
+        Raises:
+            KsegError: of retention alone, the log is damaged.
+            UnsupportedFormatError: the log is one of Kafka 0.7.
+            OSError: a file cannot be read.
+        """
+        with Log.open(one.path) as log, _damage_noted(one):
+            self._plan(one, log, self.high_watermark)
+            if one.rules is None and one.old and one.deletion and one.deletion.skipped is None:
+                with suppress(KsegError, OSError):  # the plan stands where a time cannot be read
+                    one.staying = segments_that_stay(log, one.deletion, config=one.old.config)
+
+    def apply(
+        self,
+        one: ClosedPartition,
+        change: Change,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        """Apply the plan in place or to a copy, under the lock of the data directory.
+
+        Args:
+            one: a planned partition.
+            change: where, and with what backup.
+            clock: of the log; `now_ms` always if None.
+
+        Raises:
+            LogLockedError: a broker, or another process, holds the data directory.
+            UncleanShutdownError: the log was not closed in good order.
+            KsegError: of retention alone, the log is damaged.
+            OSError: the disk refuses, or is full; finished steps stay.
+        """
+        one.place = change.place_of(one.path)
+        plan, rules = one.plan or one.deletion, one.rules or one.old
+        assert plan is not None
+        assert rules is not None
+        backup = change.backup_of(home_of(one.place), self.now_ms)
+        high_watermark = self.high_watermark
+        if high_watermark is None and one.place != one.path:
+            high_watermark = plan.high_watermark  # a copy has no checkpoint of it
+        with (
+            Log.open(
+                one.place,
+                mode="append",
+                config=rules.config,
+                now_ms=clock or (lambda: self.now_ms),
+                high_watermark=high_watermark,
+            ) as log,
+            _damage_noted(one),
+        ):
+            try:
+                if one.plan is not None:
+                    self._compact(one, one.plan, log, backup)
+                if one.old is not None:
+                    self._delete(one, one.old, log, backup)
+            finally:
+                one.kept += () if backup is None else tuple(backup.kept)
+
+    def apply_all(
+        self,
+        ones: Iterable[ClosedPartition],
+        change: Change,
+        clock: Callable[[], int] | None = None,
+        on_lost_mark: Callable[[Path], object] | None = None,
+    ) -> None:
+        """Apply the plans that change something, under the locks of the data directories.
+
+        For the arguments and errors see `apply` and `Change.holding`.
+        """
+        going = [one for one in ones if not one.is_noop]
+        with change.holding((one.path for one in going), on_lost_mark):
+            apply = partial(self.apply, change=change, clock=clock)
+            disk_room.in_turn(going, apply, in_place=change.apply)
+
+    def _plan(
+        self, one: ClosedPartition, log: Log, high_watermark: HighWatermark | None = None
+    ) -> None:
+        how: dict[str, Any] = {"now_ms": self.now_ms, "high_watermark": high_watermark}
+        if self.options is not None:
+            one.plan = plan_compaction(log, config=one.rules, **how, **asdict(self.options))
+        if one.old is not None:
+            one.deletion = plan_retention(log, config=one.old, **how)
+
+    def _compact(
+        self, one: ClosedPartition, plan: CompactionPlan, log: Log, backup: Backup | None
+    ) -> None:
+        try:
+            one.done = apply_compaction(log, plan, backup=backup)
+        except StalePlanError:  # the log has changed since then, or this is a copy of it
+            self._plan(one, log)
+            assert one.plan is not None
+            one.done = apply_compaction(log, one.plan, backup=backup)
+        one.freed_bytes += one.done.freed_bytes
+
+    def _delete(
+        self, one: ClosedPartition, old: RetentionRules, log: Log, backup: Backup | None
+    ) -> None:
+        one.deletion = plan_retention(log, config=old, now_ms=self.now_ms)
+        if backup is not None:
+            if one.rules is None:
+                backup.check_room(0)
+            for path in files_of(one.deletion):
+                backup.keep_file(path)
+        one.freed_bytes += apply_retention(log, one.deletion).freed_bytes
+
+
+@contextmanager
+def _damage_noted(one: ClosedPartition) -> Iterator[None]:
+    """Let damage stop the compaction of one partition alone."""
+    try:
+        yield
+    except _DAMAGE as error:
+        if one.rules is None:
+            raise
+        one.finding = error
+
+
+__all__ = [
+    "LOG_START",
+    "SIZE",
+    "TIME",
+    "Cleanup",
+    "ClosedPartition",
+    "CompactionOptions",
+    "RetiredSegment",
+    "StayingSegment",
+    "apply_compaction",
+    "apply_retention",
+    "files_of",
+    "latest_of",
+    "plan_compaction",
+    "plan_retention",
+    "segments_that_stay",
+]
