@@ -84,7 +84,7 @@ class Lines:
 def dumped(form: str, path: Path, records: int) -> int:
     """Dump a log in this process, in one thread; answers records."""
     from kseg.cli.dump import Asked, Dump
-    from kseg.cli.kafka_dump.lines import look_of, stored_contents
+    from kseg.cli.kafka_dump.lines import stored_contents, style_of
     from kseg.cli.kafka_dump.logs import LogOptions
     from kseg.cli.kafka_dump.options import IndexOptions
     from kseg.cli.kafka_dump.run import KafkaDump
@@ -94,7 +94,7 @@ def dumped(form: str, path: Path, records: int) -> int:
     lines = Lines()
     out = cast("IO[bytes]", lines)
     if form == "--kafka":
-        logs = LogOptions(look_of(terminal=False), deep=True, parser=stored_contents)
+        logs = LogOptions(style_of(terminal=False), deep=True, parser=stored_contents)
         KafkaDump(logs, IndexOptions(), out).run([str(path)])
     else:
         style = Style(form, "utf8" if form == "text" else "base64")

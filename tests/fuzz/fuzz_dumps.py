@@ -25,7 +25,7 @@ from unittest import mock
 from kseg.cli import dump, row_writer
 from kseg.cli.dump import Asked, Dump
 from kseg.cli.kafka_dump import logs as kafka_logs
-from kseg.cli.kafka_dump.lines import look_of, stored_contents
+from kseg.cli.kafka_dump.lines import stored_contents, style_of
 from kseg.cli.kafka_dump.logs import LogOptions
 from kseg.cli.kafka_dump.options import IndexOptions
 from kseg.cli.kafka_dump.run import KafkaDump
@@ -51,11 +51,10 @@ STYLES = (
 
 
 def _kafka(path: Path, out: Any, source: Random) -> object:
-    look = look_of(terminal=source.random() < 0.3, metadata=source.random() < 0.8)
+    style, metadata = style_of(terminal=source.random() < 0.3), source.random() < 0.8
     parser = stored_contents if source.random() < 0.8 else None
-    return KafkaDump(LogOptions(look, deep=True, parser=parser), IndexOptions(), out).run(
-        [str(path)]
-    )
+    options = LogOptions(style, metadata, deep=True, parser=parser)
+    return KafkaDump(options, IndexOptions(), out).run([str(path)])
 
 
 def _rows(path: Path, out: Any, source: Random) -> object:

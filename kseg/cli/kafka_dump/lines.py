@@ -1,6 +1,6 @@
 """The lines of batches and records, as templates for the text kernel, and their contents.
 
-`Lines` has those of a release: here those of 4.2, in `older` those of older releases.
+`Lines` has the text of the lines of a release: here of 4.2, in `older` of older releases.
 
 Source: Kafka 4.2 `DumpLogSegments.printBatchLevel`, `dumpLog`, `DecoderMessageParser`,
 `StringDecoder`, `LongDecoder`, `IntegerDecoder`.
@@ -9,9 +9,11 @@ Source: Kafka 4.2 `DumpLogSegments.printBatchLevel`, `dumpLog`, `DecoderMessageP
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -27,44 +29,122 @@ if TYPE_CHECKING:
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, RecordColumns
 
-    Column = npt.NDArray[Any]
-    Sizes = tuple[Column, Column]
     Mask = npt.NDArray[np.bool_]
     Numbers = npt.NDArray[np.int64]
     Failed = tuple[int, KsegError] | None
+
+#: Finds the column of a field of a line; the kernel has codes for some.
+Columns = Callable[[str], Any]
 _INT64_MIN = -(2**63)
-CODECS = tuple(codec.label.encode() for codec in Compression)
-TIMES = tuple(kind.label.encode() for kind in TimestampType)
-FALSE_TRUE = (b"false", b"true")
+_FALSE_TRUE = (b"false", b"true")
+#: The names of the fields of a line that are no numbers, and the number of the first name.
+_NAMES: Final = {
+    "timestamp_type": (tuple(kind.label.encode() for kind in TimestampType), -1),
+    "codec": (tuple(codec.label.encode() for codec in Compression), 0),
+    "CODEC": (tuple(codec.name.encode() for codec in Compression), 0),
+    **dict.fromkeys(("crc_ok", "is_control", "is_transactional", "valid"), (_FALSE_TRUE, 0)),
+}
 _HORIZON = (b" deleteHorizonMs: OptionalLong.empty", b" deleteHorizonMs: OptionalLong[")
-#: The fields of a batch line in front of its position, for magic 2.
-BATCH_INTS = (
-    ("baseOffset: ", "base_offset"),
-    (" lastOffset: ", "last_offset"),
-    (" count: ", "record_count"),
-    (" baseSequence: ", "base_sequence"),
-    (" lastSequence: ", "last_sequence"),
-    (" producerId: ", "producer_id"),
-    (" producerEpoch: ", "producer_epoch"),
-    (" partitionLeaderEpoch: ", "leader_epoch"),
+
+
+class Lines(NamedTuple):
+    """The lines of one release, as texts with the names of columns in braces.
+
+    Attributes:
+        head: the line of a batch of magic 2 up to its position.
+        batch: the rest of the line of a batch.
+        record: the line of a record of magic 2 up to the names of its headers; None where the
+            release did not know magic 2.
+        message: the line of a message of magic 0 or 1 up to its contents.
+        horizon: whether the head ends with the delete horizon.
+        nested: whether the line of a batch precedes the lines of its records.
+        null_payload: the text for a record without a value; None for nothing.
+        keyed: whether the key of a record without a value is printed.
+        lenient: whether an impossible size is an end like any other.
+        gaps: precedes the path of a log whose offsets have gaps.
+        title: precedes the first offset of a log.
+        deep_only: whether the release prints batches by their records only.
+    """
+
+    head: str
+    batch: str
+    record: str | None
+    message: str
+    horizon: bool = False
+    nested: bool = True
+    null_payload: bytes | None = None
+    keyed: bool = True
+    lenient: bool = False
+    gaps: str = "Non-consecutive offsets in "
+    title: str = "Log starting"
+    deep_only: bool = False
+
+    def batch_head(self, table: BatchTable) -> Template:
+        """The line of each batch up to its position; a message has an offset there.
+
+        Args:
+            table: batches of magic 2 and above, or messages of magic 0 and 1.
+        """
+        if table.magic[0] < 2:
+            return line_pieces("offset: {last_offset}", partial(getattr, table))
+        head = line_pieces(self.head, partial(getattr, table))
+        return (*head, *_horizon(table)) if self.horizon else head
+
+    def batch_line(self, table: BatchTable) -> Template:
+        """The line of each batch of a table, as for `batch_head`."""
+        return (*self.batch_head(table), *line_pieces(self.batch, partial(getattr, table)))
+
+
+_HEAD: Final = (
+    "baseOffset: {base_offset} lastOffset: {last_offset} count: {record_count} "
+    "baseSequence: {base_sequence} lastSequence: {last_sequence} producerId: {producer_id} "
+    "producerEpoch: {producer_epoch} partitionLeaderEpoch: {leader_epoch} "
+    "isTransactional: {is_transactional} isControl: {is_control}"
+)
+_RECORD: Final = (
+    "| offset: {offset} {timestamp_type}: {timestamp} keySize: {key_size} valueSize: {value_size}"
+)
+#: The lines of Kafka 4.2; the line of a message has a stray brace.
+CURRENT: Final = Lines(
+    _HEAD,
+    " position: {position} {timestamp_type}: {max_timestamp} size: {size} magic: {magic} "
+    "compresscodec: {codec} crc: {crc} isvalid: {crc_ok}\n",
+    f"{_RECORD} sequence: {{sequence}}",
+    f"{_RECORD} isValid: {{valid}} crc: {{crc}}}}}}",
+    horizon=True,
 )
 
 
-class Look(NamedTuple):
-    """How much of a record a line has.
+def line_pieces(line: str, column: Columns) -> Template:
+    """The template of a line; a `?` behind a name leaves out the number -1 with its lead."""
+    return tuple(_piece(lead.encode(), name, column) for lead, name, *_ in Formatter().parse(line))
 
-    Attributes:
-        style: of the bytes of keys, values and names: as they are, or escaped for a terminal.
-        metadata: offset, time, sizes and so on.
-    """
 
-    style: int
-    metadata: bool = True
+def _piece(lead: bytes, name: str | None, column: Columns) -> Piece:
+    if name is None:
+        return (text.TEXT, lead)
+    values = column(name.removesuffix("?").replace("CODEC", "codec"))
+    names, first = _NAMES.get(name.rpartition(".")[2], (None, 0))
+    if names is not None:
+        return (text.ENUM, lead, b"", values, names, first)
+    return (text.INT, lead, None, values, -1) if name[-1] == "?" else int_piece(lead, values)
 
-    @property
-    def terminal(self) -> bool:
-        """Whether lines go to a terminal."""
-        return self.style & text.RAW != text.RAW
+
+def int_piece(lead: bytes, column: npt.NDArray[Any]) -> Piece:
+    """A number behind `lead`."""
+    return (text.INT, lead, b"", column, None)
+
+
+def _horizon(table: BatchTable) -> Template:
+    has = (table.attributes & DELETE_HORIZON) != 0
+    present = set(table.base_timestamp[has].tolist())
+    absent = next(number for number in count(_INT64_MIN) if number not in present)
+    horizon = np.where(has, table.base_timestamp, absent)
+    return (
+        (text.ENUM, b"", b"", has, _HORIZON, 0),
+        (text.INT, b"", None, horizon, absent),
+        (text.ENUM, b"", b"", has, (b"", b"]"), 0),
+    )
 
 
 class Texts(NamedTuple):
@@ -83,14 +163,14 @@ class Texts(NamedTuple):
         return cls(ends.astype(np.int32), data, np.packbits(there, bitorder="little"))
 
     @classmethod
-    def those(cls, column: BinaryColumn, keep: npt.NDArray[np.bool_] | None) -> Texts:
+    def of_column(cls, column: BinaryColumn, keep: Mask | None) -> Texts:
         """A column as it is, null where `keep` is false."""
         validity = column.validity
         if keep is not None:
             validity = np.packbits(keep & column.is_valid(), bitorder="little")
         return cls(column.offsets, column.data, validity)
 
-    def where(self, keep: npt.NDArray[np.bool_]) -> Texts:
+    def where(self, keep: Mask) -> Texts:
         """The same, null where `keep` is false too."""
         if self.validity is not None:
             bits = np.unpackbits(self.validity, count=len(keep), bitorder="little")
@@ -99,26 +179,26 @@ class Texts(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """What each of some messages says of itself.
+    """The fields that some messages store about themselves.
 
     Attributes:
-        crc: the checksum stored, int64[n].
+        crc: the stored checksum, int64[n].
         valid: whether it is right, bool[n].
-        key_size: the length of the key as stored, int64[n]; negative for none.
+        key_size: the stored length of the key, int64[n]; negative for none.
         value_size: likewise of the value.
         left: bytes behind the length of the value, int64[n]: no value has more.
-        value_at: where that length lies in the bytes around the message, int64[n].
+        value_at: the place of that length in the bytes around the message, int64[n].
     """
 
     crc: Numbers
-    valid: npt.NDArray[np.bool_]
+    valid: Mask
     key_size: Numbers
     value_size: Numbers
     left: Numbers
     value_at: Numbers
 
     def unread(self) -> dict[int, str]:
-        """The messages whose values cannot be read, with Java's words for why."""
+        """The messages whose values cannot be read, with Java's reason."""
         rows = np.flatnonzero(self.value_size > self.left).tolist()
         return {
             row: f"newLimit > capacity: ({self.value_size[row]} > {self.left[row]})" for row in rows
@@ -128,64 +208,6 @@ class Messages(NamedTuple):
         """Some of them."""
         columns: list[Any] = [column[start:end] for column in self]
         return Messages(*columns)
-
-
-class RecordPiece(NamedTuple):
-    """The records of a piece, and what is known of their batches.
-
-    Attributes:
-        columns: the records.
-        table: the batches.
-        rows: int64[n], the batch of each record.
-        checks: what messages of magic 0 and 1 say of themselves; None for magic 2.
-        control: texts of control records; None where there is none.
-    """
-
-    columns: RecordColumns
-    table: BatchTable
-    rows: npt.NDArray[np.int64]
-    checks: Messages | None
-    control: Texts | None
-
-    @property
-    def sizes(self) -> Sizes:
-        """Of keys and of values, as they are stored; negative for none."""
-        if self.checks is None:
-            return self.columns.key.sizes(), self.columns.value.sizes()
-        return self.checks.key_size, self.checks.value_size
-
-    def of_batch(self, name: str) -> Column:
-        """A field of the batches, a value a record."""
-        column: Column = getattr(self.table, name)[self.rows]
-        return column
-
-
-class Lines(NamedTuple):
-    """The lines of one release.
-
-    Attributes:
-        head: the line of a batch up to its position.
-        batches: the whole line of each batch of one family.
-        records: the line of a record up to its contents.
-        nested: whether the line of a batch precedes those of its records.
-        null_payload: the text for a record without a value; None for nothing.
-        keyed: whether the key of a record without a value is printed.
-        lenient: whether an impossible size is an end like any other.
-        gaps: precedes the path of a log whose offsets have gaps.
-        title: precedes the first offset of a log.
-        deep_only: whether the release prints batches by their records only.
-    """
-
-    head: Callable[[BatchTable], Template]
-    batches: Callable[[BatchTable], Template]
-    records: Callable[[RecordPiece, Look], Template]
-    nested: bool = True
-    null_payload: bytes | None = None
-    keyed: bool = True
-    lenient: bool = False
-    gaps: str = "Non-consecutive offsets in "
-    title: str = "Log starting"
-    deep_only: bool = False
 
 
 class Contents(NamedTuple):
@@ -208,149 +230,70 @@ Parser = Callable[["RecordColumns", "Mask | None", Mapping[int, str]], Contents]
 Decoder = Callable[[bytes], bytes]
 
 
-def look_of(*, terminal: bool, metadata: bool = True) -> Look:
-    """The look for standard output that is a terminal, or is not."""
-    encoding = text.UTF8 if terminal else text.RAW
-    return Look(encoding | text.BARE | text.JAVA, metadata)
+def style_of(*, terminal: bool) -> int:
+    """How keys, values and names are written: as they are, or escaped for a terminal."""
+    return (text.UTF8 if terminal else text.RAW) | text.BARE | text.JAVA
 
 
-def batch_lines(table: BatchTable, head: Template, codecs: tuple[bytes, ...] = CODECS) -> Template:
-    """A line for each batch: `head`, then what every magic has.
+def record_columns(
+    columns: RecordColumns, table: BatchTable, rows: Numbers, checks: Messages | None
+) -> Columns:
+    """Finds the columns of the line of a record.
 
     Args:
-        table: the batches, of one family.
-        head: what stands in front of the position.
-        codecs: what each codec is called.
+        columns: the records.
+        table: the batches, whose fields have `batch.` in front of their names.
+        rows: int64[n], the batch of each record.
+        checks: the stored fields of messages of magic 0 and 1; None for magic 2.
     """
-    return (
-        *head,
-        int_piece(" position: ", table.position),
-        enum_piece(b" ", table.timestamp_type, TIMES, -1),
-        int_piece(": ", table.max_timestamp),
-        int_piece(" size: ", table.size),
-        int_piece(" magic: ", table.magic),
-        enum_piece(b" compresscodec: ", table.codec, codecs),
-        int_piece(" crc: ", table.crc),
-        enum_piece(b" isvalid: ", table.crc_ok, FALSE_TRUE),
-        (text.TEXT, b"\n"),
-    )
 
+    def column(name: str) -> Any:
+        if name.startswith("batch."):
+            return getattr(table, name.removeprefix("batch."))[rows]
+        if checks is not None and name in Messages._fields:
+            return getattr(checks, name)
+        if name in ("key_size", "value_size"):
+            return columns[name.removesuffix("_size")].sizes()
+        return columns[name]
 
-def batch_head(table: BatchTable) -> Template:
-    """What stands in front of a batch's position; of messages of magic 0 and 1 just an offset."""
-    if len(table) and table.magic[0] < 2:
-        return (int_piece("offset: ", table.last_offset),)
-    has = (table.attributes & DELETE_HORIZON) != 0
-    held = set(table.base_timestamp[has].tolist())
-    absent = next(number for number in count(_INT64_MIN) if number not in held)
-    horizon = np.where(has, table.base_timestamp, absent)
-    return (
-        *(int_piece(lead, getattr(table, name)) for lead, name in BATCH_INTS),
-        enum_piece(b" isTransactional: ", table.is_transactional, FALSE_TRUE),
-        enum_piece(b" isControl: ", table.is_control, FALSE_TRUE),
-        enum_piece(b"", has, _HORIZON),
-        (text.INT, b"", None, horizon, absent),
-        enum_piece(b"", has, (b"", b"]")),
-    )
+    return column
 
 
 def lines_before(before: Texts) -> Piece:
-    """Whole lines in front of each record's, those of the batches that begin there."""
+    """Whole lines in front of each record's: the lines of the batches that begin there."""
     return (text.BYTES, b"", None, text.RAW | text.BARE, *before)
 
 
-def record_head(columns: RecordColumns, sizes: Sizes, middle: Template) -> Template:
-    """A record's line up to its contents.
-
-    Args:
-        columns: with `offset`, `timestamp` and `timestamp_type`.
-        sizes: of keys and of values.
-        middle: what follows the sizes: `of_batch` or `of_message`.
-    """
-    return (
-        int_piece("| offset: ", columns.offset),
-        enum_piece(b" ", columns.timestamp_type, TIMES, -1),
-        int_piece(": ", columns.timestamp),
-        int_piece(" keySize: ", sizes[0]),
-        int_piece(" valueSize: ", sizes[1]),
-        *middle,
-    )
+def names_and_marks(headers: Any, style: int, control: Texts | None) -> Template:
+    """The names of headers, then the text of a control record."""
+    names, values = headers.keys, headers.values
+    sources = (names.offsets, names.data, values.offsets, values.data, values.validity)
+    named = (text.HEADERS, b" headerKeys: ", b"", style, headers.offsets, *sources)
+    return (named,) if control is None else (named, (text.BYTES, b"", None, style, *control))
 
 
 def record_tail(
-    look: Look, key: Texts | None, payload: Texts | None, null_payload: bytes | None = None
+    style: int,
+    key: Texts | None,
+    payload: Texts | None,
+    *,
+    metadata: bool,
+    null_payload: bytes | None = None,
 ) -> Template:
     """Key and payload, where they are to be printed, and the end of the line."""
     pieces: list[Piece] = []
     if key is not None:
-        lead = b" key: " if look.metadata else b"| key: "
-        pieces.append((text.BYTES, lead, None, look.style, *key))
+        lead = b" key: " if metadata else b"| key: "
+        pieces.append((text.BYTES, lead, None, style, *key))
     if payload is not None:
-        pieces.append((text.BYTES, b" payload: ", null_payload, look.style, *payload))
+        pieces.append((text.BYTES, b" payload: ", null_payload, style, *payload))
     return (*pieces, (text.TEXT, b"\n"))
-
-
-def of_batch(columns: RecordColumns, look: Look, control: Texts | None) -> Template:
-    """What the line of a record of magic 2 has behind the sizes."""
-    return (int_piece(" sequence: ", columns.sequence), *names_and_marks(columns, look, control))
-
-
-def names_and_marks(columns: RecordColumns, look: Look, control: Texts | None) -> Template:
-    """Names of headers, then what a control record says."""
-    headers = columns.headers
-    names, values = headers.keys, headers.values
-    sources = (names.offsets, names.data, values.offsets, values.data, values.validity)
-    named = (text.HEADERS, b" headerKeys: ", b"", look.style, headers.offsets, *sources)
-    if control is None:
-        return (named,)
-    return (named, (text.BYTES, b"", None, look.style, *control))
-
-
-def of_message(crc: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_]) -> Template:
-    """What the line of a message of magic 0 or 1 has there, a stray brace at its end."""
-    return (
-        enum_piece(b" isValid: ", valid, FALSE_TRUE),
-        int_piece(" crc: ", crc),
-        (text.TEXT, b"}"),
-    )
-
-
-def int_piece(lead: str, column: npt.NDArray[Any]) -> Piece:
-    """A number behind `lead`."""
-    return (text.INT, lead.encode(), b"", column, None)
-
-
-def enum_piece(
-    lead: bytes, column: npt.NDArray[Any], names: tuple[bytes, ...], first: int = 0
-) -> Piece:
-    """One of several names behind `lead`: that of `column - first`."""
-    return (text.ENUM, lead, b"", column, names, first)
-
-
-def _records(piece: RecordPiece, look: Look) -> Template:
-    """The line of a record of 4.2 up to its contents."""
-    if piece.checks is None:
-        middle = of_batch(piece.columns, look, piece.control)
-    else:
-        middle = of_message(piece.checks.crc, piece.checks.valid)
-    return record_head(piece.columns, piece.sizes, middle)
-
-
-#: The lines of Kafka 4.2.
-CURRENT = Lines(batch_head, lambda table: batch_lines(table, batch_head(table)), _records)
 
 
 # ---- keys and values -----------------------------------------------------------------------------
 
 
 def stored_contents(
-    columns: RecordColumns, control: Mask | None, unread: Mapping[int, str]
-) -> Contents:
-    """Keys and values as UTF-8 text."""
-    return decoded_contents(columns, control, unread)
-
-
-def decoded_contents(
     columns: RecordColumns,
     control: Mask | None,
     unread: Mapping[int, str],
@@ -358,7 +301,7 @@ def decoded_contents(
     key: Decoder | None = None,
     value: Decoder | None = None,
 ) -> Contents:
-    """Keys and values, each by a decoder; without one they are UTF-8 text."""
+    """Keys and values, each by a decoder; without a decoder they are UTF-8 text."""
     keep = None if control is None else ~control
     keys, key_failed = _decoded(columns.key, key, keep)
     values, value_failed = _decoded(columns.value, value, keep)
@@ -375,7 +318,7 @@ def _decoded(
     column: BinaryColumn, decoder: Decoder | None, keep: Mask | None
 ) -> tuple[Texts, Failed]:
     if decoder is None:
-        return Texts.those(column, keep), None
+        return Texts.of_column(column, keep), None
     texts: list[bytes | None] = [None] * len(column)
     for row, value in enumerate(column):
         if value is None or (keep is not None and not keep[row]):

@@ -19,14 +19,13 @@ from kseg.cli.kafka_dump.lines import (
     CURRENT,
     Contents,
     Lines,
-    Look,
     Parser,
-    RecordPiece,
     Texts,
     first_failure,
+    line_pieces,
     lines_before,
-    of_batch,
-    record_head,
+    names_and_marks,
+    record_columns,
     record_tail,
     stored_contents,
 )
@@ -132,18 +131,25 @@ class LogOptions(NamedTuple):
     """The contents of the lines of logs.
 
     Attributes:
-        look: of the line of a record.
+        style: of keys, values and names, see `style_of`.
+        metadata: whether the line of a record has its offset, time, sizes and so on.
         deep: print records.
         parser: makes the texts of key and payload; None to print neither.
         max_bytes: read only so many bytes; None for all.
         lines: of the release.
     """
 
-    look: Look
+    style: int
+    metadata: bool = True
     deep: bool = False
     parser: Parser | None = None
     max_bytes: int | None = None
     lines: Lines = CURRENT
+
+    @property
+    def terminal(self) -> bool:
+        """Whether lines go to a terminal."""
+        return self.style & text.RAW != text.RAW
 
 
 def dump_memory() -> Memory:
@@ -206,7 +212,7 @@ class LogDump:
                 raise CorruptRecordError(reason, path=file.path, position=position)
         if left and self._options.max_bytes is None:
             self.found = True
-            name = printable(file.path.name) if self._options.look.terminal else file.path.name
+            name = printable(file.path.name) if self._options.terminal else file.path.name
             line = f"Found {left} invalid bytes at the end of {name}\n"
             put(line.encode("utf-8", "surrogateescape"))
 
@@ -254,7 +260,7 @@ class _TileLines:
         header = table[0]
         if beyond:
             raise CorruptRecordError("the header ends behind the file", position=header.position)
-        self._rows.rows(self._lines.head(table), 1)
+        self._rows.rows(self._lines.batch_head(table), 1)
         what = f"magic {header.magic}" if header.magic < 0 else f"codec {header.codec}"
         raise InvalidRecordError(f"no release ever wrote {what}", position=header.position)
 
@@ -303,7 +309,7 @@ class _TileLines:
         parser = self._options.parser
         if self._lines is not CURRENT or parser not in (None, stored_contents):
             return None
-        template = _stored_lines(tile.table, self._options.look, contents=parser is not None)
+        template = _stored_lines(tile.table, self._options)
 
         def direct(start: int, end: int) -> int:
             self._put(lines.rest(start))
@@ -328,10 +334,10 @@ class _TileLines:
         before: Texts,
     ) -> None:
         """Print the records of a piece, up to one at which Kafka's tool ends."""
-        options, look = self._options, self._options.look
+        options = self._options
         control = columns.control if columns.magic[0] >= 2 and columns.control.any() else None
         marks, unmarked = (None, None)
-        if control is not None and look.metadata:
+        if control is not None and options.metadata:
             from kseg.cli.kafka_dump.decoders import control_marks  # few logs have control records
 
             marks, unmarked = control_marks(columns)
@@ -344,14 +350,24 @@ class _TileLines:
             contents = options.parser(columns, control, unread)
         failed = first_failure(unmarked, contents.failed)
         head: Template = (lines_before(before),)
-        if look.metadata:
-            piece = RecordPiece(columns, table, rows, checks, marks)
-            head += self._lines.records(piece, look)
+        if options.metadata:
+            line = self._lines.record if checks is None else self._lines.message
+            if line is None:
+                raise InvalidRecordError("this release of Kafka did not know magic 2")
+            head += line_pieces(line, record_columns(columns, table, rows, checks))
+            if checks is None:
+                head += names_and_marks(columns.headers, options.style, marks)
         count = len(columns) if failed is None else failed[0]
         key = contents.key
         if key is not None and not self._lines.keyed:
             key = key.where(columns.value.is_valid())
-        tail = record_tail(look, key, contents.payload, self._lines.null_payload)
+        tail = record_tail(
+            options.style,
+            key,
+            contents.payload,
+            metadata=options.metadata,
+            null_payload=self._lines.null_payload,
+        )
         self._rows.rows((*head, *tail), count)
         self.gaps.add(columns.offset)
         if failed is not None:
@@ -365,7 +381,7 @@ class _TileLines:
         """Write the lines of a table, a run of one family at a time."""
         for start, end in runs(table.magic < 2):
             run = table.take(slice(start, end))
-            rows.rows(self._lines.batches(run), len(run))
+            rows.rows(self._lines.batch_line(run), len(run))
 
 
 class _BatchLines:
@@ -423,15 +439,17 @@ def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray
     return np.repeat(np.arange(first, last + 1), np.diff(starts, append=len(positions)))
 
 
-def _stored_lines(table: BatchTable, look: Look, *, contents: bool) -> Template:
+def _stored_lines(table: BatchTable, options: LogOptions) -> Template:
     """The template for the records of usual batches, a row for each batch."""
     columns: Any = BatchColumns(table)
+    sizes = {"key_size": text.KEY_SIZE, "value_size": text.VALUE_SIZE}
     head: Template = ()
-    if look.metadata:
-        sizes: Any = text.KEY_SIZE, text.VALUE_SIZE
-        head = record_head(columns, sizes, of_batch(columns, look, None))
-    key, payload = (columns.key, columns.value) if contents else (None, None)
-    return (*head, *record_tail(look, key, payload))
+    if options.metadata:
+        assert CURRENT.record is not None
+        head = line_pieces(CURRENT.record, lambda name: sizes.get(name) or columns[name])
+        head += names_and_marks(columns.headers, options.style, None)
+    key, payload = (columns.key, columns.value) if options.parser is not None else (None, None)
+    return (*head, *record_tail(options.style, key, payload, metadata=options.metadata))
 
 
 def _title(name: FileName, lines: Lines) -> str:

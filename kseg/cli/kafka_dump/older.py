@@ -20,28 +20,13 @@ Source: Kafka 0.8.2, 0.10.2, 1.1 and 2.8 `kafka.tools.DumpLogSegments`; `LegacyR
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kseg.cli.kafka_dump.lines import (
-    BATCH_INTS,
-    FALSE_TRUE,
-    TIMES,
-    Lines,
-    Look,
-    Messages,
-    RecordPiece,
-    batch_lines,
-    enum_piece,
-    int_piece,
-    names_and_marks,
-    of_batch,
-)
-from kseg.constants import LOG_OVERHEAD, Compression, StopReason
-from kseg.errors import InvalidRecordError, KsegError
-from kseg.format import text
+from kseg.cli.kafka_dump.lines import CURRENT, Lines, Messages
+from kseg.constants import LOG_OVERHEAD, StopReason
+from kseg.errors import KsegError
 from kseg.format.bodies import wrapper_value
 from kseg.format.codec import Arena, decompress_into
 from kseg.format.columns import decode
@@ -53,146 +38,41 @@ from kseg.format.take import take_rows
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.rows import Template
     from kseg.format.header import BatchHeader, BatchTable
     from kseg.format.request import Request
     from kseg.format.values import RecordColumns
 
     Numbers = npt.NDArray[np.int64]
 
-_CODECS = tuple(codec.name.encode() for codec in Compression)
-
-
-def _head(table: BatchTable, *, count: bool = False) -> Template:
-    """What stands in front of a batch's position; `count` and `isControl` only later."""
-    if not len(table) or table.magic[0] < 2:
-        return (int_piece("offset: ", table.last_offset),)
-    return (
-        *(
-            int_piece(lead, getattr(table, name))
-            for lead, name in BATCH_INTS
-            if count or name != "record_count"
-        ),
-        enum_piece(b" isTransactional: ", table.is_transactional, FALSE_TRUE),
-        *((enum_piece(b" isControl: ", table.is_control, FALSE_TRUE),) if count else ()),
-    )
-
-
-def _no_batch(_table: BatchTable) -> Template:
-    raise InvalidRecordError("lines of this release are for messages, not batches")
-
-
-def _message(piece: RecordPiece, _look: Look, *, with_times: bool) -> Template:
-    """The line of a message up to 0.10; that of the message that holds it is never printed."""
-    if piece.checks is None:
-        raise InvalidRecordError("this release of Kafka did not know magic 2")
-    columns = piece.columns
-    times = (
-        enum_piece(b" ", columns.timestamp_type, TIMES, -1),
-        int_piece(": ", columns.timestamp),
-    )
-    keys, values = piece.sizes
-    codec = b"NONE" if with_times else b"NoCompressionCodec"
-    return (
-        int_piece("offset: ", columns.offset),
-        int_piece(" position: ", columns.position),
-        *(times if with_times else ()),
-        enum_piece(b" isvalid: ", piece.checks.valid, FALSE_TRUE),
-        int_piece(" payloadsize: ", values),
-        int_piece(" magic: ", columns.magic),
-        (text.TEXT, b" compresscodec: " + codec),
-        int_piece(" crc: ", piece.checks.crc),
-        (text.INT, b" keysize: ", None, keys, -1),
-    )
-
-
-def _batch(table: BatchTable) -> Template:
-    """The line of a batch of 0.11 to 1.1."""
-    return (
-        *_head(table),
-        int_piece(" position: ", table.position),
-        enum_piece(b" ", table.timestamp_type, TIMES, -1),
-        int_piece(": ", table.max_timestamp),
-        enum_piece(b" isvalid: ", table.crc_ok, FALSE_TRUE),
-        int_piece(" size: ", table.size),
-        int_piece(" magic: ", table.magic),
-        enum_piece(b" compresscodec: ", table.codec, _CODECS),
-        int_piece(" crc: ", table.crc),
-        (text.TEXT, b"\n"),
-    )
-
-
-def _record(piece: RecordPiece, look: Look) -> Template:
-    """The line of a record of 0.11 to 1.1."""
-    columns, checks = piece.columns, piece.checks
-    valid = np.ones(len(columns), np.bool_) if checks is None else checks.valid
-    return (
-        int_piece("offset: ", columns.offset),
-        int_piece(" position: ", columns.position),
-        enum_piece(b" ", columns.timestamp_type, TIMES, -1),
-        int_piece(": ", columns.timestamp),
-        enum_piece(b" isvalid: ", valid, FALSE_TRUE),
-        int_piece(" keysize: ", piece.sizes[0]),
-        int_piece(" valuesize: ", piece.sizes[1]),
-        int_piece(" magic: ", columns.magic),
-        enum_piece(b" compresscodec: ", piece.of_batch("codec"), _CODECS),
-        *(_producer(piece, look) if checks is None else (int_piece(" crc: ", checks.crc),)),
-    )
-
-
-def _producer(piece: RecordPiece, look: Look) -> Template:
-    return (
-        int_piece(" producerId: ", piece.of_batch("producer_id")),
-        int_piece(" producerEpoch: ", piece.of_batch("producer_epoch")),
-        int_piece(" sequence: ", piece.columns.sequence),
-        enum_piece(b" isTransactional: ", piece.of_batch("is_transactional"), FALSE_TRUE),
-        *names_and_marks(piece.columns, look, piece.control),
-    )
-
-
-def _outer(table: BatchTable) -> Template:
-    """The line of a batch of 2.8."""
-    return batch_lines(table, _head(table, count=True), _CODECS)
-
-
-def _nested_record(piece: RecordPiece, look: Look) -> Template:
-    """The line of a record of 2.8."""
-    columns, checks = piece.columns, piece.checks
-    if checks is None:
-        seen: Template = ((text.TEXT, b" isValid: true crc: null"),)
-        last = of_batch(columns, look, piece.control)
-    else:
-        crc, valid = int_piece(" crc: ", checks.crc), checks.valid
-        seen = (enum_piece(b" isValid: ", valid, FALSE_TRUE), crc)
-        last = (crc, enum_piece(b" isvalid: ", valid, FALSE_TRUE))
-    bases = piece.of_batch("base_offset")
-    if checks is not None:  # of a compressed message only what it holds says where it begins
-        bases = columns.base_offset
-    return (
-        int_piece("| offset: ", columns.offset),
-        *seen,
-        int_piece(" keySize: ", piece.sizes[0]),
-        int_piece(" valueSize: ", piece.sizes[1]),
-        enum_piece(b" ", columns.timestamp_type, TIMES, -1),
-        int_piece(": ", columns.timestamp),
-        int_piece(" baseOffset: ", bases),
-        int_piece(" lastOffset: ", piece.of_batch("last_offset")),
-        int_piece(" baseSequence: ", piece.of_batch("base_sequence")),
-        int_piece(" lastSequence: ", piece.of_batch("last_sequence")),
-        int_piece(" producerEpoch: ", piece.of_batch("producer_epoch")),
-        int_piece(" partitionLeaderEpoch: ", piece.of_batch("leader_epoch")),
-        int_piece(" batchSize: ", piece.of_batch("size")),
-        int_piece(" magic: ", columns.magic),
-        enum_piece(b" compressType: ", piece.of_batch("codec"), _CODECS),
-        int_piece(" position: ", columns.position),
-        *last,
-    )
-
-
-_MESSAGES = Lines(
-    _head,
-    _no_batch,
-    partial(_message, with_times=False),
+#: The line of a batch of magic 2 up to its position; only 2.8 has `count` and `isControl`.
+_HEAD: Final = (
+    "baseOffset: {base_offset} lastOffset: {last_offset} baseSequence: {base_sequence} "
+    "lastSequence: {last_sequence} producerId: {producer_id} producerEpoch: {producer_epoch} "
+    "partitionLeaderEpoch: {leader_epoch} isTransactional: {is_transactional}"
+)
+_OLD_MESSAGE: Final = (
+    "offset: {offset} position: {position} isvalid: {valid} payloadsize: {value_size} "
+    "magic: {magic} compresscodec: NoCompressionCodec crc: {crc} keysize: {key_size?}"
+)
+_RECORD: Final = (
+    "offset: {offset} position: {position} {timestamp_type}: {timestamp} isvalid: VALID "
+    "keysize: {key_size} valuesize: {value_size} magic: {magic} compresscodec: {batch.CODEC}"
+)
+_NESTED_BATCH: Final = (
+    "baseOffset: {batch.base_offset} lastOffset: {batch.last_offset} "
+    "baseSequence: {batch.base_sequence} lastSequence: {batch.last_sequence} "
+    "producerEpoch: {batch.producer_epoch} partitionLeaderEpoch: {batch.leader_epoch} "
+    "batchSize: {batch.size} magic: {magic} compressType: {batch.CODEC} position: {position}"
+)
+_NESTED: Final = (
+    "| offset: {offset} isValid: VALID crc: CRC keySize: {key_size} valueSize: {value_size} "
+    f"{{timestamp_type}}: {{timestamp}} {_NESTED_BATCH}"
+)
+_MESSAGES: Final = Lines(
+    _HEAD,
+    "",
+    None,
+    _OLD_MESSAGE,
     nested=False,
     keyed=False,
     lenient=True,
@@ -200,28 +80,45 @@ _MESSAGES = Lines(
     title="Starting",
     deep_only=True,
 )
-_BATCHES = Lines(
-    _head,
-    _batch,
-    _record,
+_BATCHES: Final = Lines(
+    _HEAD,
+    " position: {position} {timestamp_type}: {max_timestamp} isvalid: {crc_ok} size: {size} "
+    "magic: {magic} compresscodec: {CODEC} crc: {crc}\n",
+    _RECORD.replace("VALID", "true")
+    + " producerId: {batch.producer_id} producerEpoch: {batch.producer_epoch}"
+    " sequence: {sequence} isTransactional: {batch.is_transactional}",
+    _RECORD.replace("VALID", "{valid}") + " crc: {crc}",
     nested=False,
     keyed=False,
     gaps="Non-consecutive offsets in :",
     title="Starting",
 )
-_TWO_LEVELS = _BATCHES._replace(
-    head=partial(_head, count=True), batches=_outer, records=_nested_record, nested=True, keyed=True
-)
 #: By release; those that no fixture shows are left out.
-VERSIONS = {
+VERSIONS: Final = {
     "0.8": _MESSAGES._replace(null_payload=b"null", keyed=True),
     "0.9": _MESSAGES,
     "0.10.0": _MESSAGES,
-    "0.10": _MESSAGES._replace(records=partial(_message, with_times=True), lenient=False),
+    "0.10": _MESSAGES._replace(
+        message=_OLD_MESSAGE.replace(" isvalid", " {timestamp_type}: {timestamp} isvalid").replace(
+            "NoCompressionCodec", "NONE"
+        ),
+        lenient=False,
+    ),
     "0.11": _BATCHES,
     "1.0": _BATCHES,
     "1.1": _BATCHES,
-    "2.8": _TWO_LEVELS,
+    "2.8": _BATCHES._replace(
+        head=CURRENT.head,
+        batch=CURRENT.batch.replace("{codec}", "{CODEC}"),
+        record=_NESTED.replace("VALID", "true").replace("CRC", "null") + " sequence: {sequence}",
+        # Of a compressed message only the messages inside say where it begins.
+        message=_NESTED.replace("VALID", "{valid}")
+        .replace("CRC", "{crc}")
+        .replace("{batch.base_offset}", "{base_offset}")
+        + " crc: {crc} isvalid: {valid}",
+        nested=True,
+        keyed=True,
+    ),
 }
 
 

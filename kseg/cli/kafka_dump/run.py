@@ -19,10 +19,9 @@ from kseg.cli.kafka_dump.lines import (
     CURRENT,
     Lines,
     Parser,
-    decoded_contents,
-    look_of,
     number_decoder,
     stored_contents,
+    style_of,
 )
 from kseg.cli.kafka_dump.logs import LogDump, LogOptions, dump_memory
 from kseg.cli.kafka_dump.options import (
@@ -84,7 +83,8 @@ def _files(path: Path) -> list[Path]:
 def _logs(given: dict[str, Any], out: IO[bytes]) -> LogOptions:
     parser = _parser(given)
     return LogOptions(
-        look_of(terminal=out.isatty(), metadata=not given["skip_record_metadata"]),
+        style_of(terminal=out.isatty()),
+        metadata=not given["skip_record_metadata"],
         deep=given["deep_iteration"] or parser is not None,
         parser=parser,
         max_bytes=given["max_bytes"],
@@ -132,7 +132,7 @@ def _parser(given: dict[str, Any]) -> Parser | None:
     if not given["print_data_log"] and classes == (None, None):
         return None
     key, value = map(_decoder, classes)
-    return partial(decoded_contents, key=key, value=value) if key or value else stored_contents
+    return partial(stored_contents, key=key, value=value) if key or value else stored_contents
 
 
 def _decoder(name: str | None) -> Any:
@@ -200,7 +200,7 @@ class KafkaDump:
             yield putting(partial(self._complain, f"Ignoring unknown file {path}"))
 
     def _line(self, text: str) -> bytes:
-        shown = printable(text) if self.logs.look.terminal else text
+        shown = printable(text) if self.logs.terminal else text
         return shown.encode("utf-8", "surrogateescape") + b"\n"
 
     def _complain(self, line: str) -> None:

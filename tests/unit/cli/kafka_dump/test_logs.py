@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kseg.cli.kafka_dump.decoders import internal_contents
-from kseg.cli.kafka_dump.lines import Look, look_of, stored_contents
+from kseg.cli.kafka_dump.lines import stored_contents, style_of
 from kseg.cli.kafka_dump.logs import LogDump, LogOptions
 from kseg.cli.output import taker
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
@@ -27,18 +27,18 @@ from tests.builders import (
 )
 from tests.reference_codecs import crc32
 
-PLAIN = look_of(terminal=False)
-ESCAPED = look_of(terminal=True)
+PLAIN = style_of(terminal=False)
+ESCAPED = style_of(terminal=True)
 
 
 def written(dump: LogDump, path: Path, out: io.BytesIO) -> None:
     run_in_order(dump.pieces(path), taker(out.write), threads=1)
 
 
-def printed(path: Path, look: Look = PLAIN, **options: Any) -> bytes:
+def printed(path: Path, style: int = PLAIN, **options: Any) -> bytes:
     out = io.BytesIO()
     options.setdefault("parser", stored_contents)
-    written(LogDump(LogOptions(look, deep=True, **options)), path, out)
+    written(LogDump(LogOptions(style, deep=True, **options)), path, out)
     return out.getvalue()
 
 
