@@ -31,10 +31,12 @@ def printed(vector: Vector) -> Vector:
     try:
         if vector["topic"] == "control":
             return {"text": control_text(key, value).removeprefix(" ")}
-        shown = show(InternalTopic(vector["topic"]), vector.get("offset", 0), key, value)
+        key_text, payload_text = show(
+            InternalTopic(vector["topic"]), vector.get("offset", 0), key, value
+        )
     except InvalidRecordError:
         return {"throws": True}
-    texts = {"key_text": shown.key, "payload_text": shown.payload}
+    texts = {"key_text": key_text, "payload_text": payload_text}
     return {name: text for name, text in texts.items() if text is not None}
 
 

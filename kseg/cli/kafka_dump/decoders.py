@@ -18,7 +18,7 @@ import re
 import struct
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -32,12 +32,14 @@ from kseg.internal.ids import id_text
 from kseg.internal.schemas import RecordType, load, message_reader, topic_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kseg.cli.kafka_dump.lines import Failed, Mask
     from kseg.format.values import RecordColumns
     from kseg.internal.schemas import Schema
 
+#: The texts of a key and of a payload.
+Shown = tuple[str | None, str | None]
 _SHORT_MAX = 2**15 - 1
 #: Reasons of `kseg.internal`, and what Kafka says for the same; a number cut short is `null`.
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = (
@@ -64,13 +66,6 @@ _NO_VALUE = (
 )
 
 
-class Shown(NamedTuple):
-    """What is printed of one record; None for nothing."""
-
-    key: str | None = None
-    payload: str | None = None
-
-
 def internal_contents(
     topic: InternalTopic, columns: RecordColumns, control: Mask | None, unread: Mapping[int, str]
 ) -> Contents:
@@ -83,11 +78,11 @@ def internal_contents(
         if control is not None and control[row]:
             continue
         try:
-            shown = show(topic, offset, key, value, unread.get(row))
+            texts = show(topic, offset, key, value, unread.get(row))
         except InvalidRecordError as error:
             failed = (row, error)
             break
-        keys[row], payloads[row] = _encoded(shown.key), _encoded(shown.payload)
+        keys[row], payloads[row] = map(_encoded, texts)
     return Contents(Texts.of(keys), Texts.of(payloads), failed)
 
 
@@ -102,7 +97,7 @@ def show(
     value: bytes | None,
     unread: str | None = None,
 ) -> Shown:
-    """What Kafka's tool prints of one record.
+    """The texts of key and payload that Kafka's tool prints of one record; None for nothing.
 
     Args:
         topic: whose decoder.
@@ -118,23 +113,23 @@ def show(
         try:
             if unread is not None:
                 raise _SkippedError(unread)
-            return Shown(payload=_metadata(topic, value))
+            return None, _metadata(topic, value)
         except _SkippedError as error:
             where = "offset " if topic is InternalTopic.REMOTE else ""
-            return Shown(payload=f"Error at {where}{offset}, skipping. {error.reason}")
+            return None, f"Error at {where}{offset}, skipping. {error}"
     if key is None:
         raise InvalidRecordError(
             f"Failed to decode message at offset {offset} using the specified decoder "
             "(message had a missing key)"
         )
     if unread is not None:
-        return Shown(f"Error at offset {offset}, skipping. {unread}")
+        return f"Error at offset {offset}, skipping. {unread}", None
     try:
         return _coordinator(topic, offset, decode(topic, key, value))
     except InvalidRecordError as error:
         is_key = error.reason.startswith("the key: ")
         part, data = ("key", key) if is_key else ("value", value or b"")
-        return Shown(f"Error at offset {offset}, skipping. {_unread(topic, part, data, error)}")
+        return f"Error at offset {offset}, skipping. {_unread(topic, part, data, error)}", None
 
 
 # ---- coordinators --------------------------------------------------------------------------------
@@ -142,21 +137,21 @@ def show(
 
 def _coordinator(topic: InternalTopic, offset: int, record: InternalRecord) -> Shown:
     if record.name is None:
-        return Shown(f"Unknown record type {record.type} at offset {offset}, skipping.")
+        return f"Unknown record type {record.type} at offset {offset}, skipping.", None
     if record.reason is not None:
         what = f"Found an unknown record version {record.version} for {record.type} type"
-        return Shown(f"Error at offset {offset}, skipping. {what}")
+        return f"Error at offset {offset}, skipping. {what}", None
     assert record.type is not None
     known = topic_schema(topic).types[record.type]
     assert isinstance(record.key, dict)
     assert known.key is not None
     key = f'{{"type":"{record.type}","data":{message_json(known.key, 0, record.key)}}}'
     if record.value is None:
-        return Shown(key, "<DELETE>")
+        return key, "<DELETE>"
     assert isinstance(record.value, dict)
     assert record.version is not None
     data = message_json(known.value, record.version, record.value)
-    return Shown(key, f'{{"version":"{record.version}","data":{data}}}')
+    return key, f'{{"version":"{record.version}","data":{data}}}'
 
 
 def _unread(topic: InternalTopic, part: str, data: bytes, error: InvalidRecordError) -> str:
@@ -181,22 +176,24 @@ def _java_reason(topic: InternalTopic, reason: str) -> str:
 @cache
 def _blob_names(topic: InternalTopic) -> frozenset[str]:
     """Names of fields of text or bytes in the messages of a topic."""
-    found: set[str] = set()
-    for known in topic_schema(topic).types.values():
-        for message in filter(None, (known.key, known.value)):
-            for version in load()["messages"][message].values():
-                _collect(version["fields"], found)
-    return frozenset(found)
+    types = topic_schema(topic).types.values()
+    messages = [load()["messages"][name] for known in types for name in (known.key, known.value)]
+    lists = (version["fields"] for message in messages for version in message.values())
+    return frozenset(
+        field["name"]
+        for fields in lists
+        for field in _each_field(fields)
+        if field["type"].removeprefix("compact_") in ("string", "bytes")
+    )
 
 
-def _collect(fields: list[Any], found: set[str]) -> None:
+def _each_field(fields: list[Schema]) -> Iterator[Schema]:
+    """All fields of a message; the items of an array have its name."""
     for field in fields:
-        items = field.get("items", {})
-        if field["type"].removeprefix("compact_") in ("string", "bytes"):
-            found.add(field["name"])
-        if items.get("type", "").removeprefix("compact_") in ("string", "bytes"):
-            found.add(field["name"])
-        _collect(field.get("fields", []) + items.get("fields", []), found)
+        yield field
+        yield from _each_field(field.get("fields", []))
+        if "items" in field:
+            yield from _each_field([{"name": field["name"], **field["items"]}])
 
 
 # ---- metadata ------------------------------------------------------------------------------------
@@ -204,10 +201,6 @@ def _collect(fields: list[Any], found: set[str]) -> None:
 
 class _SkippedError(Exception):
     """A record that is passed over, with Kafka's words for it."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 def _metadata(topic: InternalTopic, value: bytes | None) -> str:
@@ -407,32 +400,47 @@ def _double(value: float) -> str:
         return '"Infinity"' if value > 0 else '"-Infinity"'
     if value == 0:
         return str(value)
-    exact = Decimal(repr(value))
-    if len(exact.as_tuple().digits) == 1:  # Java has two digits at least, and takes the nearest two
-        exact = Decimal(f"{value:.1e}")
-    sign, digits, exponent = exact.normalize().as_tuple()
-    assert isinstance(exponent, int)
-    power = exponent + len(digits) - 1
     if _PLAIN_MIN <= abs(value) < _PLAIN_END:
-        plain = f"{exact.normalize():f}"
-        return plain if "." in plain else f"{plain}.0"
-    first, rest = digits[0], "".join(map(str, digits[1:])) or "0"
-    return f"{'-' if sign else ''}{first}.{rest}E{power}"
+        return repr(value)
+    exact = Decimal(repr(value)).normalize()
+    if len(exact.as_tuple().digits) == 1:  # Java has two digits at least, and takes the nearest two
+        exact = Decimal(f"{value:.1e}").normalize()
+    digits, _, power = f"{exact:E}".partition("E")
+    return f"{digits}{'' if '.' in digits else '.0'}E{int(power)}"
 
 
 # ---- remote log metadata -------------------------------------------------------------------------
 
-_SEGMENT_STATES = (
-    "COPY_SEGMENT_STARTED",
-    "COPY_SEGMENT_FINISHED",
-    "DELETE_SEGMENT_STARTED",
-    "DELETE_SEGMENT_FINISHED",
-)
-_DELETE_STATES = (
-    "DELETE_PARTITION_MARKED",
-    "DELETE_PARTITION_STARTED",
-    "DELETE_PARTITION_FINISHED",
-)
+#: The text of each type of record, with the fields of its message in braces.
+_REMOTE: Final = {
+    "REMOTE_LOG_SEGMENT_METADATA_RECORD": "RemoteLogSegmentMetadata{{"
+    "remoteLogSegmentId={remoteLogSegmentId}, startOffset={startOffset}, endOffset={endOffset}, "
+    "brokerId={brokerId}, maxTimestampMs={maxTimestampMs}, eventTimestampMs={eventTimestampMs}, "
+    "segmentLeaderEpochs={segmentLeaderEpochs}, segmentSizeInBytes={segmentSizeInBytes}, "
+    "customMetadata={customMetadata}, state={remoteLogSegmentState}, txnIdxEmpty={txnIndexEmpty}}}",
+    "REMOTE_LOG_SEGMENT_METADATA_SNAPSHOT_RECORD": "RemoteLogSegmentMetadataSnapshot{{"
+    "segmentId={segmentId}, startOffset={startOffset}, endOffset={endOffset}, "
+    "maxTimestampMs={maxTimestampMs}, "
+    "segmentLeaderEpochs={segmentLeaderEpochs}, segmentSizeInBytes={segmentSizeInBytes}, "
+    "customMetadata={customMetadata}, state={remoteLogSegmentState}, txnIdxEmpty={txnIndexEmpty}}}",
+    "REMOTE_LOG_SEGMENT_METADATA_UPDATE_RECORD": "RemoteLogSegmentMetadataUpdate{{"
+    "remoteLogSegmentId={remoteLogSegmentId}, customMetadata={customMetadata}, "
+    "state={remoteLogSegmentState}, eventTimestampMs={eventTimestampMs}, brokerId={brokerId}}}",
+    "REMOTE_PARTITION_DELETE_METADATA_RECORD": "RemotePartitionDeleteMetadata{{"
+    "topicPartition={topicIdPartition}, state={remotePartitionDeleteState}, "
+    "eventTimestampMs={eventTimestampMs}, brokerId={brokerId}}}",
+}
+#: The names of states by their numbers, and Kafka's words for any other number.
+_STATES: Final = {
+    "remoteLogSegmentState": (
+        "COPY_SEGMENT_STARTED COPY_SEGMENT_FINISHED DELETE_SEGMENT_STARTED DELETE_SEGMENT_FINISHED",
+        "state can not be null",
+    ),
+    "remotePartitionDeleteState": (
+        "DELETE_PARTITION_MARKED DELETE_PARTITION_STARTED DELETE_PARTITION_FINISHED",
+        "null",
+    ),
+}
 
 
 def remote_text(name: str, fields: dict[str, Any]) -> str:
@@ -441,89 +449,32 @@ def remote_text(name: str, fields: dict[str, Any]) -> str:
     Raises:
         ValueError: Kafka refuses to make the object, with its words.
     """
-    match name:
-        case "REMOTE_LOG_SEGMENT_METADATA_RECORD":
-            return _segment(fields)
-        case "REMOTE_LOG_SEGMENT_METADATA_UPDATE_RECORD":
-            return _update(fields)
-        case "REMOTE_PARTITION_DELETE_METADATA_RECORD":
-            return _deletion(fields)
-    return _snapshot(fields)
+    shown = {field: _java_text(field, value) for field, value in fields.items()}
+    return _REMOTE[name].format_map(shown)
 
 
-def _segment(fields: dict[str, Any]) -> str:
-    epochs = _epochs(fields)
-    return (
-        f"RemoteLogSegmentMetadata{{remoteLogSegmentId={_segment_id(fields)}, "
-        f"startOffset={fields['startOffset']}, endOffset={fields['endOffset']}, "
-        f"brokerId={fields['brokerId']}, maxTimestampMs={fields['maxTimestampMs']}, "
-        f"eventTimestampMs={fields['eventTimestampMs']}, {_rest(fields, epochs)}}}"
-    )
-
-
-def _snapshot(fields: dict[str, Any]) -> str:
-    epochs = _epochs(fields)
-    return (
-        f"RemoteLogSegmentMetadataSnapshot{{segmentId={id_text(fields['segmentId'])}, "
-        f"startOffset={fields['startOffset']}, endOffset={fields['endOffset']}, "
-        f"maxTimestampMs={fields['maxTimestampMs']}, {_rest(fields, epochs)}}}"
-    )
-
-
-def _rest(fields: dict[str, Any], epochs: str) -> str:
-    empty = "true" if fields["txnIndexEmpty"] else "false"
-    return (
-        f"segmentLeaderEpochs={epochs}, segmentSizeInBytes={fields['segmentSizeInBytes']}, "
-        f"customMetadata={_custom(fields)}, state={_segment_state(fields)}, txnIdxEmpty={empty}"
-    )
-
-
-def _update(fields: dict[str, Any]) -> str:
-    return (
-        f"RemoteLogSegmentMetadataUpdate{{remoteLogSegmentId={_segment_id(fields)}, "
-        f"customMetadata={_custom(fields)}, state={_segment_state(fields)}, "
-        f"eventTimestampMs={fields['eventTimestampMs']}, brokerId={fields['brokerId']}}}"
-    )
-
-
-def _deletion(fields: dict[str, Any]) -> str:
-    state = _state(fields["remotePartitionDeleteState"], _DELETE_STATES, "null")
-    return (
-        f"RemotePartitionDeleteMetadata{{topicPartition={_partition(fields['topicIdPartition'])}, "
-        f"state={state}, eventTimestampMs={fields['eventTimestampMs']}, "
-        f"brokerId={fields['brokerId']}}}"
-    )
-
-
-def _segment_id(fields: dict[str, Any]) -> str:
-    found = fields["remoteLogSegmentId"]
-    place = _partition(found["topicIdPartition"])
-    return f"RemoteLogSegmentId{{topicIdPartition={place}, id={id_text(found['id'])}}}"
-
-
-def _partition(found: dict[str, Any]) -> str:
-    return f"{id_text(found['id'])}:{found['name']}-{found['partition']}"
-
-
-def _epochs(fields: dict[str, Any]) -> str:
-    epochs = {each["leaderEpoch"]: each["offset"] for each in fields["segmentLeaderEpochs"]}
-    if not epochs:
-        raise ValueError("segmentLeaderEpochs can not be null or empty")
-    return "{" + ", ".join(f"{epoch}={epochs[epoch]}" for epoch in sorted(epochs)) + "}"
-
-
-def _custom(fields: dict[str, Any]) -> str:
-    found = fields["customMetadata"]
-    if found is None:
-        return "Optional.empty"
-    return f"Optional[CustomMetadata{{{len(found)} bytes}}]"
-
-
-def _segment_state(fields: dict[str, Any]) -> str:
-    return _state(fields["remoteLogSegmentState"], _SEGMENT_STATES, "state can not be null")
-
-
-def _state(number: int, names: tuple[str, ...], refusal: str) -> str:
-    if not 0 <= number < len(names):
-        raise ValueError(refusal)
-    return names[number]
+def _java_text(field: str, value: Any) -> str:
+    """The text form of the Java object that a field becomes."""
+    match field:
+        case "remoteLogSegmentId":
+            place = _java_text("topicIdPartition", value["topicIdPartition"])
+            return f"RemoteLogSegmentId{{topicIdPartition={place}, id={id_text(value['id'])}}}"
+        case "topicIdPartition":
+            return f"{id_text(value['id'])}:{value['name']}-{value['partition']}"
+        case "segmentLeaderEpochs":
+            epochs = {each["leaderEpoch"]: each["offset"] for each in value}
+            if not epochs:
+                raise ValueError("segmentLeaderEpochs can not be null or empty")
+            return "{" + ", ".join(f"{epoch}={epochs[epoch]}" for epoch in sorted(epochs)) + "}"
+        case "customMetadata" if value is None:
+            return "Optional.empty"
+        case "customMetadata":
+            return f"Optional[CustomMetadata{{{len(value)} bytes}}]"
+        case "remoteLogSegmentState" | "remotePartitionDeleteState":
+            names, refusal = _STATES[field]
+            if not 0 <= value < len(names.split()):
+                raise ValueError(refusal)
+            return str(names.split()[value])
+        case "txnIndexEmpty":
+            return str(value).lower()
+    return id_text(value) if isinstance(value, UUID) else str(value)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kseg.cli.kafka_dump.lines import int_piece
 from kseg.cli.row_writer import RowWriter
 from kseg.constants import MESSAGE_BYTES_MIN
-from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError
+from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.files import producer_snapshot
 from kseg.files.grammar import file_name
-from kseg.files.log_file import LogFile, Tile
+from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
 from kseg.files.offset_index import LAYOUT as OFFSET_LAYOUT
 from kseg.files.time_index import LAYOUT as TIME_LAYOUT
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from kseg.cli.kafka_dump.options import IndexOptions
     from kseg.cli.row_writer import Write
     from kseg.files.producer_snapshot import ProducerSnapshotEntry
-    from kseg.format.header import BatchTable
 
     Int64Array = npt.NDArray[np.int64]
     Line = Callable[[str], None]
@@ -44,100 +44,70 @@ _HEAD = struct.Struct(">qiib")
 _DELTA = struct.Struct(">i")
 _DELTA_AT, _HEADER_BYTES, _OVERHEAD = 23, 61, 12
 _TIMES = Request(columns=("position", "timestamp"), control=True, verify_crc=False)
-#: No offset and no time of a log.
-_UNKNOWN = -(2**63)
-_NOT_FOUND = -1
+
+#: The complaints of Kafka's tool: a heading, then a line for each entry.
+_OFFSETS_DIFFER = ("Mismatches in :{}", "  Index offset: {}, log offset: {}")
+_TIMES_DIFFER = (
+    "Found timestamp mismatch in :{}",
+    "  Index timestamp: {}, log timestamp: {}",
+)
+_OUT_OF_ORDER = (
+    "Found out of order timestamp in :{}",
+    "  Index timestamp: {}, Previously indexed timestamp: {}",
+)
+_NOT_FOUND = (
+    "The following indexed offsets are not found in the log.",
+    "Indexed offset: {}, found log offset: {}",
+)
+#: By complaint, the numbers of each entry that it is about.
+Faults = dict[tuple[str, str], list[tuple[int, int]]]
 
 
-class Faults(Protocol):
-    """What is wrong with the entries of an index."""
-
-    def lines(self, path: str) -> Iterator[str]:
-        """What Kafka's tool says of them."""
-
-
-@dataclass(slots=True)
-class OffsetFaults:
-    """Entries that name another offset than the batch there ends with."""
-
-    mismatches: list[tuple[int, int]] = field(default_factory=list)
-
-    def lines(self, path: str) -> Iterator[str]:
-        """What Kafka's tool says of them, the last one first."""
-        if self.mismatches:
-            yield f"Mismatches in :{path}"
-        for index, log in reversed(self.mismatches):
-            yield f"  Index offset: {index}, log offset: {log}"
+def complaints(faults: Faults, path: str) -> Iterator[str]:
+    """The lines of Kafka's tool about an index."""
+    for (heading, line), found in faults.items():
+        if found:
+            yield heading.format(path)
+        yield from (line.format(*numbers) for numbers in found)
 
 
-@dataclass(slots=True)
-class TimeFaults:
-    """What is wrong with entries of a time index."""
-
-    mismatches: list[tuple[int, int]] = field(default_factory=list)
-    out_of_order: list[tuple[int, int]] = field(default_factory=list)
-    not_found: list[tuple[int, int]] = field(default_factory=list)
-
-    def lines(self, path: str) -> Iterator[str]:
-        """What Kafka's tool says of them."""
-        if self.mismatches:
-            yield f"Found timestamp mismatch in :{path}"
-        for index, log in self.mismatches:
-            yield f"  Index timestamp: {index}, log timestamp: {log}"
-        if self.out_of_order:
-            yield f"Found out of order timestamp in :{path}"
-        for index, before in self.out_of_order:
-            yield f"  Index timestamp: {index}, Previously indexed timestamp: {before}"
-        if self.not_found:
-            yield "The following indexed offsets are not found in the log."
-        for index, log in self.not_found:
-            yield f"Indexed offset: {index}, found log offset: {log}"
-
-
-def print_offset_index(path: Path, options: IndexOptions, write: Write, line: Line) -> OffsetFaults:
+def print_offset_index(path: Path, options: IndexOptions, write: Write, line: Line) -> Faults:
     """Print the entries of an offset index, and compare each with the log.
 
     Raises:
         CorruptIndexError, CorruptRecordError: where Kafka's tool ends with an exception.
         OSError: a file cannot be read.
     """
-    faults = OffsetFaults()
+    differing: list[tuple[int, int]] = []
     with LogFile.open(path.with_suffix(".log")) as log:
         data, base_offset = _read(path), file_name(path).base_offset or 0
         raw = np.frombuffer(data, OFFSET_LAYOUT, len(data) // OFFSET_LAYOUT.itemsize)
-        offsets, positions = base_offset + raw["relative"].astype(np.int64), raw["position"]
+        offsets = base_offset + raw["relative"].astype(np.int64)
+        positions = raw["position"].astype(np.int64)
         if not len(raw):
             line(f"{path} is empty.")
-            return faults
+            return {}
         if options.sanity_only:
             _check(path, data, OFFSET_LAYOUT, int(offsets[-1]), base_offset)
             line(f"{path} passed sanity check.")
-            return faults
-        used = _used(offsets, base_offset)
-        known = _known_ends(log, positions[:used], options.max_message_size)
-        done = 0
-        try:
-            for done in np.flatnonzero(known != offsets[:used]).tolist():
-                offset, position = int(offsets[done]), int(positions[done])
+            return {}
+        with _printed((("offset: ", offsets), (" position: ", positions)), options, write) as done:
+            for offset, position in _used(offsets, base_offset, offsets, positions):
                 found = _last_offset(log, position, options.max_message_size)
                 if found != offset:
-                    faults.mismatches.append((offset, found))
-            done = used
-        finally:
-            if not options.verify_only:
-                pieces = (("offset: ", offsets), (" position: ", positions.astype(np.int64)))
-                _print_entries(pieces, done, write)
-    return faults
+                    differing.append((offset, found))
+                done.append(offset)
+    return {_OFFSETS_DIFFER: differing[::-1]}
 
 
-def print_time_index(path: Path, options: IndexOptions, write: Write, line: Line) -> TimeFaults:
+def print_time_index(path: Path, options: IndexOptions, write: Write, line: Line) -> Faults:
     """Print the entries of a time index, and compare each with the log.
 
     Raises:
         KsegError: where Kafka's tool ends with an exception.
         OSError: a file cannot be read.
     """
-    faults = TimeFaults()
+    faults: Faults = {_TIMES_DIFFER: [], _OUT_OF_ORDER: [], _NOT_FOUND: []}
     with LogFile.open(path.with_suffix(".log")) as log:
         data, base_offset = _read(path), file_name(path).base_offset or 0
         index = _read(path.with_suffix(".index"))
@@ -152,115 +122,58 @@ def print_time_index(path: Path, options: IndexOptions, write: Write, line: Line
             last = int(offsets[-1]) if len(raw) else base_offset
             _check(path, data, TIME_LAYOUT, last, base_offset)
             line(f"{path} passed sanity check.")
-            return faults
-        used = _used(offsets, base_offset)
-        batches = _Batches(log)
-        before = np.concatenate(([-1], times[:used][:-1]))
-        done = 0
-        try:
-            for done in _doubtful(batches, index, base_offset, offsets[:used], times, before):
-                time, offset = int(times[done]), int(offsets[done])
+            return {}
+        batches, before = _Batches(log), -1
+        with _printed((("timestamp: ", times), (" offset: ", offsets)), options, write) as done:
+            for time, offset in _used(offsets, base_offset, times, offsets):
                 position = stored_position(index, base_offset, offset)
-                _compare(faults, batches, position, offset, time, int(before[done]))
-            done = used
-        finally:
-            if not options.verify_only:
-                _print_entries((("timestamp: ", times), (" offset: ", offsets)), done, write)
+                _compare(faults, batches, position, offset, time, before)
+                before = time
+                done.append(time)
     return faults
 
 
-def _known_ends(log: LogFile, positions: npt.NDArray[np.integer], size_max: int) -> Int64Array:
-    """The last offsets of the whole batches at some positions, from one walk over headers.
+@contextmanager
+def _printed(
+    columns: tuple[tuple[str, Int64Array], ...], options: IndexOptions, write: Write
+) -> Iterator[list[int]]:
+    """Print the entries after they are compared; up to the first that ends the tool.
 
-    `_UNKNOWN` where the walk comes by no such batch.
+    Yields:
+        A list that takes each entry that was compared.
     """
-    wanted, inverse = np.unique(positions.astype(np.int64), return_inverse=True)
-    ends = np.full(len(wanted), _UNKNOWN, np.int64)
-    for _tile, table, at in _batches_at(log, wanted):
-        usual = (table.size >= _OVERHEAD + MESSAGE_BYTES_MIN) & (table.size <= size_max)
-        usual &= (table.magic < 2) | (table.size >= _HEADER_BYTES)
-        ends[at[usual]] = table.last_offset[usual]
-    return ends[inverse]
-
-
-def _batches_at(
-    log: LogFile, wanted: Int64Array
-) -> Iterator[tuple[Tile, BatchTable, npt.NDArray[np.intp]]]:
-    """The batches at some positions, and which of the positions those are.
-
-    It ends where the log cannot be read: who asks for what lies there is told.
-    """
-    if not len(wanted):
-        return
+    done: list[int] = []
     try:
-        for tile in log.walk(on_bad_crc="ignore", policy="file"):
-            at = np.searchsorted(wanted, tile.table.position)
-            at[at == len(wanted)] = 0
-            there = wanted[at] == tile.table.position
-            yield tile, tile.table.take(there), at[there]
-    except (CorruptRecordError, UnreadableError):
-        return
+        yield done
+    finally:
+        if not options.verify_only:
+            pieces = [int_piece(lead.encode(), column) for lead, column in columns]
+            RowWriter(write).rows((*pieces, (text.TEXT, b"\n")), len(done))
 
 
-def _doubtful(
-    batches: _Batches,
-    index: bytes,
-    base_offset: int,
-    offsets: Int64Array,
-    times: Int64Array,
-    before: Int64Array,
-) -> list[int]:
-    """The entries of a time index that may differ from the log; all others do not.
-
-    Args:
-        batches: of the log.
-        index: the offset index as it lies on the disk.
-        base_offset: of the segment.
-        offsets: of the entries that count, int64[n].
-        times: likewise.
-        before: the time of each entry's predecessor, int64[n].
-    """
-    raw = np.frombuffer(index, OFFSET_LAYOUT, len(index) // OFFSET_LAYOUT.itemsize)
-    stored = base_offset + raw["relative"].astype(np.int64)
-    if not len(offsets) or not batches.ordered or (np.diff(stored) <= 0).any():
-        return list(range(len(offsets)))
-    slots = np.searchsorted(stored, offsets, "right") - 1
-    positions = np.zeros(len(offsets), np.int64)
-    positions[slots >= 0] = raw["position"][slots[slots >= 0]]
-    at = batches.rows_of(positions, offsets)
-    sound = at >= 0
-    rows = at[sound]
-    sound[sound] = batches.offsets[rows] == offsets[sound]
-    times = times[: len(offsets)]
-    sound[sound] = batches.largest_times(at[sound]) == times[sound]
-    return np.flatnonzero(~sound | (before >= times)).tolist()
+def _used(offsets: Int64Array, base_offset: int, *columns: Int64Array) -> Iterator[tuple[int, ...]]:
+    """The columns of the entries in front of the first unused one, as Kafka's tool finds it."""
+    unused = np.flatnonzero(offsets[1:] == base_offset)
+    count = int(unused[0]) + 1 if len(unused) else len(offsets)
+    return zip(*(column[:count].tolist() for column in columns), strict=True)
 
 
 def _compare(
-    faults: TimeFaults, batches: _Batches, position: int, offset: int, time: int, previous: int
+    faults: Faults, batches: _Batches, position: int, offset: int, time: int, previous: int
 ) -> None:
-    found = batches.find(position, offset)
-    if found is None:
-        faults.not_found.append((offset, _NOT_FOUND))
-        return
-    at, last_offset = found
-    if last_offset != offset:
-        faults.not_found.append((offset, last_offset))
+    at, last_offset = batches.find(position, offset) or (None, -1)
+    if at is None or last_offset != offset:
+        faults[_NOT_FOUND].append((offset, last_offset))
         return
     largest = batches.largest_time(at)
     if largest != time:
-        faults.mismatches.append((time, largest))
+        faults[_TIMES_DIFFER].append((time, largest))
     if previous >= time:
-        faults.out_of_order.append((time, previous))
+        faults[_OUT_OF_ORDER].append((time, previous))
 
 
 class _Batches:
-    """Where the batches of a log lie from a position on, by their headers.
-
-    Attributes:
-        offsets: the last offset of each, int64[n].
-        ordered: whether they go up.
-    """
+    """The positions of the batches of a log from a position on, by their headers."""
 
     def __init__(self, log: LogFile, start: int = 0) -> None:
         """Walk to the end."""
@@ -271,40 +184,8 @@ class _Batches:
             positions.append(table.position.copy())
             offsets.append(table.last_offset.copy())
             self._end = table.end_position
-        self._positions, self.offsets = np.concatenate(positions), np.concatenate(offsets)
-        self.ordered = bool((self.offsets[1:] >= self.offsets[:-1]).all())
-
-    def rows_of(self, positions: Int64Array, offsets: Int64Array) -> Int64Array:
-        """Of each pair what `find` answers, as a number of a batch; -1 where it has to look.
-
-        Only of batches whose offsets are in order.
-        """
-        if not len(self._positions):
-            return np.full(len(positions), -1, np.int64)
-        first = np.searchsorted(self._positions, positions)
-        at = np.maximum(first, np.searchsorted(self.offsets, offsets))
-        first[first == len(self._positions)] = 0
-        there = (self._positions[first] == positions) & (at < len(self.offsets))
-        return np.where(there, at, -1)
-
-    def largest_times(self, rows: Int64Array) -> Int64Array:
-        """The largest timestamp of the records of some batches; `_UNKNOWN` where one is damaged."""
-        wanted, inverse = np.unique(self._positions[rows], return_inverse=True)
-        largest = np.full(len(wanted), _UNKNOWN, np.int64)
-        damaged: list[int] = []
-        for tile, table, _at in _batches_at(self._log, wanted):
-            pieces = decode(
-                tile.data,
-                table,
-                _TIMES,
-                base=tile.base,
-                on_error=lambda error: damaged.append(error.position or 0),
-            )
-            for columns in pieces:
-                at = np.searchsorted(wanted, columns.position)
-                np.maximum.at(largest, at, columns.timestamp)
-        largest[np.isin(wanted, damaged)] = _UNKNOWN
-        return largest[inverse]
+        self._positions, self._offsets = np.concatenate(positions), np.concatenate(offsets)
+        self._ordered = bool((self._offsets[1:] >= self._offsets[:-1]).all())
 
     def find(self, position: int, offset: int) -> tuple[int, int] | None:
         """The first batch from a position on that ends at or past an offset, and where it ends.
@@ -319,13 +200,13 @@ class _Batches:
             first == len(self._positions) or self._positions[first] != position
         ):
             return _Batches(self._log, position).find(position, offset)
-        if self.ordered:
-            at = max(first, int(np.searchsorted(self.offsets, offset)))
+        if self._ordered:
+            at = max(first, int(np.searchsorted(self._offsets, offset)))
         else:
-            behind = np.flatnonzero(self.offsets[first:] >= offset)
-            at = first + int(behind[0]) if len(behind) else len(self.offsets)
-        if at < len(self.offsets):
-            return int(self._positions[at]), int(self.offsets[at])
+            behind = np.flatnonzero(self._offsets[first:] >= offset)
+            at = first + int(behind[0]) if len(behind) else len(self._offsets)
+        if at < len(self._offsets):
+            return int(self._positions[at]), int(self._offsets[at])
         _check_end(self._log, self._end)
         return None
 
@@ -378,12 +259,6 @@ def _read(path: Path) -> bytes:
         return bytes(file.read(0, file.size))
 
 
-def _used(offsets: Int64Array, base_offset: int) -> int:
-    """Slots in front of the first unused one, as Kafka's tool tells it."""
-    unused = np.flatnonzero(offsets[1:] == base_offset)
-    return int(unused[0]) + 1 if len(unused) else len(offsets)
-
-
 def _check(path: Path, data: bytes, layout: np.dtype[np.void], last: int, base_offset: int) -> None:
     """What Kafka checks of an index when it opens one.
 
@@ -394,11 +269,6 @@ def _check(path: Path, data: bytes, layout: np.dtype[np.void], last: int, base_o
     if len(data) % layout.itemsize:
         reason = f"{len(data)} bytes are not a multiple of {layout.itemsize}"
         raise CorruptIndexError(reason, path=path)
-
-
-def _print_entries(columns: tuple[tuple[str, Int64Array], ...], count: int, write: Write) -> None:
-    pieces = [(text.INT, lead.encode(), b"", column, None) for lead, column in columns]
-    RowWriter(write).rows((*pieces, (text.TEXT, b"\n")), count)
 
 
 def print_snapshot(path: Path, line: Line) -> str | None:

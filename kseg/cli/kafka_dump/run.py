@@ -36,7 +36,6 @@ from kseg.files.log_file import PIECE_BYTES
 from kseg.workers import Kept, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.cli.kafka_dump.indexes import Faults
     from kseg.workers import Put, Work
 
 #: Ends of the names of files that the tool prints.
@@ -163,7 +162,7 @@ class KafkaDump:
         self.jobs = jobs
         self.found = False
         self._dumps: list[tuple[str, LogDump]] = []
-        self._faults: dict[str, list[tuple[str, Faults]]] = {"index": [], "timeindex": []}
+        self._faults: dict[str, list[str]] = {"index": [], "timeindex": []}
         self._memory = Kept(dump_memory)
 
     def run(self, paths: Iterable[str]) -> Exit:
@@ -227,19 +226,17 @@ class KafkaDump:
         elif suffix == "txnindex":
             indexes.print_txn_index(path, line)
         else:
-            found: Faults
-            if suffix == "index":
-                found = indexes.print_offset_index(path, self.indexes, put, line)
-            else:
-                found = indexes.print_time_index(path, self.indexes, put, line)
-            put(partial(self._faults[suffix].append, (str(path), found)))
+            is_time = suffix == "timeindex"
+            print_index = indexes.print_time_index if is_time else indexes.print_offset_index
+            found = print_index(path, self.indexes, put, line)
+            lines = list(indexes.complaints(found, os.path.abspath(path)))
+            put(partial(self._faults[suffix].extend, lines))
 
     def _tell(self) -> None:
         """Write the complaints of Kafka's tool, behind all lines."""
-        for path, faults in (*self._faults["index"], *self._faults["timeindex"]):
-            for line in faults.lines(os.path.abspath(path)):
-                self.found = True
-                complain(line)
+        for line in (*self._faults["index"], *self._faults["timeindex"]):
+            self.found = True
+            complain(line)
         for path, dump in self._dumps:
             self.found = self.found or dump.found
             for line in dump.gaps.lines(f"{self.logs.lines.gaps}{os.path.abspath(path)}"):

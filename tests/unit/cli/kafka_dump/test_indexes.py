@@ -1,101 +1,74 @@
-"""Index entries compared in bulk: the same lines and faults as one by one, and none looked at."""
+"""Entries of indexes that do not fit the log: what is printed, and the complaints behind it."""
 
 from __future__ import annotations
 
 import io
-import random
 from pathlib import Path
 from struct import pack
 
-import numpy as np
 import pytest
 
-from kseg.cli.kafka_dump import indexes
-from kseg.cli.kafka_dump.indexes import print_offset_index, print_time_index
+from kseg.cli.kafka_dump.indexes import complaints, print_offset_index, print_time_index
 from kseg.cli.kafka_dump.options import IndexOptions
 from kseg.errors import KsegError
-from tests.builders import GZIP, batch, message, record, wrapper, write_segment
+from tests.builders import batch, record, write_segment
+
+#: The bytes of each batch of `log`.
+SIZE = 77
 
 
-def indexed(directory: Path, base: int, seed: int | None = None) -> Path:
-    """A log of batches with both of its indexes; some bytes of them changed, if there is a seed."""
-    rng = random.Random(seed)
-    times = [rng.randrange(-1, 50) if seed is not None else n for n in range(30)]
-    parts, entries, time_entries, position = [], [], [], 0
-    for n, time in enumerate(times):
-        given = [record(b"v", timestamp=time), record(b"w", timestamp=time - 1)]
-        first, last = base + 2 * n, 2 * n + 1
-        if seed is not None and seed % 3 == 0:
-            part = wrapper(given, magic=1, codec=GZIP, base_offset=first)
-        elif seed is not None and seed % 3 == 1:
-            part = message(given[0], magic=1, offset=base + last)
-        else:
-            part = batch(given, base_offset=first)
-        entries.append(pack(">ii", last, position))
-        time_entries.append(pack(">qi", time, last))
-        parts.append(part)
-        position += len(part)
-    log = write_segment(directory, base, *parts)
-    for suffix, slots in ((".index", entries), (".timeindex", time_entries)):
-        data = bytearray(b"".join(slots))
-        for _ in range(rng.randrange(4) if seed is not None else 0):
-            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        log.with_suffix(suffix).write_bytes(data)
-    if seed is not None and seed % 5 == 0:
-        damaged = bytearray(log.read_bytes())
-        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-        log.write_bytes(damaged)
-    return log
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Batches of two records, with the times 0 and -1, 1 and 0, 2 and 1."""
+    parts = [
+        batch(
+            [record(b"v", timestamp=time), record(b"w", timestamp=time - 1)], base_offset=2 * time
+        )
+        for time in range(3)
+    ]
+    return write_segment(tmp_path, 0, *parts)
 
 
-def told(log: Path, options: IndexOptions) -> list[object]:
-    """All that is printed and complained of for both indexes."""
+def printed(log: Path, offsets: bytes, times: bytes) -> list[object]:
+    """The lines and the complaints of both indexes."""
     found: list[object] = []
+    log.with_suffix(".index").write_bytes(offsets)
+    log.with_suffix(".timeindex").write_bytes(times)
     for print_index, suffix in ((print_offset_index, ".index"), (print_time_index, ".timeindex")):
         out = io.BytesIO()
         try:
-            faults = print_index(log.with_suffix(suffix), options, out.write, lambda line: None)
-            found += faults.lines("index")
+            faults = print_index(log.with_suffix(suffix), IndexOptions(), out.write, print)
+            found += complaints(faults, "index")
         except KsegError as error:
             found.append(str(error))
         found.append(out.getvalue())
     return found
 
 
-@pytest.mark.parametrize("size", [5 * 1024 * 1024, 90])
-@pytest.mark.parametrize("first", range(0, 120, 30))
-def test_entries_in_bulk_are_told_as_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int, size: int
-) -> None:
-    options = IndexOptions(max_message_size=size)
-    for seed in range(first, first + 30):
-        log = indexed(tmp_path / f"seed-{seed}", 0 if seed % 2 else 1000, seed)
-        bulk = told(log, options)
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                indexes, "_known_ends", lambda _log, at, _size: np.full(len(at), -(2**63))
-            )
-            patch.setattr(indexes, "_doubtful", lambda *given: range(len(given[3])))
-            assert bulk == told(log, options), seed
+def test_entries_that_differ_from_the_log(log: Path) -> None:
+    offsets = pack(">iiiiii", 1, 0, 2, SIZE, 4, 2 * SIZE)
+    times = pack(">qiqiqiqi", 5, 1, 1, 3, 1, 5, 2, 4)
+    assert printed(log, offsets, times) == [
+        "Mismatches in :index",
+        "  Index offset: 4, log offset: 5",
+        "  Index offset: 2, log offset: 3",
+        b"offset: 1 position: 0\noffset: 2 position: 77\noffset: 4 position: 154\n",
+        "Found timestamp mismatch in :index",
+        "  Index timestamp: 5, log timestamp: 0",
+        "  Index timestamp: 1, log timestamp: 2",
+        "Found out of order timestamp in :index",
+        "  Index timestamp: 1, Previously indexed timestamp: 5",
+        "  Index timestamp: 1, Previously indexed timestamp: 1",
+        "The following indexed offsets are not found in the log.",
+        "Indexed offset: 4, found log offset: 5",
+        b"timestamp: 5 offset: 1\ntimestamp: 1 offset: 3\n"
+        b"timestamp: 1 offset: 5\ntimestamp: 2 offset: 4\n",
+    ]
 
 
-def test_entries_that_fit_are_not_looked_at_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = indexed(tmp_path, 7)
-    for name in ("_last_offset", "_compare", "stored_position"):
-        monkeypatch.setattr(indexes, name, None)
-    found = told(log, IndexOptions())
-    assert len(found) == 2
-    assert [lines.count(b"\n") for lines in found if isinstance(lines, bytes)] == [30, 30]
-
-
-def test_entries_that_all_lead_nowhere_are_told(tmp_path: Path) -> None:
-    """No entry leads to a batch, so that none is left to compare in bulk."""
-    log = indexed(tmp_path, 0)
-    log.with_suffix(".index").write_bytes(pack(">iiii", 1, 7, 3, 8))
-    log.with_suffix(".timeindex").write_bytes(pack(">qiqi", 5, -7, 6, 1 << 30))
-    assert told(log, IndexOptions()) == [
+def test_entries_that_lead_to_no_batch(log: Path) -> None:
+    offsets, times = pack(">iiii", 1, 7, 3, 8), pack(">qiqi", 5, -7, 6, 1 << 30)
+    assert printed(log, offsets, times) == [
         f"{log} @ 7: the index points to no whole batch",
         b"",
         "The following indexed offsets are not found in the log.",
@@ -105,12 +78,11 @@ def test_entries_that_all_lead_nowhere_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_indexes_beside_an_empty_log_are_told(tmp_path: Path) -> None:
-    log = indexed(tmp_path, 0)
+def test_entries_beside_an_empty_log(log: Path) -> None:
     log.write_bytes(b"")
-    assert told(log, IndexOptions()) == [
+    assert printed(log, pack(">iiii", 1, 0, 3, SIZE), pack(">qiqi", 0, 1, 1, 3)) == [
         f"{log} @ 0: the index points to no whole batch",
         b"",
-        "@ 77: the index points outside of the log",
+        f"@ {SIZE}: the index points outside of the log",
         b"timestamp: 0 offset: 1\n",
     ]
