@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from unittest import mock
 
 from kseg._kernels import inflate
+from kseg.files.atomic import replace_file
 from kseg.files.offset_index import OffsetIndex
 from kseg.format import codec
 from kseg.format.header import scan
@@ -21,7 +22,7 @@ from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.log import Log
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.sweep import sweep_segment, write_indexes
+from kseg.log.recovery.sweep import sweep_segment
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
@@ -101,7 +102,11 @@ def sweep(path: Path, stack: ExitStack, *, install: bool) -> Callable[[], int]:
             segment, config=config, producers=ProducerState(), epochs=LeaderEpochs(None)
         )
         if install:
-            write_indexes(place, 0, swept, config=config, active=True)
+            for name, entries in (
+                ("0.index", swept.offset_entries),
+                ("0.timeindex", swept.time_entries),
+            ):
+                replace_file(f"{place}/{name}", entries)
         return swept.valid_bytes
 
     return look

@@ -1,4 +1,4 @@
-"""Segments that tests write: how to append, and what lies in the index files afterwards.
+"""Segments that tests write: how to append, and what the index files hold afterwards.
 
 What a batch is, the plain reader tells; index files are unpacked entry by entry.
 """
@@ -9,10 +9,8 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
+from kseg.files.txn_index_writer import pack_entries
 from kseg.format.header import scan
-from kseg.log.config import LogConfig
-from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.split import apply_split, plan_split
 from kseg.log.recovery.sweep import Swept
 from kseg.log.segment.writer import SegmentWriter
 from tests import reference
@@ -75,8 +73,9 @@ def trimmed(entries: Iterable[tuple[int, int]], empty: tuple[int, int]) -> list[
     return kept
 
 
-def split_overflowed(
-    path: Path, *, config: LogConfig, producers: ProducerState | None = None
-) -> tuple[Swept, ...]:
-    """Plan a split of a segment, and do it."""
-    return apply_split(plan_split(path), config=config, producers=producers)
+def write_indexes(path: Path, swept: Swept) -> None:
+    """Give a log the indexes that a walk over it has found."""
+    path.with_suffix(".index").write_bytes(swept.offset_entries)
+    path.with_suffix(".timeindex").write_bytes(swept.time_entries)
+    if swept.aborted:
+        path.with_suffix(".txnindex").write_bytes(pack_entries(swept.aborted))

@@ -367,8 +367,10 @@ def reindex_at(
 
 
 @dataclass(frozen=True, slots=True)
-class TruncationReport(CutReport[TruncationPlan]):
+class TruncationReport(CutReport):
     """The result of a truncation."""
+
+    plan: TruncationPlan
 
 
 def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:

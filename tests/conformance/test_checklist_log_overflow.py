@@ -11,12 +11,11 @@ import pytest
 
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.split import plan_split
+from kseg.log.recovery.split import split_log
 from kseg.log.segment.reader import Segment
 from tests.builders import write_segment
 from tests.conformance.logs import INT_MAX, Logs, bases, one
 from tests.conformance.overflows import STRIDE, has_overflow, overflowing
-from tests.segments import split_overflowed
 
 
 def test_fix_01_the_directory_has_one_segment_that_overflows(logs: Logs) -> None:
@@ -51,13 +50,11 @@ def test_ul_150_the_middle_one_of_three_becomes_two(logs: Logs) -> None:
     path = logs.directory()
     values = overflowing(path)
     middle = path / f"{STRIDE:020d}.log"
-    split_overflowed(middle, config=LogConfig())
+    split_log(middle, LogConfig())
     with Log.open(path) as log:
         assert bases(log) == [0, STRIDE, 2 * STRIDE, 3 * STRIDE]
         assert [found.value for found in log.records()] == values
     assert not any(has_overflow(each) for each in path.glob("*.log"))
-    with pytest.raises(ValueError, match="overflows"):
-        plan_split(middle)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -65,7 +62,7 @@ def test_ul_151_batches_that_all_overflow_get_the_base_of_the_first(logs: Logs, 
     path = logs.directory()
     first = INT_MAX + 10
     data = [one(base_offset=first + n, leader_epoch=0) for n in range(count)]
-    split_overflowed(write_segment(path, 0, *data), config=LogConfig())
+    split_log(write_segment(path, 0, *data), LogConfig())
     assert [each.name for each in path.glob("*.log")] == [f"{first:020d}.log"]
     with Segment.open(path / f"{first:020d}.log") as segment:
         assert [found.offset for found in segment.records()] == list(range(first, first + count))
@@ -74,5 +71,5 @@ def test_ul_151_batches_that_all_overflow_get_the_base_of_the_first(logs: Logs, 
 def test_ul_151_a_batch_whose_last_offset_overflows_gets_its_own_base(logs: Logs) -> None:
     path = logs.directory()
     data = one(base_offset=INT_MAX, count=2, leader_epoch=0)
-    split_overflowed(write_segment(path, 0, data), config=LogConfig())
+    split_log(write_segment(path, 0, data), LogConfig())
     assert [each.name for each in path.glob("*.log")] == [f"{INT_MAX:020d}.log"]

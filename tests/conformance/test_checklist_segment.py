@@ -15,7 +15,7 @@ from kseg.errors import LimitExceededError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.log_writer import LogWriter
 from kseg.log.config import LogConfig
-from kseg.log.recovery.split import apply_split, plan_split
+from kseg.log.recovery.split import split_log
 from kseg.log.segment.writer import SegmentWriter
 from tests.builders import write_segment
 from tests.segments import append, batch_of, messages_at, placed
@@ -270,7 +270,7 @@ def test_seg_30_batches_are_copied_as_far_as_their_offsets_fit(tmp_path: Path) -
     large = batch_of(2**20 + 4096, base_offset=500)
     far = batch_of(120, base_offset=INT_MAX + 5)
     path = write_segment(tmp_path / "source-0", 0, near, large, far)
-    low, high = apply_split(plan_split(path), config=CONFIG)
+    low, high = split_log(path, CONFIG)
     assert path.read_bytes() == near + large
     assert path.with_name(f"{INT_MAX + 5:020d}.log").read_bytes() == far
     assert (low.next_offset, high.next_offset) == (501, INT_MAX + 6)

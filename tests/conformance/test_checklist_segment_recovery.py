@@ -18,11 +18,11 @@ from kseg.files.txn_index import AbortedTxn
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.sweep import Swept, sweep_segment, write_indexes
+from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from tests.builders import ABORT, COMMIT, batch, control_batch, record
-from tests.segments import append, messages_at, txn_entries
+from tests.segments import append, messages_at, txn_entries, write_indexes
 
 CONFIG = LogConfig(index_interval_bytes=10, segment_index_bytes=1000)
 
@@ -50,7 +50,7 @@ def recovered(
     assert swept.error is None
     with io.WriteFile.open(path) as file:
         file.truncate(swept.valid_bytes)
-    write_indexes(path.parent, swept.base_offset, swept, config=config, active=False)
+    write_indexes(path, swept)
     return swept
 
 

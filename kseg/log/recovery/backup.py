@@ -21,12 +21,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final
 
 from kseg.files import io
 
 _SUFFIX: Final = ".kseg-backup"
-_COPIED_BYTES: Final = 2**20
+#: Bytes of a file that are read at once.
+WINDOW_BYTES: Final = 2**20
 #: At most so many files of one name are kept: more of them mean that they are never looked at.
 _NAMES_MAX: Final = 1_000
 #: The errors of a file system without second names, or without them across file systems.
@@ -143,12 +144,13 @@ class Backup:
         fd = io.open_read(source)
         try:
             end = io.file_size(fd)
-            if end <= position or _is_zeros(source, fd, position, end):
+            span = (position, end)
+            if not any(window.strip(b"\0") for window in windows(source, fd, span)):
                 return None
             with self._in_room(source, end - position):
                 place = self._folder_of(source)
                 wanted = place / f"{source.name}.from-{position}"
-                kept = _copy(source, fd, (position, end), wanted, os.fstat(fd))
+                kept = _copy(source, fd, span, wanted, os.fstat(fd))
         finally:
             os.close(fd)
         return self._note(source, kept, end - position)
@@ -283,11 +285,17 @@ def _names(wanted: str) -> Iterator[str]:
         yield f"{wanted}.{number}"
 
 
-def _is_zeros(path: Path, fd: int, start: int, end: int) -> bool:
-    return not any(
-        io.read_at(fd, position, min(_COPIED_BYTES, end - position), path).strip(b"\0")
-        for position in range(start, end, _COPIED_BYTES)
-    )
+def windows(path: io.StrPath, fd: int, span: tuple[int, int]) -> Iterator[bytes]:
+    """The bytes of an open file from one position to another, `WINDOW_BYTES` at a time."""
+    start, end = span
+    for position in range(start, end, WINDOW_BYTES):
+        yield io.read_at(fd, position, min(WINDOW_BYTES, end - position), path)
+
+
+def copy_bytes(path: io.StrPath, fd: int, span: tuple[int, int], target: io.WriteFile) -> None:
+    """Write the bytes of an open file, from one position to another, into a new one."""
+    for number, window in enumerate(windows(path, fd, span)):
+        target.write_at(number * WINDOW_BYTES, window)
 
 
 def _copy_whole(source: Path, target: Path) -> Path:
@@ -310,7 +318,6 @@ def _copy(
         wanted: the name of the new one, if that is free.
         status: of the file; the new one looks like it.
     """
-    start, end = span
     for name in _names(wanted.name):
         target = wanted.with_name(name)
         try:
@@ -321,9 +328,7 @@ def _copy(
             continue
         try:
             with file:
-                for position in range(start, end, _COPIED_BYTES):
-                    size = min(_COPIED_BYTES, end - position)
-                    file.write_at(position - start, io.read_at(fd, position, size, source))
+                copy_bytes(source, fd, span, file)
                 file.flush()
             io.set_modified(target, status.st_mtime_ns)
         except OSError:
@@ -337,16 +342,13 @@ def _copy(
 
 def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool:
     """Whether a file has just these bytes of another: they were kept before."""
-    start, end = span
-    other = io.open_read(path)
+    other, size = io.open_read(path), span[1] - span[0]
     try:
-        if io.file_size(other) != end - start:
+        if io.file_size(other) != size:
             return False
-        for position in range(start, end, _COPIED_BYTES):
-            size = min(_COPIED_BYTES, end - position)
-            kept = io.read_at(other, position - start, size, path)
-            if kept != io.read_at(fd, position, size, source):
-                return False
+        pairs = zip(windows(path, other, (0, size)), windows(source, fd, span), strict=True)
+        if any(kept != wanted for kept, wanted in pairs):
+            return False
     finally:
         os.close(other)
     with io.WriteFile.open(path) as file:
@@ -354,53 +356,36 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
     return True
 
 
-class CutPlan(Protocol):
-    """What plans that cut the end of a log have in common."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def truncated_bytes(self) -> int: ...
-
-
-_PlanT = TypeVar("_PlanT", bound=CutPlan)
-
-
 @dataclass(frozen=True, slots=True)
-class CutReport(Generic[_PlanT]):
+class CutReport:
     """What a plan did that may cut the end of a log.
 
     Attributes:
-        plan: the plan that was applied.
+        plan: the plan that was applied; it has these numbers, too.
         kept: the files in the backup.
         freed_bytes: what the disk got back, at once or when files are removed that were renamed.
     """
 
-    plan: _PlanT
+    plan: Any
     kept: tuple[Kept, ...] = ()
     freed_bytes: int = 0
 
     @property
     def log_start_offset(self) -> int:
         """The first offset to be read."""
-        return self.plan.log_start_offset
+        return int(self.plan.log_start_offset)
 
     @property
     def log_end_offset(self) -> int:
         """The next offset to be given."""
-        return self.plan.log_end_offset
+        return int(self.plan.log_end_offset)
 
     @property
     def truncated_bytes(self) -> int:
         """Bytes of log that went."""
-        return self.plan.truncated_bytes
+        return int(self.plan.truncated_bytes)
 
     @property
     def kept_in_backup_bytes(self) -> int:
         """Bytes that the disk gets back when the backup is removed."""
         return kept_bytes(self.kept)
-
-
-__all__ = ["Backup", "CutReport", "Kept", "backup_root", "default_place", "kept_bytes"]

@@ -318,8 +318,10 @@ def _plan_of(loaded: LoadResult) -> RecoveryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryReport(CutReport[RecoveryPlan]):
-    """What a recovery did."""
+class RecoveryReport(CutReport):
+    """The result of a recovery."""
+
+    plan: RecoveryPlan
 
 
 def apply_recovery(

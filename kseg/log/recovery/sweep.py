@@ -1,25 +1,22 @@
 """One walk over a segment that finds what its indexes, producers and epochs must hold.
 
 The walk reads the log file once, a tile at a time, and compares checksums. The result is a value,
-`Swept`; `write_indexes` writes the indexes from it. Nothing here changes the log file: recovery
-decides what becomes of the bytes behind `Swept.valid_bytes`.
+`Swept`. Nothing here changes a file: recovery decides what becomes of the bytes behind
+`Swept.valid_bytes`.
 
 Source: Kafka `LogSegment.recover`.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from kseg._kernels.placement import survey_rows
-from kseg.constants import NO_TIMESTAMP, StopReason
+from kseg.constants import INT32_MAX, INT64_MIN, NO_TIMESTAMP, StopReason
 from kseg.errors import (
     AppendError,
     InvalidRecordError,
@@ -30,15 +27,9 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
-from kseg.files import io
-from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry
-from kseg.files.names import FileKind, segment_name
-from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
-from kseg.files.txn_index_writer import pack_entries
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
 from kseg.log.segment.index_entries import Indexed, Latest, place
 from kseg.log.validate.rules import LAST_OFFSET_MAX
@@ -46,17 +37,19 @@ from kseg.log.validate.rules import LAST_OFFSET_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kseg.files.io import StrPath
     from kseg.log.config import LogConfig
     from kseg.log.epochs import LeaderEpochs
     from kseg.log.producers.state import ProducerState
     from kseg.log.segment.reader import Segment
 
-_INT32_MAX: Final = 2**31 - 1
+#: Entries of the three indexes.
+OFFSET_ENTRY: Final = struct.Struct(">ii")
+TIME_ENTRY: Final = struct.Struct(">qi")
+TXN_ENTRY: Final = struct.Struct(">hqqqq")
 _LAST_OFFSET: Final = COLUMN["last_offset"]
-_INT64_MIN: Final = -(2**63)
 #: At most so many findings of a segment are kept; the rest would say the same.
 _FINDINGS_MAX: Final = 100
-_WINDOW_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +107,12 @@ class Swept:
     @property
     def offset_entry_count(self) -> int:
         """Entries of the offset index."""
-        return len(self.offset_entries) // OFFSET_ENTRY_BYTES
+        return len(self.offset_entries) // OFFSET_ENTRY.size
 
     @property
     def time_entry_count(self) -> int:
         """Entries of the time index."""
-        return len(self.time_entries) // TIME_ENTRY_BYTES
+        return len(self.time_entries) // TIME_ENTRY.size
 
 
 def sweep_segment(
@@ -213,7 +206,7 @@ class _Sweep:
         self._base_offset = base_offset
         self._last_offset = base_offset - 1
         #: Whether a batch that is in order may have the last offset of all.
-        self._near_end = base_offset >= LAST_OFFSET_MAX - _INT32_MAX
+        self._near_end = base_offset >= LAST_OFFSET_MAX - INT32_MAX
         self._aborted: list[AbortedTxn] = []
         self._findings: list[KsegError] = []
         self._batches = self._records = 0
@@ -257,7 +250,7 @@ class _Sweep:
     def _survey(self, table: BatchTable) -> _Surveyed:
         latest = None if self._epochs is None else self._epochs.latest
         # Where epochs are not asked for, no batch counts as having a later one.
-        epoch = _INT32_MAX if self._epochs is None else -1
+        epoch = INT32_MAX if self._epochs is None else -1
         survey_rows(
             table.rows,
             base=self._base_offset,
@@ -328,7 +321,7 @@ class _Sweep:
         except (InvalidTxnStateError, InvalidRecordError) as error:
             return error
         for transaction in aborted:
-            last = self._aborted[-1].last_offset if self._aborted else _INT64_MIN
+            last = self._aborted[-1].last_offset if self._aborted else INT64_MIN
             if transaction.last_offset <= last:
                 row = int((table.base_offset == transaction.last_offset).argmax())
                 return OffsetsOutOfOrderError(
@@ -377,7 +370,7 @@ def unfollowed(position: int | None = None) -> OffsetOverflowError:
     )
 
 
-def check_followed(end_offset: int, path: io.StrPath) -> None:
+def check_followed(end_offset: int, path: StrPath) -> None:
     """Refuse a log with no offset left to go on at; `path` is that of its last segment.
 
     Raises:
@@ -387,101 +380,9 @@ def check_followed(end_offset: int, path: io.StrPath) -> None:
         raise at_path(unfollowed(), path)
 
 
-# ---- writing -------------------------------------------------------------------------------------
-
-
-def write_indexes(
-    directory: io.StrPath,
-    base_offset: int,
-    swept: Swept,
-    *,
-    config: LogConfig,
-    active: bool,
-    suffix: str = "",
-) -> tuple[Path, ...]:
-    """Give a segment the indexes that were found for it, each file whole and lasting.
-
-    A file that has these very bytes is flushed and left alone. Others are replaced by a rename:
-    readers see the old entries or the new ones, also after a crash, and a replaced file's owner,
-    permissions and time of modification stay. There is no `.txnindex` without a first entry; one
-    that is there is made empty. If `swept.aborted` is None, it is not looked at.
-
-    Args:
-        directory: of the partition.
-        base_offset: of the segment.
-        swept: what it says.
-        config: of the log.
-        active: make room for more entries, as a segment that is appended to needs it.
-        suffix: `.cleaned` and the like, behind each file's name.
-
-    Returns:
-        The files that were replaced or made.
-
-    Raises:
-        OSError: the disk refuses; each index is the old one or the new one.
-
-    Source: Kafka LogSegment.recover, LogSegment.resizeIndexes.
-    """
-    room = config.segment_index_bytes if active else 0
-    wanted = [
-        (FileKind.INDEX, swept.offset_entries, room // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES),
-        (FileKind.TIMEINDEX, swept.time_entries, room // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES),
-    ]
-    if swept.aborted is not None:
-        wanted.append((FileKind.TXNINDEX, pack_entries(swept.aborted), 0))
-    changed = []
-    for kind, data, size in wanted:
-        path = Path(directory, segment_name(base_offset, kind) + suffix)
-        if _keeps(path, data, max(size, len(data)), optional=kind is FileKind.TXNINDEX):
-            continue
-        replace_file(path, data, size=size, keep_modified=True, flush_directory=False)
-        changed.append(path)
-    if changed:
-        io.flush_directory(directory)
-    return tuple(changed)
-
-
-def _keeps(path: Path, data: bytes, size: int, *, optional: bool) -> bool:
-    """Whether a file has the wanted bytes; if so, makes it lasting."""
-    try:
-        file = io.WriteFile.open(path)
-    except FileNotFoundError:
-        return optional and not data
-    with file:
-        if file.size != size or file.read_at(0, len(data)) != data:
-            return False
-        if not _is_zeros(file, len(data), size):
-            return False
-        file.flush()
-    return True
-
-
-def _is_zeros(file: io.WriteFile, start: int, end: int) -> bool:
-    """Whether a file has zeros alone from one position to its end; holes need no reading."""
-    position = start
-    while position < end:
-        try:
-            position = os.lseek(file.fd, position, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return True
-            io.named(error, file.path)
-            raise
-        data_end = min(os.lseek(file.fd, position, os.SEEK_HOLE), position + _WINDOW_BYTES, end)
-        window = file.read_at(position, data_end - position)
-        if not window or np.frombuffer(window, np.uint8).any():
-            return False
-        position = data_end
-    return True
-
-
-# ---- the index entries that a segment's batches make, as bytes, while the batches go by ----------
-# Where entries go, and which batch cannot have its own, is told by
-# `kseg.log.segment.index_entries`; this is where they are gathered.
-#
+# ---- the index entries of a segment's batches ----------------------------------------------------
+# `kseg.log.segment.index_entries` decides where entries go, and which batch cannot have its own.
 # Source: Kafka `LogSegment.recover`, `OffsetIndex.append`, `TimeIndex.maybeAppend`.
-
-_TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class DerivedEntries:
@@ -524,9 +425,9 @@ class DerivedEntries:
         self._indexed = Indexed(
             base_offset - 1,
             TimeIndexEntry(NO_TIMESTAMP, base_offset),
-            size // OFFSET_ENTRY_BYTES,
+            size // OFFSET_ENTRY.size,
             # One is kept for the entry of the end.
-            size // TIME_ENTRY_BYTES - 1,
+            size // TIME_ENTRY.size - 1,
         )
 
     def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
@@ -552,14 +453,4 @@ class DerivedEntries:
         if self.latest.timestamp <= self._indexed.time.timestamp:
             return b""
         timestamp, offset = self.latest
-        return _TIME_ENTRY.pack(timestamp, offset - self._base_offset)
-
-
-__all__ = [
-    "DerivedEntries",
-    "Swept",
-    "check_followed",
-    "sweep_segment",
-    "unfollowed",
-    "write_indexes",
-]
+        return TIME_ENTRY.pack(timestamp, offset - self._base_offset)

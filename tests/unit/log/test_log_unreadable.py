@@ -29,7 +29,7 @@ from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.recover import apply_recovery, plan_recovery
 from kseg.log.recovery.reindex import compare
-from kseg.log.recovery.split import apply_split, plan_split
+from kseg.log.recovery.split import split_log
 from tests.bad_sectors import bad_sectors
 from tests.builders import write_segment
 from tests.unit.log.logs import stored
@@ -182,13 +182,7 @@ def an_index_that_is_compared(log: Path, there: Path) -> Reader:
 
 def a_segment_that_is_split(log: Path, there: Path) -> Reader:
     far = write_segment(there, 0, stored(0), stored(2**31))
-    plan = plan_split(far)
-    return far, lambda: apply_split(plan, config=LogConfig())
-
-
-def a_piece_of_a_split_that_is_there(log: Path, there: Path) -> Reader:
-    far = write_segment(there, 0, stored(0), stored(2**31))
-    return write_segment(there, 2**31, stored(2**31)), lambda: plan_split(far)
+    return far, lambda: split_log(far, LogConfig())
 
 
 READERS = [
@@ -200,7 +194,6 @@ READERS = [
     a_bound_that_is_probed,
     an_index_that_is_compared,
     a_segment_that_is_split,
-    a_piece_of_a_split_that_is_there,
 ]
 
 

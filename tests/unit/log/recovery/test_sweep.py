@@ -27,7 +27,7 @@ from kseg.format.header import BatchHeader
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.sweep import Swept, sweep_segment, write_indexes
+from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
@@ -40,7 +40,7 @@ from tests.builders import (
     write_segment,
 )
 from tests.producing import header, table
-from tests.segments import append, batch_of, offset_entries, time_entries
+from tests.segments import append, batch_of, offset_entries, time_entries, write_indexes
 
 BASE = 40
 CONFIG = LogConfig(index_interval_bytes=100, segment_index_bytes=1000)
@@ -127,7 +127,7 @@ def test_a_full_index_takes_no_more_and_stops_a_broker(tmp_path: Path) -> None:
     swept = sweep(path, config)
     assert (swept.error, swept.next_offset) == (None, 50)
     assert (swept.offset_entry_count, swept.time_entry_count) == (6, 4)
-    write_indexes(tmp_path, BASE, swept, config=config, active=True)
+    write_indexes(path, swept)
     assert time_entries(path.with_suffix(".timeindex"), BASE)[-1] == (490, 49)
     swept = sweep(path, config, careful=False)
     assert isinstance(swept.error, LimitExceededError)
@@ -219,7 +219,7 @@ def test_it_does_not_matter_where_the_walk_is_cut_into_pieces(tmp_path: Path, ma
     with Segment.open(path, mapping=mapping, is_last=True) as segment:
         swept = sweep_segment(segment, config=config, producers=ProducerState())
     entries = [(offset, at) for offset, at in _offset_entries_of(parts, config)]
-    write_indexes(tmp_path, BASE, swept, config=config, active=False)
+    write_indexes(path, swept)
     assert offset_entries(path.with_suffix(".index"), BASE) == entries
     assert time_entries(path.with_suffix(".timeindex"), BASE)[-1] == (9, BASE + 1)
     assert (swept.batches, swept.records) == (10_000, 10_000)
