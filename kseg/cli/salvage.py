@@ -19,7 +19,7 @@ from kseg.log.salvage import HARMLESS, READABLE, REASONS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kseg.log.salvage import DamagedTransaction, LostOffsets, SalvagedPartition, Unprovable
+    from kseg.log.salvage import DamagedTransaction, LostOffsets, SalvagedPartition, Span
 
 #: So many lines of one kind are printed for a partition; --json and the report have all.
 _LINES_MAX = 5
@@ -126,7 +126,7 @@ def _places(one: SalvagedPartition, reason: str) -> Iterator[str]:
     yield from _some(one, reason, [_place(each) for each in found])
 
 
-def _place(one: Unprovable) -> str:
+def _place(one: Span) -> str:
     """Bytes that are not kept; the offsets of sound batches among them."""
     place = f"{one.path} @ {one.position}, {output.counted(one.size, 'byte')}"
     if not one.batches:

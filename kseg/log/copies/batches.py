@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kseg.files.checkpoints import TopicPartition
     from kseg.format.header import BatchHeader, BatchTable
     from kseg.log.salvage.output import TargetSegment
-    from kseg.log.salvage.values import ProvableRun
+    from kseg.log.salvage.values import Span
 
     Offsets = npt.NDArray[np.int64]
     Rows = npt.NDArray[np.int64]
@@ -311,7 +311,7 @@ class PartitionMerge:
     log_start_offset: int
     log_end_offset: int
     high_watermark: int | None
-    runs: tuple[ProvableRun, ...]
+    runs: tuple[Span, ...]
     segments: tuple[TargetSegment, ...]
     missing: tuple[Missing, ...]
     left_out: tuple[LeftOut, ...]

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from kseg.errors import NotALogError, os_reason
 from kseg.files.names import PartitionDirectory, PathKind, classify_path, list_partition
-from kseg.log.copies.source import topic_id_of
 from kseg.log.data_directory import EntryKind, entry_of
+from kseg.log.salvage.provable import topic_id_of
 
 #: Chooses partitions by topic and number.
 Chosen = Callable[[str | None, int | None], bool]

@@ -92,7 +92,7 @@ from kseg.log.salvage.output import (
     target_segments,
     write_output,
 )
-from kseg.log.salvage.values import ProvableRun, provable_tables
+from kseg.log.salvage.values import Span, add_span, provable_tables
 from kseg.workers import at_file, in_order
 
 if TYPE_CHECKING:
@@ -117,19 +117,15 @@ class Runs:
         self._paths: Final = tuple(segment.path for segment in seen)
         self._bases: Final = {segment.path: segment.base_offset for segment in seen}
         self._begins = {segment.base_offset for segment in copies[0].provable.segments}
-        self.taken: list[ProvableRun] = []
+        self.taken: list[Span] = []
 
     def add(self, rows: Rows) -> None:
         """Take batches that lie behind those before."""
         for run in self._of(rows):
-            before = self.taken[-1] if self.taken else None
-            if before is not None and (before.path, before.end) == (run.path, run.position):
-                self.taken[-1] = before.and_then(run)
-                continue
             base = self._bases[run.path]
-            if before is None or base > before.last_offset:
+            if not self.taken or base > self.taken[-1].last_offset:
                 self._begins.add(base)
-            self.taken.append(run)
+            add_span(self.taken, run)
 
     def bases(self, begins: Sequence[int], end: int) -> list[int]:
         """Where segments begin, one or more, ascending.
@@ -141,13 +137,13 @@ class Runs:
         found = self._begins.union(begin for begin in begins if begin >= end)
         return sorted(found) or [end]
 
-    def _of(self, rows: Rows) -> Iterator[ProvableRun]:
+    def _of(self, rows: Rows) -> Iterator[Span]:
         ends = rows[:, POSITION] + rows[:, SIZE]
         breaks = (rows[1:, FILE] != rows[:-1, FILE]) | (rows[1:, POSITION] != ends[:-1])
         begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
         for begin, end in pairwise(begins):
             position, counts = int(rows[begin, POSITION]), rows[begin:end, COUNT]
-            yield ProvableRun(
+            yield Span(
                 self._paths[int(rows[begin, FILE])],
                 position,
                 int(ends[end - 1]) - position,
@@ -445,11 +441,7 @@ def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
 def readable_rows(copy: Copy, *reasons: str) -> Rows:
     """The sound batches of a copy that are not kept for some reasons, as they lie in its files."""
     numbers = {path: number for number, path in enumerate(copy.files)}
-    runs = [
-        ProvableRun(one.path, one.position, one.size, one.first_offset or 0, -1, one.batches)
-        for one in copy.provable.unprovable
-        if one.reason in reasons
-    ]
+    runs = [one for one in copy.provable.unprovable if one.reason in reasons]
     found = [
         rows_of(table, numbers[run.path], run.first_offset) for run, table in provable_tables(runs)
     ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -26,7 +26,6 @@ import numpy as np
 from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.files.log_file import LogFile
-from kseg.files.metadata import read_partition_metadata
 from kseg.files.names import classify_path
 from kseg.format.header import COLUMN, FIELDS, BatchHeader
 from kseg.log import data_directory
@@ -44,16 +43,14 @@ from kseg.log.copies.batches import (
     rows_of,
 )
 from kseg.log.salvage.provable import read_provable
-from kseg.log.salvage.values import ProvablePartition, ProvableRun, SegmentSeen, provable_tables
+from kseg.log.salvage.values import ProvablePartition, SegmentSeen, Span, provable_tables
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import next_offset
 
 if TYPE_CHECKING:
     from collections import abc
-    from uuid import UUID
 
     from kseg.files.mapping import Mapping
-    from kseg.files.names import PartitionFiles
     from kseg.format.header import BatchTable
     from kseg.log.copies.batches import Rows
     from kseg.log.salvage.values import LostOffsets
@@ -91,11 +88,9 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
         for each in listing.segments
     )
     filled = [each for each in seen if each.size]
-    runs = [ProvableRun(each.path, 0, each.size, each.base_offset, -1, 0) for each in filled]
+    runs = [Span(each.path, 0, each.size, each.base_offset) for each in filled]
     if runs:
-        end = _end_of(runs[-1].path, mapping)
-        last = runs.pop()
-        runs.append(ProvableRun(last.path, 0, last.size, last.first_offset, end - 1, 0))
+        runs[-1] = replace(runs[-1], last_offset=_end_of(runs[-1].path, mapping) - 1)
     return ProvablePartition(
         path,
         data_directory.partition_of(path),
@@ -342,15 +337,6 @@ class Copy:
         return last
 
 
-def topic_id_of(listing: PartitionFiles) -> UUID | None:
-    """The id of the topic; None where no file says it, or a malformed one."""
-    if listing.metadata is None:
-        return None
-    with suppress(KsegError, OSError):
-        return read_partition_metadata(listing.metadata).uuid
-    return None
-
-
 #: Batches of one copy that wait for the end of a window at the most.
 HELD_MAX: Final = 1 << 16
 
@@ -452,6 +438,5 @@ __all__ = [
     "Window",
     "sound_rows",
     "taken_for_sound",
-    "topic_id_of",
     "windows",
 ]

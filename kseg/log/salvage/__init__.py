@@ -46,9 +46,8 @@ _HOMES = {
         "REASONS",
         "LostOffsets",
         "ProvablePartition",
-        "ProvableRun",
         "SegmentSeen",
-        "Unprovable",
+        "Span",
         "provable_tables",
     ),
 }

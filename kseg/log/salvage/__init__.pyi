@@ -8,7 +8,6 @@ from kseg.log.salvage.values import HARMLESS as HARMLESS
 from kseg.log.salvage.values import REASONS as REASONS
 from kseg.log.salvage.values import LostOffsets as LostOffsets
 from kseg.log.salvage.values import ProvablePartition as ProvablePartition
-from kseg.log.salvage.values import ProvableRun as ProvableRun
 from kseg.log.salvage.values import SegmentSeen as SegmentSeen
-from kseg.log.salvage.values import Unprovable as Unprovable
+from kseg.log.salvage.values import Span as Span
 from kseg.log.salvage.values import provable_tables as provable_tables

@@ -21,7 +21,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -29,9 +28,9 @@ import numpy as np
 
 from kseg.constants import LOG_OVERHEAD
 from kseg.errors import UnreadableError
-from kseg.format.header import ENTRY_BYTES_MIN, BatchHeader
-from kseg.format.search import SoundRun
+from kseg.format.header import ENTRY_BYTES_MIN
 from kseg.log.recovery.lost import claimed
+from kseg.log.salvage.values import Span, span_between
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,42 +49,8 @@ _SUMMED_MIN: Final = 1 << 20
 _BATCH_MAX: Final = 64 << 20
 
 
-@dataclass(slots=True)
-class Chains:
-    """What counts in one file.
-
-    Attributes:
-        kept: the runs that count, by position.
-        others: sound runs that do not, by position.
-        damaged: where damaged batches begin and end, as far as that is known, by position.
-    """
-
-    kept: list[SoundRun] = field(default_factory=list)
-    others: list[SoundRun] = field(default_factory=list)
-    damaged: list[tuple[int, int]] = field(default_factory=list)
-
-
-def follow_chains(
-    log: LogFile,
-    runs: Sequence[SoundRun],
-    entries: OffsetEntries | None,
-    proved: Sequence[int] = (),
-) -> Chains:
-    """Distinguish runs of the log from those that may be data of a record.
-
-    Args:
-        log: the file, open.
-        runs: each sound run of it, by position.
-        entries: of its offset index, as far as it can be read; None without one.
-        proved: positions of sound batches that another copy of the log has, too; ascending.
-    """
-    follower = _Follower(log, list(runs), _Proved(log, entries, proved))
-    follower.follow()
-    return follower.found
-
-
 class _Proved:
-    """Batches that something beside the file says are the log's."""
+    """Batches of the log by the offset index, or by another copy."""
 
     def __init__(self, log: LogFile, entries: OffsetEntries | None, proved: Sequence[int]) -> None:
         self._log, self._others = log, proved
@@ -142,39 +107,59 @@ class _Proved:
         )
 
 
-class _Follower:
-    """Goes over the runs of a file once."""
+class Chains:
+    """The sound batches of one file, distinguished.
 
-    def __init__(self, log: LogFile, runs: list[SoundRun], proved: _Proved) -> None:
-        self._log, self._runs, self._proved = log, runs, proved
+    Attributes:
+        kept: runs of the log, by position.
+        others: runs that may be data of a record, by position.
+        damaged: damaged batches with a known end, by position.
+    """
+
+    def __init__(
+        self,
+        log: LogFile,
+        runs: Sequence[Span],
+        entries: OffsetEntries | None,
+        proved: Sequence[int] = (),
+    ) -> None:
+        """Go over the runs of a file once.
+
+        Args:
+            log: the file, open.
+            runs: each sound run of it, by position.
+            entries: of its offset index, as far as it can be read; None without one.
+            proved: positions of sound batches that another copy of the log has, too; ascending.
+        """
+        self._log, self._runs, self._proved = log, list(runs), _Proved(log, entries, proved)
         self._starts = [run.position for run in runs]
         self._budget = _SUMMED_SHARE * log.size + _SUMMED_MIN
-        self.found = Chains()
-
-    def follow(self) -> None:
-        """Find what counts."""
-        found, number, position, last = self.found, 0, 0, -1
-        while position < self._log.size:
+        self.kept: list[Span] = []
+        self.others: list[Span] = []
+        self.damaged: list[Span] = []
+        number, position, last = 0, 0, -1
+        while position < log.size:
             at = self._run_at(position, number)
             if at is not None:
                 run = self._runs[at]
-                found.kept.append(run)
+                self.kept.append(run)
                 number, position, last = at + 1, run.end, run.last_offset
                 continue
-            proved = self._proved.behind(position)
-            stops = self._bridge(position, number, last, proved)
-            if stops is None and proved is None:
+            named = self._proved.behind(position)
+            stops = self._bridge(position, number, last, named)
+            if stops is None and named is None:
                 break
-            position = stops[-1] if stops is not None else proved or 0
+            position = stops[-1] if stops is not None else named or 0
             self._run_at(position, number)
             behind = bisect_left(self._starts, position, lo=number)
             if stops is None:
                 # Nothing says where the damaged batch ends.
-                found.others += self._runs[number:behind]
+                self.others += self._runs[number:behind]
             else:
-                found.damaged += pairwise(stops)
+                path = str(log.path)
+                self.damaged += (Span(path, at, end - at) for at, end in pairwise(stops))
             number = behind
-        found.others += self._runs[number:]
+        self.others += self._runs[number:]
 
     # ---- over damaged batches --------------------------------------------------------------------
 
@@ -194,7 +179,7 @@ class _Follower:
                 return stops
             found = self._run_at(at, number) if at > start else None
             if found is not None:
-                follows = self._runs[found].order > last and not self._proved.deny(at)
+                follows = self._runs[found].first_offset > last and not self._proved.deny(at)
                 return stops if follows else None
             head = self._log.head_at(at)
             if claimed(head, at) is None:
@@ -241,33 +226,14 @@ class _Follower:
         if self._starts[found] == position:
             return found
         run = self._runs[found]
-        front = part_of_run(self._log, run.position, position)
+        front = span_between(self._log, run.path, run.position, position)
         if front is None:
             return None
-        back = part_of_run(self._log, position, run.end)
+        back = span_between(self._log, run.path, position, run.end)
         assert back is not None
         self._runs[found : found + 1] = [front, back]
         self._starts[found : found + 1] = [front.position, back.position]
         return found + 1
-
-
-def part_of_run(log: LogFile, start: int, end: int) -> SoundRun | None:
-    """The sound batches from a position up to another, as a run; None if none ends there."""
-    first: BatchHeader | None = None
-    last = batches = records = 0
-    counted = True
-    for table in log.headers(start=start, limit=end):
-        if len(table):
-            first = first or table[0]
-            last = int(table.last_offset[-1])
-            batches += len(table)
-            counted &= bool((table.record_count >= 0).all())
-            records += int(table.record_count.sum())
-    if first is None or table.end_position != end:
-        return None
-    base = None if first.base_offset < 0 else first.base_offset
-    order = first.last_offset if base is None else base
-    return SoundRun(start, end, base, order, last, batches, records if counted else None)
 
 
 def stored_size(head: bytes) -> int:
@@ -277,4 +243,4 @@ def stored_size(head: bytes) -> int:
     return int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
 
 
-__all__ = ["Chains", "follow_chains", "part_of_run", "stored_size"]
+__all__ = ["Chains", "stored_size"]

@@ -19,27 +19,24 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.constants import StopReason
+from kseg.constants import INT32_MAX, StopReason
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
 from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, is_url, segment_name
 from kseg.log import data_directory
 from kseg.log.recovery.recover import recover
-from kseg.log.salvage.values import Span, provable_tables, row_of
+from kseg.log.salvage.values import Span, add_span, provable_tables, span_of
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import TopicPartition
-    from kseg.log.config import LogConfig
-    from kseg.log.salvage.values import ProvableRun
-
 
 #: `progress(done, total)`: bytes copied so far, and in all.
 Progress = Callable[[int, int], None]
@@ -79,7 +76,6 @@ class TargetPartition:
         topic_id: for `partition.metadata`; None writes none.
         log_start_offset: the first offset to be read.
         high_watermark: None notes none.
-        config: of the log.
         files: others that are copied as they are.
         is_derived: whether indexes, epochs, snapshots and checkpoints are made; Kafka itself makes
             those of the log of KRaft.
@@ -91,7 +87,6 @@ class TargetPartition:
     topic_id: UUID | None = None
     log_start_offset: int = 0
     high_watermark: int | None = None
-    config: LogConfig | None = None
     files: tuple[Path, ...] = ()
     is_derived: bool = True
 
@@ -283,7 +278,6 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
                 clean=False,
                 recovery_point=0,
                 log_start_offset=each.log_start_offset,
-                config=each.config,
                 keep_cut=False,
             )
             plan = report.plan
@@ -315,101 +309,72 @@ def _check_logs(directory: Path) -> None:
             raise StalePlanError("what was copied is not sound: a source has changed", path=path)
 
 
-#: Offsets of a segment are 32-bit numbers from its base offset; so are positions.
-_INT32_MAX: Final = 2**31 - 1
-
-
-def target_segments(
-    runs: Sequence[ProvableRun],
-    bases: Sequence[int],
-) -> tuple[TargetSegment, ...]:
+def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetSegment, ...]:
     """The segments of a log, each batch in the one that its offset belongs to.
 
-    The last segment stays where it holds no batch: the log goes on there, behind offsets that were
-    given once.
+    An empty last segment stays: the log goes on there, behind offsets that were given once.
 
     Args:
         runs: by offset; each lies behind the one before.
         bases: base offsets of the segments that the log had, ascending; one or more.
 
     Raises:
-        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
+        CorruptRecordError, UnreadableError: a file has changed since it was read.
     """
     segments = _Segments(bases)
     for run in runs:
         segments.add(run)
-    return segments.done()
+    segments.close()
+    if bases[-1] > segments.last:
+        segments.made.append(TargetSegment(bases[-1], ()))
+    return tuple(segments.made)
 
 
 class _Segments:
-    """Segments in the making, one after the other."""
+    """Segments, made one after the other; `last` is the last offset so far."""
 
     def __init__(self, bases: Sequence[int]) -> None:
         self._bases = bases
-        self._made: list[TargetSegment] = []
-        self._base = self._last = -1
+        self.made: list[TargetSegment] = []
+        self.last = self._base = -1
         self._extents: list[Span] = []
         self._bytes = 0
 
-    def add(self, run: ProvableRun) -> None:
-        """Take in what lies behind all before."""
-        if self._is_of_one(run):
-            self._place(run)
+    def add(self, run: Span) -> None:
+        """Add batches that lie behind all before."""
+        nominal = self._nominal(run)
+        if run.batches > 1 and (
+            bisect_right(self._bases, run.last_offset) > bisect_right(self._bases, run.first_offset)
+            or not self._fits(run, nominal)
+        ):
+            for _, table in provable_tables([run]):
+                for row in range(len(table)):
+                    self.add(span_of(run.path, table.take(slice(row, row + 1))))
             return
-        for one in _each(run):
-            self._place(one)
-
-    def done(self) -> tuple[TargetSegment, ...]:
-        """All of them."""
-        self._close()
-        if self._bases[-1] > self._last:
-            self._made.append(TargetSegment(self._bases[-1], ()))
-        return tuple(self._made)
-
-    def _is_of_one(self, run: ProvableRun) -> bool:
-        """Whether no segment begins within a run, and one can hold it."""
-        base = self._nominal(run)
-        within = bisect_right(self._bases, run.last_offset) - bisect_right(
-            self._bases, run.first_offset
-        )
-        fits = run.last_offset - base <= _INT32_MAX and self._bytes + run.size <= _INT32_MAX
-        return not within and fits
-
-    def _nominal(self, run: ProvableRun) -> int:
-        """The base offset of the segment that a run begins in."""
-        at = bisect_right(self._bases, run.first_offset) - 1
-        return max(self._bases[at], self._last + 1) if at >= 0 else run.first_offset
-
-    def _place(self, run: ProvableRun) -> None:
         begins = bisect_left(self._bases, self._base + 1)
-        goes_on = bool(self._extents) and not (
-            begins < len(self._bases) and run.first_offset >= self._bases[begins]
-        )
-        fits = run.last_offset - self._base <= _INT32_MAX and self._bytes + run.size <= _INT32_MAX
-        if not (goes_on and fits):
-            self._close()
-            base = self._nominal(run)
-            self._base = base if run.last_offset - base <= _INT32_MAX else run.first_offset
-        self._take(run)
+        is_next = begins < len(self._bases) and run.first_offset >= self._bases[begins]
+        if not self._extents or is_next or not self._fits(run, self._base):
+            self.close()
+            fits = run.last_offset - nominal <= INT32_MAX
+            self._base = nominal if fits else run.first_offset
+        add_span(self._extents, run)
         self._bytes += run.size
-        self._last = run.last_offset
+        self.last = run.last_offset
 
-    def _take(self, run: ProvableRun) -> None:
-        before = self._extents[-1] if self._extents else None
-        if before is not None and (before.path, before.end) == (run.path, run.position):
-            self._extents[-1] = Span(run.path, before.position, before.size + run.size)
-        else:
-            self._extents.append(Span(run.path, run.position, run.size))
-
-    def _close(self) -> None:
+    def close(self) -> None:
+        """End the segment under way."""
         if self._extents:
-            self._made.append(TargetSegment(self._base, tuple(self._extents)))
+            self.made.append(TargetSegment(self._base, tuple(self._extents)))
         self._extents, self._bytes = [], 0
 
+    def _nominal(self, run: Span) -> int:
+        """The base offset of the segment that a run begins in."""
+        at = bisect_right(self._bases, run.first_offset) - 1
+        return max(self._bases[at], self.last + 1) if at >= 0 else run.first_offset
 
-def _each(run: ProvableRun) -> Iterator[ProvableRun]:
-    for _, table in provable_tables([run]):
-        yield from (row_of(run, table, row) for row in range(len(table)))
+    def _fits(self, run: Span, base: int) -> bool:
+        """Whether the segment under way has room for a run, with 32-bit offsets from a base."""
+        return max(run.last_offset - base, self._bytes + run.size) <= INT32_MAX
 
 
 __all__ = [

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -27,14 +27,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from kseg.log.salvage.values import (
-    ProvableRun,
     SegmentSeen,
-    Unprovable,
+    Span,
+    add_span,
     offset_orders,
     provable_tables,
-    refused,
-    row_of,
     run_between,
+    span_of,
 )
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from kseg.log.salvage.values import Int64Array
 
     #: Whether something beside the log has the offsets of a batch.
-    Agrees = Callable[[ProvableRun], bool]
+    Agrees = Callable[[Span], bool]
     #: The entries of the offset index of a log file, if there are any.
     Index = Callable[[str], OffsetEntries | None]
 
@@ -61,26 +60,13 @@ _OFFSETS_END: Final = 2**63 - 1
 _CONTRADICTED_MAX: Final = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Runs by offset, and batches without a certain place.
-
-    Attributes:
-        runs: each lies behind the one before, as they lie in the files.
-        refused: the other batches, with a reason.
-    """
-
-    runs: tuple[ProvableRun, ...]
-    refused: tuple[Unprovable, ...]
-
-
 def place_runs(
-    runs: Sequence[ProvableRun],
+    runs: Sequence[Span],
     segments: Sequence[SegmentSeen],
     epochs: Sequence[EpochEntry],
     agrees: Agrees | None,
     index: Index | None = None,
-) -> Placed:
+) -> tuple[list[Span], list[Span]]:
     """Find the batches that have a certain place.
 
     Args:
@@ -91,46 +77,47 @@ def place_runs(
             where a gap raises no doubt.
         index: entries of a log file's offset index. None where they raise no doubt.
 
+    Returns:
+        Runs by offset, which is also their order in the files; and the other batches, each with a
+        reason.
+
     Raises:
-        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
+        CorruptRecordError, UnreadableError: a file has changed since it was read.
     """
     if not runs:
-        return Placed((), ())
+        return [], []
     pieces = list(runs)
     if any(one.last_offset >= other.first_offset for one, other in pairwise(runs)):
-        borders = _borders(runs)
+        borders = np.array(
+            sorted({at for run in runs for at in (run.first_offset, run.last_offset + 1)}), np.int64
+        )
         pieces = [piece for run in runs for piece in _cut(run, borders)]
     stays = _growing(pieces, segments)
     kept = [piece for piece, stay in zip(pieces, stays, strict=True) if stay]
-    out = [
+    refused = [
         _refusal(piece, kept, hole)
         for piece, hole in _with_holes(pieces, stays, segments[0].base_offset)
     ]
-    kept = list(_joined(kept))
+    kept = _joined(kept)
     if index is not None:
-        elsewhere = _contradicted(kept, partial(_against_index, index=index))
-        kept = _without(kept, elsewhere)
-        out += [refused(piece, "offset-order") for piece in elsewhere]
-    for find in (partial(_contradicted, differs=partial(_against_epochs, epochs=epochs)), _falling):
-        wrong = find(kept)
-        kept = _without(kept, wrong)
-        out += [refused(piece, "epoch-order") for piece in wrong]
+        differs = partial(_against_index, index=index)
+        kept, wrong = _without(kept, _contradicted(kept, differs), "offset-order")
+        refused += wrong
+    kept, wrong = _without(
+        kept, _contradicted(kept, partial(_against_epochs, epochs=epochs)), "epoch-order"
+    )
+    kept, falling = _without(kept, _falling(kept), "epoch-order")
+    refused += wrong + falling
     if agrees is not None:
         kept, beside_gap = _without_doubts(kept, segments, agrees)
-        out += beside_gap
-    return Placed(tuple(kept), tuple(out))
+        refused += beside_gap
+    return kept, refused
 
 
 # ---- offsets -------------------------------------------------------------------------------------
 
 
-def _borders(runs: Iterable[ProvableRun]) -> Int64Array:
-    """Where offsets of a run begin, and the offsets behind one, int64[n], ascending."""
-    found = {border for run in runs for border in (run.first_offset, run.last_offset + 1)}
-    return np.array(sorted(found), np.int64)
-
-
-def _cut(run: ProvableRun, borders: Int64Array) -> Iterator[ProvableRun]:
+def _cut(run: Span, borders: Int64Array) -> Iterator[Span]:
     """A run as pieces: none but a single batch has offsets on both sides of a border."""
     first, end = np.searchsorted(borders, (run.first_offset + 1, run.last_offset + 1)).tolist()
     inner = borders[first:end]
@@ -152,7 +139,7 @@ def _cut(run: ProvableRun, borders: Int64Array) -> Iterator[ProvableRun]:
             yield piece
 
 
-def _growing(pieces: Sequence[ProvableRun], segments: Sequence[SegmentSeen]) -> list[bool]:
+def _growing(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[bool]:
     """Which pieces all best readings have, and do not lie in a segment of other offsets."""
     first = np.array([piece.first_offset for piece in pieces], np.int64)
     last = np.array([piece.last_offset for piece in pieces], np.int64)
@@ -170,7 +157,7 @@ def _growing(pieces: Sequence[ProvableRun], segments: Sequence[SegmentSeen]) -> 
     return stays
 
 
-def _kinds(pieces: Sequence[ProvableRun]) -> Int64Array:
+def _kinds(pieces: Sequence[Span]) -> Int64Array:
     """A number for each piece, int64[n]; pieces of the same batches have the same one."""
     places: dict[tuple[int, int], list[int]] = {}
     for number, piece in enumerate(pieces):
@@ -274,10 +261,10 @@ def _in_all_readings(
 
 
 def _with_holes(
-    pieces: Sequence[ProvableRun], stays: Sequence[bool], begin: int
-) -> Iterator[tuple[ProvableRun, tuple[int, int]]]:
+    pieces: Sequence[Span], stays: Sequence[bool], begin: int
+) -> Iterator[tuple[Span, tuple[int, int]]]:
     """Pieces that do not stay, each with the offsets that are missing where it lies."""
-    waiting: list[ProvableRun] = []
+    waiting: list[Span] = []
     for piece, stay in zip(pieces, stays, strict=True):
         if stay:
             yield from ((one, (begin, piece.first_offset - 1)) for one in waiting)
@@ -287,20 +274,20 @@ def _with_holes(
     yield from ((one, (begin, _OFFSETS_END)) for one in waiting)
 
 
-def _refusal(piece: ProvableRun, kept: Sequence[ProvableRun], hole: tuple[int, int]) -> Unprovable:
+def _refusal(piece: Span, kept: Sequence[Span], hole: tuple[int, int]) -> Span:
     """A piece that does not stay, and why."""
     at = bisect_left(kept, piece.first_offset, key=lambda run: run.last_offset)
     end = bisect_right(kept, piece.last_offset, key=lambda run: run.first_offset)
     there = {mark for _, table in provable_tables(kept[at:end]) for mark in _marks(table)}
     own = {mark for _, table in provable_tables([piece]) for mark in _marks(table)}
-    said = piece.first_offset, piece.last_offset
+    first, last = stated = piece.first_offset, piece.last_offset
     if own <= there:
-        return refused(piece, "duplicate")
-    if any(_overlap(mark[:2], said) for mark in there):
-        return refused(piece, "collision")
-    other = hole[0], hole[0] + piece.last_offset - piece.first_offset
-    places = (said, other) if other[1] <= hole[1] and other != said else (said,)
-    return replace(refused(piece, "offset-order"), places=places)
+        return replace(piece, reason="duplicate")
+    if any(mark[0] <= last and first <= mark[1] for mark in there):
+        return replace(piece, reason="collision")
+    other = hole[0], hole[0] + last - first
+    places = (stated, other) if other[1] <= hole[1] and other != stated else (stated,)
+    return replace(piece, reason="offset-order", places=places)
 
 
 def _marks(table: BatchTable) -> Iterator[tuple[int, ...]]:
@@ -316,13 +303,9 @@ def _marks(table: BatchTable) -> Iterator[tuple[int, ...]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _overlap(one: tuple[int, ...], other: tuple[int, int]) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
-
-
 def _without_doubts(
-    kept: list[ProvableRun], segments: Sequence[SegmentSeen], agrees: Agrees
-) -> tuple[list[ProvableRun], list[Unprovable]]:
+    kept: list[Span], segments: Sequence[SegmentSeen], agrees: Agrees
+) -> tuple[list[Span], list[Span]]:
     """The runs without single batches beside a gap of a log that is else dense, and these."""
     pieces = _dense_pieces(kept)
     numbers = {each.path: number for number, each in enumerate(segments)}
@@ -341,7 +324,7 @@ def _without_doubts(
         return kept, []
     (gap,) = gaps
     touches = [not (offsets or size) for offsets, size in zip(missing, between, strict=True)]
-    out: dict[int, Unprovable] = {}
+    out: dict[int, Span] = {}
     for at, other in ((gap - 1, gap - 1), (gap, gap + 1)):
         is_alone = at >= 0 and touches[other : other + 1] != [True]
         if is_alone and pieces[at].batches == 1 and not agrees(pieces[at]):
@@ -349,16 +332,16 @@ def _without_doubts(
             hole = pieces[gap].first_offset - 1 - span
             if at == gap:
                 hole = pieces[at].first_offset - missing[at]
-            said = pieces[at].first_offset, pieces[at].last_offset
-            places = (said, (hole, hole + span))
-            out[at] = replace(refused(pieces[at], "offset-order"), places=places)
+            stated = pieces[at].first_offset, pieces[at].last_offset
+            places = (stated, (hole, hole + span))
+            out[at] = replace(pieces[at], reason="offset-order", places=places)
     rest = [piece for at, piece in enumerate(pieces) if at not in out]
-    return list(_joined(rest)) if out else kept, list(out.values())
+    return _joined(rest) if out else kept, list(out.values())
 
 
-def _dense_pieces(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
+def _dense_pieces(runs: Sequence[Span]) -> list[Span]:
     """Runs cut where they leave out offsets; none of a log that leaves out more than some."""
-    pieces: list[ProvableRun] = []
+    pieces: list[Span] = []
     for run in runs:
         cuts = [run.position, run.end]
         if not run.is_dense:
@@ -368,7 +351,7 @@ def _dense_pieces(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
     return pieces if all(piece.is_dense is not False for piece in pieces) else []
 
 
-def _gap_positions(run: ProvableRun) -> Iterator[int]:
+def _gap_positions(run: Span) -> Iterator[int]:
     """Positions of batches behind a gap; compressed messages do not say whether there is one."""
     last = run.last_offset
     for _, table in provable_tables([run]):
@@ -377,40 +360,34 @@ def _gap_positions(run: ProvableRun) -> Iterator[int]:
         yield from table.position[gap].tolist()
 
 
-def _joined(runs: Iterable[ProvableRun]) -> Iterator[ProvableRun]:
+def _joined(runs: Iterable[Span]) -> list[Span]:
     """Runs that follow each other in a file, as one."""
-    before: ProvableRun | None = None
+    found: list[Span] = []
     for run in runs:
-        if before is not None and (before.path, before.end) == (run.path, run.position):
-            before = before.and_then(run)
-            continue
-        if before is not None:
-            yield before
-        before = run
-    if before is not None:
-        yield before
+        add_span(found, run)
+    return found
 
 
 # ---- what contradicts single batches -----------------------------------------------------------
 
 
 def _contradicted(
-    runs: Sequence[ProvableRun],
-    differs: Callable[[ProvableRun, BatchTable], npt.NDArray[np.bool_]],
-) -> list[ProvableRun]:
+    runs: Sequence[Span],
+    differs: Callable[[Span, BatchTable], npt.NDArray[np.bool_]],
+) -> list[Span]:
     """Batches that a file beside the log contradicts, whose neighbours it does not."""
-    found: dict[int, ProvableRun] = {}
+    found: dict[int, Span] = {}
     count = 0
     for run, table in provable_tables(runs):
         for row in np.flatnonzero(differs(run, table)).tolist():
-            found[count + row] = row_of(run, table, row)
+            found[count + row] = span_of(run.path, table.take(slice(row, row + 1)))
         if len(found) > _CONTRADICTED_MAX:
             return []
         count += len(table)
     return [one for row, one in found.items() if not {row - 1, row + 1} & found.keys()]
 
 
-def _against_index(run: ProvableRun, table: BatchTable, index: Index) -> npt.NDArray[np.bool_]:
+def _against_index(run: Span, table: BatchTable, index: Index) -> npt.NDArray[np.bool_]:
     """Batches whose offsets do not lie between those of the entries around them, bool[n].
 
     An entry has the position of an append, and its first offset or its last one.
@@ -428,7 +405,7 @@ def _against_index(run: ProvableRun, table: BatchTable, index: Index) -> npt.NDA
 
 
 def _against_epochs(
-    run: ProvableRun, table: BatchTable, epochs: Sequence[EpochEntry]
+    run: Span, table: BatchTable, epochs: Sequence[EpochEntry]
 ) -> npt.NDArray[np.bool_]:
     """Batches of another epoch than the checkpoint has at their offsets, bool[n]."""
     starts = np.array([one.start_offset for one in epochs], np.int64)
@@ -439,11 +416,11 @@ def _against_epochs(
     return contradicts
 
 
-def _falling(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
+def _falling(runs: Sequence[Span]) -> list[Span]:
     """Batches without which the leader epochs do not fall."""
     epochs: list[int] = []
     counts: list[int] = []
-    begins: list[ProvableRun] = []
+    begins: list[Span] = []
     for run, table in provable_tables(runs):
         rows = np.flatnonzero((table.magic >= 2) & (table.leader_epoch >= 0))
         found = table.leader_epoch[rows]
@@ -453,7 +430,7 @@ def _falling(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
         for start, stop in pairwise([*changes, len(rows)]):
             epochs.append(int(found[start]))
             counts.append(stop - start)
-            begins.append(row_of(run, table, int(rows[start])))
+            begins.append(span_of(run.path, table.take(rows[start : start + 1])))
     order = np.array(epochs, np.int64)
     if not (np.diff(order) < 0).any():
         return []
@@ -466,15 +443,18 @@ def _falling(runs: Sequence[ProvableRun]) -> list[ProvableRun]:
     ]
 
 
-def _without(runs: Iterable[ProvableRun], wrong: Sequence[ProvableRun]) -> list[ProvableRun]:
-    """Runs without some of their batches."""
-    by_file: dict[str, list[ProvableRun]] = {}
+def _without(
+    runs: Sequence[Span], wrong: Sequence[Span], reason: str
+) -> tuple[list[Span], list[Span]]:
+    """Runs without some of their batches, and these batches with a reason."""
+    by_file: dict[str, list[Span]] = {}
     for one in sorted(wrong, key=_position):
         by_file.setdefault(one.path, []).append(one)
-    return [part for run in runs for part in _parts(run, by_file.get(run.path, ()))]
+    left = [part for run in runs for part in _parts(run, by_file.get(run.path, ()))]
+    return left, [replace(one, reason=reason) for one in wrong]
 
 
-def _parts(run: ProvableRun, wrong: Sequence[ProvableRun]) -> Iterator[ProvableRun]:
+def _parts(run: Span, wrong: Sequence[Span]) -> Iterator[Span]:
     """A run without batches of its file, which are given by position."""
     first, end = (bisect_left(wrong, at, key=_position) for at in (run.position, run.end))
     if first == end:
@@ -482,15 +462,14 @@ def _parts(run: ProvableRun, wrong: Sequence[ProvableRun]) -> Iterator[ProvableR
         return
     inside = wrong[first:end]
     starts = [run.position, *(one.end for one in inside)]
-    ends = [*map(_position, inside), run.end]
-    for start, stop in zip(starts, ends, strict=True):
+    for start, stop in zip(starts, [*map(_position, inside), run.end], strict=True):
         part = run_between(run, start, stop)
         if part is not None:
             yield part
 
 
-def _position(run: ProvableRun) -> int:
+def _position(run: Span) -> int:
     return run.position
 
 
-__all__ = ["Agrees", "Placed", "place_runs"]
+__all__ = ["Agrees", "place_runs"]

@@ -17,12 +17,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, pairwise, takewhile
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from kseg.constants import INT32_MAX
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -35,22 +36,19 @@ from kseg.files.log_file import LogFile
 from kseg.files.names import PathKind, SegmentFiles, classify_path
 from kseg.files.offset_index import OffsetEntries, OffsetIndex
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader
-from kseg.format.search import SoundRun
 from kseg.log import data_directory
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.epochs import FILE_NAME, LeaderEpochs
 from kseg.log.recovery.lost import claimed
-from kseg.log.salvage.chains import Chains, follow_chains, stored_size
+from kseg.log.salvage.chains import Chains, stored_size
 from kseg.log.salvage.places import place_runs
 from kseg.log.salvage.values import (
     HARMLESS,
     LostOffsets,
     ProvablePartition,
-    ProvableRun,
     SegmentSeen,
-    Unprovable,
+    Span,
     gap_columns,
-    refused,
 )
 
 if TYPE_CHECKING:
@@ -78,8 +76,8 @@ class _Gap(NamedTuple):
 
 
 def lost_offsets(
-    runs: Sequence[ProvableRun],
-    unprovable: Sequence[Unprovable],
+    runs: Sequence[Span],
+    unprovable: Sequence[Span],
     segments: Sequence[SegmentSeen],
     begin: int,
     *,
@@ -126,7 +124,7 @@ def lost_offsets(
 class _Damage:
     """Damaged bytes by their places, and by the offsets that batches there say."""
 
-    def __init__(self, unprovable: Sequence[Unprovable], segments: Sequence[SegmentSeen]) -> None:
+    def __init__(self, unprovable: Sequence[Span], segments: Sequence[SegmentSeen]) -> None:
         numbers = {each.path: number for number, each in enumerate(segments)}
         # A file may be longer than its log, when it is made so ahead.
         behind = unprovable[-1] if unprovable else None
@@ -138,7 +136,7 @@ class _Damage:
             behind = None
         found = [one for one in unprovable if one.reason not in HARMLESS and one is not behind]
         stated = sorted(
-            ((one.first_offset, one) for one in found if one.first_offset is not None),
+            ((one.first_offset, one) for one in found if one.first_offset >= 0),
             key=lambda pair: pair[0],
         )
         self._by_place = _Sizes(((numbers[one.path], one.position), one) for one in found)
@@ -150,7 +148,7 @@ class _Damage:
         """bool[n]: which offsets without a batch between others may be lost."""
         return np.searchsorted(self._stated, first) < np.searchsorted(self._stated, end)
 
-    def inside(self, gap: _Gap) -> tuple[Unprovable | None, int]:
+    def inside(self, gap: _Gap) -> tuple[Span | None, int]:
         """The first damage between two runs, and its bytes in all; else by its offsets."""
         found = self._by_place.between(gap.behind, gap.before)
         if found[0] is None and gap.end is not None:
@@ -161,16 +159,16 @@ class _Damage:
 class _Sizes:
     """Damaged bytes under keys that grow."""
 
-    def __init__(self, pairs: Iterable[tuple[_Place, Unprovable]]) -> None:
+    def __init__(self, pairs: Iterable[tuple[_Place, Span]]) -> None:
         self._keys: list[_Place] = []
-        self._found: list[Unprovable] = []
+        self._found: list[Span] = []
         self._sums = [0]
         for key, one in pairs:
             self._keys.append(key)
             self._found.append(one)
             self._sums.append(self._sums[-1] + one.size)
 
-    def between(self, first: _Place, end: _Place) -> tuple[Unprovable | None, int]:
+    def between(self, first: _Place, end: _Place) -> tuple[Span | None, int]:
         """The first one of `[first, end)`, and their bytes in all."""
         begins, ends = bisect_left(self._keys, first), bisect_left(self._keys, end)
         if begins >= ends:
@@ -179,7 +177,7 @@ class _Sizes:
 
 
 def _gaps(
-    runs: Sequence[ProvableRun],
+    runs: Sequence[Span],
     numbers: dict[str, int],
     segments: Sequence[SegmentSeen],
     begin: int,
@@ -208,7 +206,7 @@ def _gaps(
     yield _Gap(end, None, place, (len(segments), 0))
 
 
-def _inner_gaps(run: ProvableRun, number: int, damage: _Damage) -> Iterator[_Gap]:
+def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
     """Offsets that batches next to each other leave out, where damage elsewhere may hide them."""
     for first, end, position in gap_columns(run) if damage.is_any else ():
         for row in np.flatnonzero(damage.may_hide(first, end)).tolist():
@@ -221,9 +219,8 @@ Progress = Callable[[int, int], None]
 
 #: Sound runs of one segment that are looked at; the bytes behind them are reported, not kept.
 RUNS_MAX: Final = 16_384
-_INT32_MAX: Final = 2**31 - 1
-#: A damaged batch of these may say its offsets.
-_TELL_OFFSETS: Final = ("batch-crc", "batch-length", "batch-fields", "offset-order", "torn-tail")
+#: A damaged batch of these reasons may state its offsets.
+_STATES_OFFSETS: Final = ("batch-crc", "batch-length", "batch-fields", "offset-order", "torn-tail")
 
 
 def read_provable(
@@ -259,38 +256,38 @@ def read_provable(
     old = [each for each in listing.segments if each.kafka07]
     if old:
         raise UnsupportedFormatError("files of Kafka 0.7 cannot be salvaged", path=old[0].log)
-    reader = _Reader(listing.segments, proved or {})
-    total, done = sum(each.log.stat().st_size for each in listing.segments), 0
-    for files in listing.segments:
-        reader.read(files)
-        done += reader.seen[-1].size
+    files = listing.segments
+    # A batch is placed by its offset, so it may lie in a file that others belong to.
+    bounds = (files[0].base_offset, files[-1].base_offset + INT32_MAX) if files else (0, 0)
+    seen: list[SegmentSeen] = []
+    runs: list[Span] = []
+    unprovable: list[Span] = []
+    total = sum(each.log.stat().st_size for each in files)
+    for each in files:
+        seen.append(_read_segment(each, each is files[-1], bounds, proved or {}, runs, unprovable))
         if progress is not None:
-            progress(done, total)
+            progress(sum(segment.size for segment in seen), total)
     offsets = data_directory.told_of(path)
     partition = data_directory.partition_of(path)
-    beside = _Beside(Path(path), partition, listing.segments, proved or {})
+    beside = _Beside(Path(path), partition, files, proved or {})
     evidence = (beside.epochs(), beside.agrees, beside.index) if weighs else ((), None)
-    placed = place_runs(reader.runs, reader.seen, *evidence)
-    numbers = {each.path: number for number, each in enumerate(reader.seen)}
-    unprovable = sorted(
-        [*reader.unprovable, *placed.refused], key=lambda one: (numbers[one.path], one.position)
-    )
-    end = placed.runs[-1].last_offset + 1 if placed.runs else 0
-    end = max([end, *(each.base_offset for each in reader.seen[-1:])])
+    runs, refused = place_runs(runs, seen, *evidence)
+    numbers = {each.path: number for number, each in enumerate(seen)}
+    unprovable = sorted(unprovable + refused, key=lambda one: (numbers[one.path], one.position))
+    end = runs[-1].last_offset + 1 if runs else 0
+    end = max([end, *(each.base_offset for each in seen[-1:])])
     # Such a start would let a broker delete all that is here.
     beyond = offsets.log_start_offset if offsets.log_start_offset > end else None
     start = offsets.log_start_offset if beyond is None else 0
     return ProvablePartition(
         path=Path(path),
         partition=partition,
-        topic_id=_topic_id(listing),
+        topic_id=topic_id_of(listing),
         log_start_offset=start,
-        segments=tuple(reader.seen),
-        runs=placed.runs,
+        segments=tuple(seen),
+        runs=tuple(runs),
         unprovable=tuple(unprovable),
-        lost=lost_offsets(
-            placed.runs, unprovable, reader.seen, start, compacted_to=beside.clean_offset()
-        ),
+        lost=lost_offsets(runs, unprovable, seen, start, compacted_to=beside.clean_offset()),
         start_beyond_end=beyond,
     )
 
@@ -325,7 +322,7 @@ class _Beside:
         """The entries of the offset index of a log file, as far as they can be read."""
         return next((_entries(each) for each in self._segments if str(each.log) == path), None)
 
-    def agrees(self, run: ProvableRun) -> bool:
+    def agrees(self, run: Span) -> bool:
         """Whether one of them has the offsets of a batch."""
         if run.position in self._proved.get(run.path, ()):
             return True
@@ -341,50 +338,36 @@ class _Beside:
         return self.clean_offset() >= run.first_offset
 
 
-def _topic_id(listing: PartitionFiles) -> UUID | None:
-    """What `partition.metadata` says; None if it is missing or cannot be understood."""
+def topic_id_of(listing: PartitionFiles) -> UUID | None:
+    """The id of the topic; None if `partition.metadata` is missing or malformed."""
     if listing.metadata is not None:
-        with suppress(CorruptIndexError, OSError):
+        with suppress(KsegError, OSError):
             return metadata.read_partition_metadata(listing.metadata).uuid
     return None
 
 
-class _Reader:
-    """Reads the segments of a partition, one after the other."""
-
-    def __init__(
-        self, segments: tuple[SegmentFiles, ...], proved: Mapping[str, Sequence[int]]
-    ) -> None:
-        self._proved = proved
-        # A batch is placed by its offset, so it may lie in a file that others belong to.
-        self._bounds = (
-            (segments[0].base_offset, segments[-1].base_offset + _INT32_MAX) if segments else (0, 0)
-        )
-        self._last = segments[-1].base_offset if segments else -1
-        self.seen: list[SegmentSeen] = []
-        self.runs: list[ProvableRun] = []
-        self.unprovable: list[Unprovable] = []
-
-    def read(self, files: SegmentFiles) -> None:
-        """Search one segment."""
-        first, last = self._bounds
-        with LogFile.open(files.log, mapping="never") as log:
-            found = log.sound_runs(0, first_offset=first, last_offset=last, every=True)
-            path = str(files.log)
-            runs = list(islice(found, RUNS_MAX))
-            chains = follow_chains(log, runs, _entries(files), self._proved.get(path, ()))
-            self.runs += (_run_of(path, run) for run in chains.kept)
-            is_last = files.base_offset == self._last
-            gaps = _UnkeptBytes(log, path, chains, self._bounds, is_last=is_last)
-            self.unprovable += gaps.reasons()
-            self.seen.append(SegmentSeen(files.base_offset, path, log.size))
-
-
-def _run_of(path: str, run: SoundRun) -> ProvableRun:
-    records = None if run.first_offset is None else run.records
-    return ProvableRun(
-        path, run.position, run.bytes, run.order, run.last_offset, run.batches, records
-    )
+def _read_segment(
+    files: SegmentFiles,
+    is_last: bool,
+    bounds: tuple[int, int],
+    proved: Mapping[str, Sequence[int]],
+    runs: list[Span],
+    unprovable: list[Span],
+) -> SegmentSeen:
+    """Search one segment; adds its runs, and the bytes between them."""
+    with LogFile.open(files.log, mapping="never") as log:
+        path, (first, last) = str(files.log), bounds
+        found = log.sound_runs(0, first_offset=first, last_offset=last, every=True)
+        sound = [
+            Span(
+                path, run.position, run.bytes, run.order, run.last_offset, run.batches, run.records
+            )
+            for run in islice(found, RUNS_MAX)
+        ]
+        chains = Chains(log, sound, _entries(files), proved.get(path, ()))
+        runs += chains.kept
+        unprovable += _UnkeptBytes(log, path, bounds, is_last=is_last).between(chains)
+        return SegmentSeen(files.base_offset, path, log.size)
 
 
 def _entries(files: SegmentFiles) -> OffsetEntries | None:
@@ -399,60 +382,49 @@ def _entries(files: SegmentFiles) -> OffsetEntries | None:
 
 
 class _UnkeptBytes:
-    """The bytes of a file between the runs that count, each with a reason."""
+    """The bytes of a file between the runs that are kept, each span with a reason."""
 
-    def __init__(
-        self, log: LogFile, path: str, chains: Chains, bounds: tuple[int, int], *, is_last: bool
-    ) -> None:
+    def __init__(self, log: LogFile, path: str, bounds: tuple[int, int], *, is_last: bool) -> None:
         self._log, self._path, self._is_last = log, path, is_last
         self._first, self._last = bounds
-        self._kept = chains.kept
-        self._damaged = _Spans([(start, end, None) for start, end in chains.damaged])
-        self._others = _Spans([(run.position, run.end, run) for run in chains.others])
 
-    def reasons(self) -> Iterator[Unprovable]:
-        """Them, by position."""
-        start = 0
-        for run in self._kept:
-            yield from self._gap(start, run.position)
-            start = run.end
-        yield from self._gap(start, self._log.size)
+    def between(self, chains: Chains) -> Iterator[Span]:
+        """Those of each gap: first the bytes that can be read, then the others."""
+        others = (replace(run, reason="not-anchored") for run in chains.others)
+        known = sorted((*chains.damaged, *others), key=lambda one: (one.position, -one.end))
+        positions = [one.position for one in known]
+        starts = [0, *(run.end for run in chains.kept)]
+        ends = [*(run.position for run in chains.kept), self._log.size]
+        for start, end in zip(starts, ends, strict=True):
+            if start < end:
+                inside = slice(bisect_left(positions, start), bisect_left(positions, end))
+                bad = list(self._log.unreadable_ranges(start, end))
+                for one in self._parts(start, end, known[inside]):
+                    yield from _without(one, bad)
+                for first, last in bad:
+                    yield Span(self._path, first, last - first, reason="unreadable")
 
-    def _gap(self, start: int, end: int) -> Iterator[Unprovable]:
-        if start >= end:
-            return
-        bad = list(self._log.unreadable_ranges(start, end))
-        for one in self._parts(start, end):
-            yield from _without(one, bad)
-        for first, last in bad:
-            yield Unprovable(self._path, first, last - first, "unreadable")
-
-    def _parts(self, start: int, end: int) -> Iterator[Unprovable]:
+    def _parts(self, start: int, end: int, known: Iterable[Span]) -> Iterator[Span]:
         """A gap cut where damaged batches and sound runs in it begin and end."""
-        known = (*self._damaged.within(start, end), *self._others.within(start, end))
-        for first, last, run in sorted(known, key=lambda one: (one[0], -one[1])):
-            first, last = max(first, start), min(last, end)
-            if last <= start:
+        for one in known:
+            if one.end <= start:
                 continue
-            if first > start:
-                yield self._damage(start, first)
-            yield (
-                self._damage(first, last)
-                if run is None
-                else refused(_run_of(self._path, run), "not-anchored")
-            )
-            start = last
+            if one.position > start:
+                yield self._damage(start, one.position)
+            yield one if one.reason else self._damage(max(one.position, start), one.end)
+            start = one.end
         if start < end:
             yield self._damage(start, end)
 
-    def _damage(self, start: int, end: int) -> Unprovable:
+    def _damage(self, start: int, end: int) -> Span:
         head = self._log.head_at(start)[: end - start]
         header = claimed(head, start)
         reason = self._reason(start, end, head, header)
-        if header is None or reason not in _TELL_OFFSETS:
-            return Unprovable(self._path, start, end - start, reason)
+        damage = Span(self._path, start, end - start, reason=reason)
+        if header is None or reason not in _STATES_OFFSETS:
+            return damage
         first = header.last_offset if header.base_offset < 0 else header.base_offset
-        return Unprovable(self._path, start, end - start, reason, first, header.last_offset)
+        return replace(damage, first_offset=first, last_offset=header.last_offset)
 
     def _reason(self, start: int, end: int, head: bytes, header: BatchHeader | None) -> str:
         if not any(head) and len(head) >= ENTRY_BYTES_MIN:
@@ -474,35 +446,13 @@ class _UnkeptBytes:
         return "batch-fields" if within else "offset-order"
 
 
-class _Spans:
-    """Parts of a file that do not overlap, each with the sound run that it is, if any."""
-
-    def __init__(self, spans: list[tuple[int, int, SoundRun | None]]) -> None:
-        self._spans = spans
-        self._ends = [end for _, end, _ in spans]
-
-    def within(self, start: int, end: int) -> Iterator[tuple[int, int, SoundRun | None]]:
-        """Those that have a byte of `[start, end)`."""
-        numbers = range(bisect_right(self._ends, start), len(self._spans))
-        behind = map(self._spans.__getitem__, numbers)
-        return takewhile(lambda one: one[0] < end, behind)
-
-
-def _without(one: Unprovable, bad: list[tuple[int, int]]) -> Iterator[Unprovable]:
-    """An extent without the ranges of it that the disk cannot read."""
+def _without(one: Span, bad: list[tuple[int, int]]) -> Iterator[Span]:
+    """A span without the ranges of it that the disk cannot read."""
     start = one.position
-    for first, last in bad:
-        if last <= start or first >= one.end:
-            continue
-        if first > start:
-            yield _cut(one, start, first)
-        start = last
-    if start < one.end:
-        yield _cut(one, start, one.end)
+    for first, last in (*bad, (one.end, one.end)):
+        if start < min(first, one.end):
+            yield replace(one, position=start, size=min(first, one.end) - start)
+        start = max(start, last)
 
 
-def _cut(one: Unprovable, start: int, end: int) -> Unprovable:
-    return replace(one, position=start, size=end - start)
-
-
-__all__ = ["RUNS_MAX", "Progress", "lost_offsets", "read_provable"]
+__all__ = ["RUNS_MAX", "Progress", "lost_offsets", "read_provable", "topic_id_of"]

@@ -4,7 +4,7 @@ A plan reads each partition once with its checksums and changes nothing. `apply_
 bytes from their files and sweeps them again in their new place, so it notices a file that has
 changed since. The fields of a plan are those of `kseg salvage --json` and of `report.json`.
 
-Lost offsets may hide the marker of a transaction: `damaged_transactions` lists such transactions,
+Lost offsets may hide the marker of a transaction: `Transactions` lists such transactions,
 and `abort_markers` writes markers that end them.
 
 The log of KRaft is kept up to its first gap. Each of its records changes the state that the records
@@ -24,7 +24,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kseg.constants import ControlType
+from kseg.constants import INT32_MAX, ControlType
 from kseg.documents import Documented, document
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files import atomic, io
@@ -46,7 +46,13 @@ from kseg.log.salvage.output import (
     write_output,
 )
 from kseg.log.salvage.provable import lost_offsets, read_provable
-from kseg.log.salvage.values import HARMLESS, gaps_within, provable_tables, refused, run_between
+from kseg.log.salvage.values import (
+    HARMLESS,
+    NO_OFFSET,
+    gap_columns,
+    provable_tables,
+    run_between,
+)
 from kseg.log.settings.cluster import read_cluster
 from kseg.workers import in_order
 
@@ -55,7 +61,7 @@ if TYPE_CHECKING:
 
     from kseg.format.header import BatchHeader
     from kseg.log.salvage.provable import Progress
-    from kseg.log.salvage.values import LostOffsets, ProvablePartition, ProvableRun, Unprovable
+    from kseg.log.salvage.values import LostOffsets, ProvablePartition, Span
     from kseg.workers import Put
 
 
@@ -77,7 +83,7 @@ class Quarantined:
         position: byte in it where they begin.
     """
 
-    source: Unprovable
+    source: Span
     path: str
     position: int
 
@@ -112,7 +118,7 @@ class SalvagedPartition(Documented):
     batches: int
     records: int | None
     lost: tuple[LostOffsets, ...]
-    unprovable: tuple[Unprovable, ...]
+    unprovable: tuple[Span, ...]
     transactions: tuple[DamagedTransaction, ...]
     markers: int
     target: TargetPartition = field(repr=False)
@@ -192,7 +198,7 @@ class SalvagedPartition(Documented):
             "lost_records": self.lost_records,
             "at_most": self.at_most,
             "lost": document(self.lost),
-            "unprovable": [_told(one, places.get(id(one))) for one in self.unprovable],
+            "unprovable": [_unprovable(one, places.get(id(one))) for one in self.unprovable],
             "transactions": document(self.transactions),
             "markers": self.markers,
             "unproved": self.unproved_batches,
@@ -200,12 +206,18 @@ class SalvagedPartition(Documented):
         }
 
 
-def _told(one: Unprovable, place: Quarantined | None) -> dict[str, Any]:
-    where = {
+def _unprovable(one: Span, place: Quarantined | None) -> dict[str, Any]:
+    """Bytes that are not kept, as in `--json`."""
+    is_known = one.first_offset != NO_OFFSET
+    return {
+        **{name: getattr(one, name) for name in ("path", "position", "size", "reason")},
+        "first_offset": one.first_offset if is_known else None,
+        "last_offset": one.last_offset if is_known else None,
+        "batches": one.batches,
+        "places": one.places,
         "quarantine": None if place is None else place.path,
         "quarantine_position": None if place is None else place.position,
     }
-    return {**one.to_dict(), **where}
 
 
 @dataclass(frozen=True, repr=False)
@@ -341,9 +353,8 @@ class DamagedTransaction(Documented):
     is_open: bool
 
 
-@dataclass(frozen=True, slots=True)
 class Transactions:
-    """What a log tells of its transactions.
+    """The transactions of a log that lost offsets may belong to.
 
     Attributes:
         damaged: by their first offsets.
@@ -351,45 +362,34 @@ class Transactions:
         max_timestamp: the largest one; 0 likewise.
     """
 
-    damaged: tuple[DamagedTransaction, ...]
-    leader_epoch: int
-    max_timestamp: int
+    def __init__(self, runs: Sequence[Span], lost: Sequence[LostOffsets]) -> None:
+        """Walk over the batches.
 
+        Args:
+            runs: by offset.
+            lost: between them and behind.
 
-def damaged_transactions(runs: Sequence[ProvableRun], lost: Sequence[LostOffsets]) -> Transactions:
-    """The transactions that lost offsets may belong to.
-
-    Args:
-        runs: by offset.
-        lost: between them and behind.
-
-    Raises:
-        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
-    """
-    walk = _Walk([each.first_offset for each in lost])
-    for _, table in provable_tables(runs) if lost else ():
-        walk.leader_epoch = max(walk.leader_epoch, int(table.leader_epoch.max()))
-        walk.max_timestamp = max(walk.max_timestamp, int(table.max_timestamp.max()))
-        is_taken = table.is_transactional & (table.producer_id >= 0)
-        if is_taken.any():
-            for header in table[is_taken]:
-                walk.take(header)
-    walk.end()
-    damaged = sorted(walk.damaged, key=lambda one: one.first_offset)
-    return Transactions(tuple(damaged), walk.leader_epoch, walk.max_timestamp)
-
-
-class _Walk:
-    """Goes over the batches of transactions, by offset."""
-
-    def __init__(self, lost: list[int]) -> None:
-        self._lost = lost
+        Raises:
+            CorruptRecordError, UnreadableError: a file has changed since it was read.
+        """
+        self._lost = [each.first_offset for each in lost]
         self._open: dict[int, tuple[int, int, int]] = {}
         self._epochs: dict[int, int] = {}
         self.damaged: list[DamagedTransaction] = []
         self.leader_epoch, self.max_timestamp = -1, 0
+        for _, table in provable_tables(runs) if lost else ():
+            self.leader_epoch = max(self.leader_epoch, int(table.leader_epoch.max()))
+            self.max_timestamp = max(self.max_timestamp, int(table.max_timestamp.max()))
+            is_transactional = table.is_transactional & (table.producer_id >= 0)
+            if is_transactional.any():
+                for header in table[is_transactional]:
+                    self._take(header)
+        for producer, begun in self._open.items():
+            if self._loses(begun[1], None):
+                self._note(producer, begun, is_open=True)
+        self.damaged.sort(key=lambda one: one.first_offset)
 
-    def take(self, header: BatchHeader) -> None:
+    def _take(self, header: BatchHeader) -> None:
         """A batch of a transaction, or its marker."""
         producer = header.producer_id
         if not header.is_control:
@@ -400,12 +400,6 @@ class _Walk:
             begun = self._open.pop(producer, None)
             if begun is not None and self._loses(begun[0], header.last_offset):
                 self._note(producer, (begun[0], header.last_offset, begun[2]), is_open=False)
-
-    def end(self) -> None:
-        """Note the transactions whose marker may be lost."""
-        for producer, begun in self._open.items():
-            if self._loses(begun[1], None):
-                self._note(producer, begun, is_open=True)
 
     def _loses(self, first: int, last: int | None) -> bool:
         at = bisect_left(self._lost, first)
@@ -450,22 +444,22 @@ def up_to_first_gap(known: ProvablePartition) -> tuple[ProvablePartition, tuple[
         KsegError, OSError: a file has changed, or cannot be read.
     """
     covered = read_cluster(known.path).snapshot_end
-    kept: list[ProvableRun] = []
+    kept: list[Span] = []
     rest = list(known.runs)
     end = 0
     while rest and rest[0].first_offset <= max(end, covered):
         run = rest.pop(0)
-        cut = next((at for at, first in gaps_within(run) if first > covered), None)
-        front = run if cut is None else run_between(run, run.position, cut)
+        gaps = (position[first > covered] for _, first, position in gap_columns(run))
+        cut = next((int(behind[0]) for behind in gaps if len(behind)), run.end)
+        front, behind = run_between(run, run.position, cut), run_between(run, cut, run.end)
         if front is not None:
             kept.append(front)
             end = front.last_offset + 1
-        if cut is not None:
-            behind = run_between(run, cut, run.end)
-            rest[:0] = [] if behind is None else [behind]
+        if behind is not None:
+            rest.insert(0, behind)
             break
     numbers = {each.path: number for number, each in enumerate(known.segments)}
-    left = [*known.unprovable, *(refused(run, "behind-gap") for run in rest)]
+    left = [*known.unprovable, *(replace(run, reason="behind-gap") for run in rest)]
     left.sort(key=lambda one: (numbers[one.path], one.position))
     found = replace(
         known,
@@ -493,14 +487,6 @@ Chosen = Callable[[str | None, int | None], bool]
 _COPIED_BYTES: Final = 2**20
 #: What a directory may be that is named itself.
 _NAMED: Final = (EntryKind.LOG, EntryKind.CLUSTER_METADATA)
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A partition to be salvaged."""
-
-    path: Path
-    partition: TopicPartition
 
 
 # ---- deciding ------------------------------------------------------------------------------------
@@ -543,40 +529,36 @@ def plan_salvage(
     check_output(out, directories)
     left_alone: list[Path] = []
     sources = _sources([Path(each) for each in directories], chosen, left_alone)
-    done = _Done(progress, sum(log_bytes(each.path) for each in sources))
-    pieces = (partial(_put_plan, each, abort_open, done) for each in sources)
-    if jobs == 1 or len(sources) == 1:
-        found = [_plan_of(each, abort_open, done) for each in sources]
-    else:
-        with closing(in_order(pieces, threads=jobs)) as results:
-            found = list(results)
+    done = _Done(progress, sum(map(log_bytes, sources.values())))
+    pieces = (partial(_put_plan, *each, abort_open, done) for each in sorted(sources.items()))
+    with closing(in_order(pieces, threads=jobs)) as results:
+        found = list(results)
     names = tuple(os.fspath(each) for each in directories)
     return SalvagePlan(names, Path(os.path.abspath(out)), tuple(found), tuple(map(str, left_alone)))
 
 
 def _sources(
     directories: Sequence[Path], chosen: Chosen | None, left_alone: list[Path]
-) -> list[_Source]:
-    """The partitions under some paths, by topic and number; logs of KRaft in them are noted."""
-    found: dict[TopicPartition, _Source] = {}
-    for path in directories:
-        for each in _under(path, left_alone):
-            if chosen is not None and not chosen(each.partition.topic, each.partition.partition):
+) -> dict[TopicPartition, Path]:
+    """The partitions under some paths; logs of KRaft in data directories are noted."""
+    found: dict[TopicPartition, Path] = {}
+    for directory in directories:
+        for partition, path in _under(directory, left_alone):
+            if chosen is not None and not chosen(*partition):
                 continue
-            known = found.setdefault(each.partition, each)
-            if known is not each:
+            known = found.setdefault(partition, path)
+            if known is not path:
                 raise ValueError(
-                    f"{known.path} and {each.path} are the same partition: 'kseg merge' makes one "
-                    "log of two"
+                    f"{known} and {path} are the same partition: 'kseg merge' makes one log of two"
                 )
     if not directories:
         raise ValueError("name a directory")
     if not found:
         raise NotALogError("no partition here is chosen", path=directories[0])
-    return [found[key] for key in sorted(found)]
+    return found
 
 
-def _under(path: Path, left_alone: list[Path]) -> Iterator[_Source]:
+def _under(path: Path, left_alone: list[Path]) -> Iterator[tuple[TopicPartition, Path]]:
     known = classify_path(path)
     if known.kind is PathKind.FILE:
         raise NotALogError("a file; a salvage takes partitions and data directories", path=path)
@@ -584,14 +566,14 @@ def _under(path: Path, left_alone: list[Path]) -> Iterator[_Source]:
         entry = entry_of(path.resolve())
         if entry.kind not in _NAMED or entry.partition is None:
             raise NotALogError("its name is not <topic>-<partition>: rename a copy", path=path)
-        yield _Source(path, entry.partition)
+        yield entry.partition, path
         return
     listing = known.data_directory
     assert listing is not None
     for each in listing.partitions:
         entry = entry_of(Path(os.path.abspath(each.path)))
         if entry.kind is EntryKind.LOG and entry.partition is not None:
-            yield _Source(each.path, entry.partition)
+            yield entry.partition, each.path
         elif entry.kind is EntryKind.CLUSTER_METADATA:
             left_alone.append(each.path)
 
@@ -599,43 +581,37 @@ def _under(path: Path, left_alone: list[Path]) -> Iterator[_Source]:
 class _Done:
     """How far several partitions are, as one number."""
 
-    def __init__(self, tell: Progress | None, total: int) -> None:
-        self._tell, self._total = tell, total
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total = progress, total
         self._searched: dict[Path, int] = {}
 
-    def of(self, path: Path) -> Progress:
-        """What one partition tells."""
-
-        def tell(done: int, _total: int) -> None:
-            self._searched[path] = done
-            if self._tell is not None:
-                self._tell(min(sum(list(self._searched.values())), self._total), self._total)
-
-        return tell
+    def note(self, done: int, _total: int, *, path: Path) -> None:
+        """Take the progress of one partition."""
+        self._searched[path] = done
+        if self._progress is not None:
+            self._progress(min(sum(list(self._searched.values())), self._total), self._total)
 
 
-def _put_plan(source: _Source, abort_open: bool, done: _Done, put: Put) -> None:
-    put(_plan_of(source, abort_open, done))
-
-
-def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartition:
-    """What becomes of one partition."""
-    known = read_provable(source.path, progress=done.of(source.path))
+def _put_plan(
+    partition: TopicPartition, path: Path, abort_open: bool, done: _Done, put: Put
+) -> None:
+    """Plan one partition."""
+    known = read_provable(path, progress=partial(done.note, path=path))
     files: tuple[Path, ...] = ()
-    is_kraft = source.partition.topic == CLUSTER_METADATA
+    is_kraft = partition.topic == CLUSTER_METADATA
     if is_kraft:
         known, files = up_to_first_gap(known)
     runs, lost = known.runs, known.lost
     bases = [each.base_offset for each in known.segments] or [known.log_start_offset]
     segments = target_segments(runs, bases)
     end = max(bases[-1], runs[-1].last_offset + 1 if runs else 0)
-    transactions = damaged_transactions(runs, lost)
+    transactions = Transactions(runs, lost)
     markers = sum(one.is_open for one in transactions.damaged) if abort_open else 0
     if markers:
         segments = _with_tail(segments, abort_markers(transactions, end), end)
-    offsets = data_directory.told_of(source.path)
+    offsets = data_directory.told_of(path)
     target = TargetPartition(
-        source.partition,
+        partition,
         segments,
         end + markers,
         topic_id=known.topic_id,
@@ -645,9 +621,9 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         is_derived=not is_kraft,
     )
     records = _sum([run.records for run in runs])
-    return SalvagedPartition(
-        path=str(source.path),
-        partition=source.partition,
+    plan = SalvagedPartition(
+        path=str(path),
+        partition=partition,
         topic_id=known.topic_id,
         log_start_offset=max(target.log_start_offset, segments[0].base_offset),
         log_end_offset=target.end_offset,
@@ -656,7 +632,7 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         records=None if records is None else records + markers,
         lost=lost,
         unprovable=known.unprovable,
-        transactions=transactions.damaged,
+        transactions=tuple(transactions.damaged),
         markers=markers,
         target=target,
         indexed=any(
@@ -666,6 +642,7 @@ def _plan_of(source: _Source, abort_open: bool, done: _Done) -> SalvagedPartitio
         ),
         start_beyond_end=known.start_beyond_end,
     )
+    put(plan)
 
 
 def _with_tail(
@@ -674,7 +651,7 @@ def _with_tail(
     """The segments with batches behind the last one, or in a new one where it is full."""
     last = segments[-1]
     size = sum(extent.size for extent in last.extents) + len(tail)
-    if size <= 2**31 - 1 and end + len(tail) - last.base_offset <= 2**31 - 1:
+    if size <= INT32_MAX and end + len(tail) - last.base_offset <= INT32_MAX:
         return (*segments[:-1], replace(last, tail=tail))
     return (*segments, TargetSegment(end, (), tail))
 
@@ -739,7 +716,7 @@ def _quarantine(place: Path, parts: Sequence[Quarantined]) -> None:
             file.close()
 
 
-def _copy(source: MappedFile, one: Unprovable, file: io.WriteFile, position: int) -> None:
+def _copy(source: MappedFile, one: Span, file: io.WriteFile, position: int) -> None:
     for start in range(0, one.size, _COPIED_BYTES):
         size = min(_COPIED_BYTES, one.size - start)
         try:
@@ -761,7 +738,6 @@ __all__ = [
     "Transactions",
     "abort_markers",
     "apply_salvage",
-    "damaged_transactions",
     "plan_salvage",
     "up_to_first_gap",
 ]

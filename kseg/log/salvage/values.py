@@ -15,7 +15,7 @@ from kseg.documents import Documented
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
-from kseg.format.header import BatchHeader, BatchTable
+from kseg.format.header import BatchTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,47 +40,54 @@ REASONS: Final = {
     "duplicate": "a batch that is there already",
     "collision": "a sound batch with offsets that another sound batch has",
 }
-#: Of these nothing is lost.
+#: With bytes of these reasons nothing is lost.
 HARMLESS: Final = frozenset(("duplicate",))
+#: Below all offsets that a header can state: a damaged one may state any number of 64 bits.
+NO_OFFSET: Final = -(2**63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Span(Documented):
-    """Bytes of a file.
+    """Bytes of a log file: provable batches that follow each other, or bytes that are not kept.
 
     Attributes:
         path: the file.
-        position: byte in it where they begin.
+        position: where they begin in it.
         size: how many.
+        first_offset: of the first batch; its last offset if its first one is compressed. Of a
+            damaged batch, the stored one; `NO_OFFSET` if it cannot be read.
+        last_offset: of the last batch; likewise.
+        batches: how many are sound.
+        records: the number that their headers state; None if some records are compressed and old.
+        reason: a word of `REASONS` if the bytes are not kept.
+        places: the first and last offsets that a sound batch in doubt may have.
     """
+
+    DOCUMENT = "path position size first_offset last_offset batches records"
 
     path: str
     position: int
     size: int
+    first_offset: int = NO_OFFSET
+    last_offset: int = NO_OFFSET
+    batches: int = 0
+    records: int | None = None
+    reason: str = ""
+    places: tuple[tuple[int, int], ...] = ()
 
     @property
     def end(self) -> int:
         """The position behind them."""
         return self.position + self.size
 
+    @property
+    def is_dense(self) -> bool | None:
+        """Whether each offset has a record; None if the number of records is unknown."""
+        if self.records is None:
+            return None
+        return self.records == self.last_offset - self.first_offset + 1
 
-@dataclass(frozen=True, slots=True)
-class ProvableRun(Span):
-    """Provable batches that follow each other in a file, with offsets that grow.
-
-    Attributes:
-        first_offset: the first offset; the last one of the first batch where only inflating tells.
-        last_offset: the last offset.
-        batches: how many.
-        records: how many they say they hold; None where only inflating tells.
-    """
-
-    first_offset: int
-    last_offset: int
-    batches: int
-    records: int | None = None
-
-    def and_then(self, behind: ProvableRun) -> ProvableRun:
+    def and_then(self, behind: Span) -> Span:
         """Both as one; the second follows the first in its file."""
         known = self.records is not None and behind.records is not None
         return replace(
@@ -91,37 +98,13 @@ class ProvableRun(Span):
             records=(self.records or 0) + (behind.records or 0) if known else None,
         )
 
-    @property
-    def is_dense(self) -> bool | None:
-        """Whether each of its offsets has a record; None where only inflating tells."""
-        if self.records is None:
-            return None
-        return self.records == self.last_offset - self.first_offset + 1
 
-
-@dataclass(frozen=True, slots=True)
-class Unprovable(Span):
-    """Bytes of a log file that are not kept.
-
-    Attributes:
-        reason: one of `REASONS`.
-        first_offset, last_offset: what the batch there says of its offsets, or what sound batches
-            there have; None where nothing can be read.
-        batches: how many, if they are sound; else 0.
-        places: first and last offsets that a sound batch in doubt may have.
-    """
-
-    reason: str
-    first_offset: int | None = None
-    last_offset: int | None = None
-    batches: int = 0
-    places: tuple[tuple[int, int], ...] = ()
-
-
-def refused(run: ProvableRun, reason: str) -> Unprovable:
-    """A run as bytes that are not kept."""
-    offsets = (run.first_offset, run.last_offset)
-    return Unprovable(run.path, run.position, run.size, reason, *offsets, run.batches)
+def add_span(spans: list[Span], one: Span) -> None:
+    """Add provable batches to others, joined to the last ones if they follow in the same file."""
+    if spans and (spans[-1].path, spans[-1].end) == (one.path, one.position):
+        spans[-1] = spans[-1].and_then(one)
+    else:
+        spans.append(one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +114,12 @@ class LostOffsets(Documented):
     Attributes:
         first_offset: the first one.
         last_offset: the last one; None where nothing sound follows.
-        records: how many records; None where that is not known.
+        records: how many records; None if unknown.
         at_most: some of these offsets may have had no record before the damage: compaction has left
             holes around it.
-        path: the log file where the damage lies.
-        position: byte in it where it begins.
-        bytes: how many are damaged; 0 where batches are missing and no byte tells of them.
+        path: the damaged log file.
+        position: where the damage begins in it.
+        bytes: how many are damaged; 0 if batches are missing without a trace.
     """
 
     first_offset: int
@@ -153,9 +136,9 @@ class SegmentSeen:
     """A segment that was read.
 
     Attributes:
-        base_offset: as its name says.
+        base_offset: from its name.
         path: its log file.
-        size: bytes of it.
+        size: bytes of the log.
     """
 
     base_offset: int
@@ -165,19 +148,19 @@ class SegmentSeen:
 
 @dataclass(frozen=True, slots=True)
 class ProvablePartition:
-    """What can be proved of one copy of a partition.
+    """The provable part of one copy of a partition.
 
     Attributes:
         path: its directory.
-        partition: what checkpoints call it; None for a directory under another name.
-        topic_id: as `partition.metadata` says; None without one.
-        log_start_offset: what the checkpoint beside it says; 0 without one.
-        start_beyond_end: a start that the checkpoint says and that lies behind the end of the log;
-            it is not taken over.
+        partition: its name in checkpoints; None for a directory under another name.
+        topic_id: from `partition.metadata`; None without one.
+        log_start_offset: from the checkpoint beside it; 0 without one.
         segments: by base offset.
-        runs: by offset; each lies behind the one before.
+        runs: provable batches by offset; each run lies behind the one before.
         unprovable: the other bytes, by segment and position.
         lost: offsets that are missing between the runs, in front of them and behind.
+        start_beyond_end: a start in the checkpoint that lies behind the end of the log; it is not
+            taken over.
     """
 
     path: Path
@@ -185,8 +168,8 @@ class ProvablePartition:
     topic_id: UUID | None
     log_start_offset: int
     segments: tuple[SegmentSeen, ...]
-    runs: tuple[ProvableRun, ...]
-    unprovable: tuple[Unprovable, ...]
+    runs: tuple[Span, ...]
+    unprovable: tuple[Span, ...]
     lost: tuple[LostOffsets, ...]
     start_beyond_end: int | None = None
 
@@ -204,8 +187,8 @@ def offset_orders(table: BatchTable) -> Int64Array:
 
 
 def provable_tables(
-    runs: Iterable[ProvableRun], mapping: Mapping = "never"
-) -> Iterator[tuple[ProvableRun, BatchTable]]:
+    runs: Iterable[Span], mapping: Mapping = "never"
+) -> Iterator[tuple[Span, BatchTable]]:
     """The headers of provable batches, in their order, some at a time.
 
     Args:
@@ -217,74 +200,57 @@ def provable_tables(
         checksums and the other fields of `kseg.format.header.FIELDS`.
 
     Raises:
-        CorruptRecordError, UnreadableError: a file is not as it was when it was read.
+        CorruptRecordError, UnreadableError: a file has changed since it was read.
     """
     for path, of_file in groupby(runs, key=lambda run: run.path):
-        taken: list[ProvableRun] = []
+        taken: list[Span] = []
         with LogFile.open(path, mapping) as log:
-            for number, table in log.headers_of(_spans(of_file, taken)):
+            for number, table in log.headers_of(_positions(of_file, taken)):
                 if len(table):
                     yield taken[number], table
 
 
-def _spans(runs: Iterable[ProvableRun], taken: list[ProvableRun]) -> Iterator[tuple[int, int]]:
-    """Where runs lie; each is noted when it is asked for."""
+def _positions(runs: Iterable[Span], taken: list[Span]) -> Iterator[tuple[int, int]]:
+    """The positions of runs; each run is noted when its turn comes."""
     for run in runs:
         taken.append(run)
         yield run.position, run.end
 
 
-def last_batch(run: ProvableRun) -> BatchHeader:
-    """The last batch of a run.
+def span_of(path: str, table: BatchTable) -> Span:
+    """The batches of a table as one span."""
+    position, counts = int(table.position[0]), table.record_count
+    return Span(
+        path,
+        position,
+        int(table.position[-1] + table.size[-1]) - position,
+        int(offset_orders(table)[0]),
+        int(table.last_offset[-1]),
+        len(table),
+        int(counts.sum()) if counts.min() >= 0 else None,
+    )
 
-    Raises:
-        CorruptRecordError, UnreadableError: the file is not as it was when it was read.
-    """
-    last: BatchHeader | None = None
-    for _, table in provable_tables([run]):
-        last = table[-1]
-    assert last is not None
-    return last
+
+def span_between(log: LogFile, path: str, start: int, end: int) -> Span | None:
+    """The batches of an open file between two positions; None if no batch ends at the second."""
+    found: list[Span] = []
+    for _, table in log.headers_of([(start, end)]) if start < end else ():
+        if len(table):
+            add_span(found, span_of(path, table))
+    return found[0] if found and found[0].end == end else None
 
 
-def run_between(run: ProvableRun, start: int, end: int) -> ProvableRun | None:
+def run_between(run: Span, start: int, end: int) -> Span | None:
     """The batches of a run from a position up to another, both where batches begin; None for none.
 
     Raises:
-        CorruptRecordError, UnreadableError: the file is not as it was when it was read.
+        CorruptRecordError, UnreadableError: the file has changed since it was read.
     """
-    if start >= end:
-        return None
-    first = last = -1
-    batches = records = 0
-    counted = True
-    whole = ProvableRun(run.path, start, end - start, -1, -1, 0)
-    for _, table in provable_tables([whole]):
-        first = int(offset_orders(table)[0]) if first < 0 else first
-        last = int(table.last_offset[-1])
-        batches += len(table)
-        counted &= bool(((table.record_count >= 0) & (table.base_offset >= 0)).all())
-        records += int(table.record_count.sum())
-    size, count = end - start, records if counted else None
-    return ProvableRun(run.path, start, size, first, last, batches, count)
+    with LogFile.open(run.path, "never") as log:
+        return span_between(log, run.path, start, end)
 
 
-def row_of(run: ProvableRun, table: BatchTable, row: int) -> ProvableRun:
-    """One batch of a table of a run, as a run."""
-    position, size = int(table.position[row]), int(table.size[row])
-    first, last = int(offset_orders(table)[row]), int(table.last_offset[row])
-    count = int(table.record_count[row]) if table.base_offset[row] >= 0 else -1
-    records = count if count >= 0 else None
-    return ProvableRun(run.path, position, size, first, last, 1, records)
-
-
-def gaps_within(run: ProvableRun) -> Iterator[tuple[int, int]]:
-    """Where batches of a run leave out offsets: a position, and the first offset behind the gap."""
-    for _, end, position in gap_columns(run):
-        yield from zip(position.tolist(), end.tolist(), strict=True)
-
-
-def gap_columns(run: ProvableRun) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+def gap_columns(run: Span) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
     """First offsets and ends of the gaps in a run, and positions behind them, int64[n] each."""
     if run.is_dense or run.batches == 1:
         return
@@ -299,17 +265,17 @@ def gap_columns(run: ProvableRun) -> Iterator[tuple[Int64Array, Int64Array, Int6
 
 __all__ = [
     "HARMLESS",
+    "NO_OFFSET",
     "REASONS",
     "LostOffsets",
     "ProvablePartition",
-    "ProvableRun",
     "SegmentSeen",
-    "Unprovable",
+    "Span",
+    "add_span",
     "gap_columns",
-    "gaps_within",
     "offset_orders",
     "provable_tables",
-    "refused",
-    "row_of",
     "run_between",
+    "span_between",
+    "span_of",
 ]
