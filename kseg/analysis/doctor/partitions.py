@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from kseg import RecoveryPlan, Segment, plan_recovery
-from kseg.analysis.doctor.values import BrokerFinding, Outcome, PartitionOutlook, count_records
+from kseg.analysis.doctor.values import (
+    BrokerFinding,
+    Outcome,
+    PartitionOutlook,
+    count_records,
+    finding,
+)
 from kseg.commands import command_line
 from kseg.constants import Compression
 from kseg.errors import (
@@ -113,7 +119,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
     begin = time.perf_counter()
     try:
         plan = _plan(unit, as_broker=True)
-        findings = [*_of_load(plan), *_of_topic_id(unit.path), *_of_indexes(unit)]
+        findings = [*_of_load(unit, plan), *_of_topic_id(unit.path), *_of_indexes(unit)]
         if entry.kind is EntryKind.CLUSTER_METADATA:
             findings.extend(_of_quorum_state(unit.path))
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
@@ -181,20 +187,24 @@ def _failure(error: KsegError | OSError, path: str) -> BrokerFinding:
         where, reason = error.path or path, error.reason
         if error.position is not None:
             reason = f"@ {error.position}: {reason}"
-    return BrokerFinding("load-fails", where, reason, outcome_of(exception), exception)
+    return finding("load-fails", where, reason, outcome=outcome_of(exception), exception=exception)
 
 
-def _of_load(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """What Kafka's steps come to."""
-    recover = command_line("kseg", "recover", plan.path, "--apply")
+def _recover(path: str) -> str:
+    return command_line("kseg", "recover", path, "--apply")
+
+
+def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
+    """The outcome of Kafka's steps."""
+    recover = _recover(plan.path)
     spoilt = _spoilt_message(plan)
     if spoilt is not None:
-        yield BrokerFinding("not-imitated", spoilt, _INFLATES, Outcome.UNKNOWN)
+        yield finding("not-imitated", spoilt, _INFLATES)
     if plan.error is not None:
         failed = _failure(plan.error, plan.path)
         if spoilt is not None:  # Kafka may have come no further
             failed = replace(failed, exception=None)
-        mend = recover if _is_mended(plan) else None
+        mend = recover if _plan(unit, as_broker=False).error is None else None
         if isinstance(plan.error, NotALogError):  # no repair touches a file of another name
             mend = "move the file out of the partition"
         yield replace(failed, mend=mend)
@@ -202,12 +212,16 @@ def _of_load(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     swept = [one for one in plan.segments if one.walked]
     if swept and entry_of(Path(plan.path)).kind is not EntryKind.CLUSTER_METADATA:
         size = sum(one.size for one in swept)
-        message = f"{size} bytes of log are read again: {swept[0].why}"
-        yield BrokerFinding("swept", plan.path, message, mend=recover)
+        yield finding(
+            "swept", plan.path, f"{size} bytes of log are read again: {swept[0].why}", recover
+        )
     if plan.start_fault is not None:
-        records = count_records(plan.lost)
-        yield BrokerFinding(
-            "log-start-ahead", plan.path, plan.start_fault, mend=plan.start_advice, records=records
+        yield finding(
+            "log-start-ahead",
+            plan.path,
+            plan.start_fault,
+            plan.start_advice,
+            records=count_records(plan.lost),
         )
         return
     for lost in plan.lost:
@@ -219,18 +233,23 @@ def _of_load(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
         if lost.sound_behind:
             salvage = command_line("kseg", "salvage", plan.path, "-o", "OUT")
             mend = f"Run this first, which keeps them:\n{salvage}\n{mend}"
-        yield BrokerFinding(code, plan.path, message, mend=mend, records=lost.records)
+        yield finding(code, plan.path, message, mend, records=lost.records)
     if plan.truncated_bytes and not plan.lost:
-        message = f"{plan.truncated_bytes} bytes behind the last record go"
-        yield BrokerFinding("bytes-cut", plan.path, message, mend=recover)
+        yield finding(
+            "bytes-cut",
+            plan.path,
+            f"{plan.truncated_bytes} bytes behind the last record go",
+            recover,
+        )
     if plan.truncated_at is not None and _may_inflate(
         plan.truncated_at.path, plan.truncated_at.position
     ):
-        yield BrokerFinding("not-imitated", plan.truncated_at.path, _INFLATES, Outcome.UNKNOWN)
+        yield finding("not-imitated", plan.truncated_at.path, _INFLATES)
     for each in plan.seen:
         if each.name.startswith("-") and each.name.endswith(".log"):
-            message = f"{each.name} is a segment of negative offsets to Kafka"
-            yield BrokerFinding("not-imitated", plan.path, message, Outcome.UNKNOWN)
+            yield finding(
+                "not-imitated", plan.path, f"{each.name} is a segment of negative offsets to Kafka"
+            )
 
 
 def _spoilt_message(plan: RecoveryPlan) -> str | None:
@@ -250,21 +269,6 @@ def _is_spoilt(segment: Segment, position: int) -> bool:
     """Whether there is no batch at a position, or none that matches its checksum."""
     tile = next(segment.walk(start=position, limit=position + 1))
     return not (len(tile.table) and tile.table.crc_ok[0])
-
-
-def _is_mended(plan: RecoveryPlan) -> bool:
-    """Whether kseg's own recovery takes the log; asked only of one that Kafka cannot load."""
-    inputs = plan.inputs
-    mended = plan_recovery(
-        plan.path,
-        clean=inputs.clean,
-        recovery_point=inputs.recovery_point,
-        log_start_offset=inputs.log_start_offset,
-        config=inputs.config,
-        now_ms=inputs.now_ms,
-        thorough=False,
-    )
-    return mended.error is None
 
 
 def _may_inflate(path: str, position: int) -> bool:
@@ -287,13 +291,13 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindin
     careful = _plan(unit, as_broker=False)
     if careful.error is not None or not careful.truncated_bytes:
         return
-    message = (
-        f"{careful.truncated_bytes} bytes at the end are no batch, though the log was closed in "
-        f"good order; Kafka appends at offset {plan.log_end_offset}, behind them, where no reader "
-        "gets to"
-    )
-    yield BrokerFinding(
-        "hidden", unit.path, message, mend=command_line("kseg", "recover", unit.path, "--apply")
+    yield finding(
+        "hidden",
+        unit.path,
+        f"{careful.truncated_bytes} bytes at the end are no batch, though the log was closed "
+        f"in good order; Kafka appends at offset {plan.log_end_offset}, behind them, where no "
+        "reader gets to",
+        _recover(unit.path),
     )
 
 
@@ -311,12 +315,14 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
             continue
         fault = closed_indexes.fault_in(each)
         if fault is not None and fault.code == "index-unused":
-            message = (
-                f"{segment_name(each.base_offset, fault.kind)} ends with unused entries, which a "
-                "broker believes: the records count as those of 1970, and retention deletes them"
+            yield finding(
+                "index-unused",
+                unit.path,
+                f"{segment_name(each.base_offset, fault.kind)} ends with unused entries, which "
+                "a broker believes: the records count as those of 1970, and retention deletes "
+                "them",
+                _recover(unit.path),
             )
-            mend = command_line("kseg", "recover", unit.path, "--apply")
-            yield BrokerFinding("index-unused", unit.path, message, mend=mend)
             return
 
 
@@ -332,7 +338,7 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
             old = (table.magic < 2) & (table.attributes & _CODEC_MASK != Compression.NONE)
             for position in table.position[old].tolist():
                 if _is_spoilt(segment, position):
-                    yield BrokerFinding("not-imitated", log, _INFLATES, Outcome.UNKNOWN)
+                    yield finding("not-imitated", log, _INFLATES)
                     return
 
 
@@ -357,7 +363,7 @@ def _of_quorum_state(path: str) -> Iterator[BrokerFinding]:
     except (KsegError, OSError) as error:
         message = f"{_failure(error, place).message}; no node starts with it"
         exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
-        yield BrokerFinding("quorum-state", place, message, Outcome.FAILS, exception)
+        yield finding("quorum-state", place, message, exception=exception)
 
 
 __all__ = ["PartitionUnit", "examine", "exception_of", "outcome_of"]

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from kseg.documents import Documented, VerbReport
 from kseg.log.recovery import Lost
@@ -17,12 +18,29 @@ from kseg.log.recovery import Lost
 Weight = Literal["error", "warning", "note"]
 
 
+class Outcome(Enum):
+    """What becomes of a directory, or of the broker, at a start; the worst last."""
+
+    STARTS = "starts"
+    UNKNOWN = "unknown"
+    OFFLINE = "directory-offline"
+    FAILS = "broker-fails"
+
+    @classmethod
+    def worst(cls, outcomes: Iterable[Outcome]) -> Outcome:
+        """The worst of several; `STARTS` of none."""
+        order = list(cls)
+        return max(outcomes, key=order.index, default=cls.STARTS)
+
+
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The meaning of a code, and how much it weighs."""
+    """A kind of finding: its weight, its meaning, the usual outcome and exception of Kafka."""
 
     weight: Weight
     meaning: str
+    outcome: Outcome = Outcome.STARTS
+    exception: str | None = None
 
 
 CODES: Final[dict[str, Code]] = {
@@ -45,33 +63,76 @@ CODES: Final[dict[str, Code]] = {
         "note", "a partition of this node is still being copied, or in a directory not given"
     ),
     "set-aside": Code("note", "a directory that is kept, in the making, or waits for deletion"),
-    "not-imitated": Code("warning", "a case in which Kafka's load may differ from what is said"),
+    "not-imitated": Code(
+        "warning", "a case in which Kafka's load may differ from what is said", Outcome.UNKNOWN
+    ),
     # A data directory.
     "missing": Code("error", "there is no such directory: a broker makes a new, empty one"),
-    "quorum-state": Code("error", "what a node knows of its quorum cannot be understood"),
-    "unreadable": Code("error", "a file or directory cannot be read"),
-    "foreign-directory": Code("error", "a folder that is no partition: no broker starts beside it"),
-    "not-formatted": Code("error", "no meta.properties, without which a broker does not start"),
-    "meta-properties": Code("error", "meta.properties cannot be understood"),
+    "quorum-state": Code(
+        "error", "what a node knows of its quorum cannot be understood", Outcome.FAILS
+    ),
+    "unreadable": Code(
+        "error", "a file or directory cannot be read", Outcome.OFFLINE, "IOException"
+    ),
+    "foreign-directory": Code(
+        "error",
+        "a folder that is no partition: no broker starts beside it",
+        Outcome.FAILS,
+        "KafkaException",
+    ),
+    "not-formatted": Code(
+        "error",
+        "no meta.properties, without which a broker does not start",
+        Outcome.FAILS,
+        "RuntimeException",
+    ),
+    "meta-properties": Code(
+        "error", "meta.properties cannot be understood", Outcome.OFFLINE, "IOException"
+    ),
     "checkpoint-format": Code("error", "a checkpoint cannot be understood"),
     "checkpoint-entry": Code("note", "a checkpoint names a partition that is not there"),
     "unclean": Code("warning", "no mark of a clean stop"),
-    "in-use": Code("warning", "a process holds the lock; what is said may change at any time"),
-    "read-only": Code("error", "the file system can only be read"),
-    "rights": Code("error", "a file that the directory's owner may not read and write"),
-    "room": Code("error", "less free room than loading writes"),
-    "inodes": Code("error", "the file system takes no more files"),
+    "in-use": Code(
+        "warning",
+        "a process holds the lock; what is said may change at any time",
+        Outcome.UNKNOWN,
+        "KafkaException",
+    ),
+    "read-only": Code("error", "the file system can only be read", Outcome.OFFLINE, "IOException"),
+    "rights": Code(
+        "error",
+        "a file that the directory's owner may not read and write",
+        Outcome.OFFLINE,
+        "IOException",
+    ),
+    "room": Code("error", "less free room than loading writes", Outcome.OFFLINE, "IOException"),
+    "inodes": Code("error", "the file system takes no more files", Outcome.OFFLINE, "IOException"),
     # The directories of a broker together.
-    "same-directory": Code("error", "a data directory is given twice"),
-    "duplicate-partition": Code("error", "two directories hold the same partition"),
-    "ids": Code("error", "the ids of the data directories contradict each other"),
-    "metadata-elsewhere": Code("error", "a metadata log outside of the metadata directory"),
+    "same-directory": Code(
+        "error", "a data directory is given twice", Outcome.FAILS, "KafkaException"
+    ),
+    "duplicate-partition": Code(
+        "error", "two directories hold the same partition", Outcome.FAILS, "IllegalStateException"
+    ),
+    "ids": Code(
+        "error",
+        "the ids of the data directories contradict each other",
+        Outcome.FAILS,
+        "RuntimeException",
+    ),
+    "metadata-elsewhere": Code(
+        "error", "a metadata log outside of the metadata directory", Outcome.FAILS, "KafkaException"
+    ),
     "metadata-missing": Code("error", "no metadata log: a controller forgets the cluster"),
     "metadata-cut": Code("error", "loading cuts the metadata log, and the broker forgets topics"),
     "metadata-fetched": Code("note", "the node fetches its metadata log from the controllers"),
-    "metadata-offline": Code("error", "the metadata directory does not come up"),
-    "no-directory": Code("error", "none of the data directories comes up"),
-    "not-given": Code("note", "server.properties names a data directory that was not looked at"),
+    "metadata-offline": Code(
+        "error", "the metadata directory does not come up", Outcome.FAILS, "RuntimeException"
+    ),
+    "no-directory": Code("error", "none of the data directories comes up", Outcome.FAILS),
+    "not-given": Code(
+        "note", "server.properties names a data directory that was not looked at", Outcome.UNKNOWN
+    ),
     # The machine.
     "open-files": Code("warning", "more files than this shell's limit lets a process open"),
     "maps": Code("warning", "more indexes than the kernel lets a process map"),
@@ -84,21 +145,6 @@ LOSING: Final = frozenset(
         *("metadata-missing", "metadata-cut"),
     }
 )
-
-
-class Outcome(Enum):
-    """What becomes of a directory, or of the broker, at a start; the worst last."""
-
-    STARTS = "starts"
-    UNKNOWN = "unknown"
-    OFFLINE = "directory-offline"
-    FAILS = "broker-fails"
-
-    @classmethod
-    def worst(cls, outcomes: Iterable[Outcome]) -> Outcome:
-        """The worst of several; `STARTS` of none."""
-        order = list(cls)
-        return max(outcomes, key=order.index, default=cls.STARTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +177,14 @@ class BrokerFinding(Documented):
     def severity(self) -> Weight:
         """How much it weighs."""
         return CODES[self.code].weight
+
+
+def finding(
+    code: str, path: str | Path, message: str, mend: str | None = None, **given: Any
+) -> BrokerFinding:
+    """A finding with the usual outcome and exception of its code, unless others are given."""
+    usual = {"outcome": CODES[code].outcome, "exception": CODES[code].exception}
+    return BrokerFinding(code, str(path), message, mend=mend, **{**usual, **given})
 
 
 def count_records(lost: Iterable[Lost | BrokerFinding]) -> int | None:
