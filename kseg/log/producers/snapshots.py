@@ -308,17 +308,11 @@ def _name(offset: int) -> str:
     return segment_name(offset, FileKind.SNAPSHOT)
 
 
-class SegmentSource(NamedTuple):
-    """A segment to read state from: where it begins, and how to open it."""
-
-    base_offset: int
-    open: Callable[[], Segment]
-
-
 def rebuild(
     state: ProducerState,
     snapshots: SnapshotFiles,
-    segments: Sequence[SegmentSource],
+    bases: Sequence[int],
+    open_segment: Callable[[int], Segment],
     *,
     log_start_offset: int,
     end_offset: int,
@@ -337,7 +331,8 @@ def rebuild(
     Args:
         state: changed in place.
         snapshots: of the same directory.
-        segments: rising; those in front of the snapshot are not opened.
+        bases: of the segments, rising; those in front of the snapshot are not opened.
+        open_segment: opens the segment with a base offset.
         log_start_offset: where the log begins.
         end_offset: batches that end at it or later are left out.
         now_ms: producers of a snapshot that have expired by then are left out.
@@ -357,7 +352,7 @@ def rebuild(
 
     Source: Kafka `UnifiedLog.rebuildProducerState`.
     """
-    taken_at = [source.base_offset for source in segments[-2:]] + [end_offset]
+    taken_at = [*bases[-2:], end_offset]
     if magic < 2 or (snapshots.newest_offset is None and clean):
         for offset in taken_at:
             state.map_end_offset = offset
@@ -366,12 +361,14 @@ def rebuild(
     no_walk = state.is_empty and state.map_end_offset >= end_offset
     snapshots.truncate_and_reload(state, log_start_offset, end_offset, now_ms=now_ms)
     if end_offset > state.map_end_offset and not no_walk:
-        for source in _reaching(segments, state.map_end_offset, end_offset):
-            state.map_end_offset = max(source.base_offset, state.map_end_offset, log_start_offset)
-            bare = is_bare_first(state, snapshots, segments[0].base_offset)
-            if source.base_offset in taken_at and (bare_first or not bare):
+        # From the segment that may hold the next offset to the last that begins before the end.
+        first = max(bisect_right(bases, state.map_end_offset) - 1, 0)
+        for base in bases[first : bisect_left(bases, end_offset)]:
+            state.map_end_offset = max(base, state.map_end_offset, log_start_offset)
+            bare = is_bare_first(state, snapshots, bases[0])
+            if base in taken_at and (bare_first or not bare):
                 snapshots.take(state)
-            with source.open() as segment:
+            with open_segment(base) as segment:
                 (feed or feed_segment)(state, segment, end_offset, on_error)
     state.map_end_offset = end_offset
     snapshots.take(state)
@@ -387,16 +384,6 @@ def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) ->
     """
     offset = state.map_end_offset
     return offset == first and state.is_empty and snapshots.path(offset) is None
-
-
-def _reaching(segments: Sequence[SegmentSource], start: int, end: int) -> Sequence[SegmentSource]:
-    """The segments from the one that may hold `start` to the last that begins before `end`."""
-    first = max(bisect_left(segments, start + 1, key=_base_of) - 1, 0)
-    return segments[first : bisect_left(segments, end, key=_base_of)]
-
-
-def _base_of(source: SegmentSource) -> int:
-    return source.base_offset
 
 
 def feed_segment(
@@ -423,7 +410,6 @@ def feed_segment(
 
 __all__ = [
     "DELETED",
-    "SegmentSource",
     "SnapshotFiles",
     "SoundSnapshot",
     "feed_segment",

@@ -57,32 +57,31 @@ class AsBroker(Loading):
 
     careful = False
 
-    def load(self) -> tuple[LoadedLog, tuple[str, ...]]:
-        """Take all steps; returns the log and the names of temporary files.
+    def load(self) -> LoadedLog:
+        """Take all steps.
 
         Raises:
             KsegError: Kafka fails to load the log.
             OSError: it cannot be read.
         """
-        context = self.context
-        context.epochs = _read_epochs(context)
+        self.epochs = _read_epochs(self)
         room = self.inputs.config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
-        temporary_files = clear(context.overlay, careful=False, index_bytes=room)
-        split.retried(context, self.find)
-        if context.overlay.directory.name.endswith(DELETE_SUFFIX):
-            if not context.bases:
+        self.temporary_files = clear(self.overlay, careful=False, index_bytes=room)
+        split.retried(self, self.find)
+        if self.overlay.directory.name.endswith(DELETE_SUFFIX):
+            if not self.bases:
                 self.begin_at(0)
-            return self.finish(0, 0), temporary_files
-        end, point = split.retried(context, self.recover)
+            return self.finish(0, 0)
+        end, point = split.retried(self, self.recover)
         self._check_room()
-        return self.finish(end, point), temporary_files
+        return self.finish(end, point)
 
     # ---- which segments there are ----------------------------------------------------------------
 
     def find(self) -> None:
         """Source: Kafka `LogLoader.loadSegmentFiles`."""
-        overlay = self.context.overlay
-        self.context.bases.clear()
+        overlay = self.overlay
+        self.bases.clear()
         for name in overlay.names():
             if name.endswith(INDEX_SUFFIXES):
                 base = offset_from_file_name(name)
@@ -94,7 +93,7 @@ class AsBroker(Loading):
 
     def _check(self, base: int) -> None:
         """Source: Kafka `LogSegment.sanityCheck`."""
-        overlay = self.context.overlay
+        overlay = self.overlay
         if file_of(base, LOG) not in overlay.files:
             overlay.settle()
             overlay.create(file_of(base, LOG), _AS_BROKER)
@@ -104,9 +103,9 @@ class AsBroker(Loading):
         else:
             if times not in overlay.files:
                 overlay.put(times, b"", "an empty one in place of none")
-            if file_of(base, TXNINDEX) in overlay.files and not _is_sane(self.context, base):
+            if file_of(base, TXNINDEX) in overlay.files and not _is_sane(self, base):
                 self._recover_segment(base, "its transaction index is corrupt")
-        self.context.add(base)
+        self.add(base)
 
     # ---- recovery --------------------------------------------------------------------------------
 
@@ -115,26 +114,25 @@ class AsBroker(Loading):
 
         Source: Kafka `LogLoader.recoverSegment`.
         """
-        context = self.context
-        context.note(base)
+        self.note(base)
         state, snapshots = self.state_at(base)
-        swept = self.sweep(base, state, context.epochs)
+        swept = self.sweep(base, state, self.epochs)
         if swept.error is not None:
             raise swept.error
-        if file_of(base, INDEX) in context.overlay.files:
+        if file_of(base, INDEX) in self.overlay.files:
             # It comes back last of all; its absence says until then that the work is not finished.
-            context.overlay.remove(file_of(base, INDEX), why, keep=False)
-            context.overlay.settle()
+            self.overlay.remove(file_of(base, INDEX), why, keep=False)
+            self.overlay.settle()
         self._cut_off(swept, why)
-        if context.epochs.dirty:
-            context.put_epochs(context.epochs.entries, NOT_SAID)
+        if self.epochs.dirty:
+            self.put_epochs(self.epochs.entries, NOT_SAID)
         snapshots.take(state)
-        context.overlay.settle()
-        context.install(swept, why)
+        self.overlay.settle()
+        self.install(swept, why)
 
     def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
         """Walk a segment, unless nothing is in it."""
-        if not self.context.size(base):
+        if not self.size(base):
             # Also the one beside a log of a negative offset, which all other steps ignore.
             latest = Latest(NO_TIMESTAMP, base)
             return Swept(base, 0, 0, StopReason.END, None, (), base, latest, b"", b"", (), 0, 0)
@@ -142,39 +140,39 @@ class AsBroker(Loading):
 
     def _cut_off(self, swept: Swept, why: str) -> None:
         if swept.truncated_bytes:
-            self.context.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
+            self.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
 
     def recover_segments(self) -> int:
         """After an unclean end, every segment from the recovery point on; the log's end."""
         if not self.inputs.clean:
             self._recover_from_point()
-        base = self.context.bases[-1]
-        with self.context.open(base) as segment:
+        base = self.bases[-1]
+        with self.open(base) as segment:
             end = raw_lookups.next_offset(segment, self._index(base), self._inflates)
-        check_followed(end, self.context.path(base))
+        check_followed(end, self.path(base))
         return end
 
     def _recover_from_point(self) -> None:
         """Every segment from the recovery point on, up to the first that loses bytes."""
-        context, why = self.context, "it may not have been flushed"
-        todo = context.from_offset(self.inputs.recovery_point)
-        context.to_walk_bytes += sum(map(context.size, todo))
+        why = "it may not have been flushed"
+        todo = self.from_offset(self.inputs.recovery_point)
+        self.to_walk_bytes += sum(map(self.size, todo))
         for number, base in enumerate(todo):
             state, snapshots = self.state_at(base)
-            swept = self.sweep(base, state, context.epochs)
+            swept = self.sweep(base, state, self.epochs)
             refused = _is_of_an_index(swept.error)
             if swept.error is not None and not refused:
                 raise swept.error
-            gone = context.size(base) if refused else swept.truncated_bytes
+            gone = self.size(base) if refused else swept.truncated_bytes
             if refused:
                 self._empty(swept)
             else:
                 self._cut_off(swept, "no sound batch follows")
                 snapshots.take(state)
-                context.install(swept, why)
+                self.install(swept, why)
             if gone:
                 # The snapshot just taken goes too, where the next segment began there.
-                context.drop(todo[number + 1 :], "it follows a segment that was cut")
+                self.drop(todo[number + 1 :], "it follows a segment that was cut")
                 return
 
     def _empty(self, swept: Swept) -> None:
@@ -182,35 +180,35 @@ class AsBroker(Loading):
 
         Source: Kafka `LogLoader.recoverLog`, which catches `InvalidOffsetException`.
         """
-        context, base, why = self.context, swept.base_offset, "offsets out of order"
-        context.cut_log(base, 0, base, why)
+        base, why = swept.base_offset, "offsets out of order"
+        self.cut_log(base, 0, base, why)
         for kind in (TXNINDEX, TIMEINDEX, INDEX):
             name = file_of(base, kind)
-            if name in context.overlay.files or kind != TXNINDEX or swept.aborted:
-                context.overlay.put(name, b"", why)
-        context.held = (base, b"")
-        context.outcome(base, 0, 0, 0, why)
+            if name in self.overlay.files or kind != TXNINDEX or swept.aborted:
+                self.overlay.put(name, b"", why)
+        self.held = (base, b"")
+        self.outcome(base, 0, 0, 0, why)
 
     def forget_epochs(self, end: int) -> None:
         """The log begins anew, and nothing is said of it."""
         del end
-        self.context.epochs.clear()
-        self.context.epochs.dirty = False
+        self.epochs.clear()
+        self.epochs.dirty = False
 
     def begin_at(self, base: int) -> None:
         """Source: Kafka `LogSegment.open`, `LogSegment.resizeIndexes`."""
         super().begin_at(base)
         for kind in (INDEX, TIMEINDEX):
-            self.context.overlay.put(file_of(base, kind), b"", "the first segment")
+            self.overlay.put(file_of(base, kind), b"", "the first segment")
 
     def _check_room(self) -> None:
         """The indexes of the last segment get their full size, which they must not exceed.
 
         Source: Kafka `AbstractIndex.resize`.
         """
-        overlay, room = self.context.overlay, self.inputs.config.segment_index_bytes
+        overlay, room = self.overlay, self.inputs.config.segment_index_bytes
         for kind, entry in ((INDEX, OFFSET_ENTRY_BYTES), (TIMEINDEX, TIME_ENTRY_BYTES)):
-            name = file_of(self.context.bases[-1], kind)
+            name = file_of(self.bases[-1], kind)
             size = overlay.size(name) if name in overlay.files else 0
             # An index whose bytes are not held is as large as its entries.
             if size != room // entry * entry and size // entry > room // entry:
@@ -222,26 +220,26 @@ class AsBroker(Loading):
 
     def snapshots_before(self) -> SnapshotFiles:
         """Those that are there; a load writes some, and deletes others."""
-        return self.context.same_snapshots()
+        return self.same_snapshots()
 
     def feed(
         self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
     ) -> None:
         """Take in a segment by its index, wherever that leads."""
         del on_error
-        base, bases = segment.base_offset, self.context.bases
+        base, bases = segment.base_offset, self.bases
         at = bisect_right(bases, end)
         holds_end = at > 0 and base == bases[at - 1]
         index = self._index(base)
         raw_lookups.feed_segment(state, segment, index, end, self._inflates, holds_end=holds_end)
 
     def _inflates(self, path: str, position: int) -> None:
-        if (path, position) not in self.context.inflated:
-            self.context.inflated.append((path, position))
+        if (path, position) not in self.inflated:
+            self.inflated.append((path, position))
 
     def _index(self, base: int) -> bytes:
         """A segment's offset index; none if its bytes are not held, which leads to the start."""
-        name, held, overlay = file_of(base, INDEX), self.context.held, self.context.overlay
+        name, held, overlay = file_of(base, INDEX), self.held, self.overlay
         if held is not None and held[0] == base:
             return held[1]
         return overlay.read(name) if name in overlay.files else b""
@@ -250,16 +248,15 @@ class AsBroker(Loading):
 
     def finish(self, end: int, point: int) -> LoadedLog:
         """Epochs, snapshots and producers as of the log's end."""
-        context = self.context
-        start = max(self.inputs.log_start_offset, context.bases[0])
+        start = max(self.inputs.log_start_offset, self.bases[0])
         self._truncate_epochs(end)
-        snapshots = context.snapshots()
-        snapshots.remove_stray(context.bases)
-        state = context.new_state()
+        snapshots = self.snapshots()
+        snapshots.remove_stray(self.bases)
+        state = self.new_state()
         self.rebuild(state, snapshots, start, end, clean=self.inputs.clean)
-        context.overlay.settle()
+        self.overlay.settle()
         self._look_up_unstable(state, start, end)
-        return LoadedLog(start, end, max(point, start), context.epochs, state, snapshots)
+        return LoadedLog(start, end, max(point, start), self.epochs, state, snapshots)
 
     def _look_up_unstable(self, state: ProducerState, start: int, end: int) -> None:
         """Look up where the oldest undecided transaction lies; damage on the way fails the load.
@@ -269,8 +266,8 @@ class AsBroker(Loading):
         first = state.first_unstable_offset
         if first is None or max(first, start) >= end:
             return
-        for base in self.context.from_offset(max(first, start)):
-            with self.context.open(base) as segment:
+        for base in self.from_offset(max(first, start)):
+            with self.open(base) as segment:
                 index = self._index(base)
                 at = raw_lookups.position_of(segment, index, max(first, start), self._inflates)
                 if at is not None:
@@ -281,7 +278,7 @@ class AsBroker(Loading):
 
         Source: Kafka `LeaderEpochFileCache.truncateFromStart`.
         """
-        epochs, start = self.context.epochs, self.inputs.log_start_offset
+        epochs, start = self.epochs, self.inputs.log_start_offset
         latest = epochs.latest
         changed = epochs.dirty or (latest is not None and latest.start_offset >= end)
         epochs.truncate_from_end(end)
@@ -289,7 +286,7 @@ class AsBroker(Loading):
         changed = changed or (earliest is not None and earliest.start_offset <= start)
         epochs.truncate_from_start(start)
         if changed:
-            self.context.put_epochs(epochs.entries, NOT_SAID)
+            self.put_epochs(epochs.entries, NOT_SAID)
         epochs.dirty = False
 
 

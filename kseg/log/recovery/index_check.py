@@ -45,14 +45,13 @@ from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerBatch, telling_batches
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.findings import PER_CODE_MAX, Finding
-from kseg.log.recovery.sweep import DerivedEntries
+from kseg.log.recovery.sweep import DerivedEntries, pass_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from kseg.errors import KsegError
     from kseg.files.mapping import Mapping
     from kseg.files.producer_snapshot import ProducerSnapshotEntry
     from kseg.log.recovery.findings import Severity, Sink
@@ -549,12 +548,7 @@ def _aborted_by(state: ProducerState, batches: Sequence[ProducerBatch]) -> tuple
     rows = np.zeros((len(batches), len(FIELDS)), np.int64)
     if batches:
         rows[:, [COLUMN[name] for name in ProducerBatch._fields]] = batches
-    return state.feed(BatchTable(rows, 0, StopReason.END), on_error=_pass_over)
-
-
-def _pass_over(error: KsegError) -> None:
-    """Ignore what a producer did against the rules: recovery reports that, this check does not."""
-    del error
+    return state.feed(BatchTable(rows, 0, StopReason.END), on_error=pass_over)
 
 
 def is_possible(first: int, last: int, stable: int) -> bool:

@@ -12,28 +12,26 @@ same reason.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, overload
+from typing import TYPE_CHECKING, Final
 
 from kseg.constants import SEGMENT_BYTES_MAX
-from kseg.errors import LimitExceededError
+from kseg.errors import KsegError, LimitExceededError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import FileKind
-from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.files.txn_index_writer import pack_entries
 from kseg.log import epochs as leader_epochs
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles
+from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import lost
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
-from kseg.log.recovery.sweep import Swept, sweep_segment
+from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
@@ -57,6 +55,8 @@ INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 #: The suffix of a partition directory that waits for its deletion.
 DELETE_SUFFIX: Final = "-delete"
 
+#: The form of an entry of each index.
+ENTRIES: Final = {INDEX: OFFSET_ENTRY, TIMEINDEX: TIME_ENTRY, TXNINDEX: TXN_ENTRY}
 #: Indexes that are made with room for more entries.
 _ROOMY: Final = (INDEX, TIMEINDEX)
 #: Why the end of an index goes.
@@ -132,9 +132,21 @@ class SegmentOutcome:
     why: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LoadedLog:
-    """The loaded log."""
+    """A log as loading leaves it.
+
+    Attributes:
+        log_start_offset: the first offset to be read.
+        log_end_offset: the next one to be given.
+        recovery_point: records in front of it are on the disk.
+        epochs: of the log; the file may have more until `flush`.
+        producers: at the log's end.
+        snapshots: the files that are there.
+        segments: rising, never empty; the last one is to be appended to.
+        findings: faults, mended or left as they are.
+        mended: whether files were changed for a fault.
+    """
 
     log_start_offset: int
     log_end_offset: int
@@ -142,55 +154,80 @@ class LoadedLog:
     epochs: LeaderEpochs
     producers: ProducerState
     snapshots: SnapshotFiles
+    segments: tuple[SegmentOutcome, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    mended: bool = False
 
 
-@dataclass(slots=True)
 class LoadContext:
-    """What the steps share: the overlay, the segments found so far, and the findings.
+    """The state that the steps of a load share; the steps are those of `load.Loading`.
 
     Attributes:
+        careful: whether to check more than Kafka does, and throw less away.
         overlay: the directory.
         inputs: settings, mark and offsets for the load.
-        progress: told of bytes walked.
-        outcomes: of segments, by base offset; those that go, too.
+        progress: called with the bytes of log walked so far, and in all.
+        weighs: whether to find out what a cut costs; only a plan reports it.
+        outcomes: of segments, by base offset, those that go included.
         bases: of the segments that are there, rising.
-        epochs: leader epochs, not written yet.
-        findings: what was noted.
+        findings: the faults so far.
         cut: where the log is cut.
         cut_bytes: bytes that go with it.
         ended_at: see `RecoveryPlan`.
-        careful: whether to check more than Kafka does; see `load.Loading`.
-        weighs: whether to find out what a cut costs; only a plan reports it.
         costs: what goes of each segment, by base offset.
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
         known_snapshots: see `same_snapshots`.
         inflated: see `RecoveryPlan`.
+        temporary_files: names of files that interrupted work left.
+        log: the loaded log; None where it cannot be loaded.
+        error: why it cannot be loaded.
     """
 
-    overlay: Overlay
-    inputs: RecoveryInputs
-    progress: Progress | None = None
-    careful: bool = True
-    weighs: bool = False
-    outcomes: dict[int, SegmentOutcome] = field(default_factory=dict)
-    bases: list[int] = field(default_factory=list)
-    epochs: LeaderEpochs = field(default_factory=lambda: LeaderEpochs(None))
-    findings: list[Finding] = field(default_factory=list)
-    cut: CutPlace | None = None
-    cut_bytes: int = 0
-    ended_at: int | None = None
-    costs: dict[int, Lost] = field(default_factory=dict)
-    held: tuple[int, bytes] | None = None
-    walked_bytes: int = 0
-    to_walk_bytes: int = 0
-    known_snapshots: SnapshotFiles | None = None
-    inflated: list[tuple[str, int]] = field(default_factory=list)
+    careful = True
+
+    def __init__(
+        self,
+        overlay: Overlay,
+        inputs: RecoveryInputs,
+        progress: Progress | None = None,
+        *,
+        weighs: bool = False,
+    ) -> None:
+        """Nothing is done yet."""
+        self.overlay: Final = overlay
+        self.inputs: Final = inputs
+        self.progress: Final = progress
+        self.weighs: Final = weighs
+        self.outcomes: dict[int, SegmentOutcome] = {}
+        self.bases: list[int] = []
+        self.findings: list[Finding] = []
+        self.cut: CutPlace | None = None
+        self.cut_bytes = self.walked_bytes = self.to_walk_bytes = 0
+        self.ended_at: int | None = None
+        self.costs: dict[int, Lost] = {}
+        self.held: tuple[int, bytes] | None = None
+        self.known_snapshots: SnapshotFiles | None = None
+        self.inflated: list[tuple[str, int]] = []
+        self.temporary_files: tuple[str, ...] = ()
+        self.log: LoadedLog | None = None
+        self.error: KsegError | None = None
+
+    def note_fault(
+        self,
+        code: str,
+        path: str,
+        message: str,
+        position: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        """Add a finding."""
+        self.findings.append(Finding(code, path, message, position, offset))
 
     # ---- segments --------------------------------------------------------------------------------
 
     def path(self, base_offset: int, kind: str = LOG) -> str:
-        """What a segment's file is called, for messages."""
+        """The path of a segment's file, for messages."""
         return self.overlay.path(file_of(base_offset, kind))
 
     def add(self, base_offset: int) -> None:
@@ -213,18 +250,12 @@ class LoadContext:
                 f"the log has {size} bytes; no segment has more than {SEGMENT_BYTES_MAX}",
                 path=self.overlay.path(name),
             )
-        if base_offset not in self.outcomes:
-            self.outcomes[base_offset] = self._outcome(base_offset, size)
-
-    def _outcome(self, base_offset: int, size: int) -> SegmentOutcome:
-        counts = [
-            self.overlay.size(name) // entry if name in self.overlay.files else 0
-            for name, entry in (
-                (file_of(base_offset, INDEX), OFFSET_ENTRY_BYTES),
-                (file_of(base_offset, TIMEINDEX), TIME_ENTRY_BYTES),
-            )
-        ]
-        return SegmentOutcome(base_offset, size, size, counts[0], counts[1])
+        if base_offset in self.outcomes:
+            return
+        entries, times = (
+            self.overlay.size(file_of(base_offset, kind)) // ENTRIES[kind].size for kind in _ROOMY
+        )
+        self.outcomes[base_offset] = SegmentOutcome(base_offset, size, size, entries, times)
 
     def from_offset(self, offset: int) -> list[int]:
         """Bases of the segment that can hold `offset`, and of those behind it.
@@ -242,16 +273,11 @@ class LoadContext:
         is_last = bool(self.bases) and base_offset >= self.bases[-1]
         return self.overlay.open_log(file_of(base_offset, LOG), is_last=is_last)
 
-    def sources(self) -> Sequence[SegmentSource]:
-        """The segments, to read producers from; of many, few are asked for."""
-        return _Sources(self)
-
-    def walked(self, base_offset: int, size: int) -> None:
-        """Tell how far the walk has come."""
+    def walked(self, size: int) -> None:
+        """Report how far the walk has come."""
         self.walked_bytes += size
         if self.progress is not None:
-            total = max(self.to_walk_bytes, self.walked_bytes)
-            self.progress(self.walked_bytes, total)
+            self.progress(self.walked_bytes, max(self.to_walk_bytes, self.walked_bytes))
 
     # ---- producers -------------------------------------------------------------------------------
 
@@ -384,12 +410,11 @@ class LoadContext:
                 base_offset=base_offset,
                 following=following,
             )
-        if cost is not None:  # of a part, as it lies in the log that is split
-            cost = replace(cost, position=file.start + cost.position)
-            behind = self.costs.get(base_offset)  # what was cut off before: a log that begins anew
-            self.costs[base_offset] = (
-                cost if behind is None else lost.joined((cost, behind)) or cost
-            )
+        if cost is not None:
+            # A part of a split log has a place in the whole one; a log may have been cut before.
+            parts = [replace(cost, position=file.start + cost.position)]
+            parts += [self.costs[base_offset]] if base_offset in self.costs else []
+            self.costs[base_offset] = lost.joined(parts) or cost
 
     def lost(self) -> tuple[Lost, ...]:
         """What goes, by place: segments that go belong to the cut in front of them."""
@@ -422,47 +447,9 @@ class LoadContext:
         lines = "\n".join(("0", str(len(entries)), *(f"{e} {o}" for e, o in entries), ""))
         self.overlay.put(leader_epochs.FILE_NAME, lines.encode(), why)
 
-    def begin_at(self, base_offset: int, why: str) -> None:
-        """Make an empty segment."""
-        self.overlay.create(file_of(base_offset, LOG), why)
+    def begin_at(self, base_offset: int) -> None:
+        """Make the first segment, without a batch."""
+        self.overlay.create(file_of(base_offset, LOG), "the first segment")
         self.overlay.settle()
         self.outcomes.pop(base_offset, None)
         self.add(base_offset)
-
-
-class _Sources(Sequence[SegmentSource]):
-    """The segments that a context has at the moment, each made when it is asked for."""
-
-    def __init__(self, context: LoadContext) -> None:
-        self._context: Final = context
-
-    def __len__(self) -> int:
-        return len(self._context.bases)
-
-    @overload
-    def __getitem__(self, at: int) -> SegmentSource: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[SegmentSource]: ...
-    def __getitem__(self, at: int | slice) -> SegmentSource | list[SegmentSource]:
-        bases = self._context.bases
-        return (
-            [self._of(base) for base in bases[at]] if isinstance(at, slice) else self._of(bases[at])
-        )
-
-    def _of(self, base: int) -> SegmentSource:
-        return SegmentSource(base, partial(self._context.open, base))
-
-
-__all__ = [
-    "DELETE_SUFFIX",
-    "INDEX",
-    "INDEX_SUFFIXES",
-    "LOG",
-    "SNAPSHOT",
-    "TIMEINDEX",
-    "TXNINDEX",
-    "UNUSED",
-    "LoadContext",
-    "LoadedLog",
-    "file_of",
-]

@@ -336,8 +336,8 @@ class Overlay:
         return self._prefix + name
 
     def size(self, name: str) -> int:
-        """Bytes of a file."""
-        return self.files[name].size
+        """Bytes of a file; 0 if there is none."""
+        return self.files[name].size if name in self.files else 0
 
     def read(self, name: str, *, size: int | None = None, position: int = 0) -> bytes:
         """Bytes of a file, all of them unless told; fewer where it ends."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -39,7 +38,7 @@ from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import Backup, CutReport
 from kseg.log.recovery.findings import Finding
-from kseg.log.recovery.load import LoadResult, load_partition
+from kseg.log.recovery.load import Loading, load_partition
 from kseg.log.recovery.load_context import CutPlace, RecoveryInputs, SegmentOutcome
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
@@ -97,12 +96,6 @@ class RecoveryPlan:
     inflated: tuple[tuple[str, int], ...] = ()
     first_unstable_offset: int | None = None
     ended_at: int | None = None
-
-    @property
-    def leftovers(self) -> tuple[str, ...]:
-        """The former name of `temporary_files`."""
-        warnings.warn("RecoveryPlan.leftovers is temporary_files", DeprecationWarning, stacklevel=2)
-        return self.temporary_files
 
     @property
     def as_broker(self) -> bool:
@@ -284,36 +277,36 @@ def _inputs(
 
 def _load(
     directory: Path, inputs: RecoveryInputs, progress: Progress | None, *, is_plan: bool = False
-) -> LoadResult:
+) -> Loading:
     """Load in kseg's own way, or exactly as Kafka does."""
     policy = AsBroker if inputs.as_broker else None
     return load_partition(directory, inputs, policy=policy, progress=progress, is_plan=is_plan)
 
 
-def _plan_of(loaded: LoadResult) -> RecoveryPlan:
+def _plan_of(loaded: Loading) -> RecoveryPlan:
     """The plan that a load in an overlay comes to."""
-    context, log = loaded.context, loaded.log
+    log = loaded.log
     failed = log is None
     return RecoveryPlan(
-        path=str(context.overlay.directory),
-        inputs=context.inputs,
+        path=str(loaded.overlay.directory),
+        inputs=loaded.inputs,
         log_start_offset=-1 if log is None else log.log_start_offset,
         log_end_offset=-1 if log is None else log.log_end_offset,
         recovery_point=-1 if log is None else log.recovery_point,
-        segments=tuple(context.outcomes[base] for base in sorted(context.outcomes)),
-        temporary_files=loaded.temporary_files,
-        actions=() if failed else context.overlay.changes(),
-        truncated_bytes=0 if failed else context.cut_bytes,
-        truncated_at=None if failed else context.cut,
-        lost=() if failed else context.lost(),
-        findings=tuple(context.findings),
+        segments=tuple(loaded.outcomes[base] for base in sorted(loaded.outcomes)),
+        temporary_files=() if failed else loaded.temporary_files,
+        actions=() if failed else loaded.overlay.changes(),
+        truncated_bytes=0 if failed else loaded.cut_bytes,
+        truncated_at=None if failed else loaded.cut,
+        lost=() if failed else loaded.lost(),
+        findings=tuple(loaded.findings),
         epochs=() if log is None else log.epochs.entries,
         snapshots=() if log is None else log.snapshots.offsets,
-        seen=context.overlay.seen,
+        seen=loaded.overlay.seen,
         error=loaded.error,
-        inflated=tuple(context.inflated),
+        inflated=tuple(loaded.inflated),
         first_unstable_offset=None if log is None else log.producers.first_unstable_offset,
-        ended_at=context.ended_at if context.cut_bytes else None,
+        ended_at=loaded.ended_at if loaded.cut_bytes else None,
     )
 
 
@@ -387,7 +380,7 @@ def _check_seen(plan: RecoveryPlan) -> None:
 
 def _apply(
     plan: RecoveryPlan,
-    load: Callable[[], LoadResult],
+    load: Callable[[], Loading],
     backup_directory: io.StrPath | None,
     *,
     keep_cut: bool,

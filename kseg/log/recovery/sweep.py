@@ -37,6 +37,8 @@ from kseg.log.validate.rules import LAST_OFFSET_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy.typing as npt
+
     from kseg.files.io import StrPath
     from kseg.log.config import LogConfig
     from kseg.log.epochs import LeaderEpochs
@@ -287,20 +289,15 @@ class _Sweep:
 
     def _note_epochs(self, table: BatchTable) -> KsegError | None:
         assert self._epochs is not None
-        latest = self._epochs.latest
-        epochs = np.where(table.magic >= 2, table.leader_epoch, -1)
-        known = -1 if latest is None else latest.epoch
-        before = np.maximum.accumulate(np.concatenate(([known], epochs[:-1])))
-        rows = np.flatnonzero(epochs > before)
-        starts = table.base_offset[rows]
-        if (starts < 0).any():
-            row = int(rows[(starts < 0).argmax()])
+        rows = epoch_rows(table, self._epochs)
+        negative = rows[table.base_offset[rows] < 0]
+        if len(negative):
+            row = int(negative[0])
             return AppendError(
                 f"an epoch cannot start at offset {table.base_offset[row]}",
                 position=int(table.position[row]),
             )
-        pairs = zip(epochs[rows].tolist(), starts.tolist(), strict=True)
-        self._epochs.note(EpochEntry(epoch, start) for epoch, start in pairs)
+        self._epochs.note(epoch_entries(table, rows))
         return None
 
     # ---- producers -------------------------------------------------------------------------------
@@ -358,6 +355,25 @@ class _Sweep:
             batches=self._batches,
             records=self._records,
         )
+
+
+def epoch_rows(table: BatchTable, epochs: LeaderEpochs) -> npt.NDArray[np.intp]:
+    """int[k]: the batches with which a leader epoch begins that `epochs` does not have yet."""
+    known = -1 if epochs.latest is None else epochs.latest.epoch
+    stated = np.where(table.magic >= 2, table.leader_epoch, -1)
+    before = np.maximum.accumulate(np.concatenate(([known], stated)))[:-1]
+    return np.flatnonzero(stated > before)
+
+
+def epoch_entries(table: BatchTable, rows: npt.NDArray[np.intp]) -> list[EpochEntry]:
+    """The epochs that begin with these batches."""
+    pairs = zip(table.leader_epoch[rows].tolist(), table.base_offset[rows].tolist(), strict=True)
+    return [EpochEntry(epoch, start) for epoch, start in pairs]
+
+
+def pass_over(error: KsegError) -> None:
+    """Ignore what a producer did against the rules, where a sweep notes it."""
+    del error
 
 
 def unfollowed(position: int | None = None) -> OffsetOverflowError:

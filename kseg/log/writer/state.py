@@ -46,8 +46,8 @@ from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import END, Changes, HighWatermark, SegmentInfo, Truncations, Version
-from kseg.log.recovery import load as loading
-from kseg.log.recovery.load import Loaded
+from kseg.log.recovery.load import load
+from kseg.log.recovery.load_context import LoadedLog, RecoveryInputs
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import AppendRules
 
@@ -736,17 +736,17 @@ def _load(
     config: LogConfig,
     clean: bool,
     now_ms: int,
-) -> Loaded:
+) -> LoadedLog:
     """The log in order, by what is known of it and by what the data directory says of the rest."""
     point, start = known.recovery_point, known.log_start_offset
-    return loading.load(
-        directory,
-        config=config,
-        clean=clean,
-        recovery_point=told.recovery_point if point is None else point,
-        log_start_offset=told.log_start_offset if start is None else start,
-        now_ms=now_ms,
+    inputs = RecoveryInputs(
+        config,
+        clean,
+        max(told.recovery_point if point is None else point, 0),
+        max(told.log_start_offset if start is None else start, 0),
+        now_ms,
     )
+    return load(directory, inputs)
 
 
 def _replicated(
@@ -760,7 +760,7 @@ def _replicated(
 
 def _state_of(
     directory: Path,
-    loaded: Loaded,
+    loaded: LoadedLog,
     config: LogConfig,
     now_ms: Callable[[], int],
     mapping: Mapping,
@@ -775,8 +775,8 @@ def _state_of(
         last.base_offset,
         config,
         now_ms=now_ms(),
-        offset_entries=last.offset_entries,
-        time_entries=last.time_entries,
+        offset_entries=last.index_entries if last.walked else None,
+        time_entries=last.time_index_entries if last.walked else None,
     )
     try:
         for index in (active.offset_index, active.time_index):
@@ -802,7 +802,7 @@ def _state_of(
         state.replace_segments(
             (),
             [
-                SegmentInfo(state.files_of(segment.base_offset), segment.size, is_last=False)
+                SegmentInfo(state.files_of(segment.base_offset), segment.keep_bytes, is_last=False)
                 for segment in loaded.segments[:-1]
             ],
         )

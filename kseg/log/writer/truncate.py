@@ -27,7 +27,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +37,7 @@ from kseg.log import data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.pending_deletes import remove_segment
 from kseg.log.producers.entry import OffsetMetadata
-from kseg.log.producers.snapshots import SegmentSource, rebuild
+from kseg.log.producers.snapshots import rebuild
 from kseg.log.reader.find import find_batch
 from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.recovery.overlay import Action, FileSeen
@@ -347,10 +346,18 @@ def _delete_segments(
 
 def _reload_producers(state: LogState) -> None:
     """Read what producers did up to the log's end, from a snapshot and the log behind it."""
+    segments = {info.base_offset: info for info in state.segments}
+
+    def opened(base: int) -> Segment:
+        """Open a segment without a map, since this process may cut it again."""
+        info = segments[base]
+        return Segment.open(info.path, mapping="never", size=info.size, is_last=info.is_last)
+
     rebuild(
         state.producers,
         state.snapshots,
-        [_source(info) for info in state.segments],
+        [*segments],
+        opened,
         log_start_offset=state.log_start_offset,
         end_offset=state.log_end.offset,
         now_ms=state.now_ms(),
@@ -358,12 +365,6 @@ def _reload_producers(state: LogState) -> None:
         magic=state.config.message_format_magic,
     )
     state.producers.high_watermark_updated(state.high_watermark.offset)
-
-
-def _source(info: SegmentInfo) -> SegmentSource:
-    """A segment to be read without a map, since this process may cut it again."""
-    opened = partial(Segment.open, info.path, mapping="never", size=info.size, is_last=info.is_last)
-    return SegmentSource(info.base_offset, opened)
 
 
 # ---- all of it -----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from kseg import Segment
 from kseg.errors import CorruptRecordError, InvalidTxnStateError, KsegError
 from kseg.files import io, producer_snapshot
-from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles, rebuild
+from kseg.log.producers.snapshots import SnapshotFiles, rebuild
 from kseg.log.producers.state import ProducerState
 from tests.builders import batch, control_batch, record, write_segment
 from tests.producing import append, data
@@ -192,15 +191,14 @@ class Directory:
 
     def __init__(self, path: Path) -> None:
         self.path, self.opened = path, list[int]()
-        self.sources = []
+        self.logs = {}
         for base in (0, 4, 8):
             parts = [written(offset, offset % 3) for offset in range(base, base + 4)]
-            log = write_segment(path, base, *parts)
-            self.sources.append(SegmentSource(base, partial(self._open, base, log)))
+            self.logs[base] = write_segment(path, base, *parts)
 
-    def _open(self, base: int, log: Path) -> Segment:
+    def _open(self, base: int) -> Segment:
         self.opened.append(base)
-        return Segment.open(log)
+        return Segment.open(self.logs[base])
 
     def rebuilt(self, end: int = 12, start: int = 0, **how: Any) -> ProducerState:
         state = ProducerState(expiration_ms=100)
@@ -208,7 +206,8 @@ class Directory:
         rebuild(
             state,
             SnapshotFiles.scan(self.path),
-            self.sources,
+            [*self.logs],
+            self._open,
             log_start_offset=start,
             end_offset=end,
             **how,
@@ -261,7 +260,9 @@ def test_producers_of_old_records_go_with_their_snapshot(directory: Directory) -
 def test_an_empty_log_has_a_state_too(tmp_path: Path) -> None:
     state = ProducerState()
     how: Any = {"now_ms": 0, "clean": False}
-    rebuild(state, SnapshotFiles(tmp_path), [], log_start_offset=5, end_offset=5, **how)
+    rebuild(
+        state, SnapshotFiles(tmp_path), [], Segment.open, log_start_offset=5, end_offset=5, **how
+    )
     assert (state.map_end_offset, left(tmp_path)) == (5, [])
 
 
@@ -276,12 +277,12 @@ def test_what_no_leader_would_have_taken_is_told_or_raised(tmp_path: Path) -> No
     log = write_segment(
         tmp_path, 0, written(0, transactional=True), written(1), control_batch(0, base_offset=2)
     )
-    sources = [SegmentSource(0, partial(Segment.open, log))]
+    segments = ([0], lambda _base: Segment.open(log))
     how: Any = {"log_start_offset": 0, "end_offset": 3, "now_ms": 0, "clean": False}
     with pytest.raises(InvalidTxnStateError):
-        rebuild(ProducerState(), SnapshotFiles(tmp_path), sources, **how)
+        rebuild(ProducerState(), SnapshotFiles(tmp_path), *segments, **how)
     told: list[KsegError] = []
     state = ProducerState()
-    rebuild(state, SnapshotFiles(tmp_path), sources, **how, on_error=told.append)
+    rebuild(state, SnapshotFiles(tmp_path), *segments, **how, on_error=told.append)
     assert [error.offset for error in told] == [1]
     assert state.entries[1].current_txn_first_offset is None

@@ -13,9 +13,9 @@ import pytest
 
 from kseg.errors import NotALogError, OffsetsOutOfOrderError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
-from kseg.log.producers.snapshots import SegmentSource
-from kseg.log.recovery import load_context
+from kseg.log.recovery.load_context import LoadContext
 from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
+from kseg.log.segment.reader import Segment
 from tests.builders import batch, record, write_segment
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, HARMS, NOW, content, logs
@@ -318,18 +318,19 @@ def test_a_log_that_waits_for_its_deletion_is_refused(written: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("count", [20, 80])
-def test_of_many_segments_each_is_looked_up_a_few_times_alone(
+def test_of_many_segments_each_is_opened_a_few_times_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    made: list[int] = []
+    opened: list[int] = []
+    plain = LoadContext.open
 
-    def noted(base: int, opener: Any) -> SegmentSource:
-        made.append(base)
-        return SegmentSource(base, opener)
+    def noted(self: LoadContext, base: int) -> Segment:
+        opened.append(base)
+        return plain(self, base)
 
-    monkeypatch.setattr(load_context, "SegmentSource", noted)
+    monkeypatch.setattr(LoadContext, "open", noted)
     path = tmp_path / "t-0"
     for base in range(count):
         write_segment(path, base, batch([record(b"v")], base_offset=base))
     plan_recovery(path, as_broker=True)
-    assert 0 < len(made) <= 5 * count
+    assert 0 < len(opened) <= 5 * count

@@ -1,4 +1,4 @@
-"""What interrupted work leaves, and what becomes of it."""
+"""Loads: what becomes of temporary files, and the log that is opened for appending."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import pytest
 
 from kseg.errors import NotALogError
 from kseg.files import io
-from kseg.log.recovery.load import clear
+from kseg.log.recovery.load import clear, load
+from kseg.log.recovery.load_context import RecoveryInputs
 from kseg.log.recovery.overlay import Applier, Overlay
 from tests.builders import batch, record
+from tests.unit.log import damaged
+from tests.unit.log.damaged import CONFIG, NOW, content
 
 
 def log(*offsets: int) -> bytes:
@@ -27,7 +30,7 @@ def given(directory: Path, **files: bytes) -> Path:
 
 
 def cleared(directory: Path, *, careful: bool = True) -> list[str]:
-    """What lies there afterwards, as imagined and as done; the same."""
+    """The names afterwards, the same in the overlay and on the disk."""
     overlay = Overlay(directory)
     clear(overlay, careful=careful)
     Applier(directory, None, derived=False).take(overlay.steps)
@@ -69,14 +72,14 @@ def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
     tmp_path: Path,
 ) -> None:
     given(tmp_path, s0_log=log(0), s2_log=log(2), s0_log_swap=log(0, 2), s0_index_swap=b"")
-    told: list[str] = []
+    calls: list[str] = []
 
     def noted(name: str) -> Callable[..., object]:
         call = getattr(io.Calls(), name)
 
         def run(first: object, *rest: object, **named: object) -> object:
             shown = Path(str(first)).name.lstrip("0") if name != "fsync" else ""
-            told.append(f"{name} {shown}".rstrip())
+            calls.append(f"{name} {shown}".rstrip())
             return call(first, *rest, **named)
 
         return run
@@ -86,7 +89,7 @@ def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
     clear(overlay, careful=True)
     with io.calls_replaced(io.Calls(**{name: noted(name) for name in names})):
         Applier(tmp_path, None, derived=False).take(overlay.steps)
-    assert told == [
+    assert calls == [
         "unlink 2.log",
         "unlink .log",
         "fsync",
@@ -95,3 +98,20 @@ def test_logs_change_their_names_before_their_indexes_and_after_all_has_gone(
         "rename .index.swap",
         "fsync",
     ]
+
+
+# ---- a log that is opened for appending ----------------------------------------------------------
+
+
+def test_epochs_are_written_by_whoever_changes_them_later(partition: Path) -> None:
+    found = load(partition, RecoveryInputs(CONFIG, True, 25, 0, NOW))
+    assert not found.epochs.dirty
+    found.epochs.assign(3, 25)
+    assert (partition / damaged.EPOCHS).read_text() == "0\n3\n1 0\n2 8\n3 25\n"
+
+
+def test_the_backup_has_the_bytes_that_are_cut_alone(partition: Path) -> None:
+    damaged.torn(partition)
+    load(partition, RecoveryInputs(CONFIG, False, 0, 0, NOW))
+    (place,) = partition.parent.with_name("data.kseg-backup").iterdir()
+    assert list(content(place / "t-0")) == [f"{23:020d}.log.from-129"]
