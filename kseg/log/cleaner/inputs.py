@@ -26,7 +26,13 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.format.header import stop_error
-from kseg.log.cleaner.values import ACTIVE, HIGH_WATERMARK, LAST_STABLE, MIN_LAG
+from kseg.log.cleaner.values import (
+    ACTIVE,
+    HIGH_WATERMARK,
+    LAST_STABLE,
+    MIN_LAG,
+    CompactionPlan,
+)
 from kseg.log.clock import now_of
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment
 from kseg.log.producers.state import ProducerState
@@ -187,39 +193,18 @@ def _producers_of(view: LogView, config: LogConfig, now_ms: int) -> Mapping[int,
     return state.entries
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """From where to where a log can be compacted.
-
-    Attributes:
-        first_dirty_offset: what lies below was compacted before.
-        first_uncleanable_offset: the base of the first segment that is not touched.
-        why_uncleanable: what keeps it, in a word of `values`.
-        clean_bytes, cleanable_bytes: of the logs of the segments in front of both.
-    """
-
-    first_dirty_offset: int
-    first_uncleanable_offset: int
-    why_uncleanable: str
-    clean_bytes: int
-    cleanable_bytes: int
-
-    @property
-    def ratio(self) -> float:
-        """Which part is dirty; 0 for nothing."""
-        return self.cleanable_bytes / max(self.clean_bytes + self.cleanable_bytes, 1)
-
-
-def bounds_of(inputs: CleanerInputs, clean_offset: int | None, *, ignore_lag: bool) -> Bounds:
-    """Find the bounds.
+def bounded_plan(
+    inputs: CleanerInputs, clean_offset: int | None, *, ignore_lag: bool
+) -> CompactionPlan:
+    """A plan with the bounds of a pass, and nothing to do yet.
 
     Args:
         inputs: of the log.
-        clean_offset: up to where it was compacted; None for nothing, as is one outside of the log.
-        ignore_lag: do not ask for the age of records.
+        clean_offset: the end of the clean part; None for no such part, as one outside of the log.
+        ignore_lag: do not look at the age of records.
 
     Raises:
-        CorruptIndexError, FormatError: the age of a segment cannot be told.
+        CorruptIndexError, FormatError: the age of a segment cannot be read.
         OSError: a file cannot be read.
     """
     start = inputs.log_start_offset
@@ -235,14 +220,21 @@ def bounds_of(inputs: CleanerInputs, clean_offset: int | None, *, ignore_lag: bo
         limits.append((young.base_offset, MIN_LAG))
     limit, why = min(limits, key=lambda pair: pair[0])
     end = _base_at(inputs, max(limit, clean_offset))
-    return Bounds(
+    dirty = between(inputs.segments, min(clean_offset, end), end)
+    return CompactionPlan(
+        path=inputs.path,
+        config=inputs.config,
+        now_ms=inputs.now_ms,
+        log_start_offset=start,
+        log_end_offset=inputs.log_end_offset,
+        high_watermark=inputs.high_watermark,
+        last_stable_offset=inputs.last_stable_offset,
         first_dirty_offset=clean_offset,
         first_uncleanable_offset=end,
-        why_uncleanable=why,
         clean_bytes=sum(info.size for info in inputs.segments if info.base_offset < clean_offset),
-        cleanable_bytes=sum(
-            info.size for info in between(inputs.segments, min(clean_offset, end), end)
-        ),
+        cleanable_bytes=sum(info.size for info in dirty),
+        end_offset=clean_offset,
+        why_uncleanable=why,
     )
 
 
@@ -256,20 +248,19 @@ def between(
     return tuple(info for info in segments[max(first, 0) :] if info.base_offset < end_offset)
 
 
-def is_due(inputs: CleanerInputs, bounds: Bounds) -> bool:
+def is_due(inputs: CleanerInputs, plan: CompactionPlan) -> bool:
     """Whether a broker would compact the log now: it is dirty enough, or for too long."""
     config = inputs.config
-    if bounds.ratio > config.min_cleanable_dirty_ratio:
+    if plan.dirty_ratio > config.min_cleanable_dirty_ratio:
         return True
     since = inputs.now_ms - config.max_compaction_lag_ms
-    if not bounds.cleanable_bytes or since <= 0:
+    if not plan.cleanable_bytes or since <= 0:
         return False
-    return any(
-        0 < first < since
-        for first in (
-            _first_timestamp(inputs, info) for info in _dirty(inputs, bounds.first_dirty_offset)
-        )
-    )
+    for info in _dirty(inputs, plan.first_dirty_offset):
+        with inputs.open_segment(info) as segment:
+            if 0 < (timestamp_of_first(segment) or 0) < since:
+                return True
+    return False
 
 
 def _base_at(inputs: CleanerInputs, offset: int) -> int:
@@ -297,12 +288,6 @@ def _first_young(inputs: CleanerInputs, first_dirty_offset: int) -> SegmentInfo 
     return None
 
 
-def _first_timestamp(inputs: CleanerInputs, info: SegmentInfo) -> int:
-    """The largest timestamp of a segment's first batch; 0 without one."""
-    with inputs.open_segment(info) as segment:
-        return timestamp_of_first(segment) or 0
-
-
 def group_segments(
     segments: Sequence[SegmentInfo], config: LogConfig, first_uncleanable_offset: int
 ) -> list[Group]:
@@ -320,7 +305,11 @@ def group_segments(
     limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
     used = (0, 0, 0)
     for number, info in enumerate(segments):
-        sizes = (info.size, *_index_sizes(info))
+        sizes = (
+            info.size,
+            _whole_entries(info.files.index, OFFSET_ENTRY_BYTES),
+            _whole_entries(info.files.time_index, TIME_ENTRY_BYTES),
+        )
         grown = tuple(map(sum, zip(used, sizes, strict=True)))
         behind = segments[number + 1 :]
         end = behind[0].base_offset if behind else first_uncleanable_offset
@@ -334,15 +323,6 @@ def group_segments(
     return [tuple(group) for group in groups]
 
 
-def _index_sizes(info: SegmentInfo) -> tuple[int, int]:
-    """Bytes of the entries of both indexes."""
-    files = info.files
-    return (
-        _whole_entries(files.index, OFFSET_ENTRY_BYTES),
-        _whole_entries(files.time_index, TIME_ENTRY_BYTES),
-    )
-
-
 def _whole_entries(path: Path | None, entry_bytes: int) -> int:
     if path is None:
         return 0
@@ -354,10 +334,9 @@ def _whole_entries(path: Path | None, entry_bytes: int) -> int:
 
 
 __all__ = [
-    "Bounds",
     "CleanerInputs",
     "between",
-    "bounds_of",
+    "bounded_plan",
     "group_segments",
     "is_due",
     "walk_sound",

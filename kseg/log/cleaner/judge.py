@@ -23,7 +23,6 @@ Source: Kafka `CleanedTransactionMetadata`, `Cleaner.shouldDiscardBatch`, `Clean
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -36,11 +35,11 @@ from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files.mapping import private_memory
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.columns import decode_whole
-from kseg.format.header import CONTROL, DELETE_HORIZON, TRANSACTIONAL
+from kseg.format.header import DELETE_HORIZON
 from kseg.format.request import HAS_VALUE
 from kseg.format.retain import Known, Retention, Verdict
 from kseg.format.workspace import Workspace
-from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
+from kseg.log.cleaner.inputs import CleanerInputs, between, walk_sound
 from kseg.log.reader.visible import AbortedRanges, TransactionWalk
 from kseg.log.segment.walks import check_end
 
@@ -95,10 +94,6 @@ class Decisions:
         return [one for one in self.entries if start_offset <= one.last_offset < end_offset]
 
 
-#: Of a log without transactions.
-NO_DECISIONS: Final = Decisions(AbortedRanges.of(()), np.empty(0, np.int64), (), None)
-
-
 class _Walk(TransactionWalk):
     """A walk that also notes markers without data, and what an index has of the others.
 
@@ -136,42 +131,18 @@ class _Walk(TransactionWalk):
         return first
 
 
-def has_transactions(table: BatchTable) -> bool:
-    """Whether there may be a batch of a transaction, or a marker."""
-    return bool(table.attributes_seen & (TRANSACTIONAL | CONTROL))
-
-
-def any_transactions(inputs: CleanerInputs, end_offset: int) -> bool:
-    """Whether the segments that begin below an offset may have transactions.
-
-    Raises:
-        FormatError: a segment is damaged.
-        OSError: a file cannot be read.
-    """
-    for info in inputs.segments:
-        if info.base_offset >= end_offset:
-            break
-        with inputs.open_segment(info) as segment:
-            for table in segment.headers():
-                if has_transactions(table):
-                    return True
-            check_end(table, segment)
-    return False
-
-
-def read_decisions(inputs: CleanerInputs, start_offset: int, end_offset: int) -> Decisions:
-    """Follow the transactions of a log until all are decided that have data below an offset.
+def read_decisions(inputs: CleanerInputs, dirty: range) -> Decisions:
+    """Follow the transactions of a log until all are decided that have data in front of an offset.
 
     Args:
         inputs: of the log.
-        start_offset: where it is dirty from.
-        end_offset: where what may be touched ends.
+        dirty: the offsets of the dirty part; the transactions in front of its end are followed.
 
     Raises:
         FormatError: a segment is damaged.
         OSError: a file cannot be read.
     """
-    walk = _Walk(inputs.log_start_offset)
+    walk, end_offset = _Walk(inputs.log_start_offset), dirty.stop
     for info in inputs.segments:
         if info.base_offset >= end_offset and all(o >= end_offset for o in walk.open.values()):
             break
@@ -180,7 +151,7 @@ def read_decisions(inputs: CleanerInputs, start_offset: int, end_offset: int) ->
                 walk.feed(table)
                 if (
                     info.base_offset < end_offset
-                    and table.last_offset.max(initial=-1) >= start_offset
+                    and table.last_offset.max(initial=-1) >= dirty.start
                 ):
                     walk.count(table)
             check_end(table, segment)
@@ -336,20 +307,14 @@ class LastOffsets:
 
 
 def read_keys(
-    inputs: CleanerInputs,
-    segments: Sequence[SegmentInfo],
-    dirty: range,
-    map_bytes: int,
-) -> tuple[Decisions, LastOffsets]:
-    """What became of the transactions of a log, and the last offsets of the keys of its dirty part.
-
-    Transactions ask for a walk over all headers first, since records of aborted ones do not count.
-    Most logs have none. So the keys are read as if there were none, until a batch says otherwise.
+    inputs: CleanerInputs, dirty: range, decisions: Decisions, map_bytes: int
+) -> LastOffsets:
+    """The last offsets of the keys of the dirty part of a log.
 
     Args:
         inputs: of the log.
-        segments: those that hold offsets of the dirty part.
         dirty: its offsets, up to the base of the segment behind it.
+        decisions: about its transactions; records of aborted ones do not count.
         map_bytes: memory.
 
     Raises:
@@ -357,35 +322,14 @@ def read_keys(
         FormatError, LimitExceededError: a batch is damaged.
         OSError: a file cannot be read.
     """
-    if not any_transactions(inputs, dirty.start):
-        found = _read_segments(inputs, segments, dirty, NO_DECISIONS, map_bytes)
-        # Behind the end of a full map there may be transactions.
-        if found is not None and not found.full:
-            return NO_DECISIONS, found
-        del found
-    decisions = read_decisions(inputs, dirty.start, dirty.stop)
-    found = _read_segments(inputs, segments, dirty, decisions, map_bytes)
-    assert found is not None
-    return decisions, found
-
-
-def _read_segments(
-    inputs: CleanerInputs,
-    segments: Sequence[SegmentInfo],
-    dirty: range,
-    decisions: Decisions,
-    map_bytes: int,
-) -> LastOffsets | None:
-    """The map; None if there are transactions, of which `NO_DECISIONS` knows nothing."""
     found = LastOffsets(map_bytes, dirty, decisions.records)
     workspace = Workspace()
+    segments = between(inputs.segments, dirty.start, dirty.stop)
     bases = [*(info.base_offset for info in segments), dirty.stop]
     for info, (_, following) in zip(segments, pairwise(bases), strict=True):
         with inputs.open_segment(info) as segment:
             start = segment.start_for_offset(dirty.start).position
             for tile in walk_sound(segment, start=start, on_bad_crc=inputs.on_bad_crc):
-                if decisions is NO_DECISIONS and has_transactions(tile.table):
-                    return None
                 _take_tile(found, tile, decisions, dirty.start, workspace)
                 if found.full:
                     return found
@@ -600,14 +544,11 @@ class Judge:
 
 
 __all__ = [
-    "NO_DECISIONS",
     "SLOT_BYTES",
     "Decisions",
     "Judge",
     "LastBatches",
     "LastOffsets",
-    "any_transactions",
-    "has_transactions",
     "read_decisions",
     "read_keys",
 ]

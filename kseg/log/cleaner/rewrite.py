@@ -31,8 +31,8 @@ from kseg.files.names import FileKind, segment_name
 from kseg.format.columns import scan_all
 from kseg.format.retain import Filtered, filter_walked
 from kseg.format.workspace import Workspace
-from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
-from kseg.log.cleaner.judge import Judge
+from kseg.log.cleaner.inputs import CleanerInputs, group_segments, walk_sound
+from kseg.log.cleaner.judge import Judge, LastBatches, read_decisions, read_keys
 from kseg.log.cleaner.values import CompactedGroup, CompactedSegment
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import SegmentInfo
@@ -42,7 +42,7 @@ from kseg.log.writer.removal import unlink_segment
 
 if TYPE_CHECKING:
     from kseg.files.log_file import Tile
-    from kseg.log.reader.version import SegmentInfo
+    from kseg.log.cleaner.inputs import Group
     from kseg.log.recovery.backup import Backup
     from kseg.log.segment.reader import Segment
     from kseg.log.writer.state import LogState
@@ -52,46 +52,16 @@ if TYPE_CHECKING:
 KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
 
-@dataclass(slots=True)
-class Rewritten:
-    """What a group came to.
-
-    Attributes:
-        kept_bytes: of each segment's log, in order.
-        records, kept_records: of all of them.
-        copied_bytes: of what was kept, those that are there byte for byte.
-        removes_tombstones: whether tombstones went that the map has as the last of their keys.
-    """
-
-    kept_bytes: list[int]
-    records: int = 0
-    kept_records: int = 0
-    copied_bytes: int = 0
-    removes_tombstones: bool = False
-
-    def changes(self, segments: Sequence[SegmentInfo]) -> bool:
-        """Whether the new segment is another than the old one."""
-        return len(segments) > 1 or self.copied_bytes != segments[0].size
-
-    def described(self, segments: Sequence[SegmentInfo]) -> CompactedGroup:
-        """As a plan says it."""
-        found = [
-            CompactedSegment(info.base_offset, info.path, info.size, kept)
-            for info, kept in zip(segments, self.kept_bytes, strict=True)
-        ]
-        return CompactedGroup(
-            tuple(found), self.records, self.kept_records, self.removes_tombstones
-        )
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Rewrite:
-    """What all groups of a pass are written by.
+class Pass:
+    """One pass: its end, its groups, and the rules by which each is written.
 
     Attributes:
         inputs: the log.
-        judge: what becomes of batches and records.
-        rules: of which release.
+        judge: decides about batches and records.
+        rules: the release, "4.0" or "3.9".
+        end_offset: where the pass ends.
+        groups: rising.
         old_tombstones_since_ns: tombstones of magic 0 and 1 stay in files modified later.
         workspace: memory to use again.
     """
@@ -99,33 +69,57 @@ class Rewrite:
     inputs: CleanerInputs
     judge: Judge
     rules: str
+    end_offset: int
+    groups: list[Group]
     old_tombstones_since_ns: int
     workspace: Workspace
 
-    def measure(self, segments: Sequence[SegmentInfo]) -> Rewritten:
-        """Say what a group would come to; nothing is written.
+    @classmethod
+    def of(cls, inputs: CleanerInputs, dirty: range, *, rules: str, map_bytes: int) -> Pass:
+        """Read the keys of the dirty part, as many as there is memory for.
+
+        Args:
+            inputs: the log.
+            dirty: the offsets from the first dirty one up to the first that must not be cleaned.
+            rules: the release.
+            map_bytes: memory for keys.
 
         Raises:
+            ValueError: there is no memory for one key.
             FormatError, LimitExceededError: a batch is damaged.
             OSError: a file cannot be read.
         """
-        return self._run(segments, None)
+        decisions = read_decisions(inputs, dirty)
+        last_offsets = read_keys(inputs, dirty, decisions, map_bytes)
+        producers = LastBatches.of(inputs.producers.values())
+        judge = Judge(last_offsets, decisions, producers, dirty.stop, inputs.now_ms)
+        end = last_offsets.latest_offset + 1
+        reached = [info for info in inputs.segments if info.base_offset < end]
+        clean = [info for info in inputs.segments if info.base_offset < dirty.start]
+        since = 0
+        if clean:  # when the last clean segment was written, less the time that tombstones stay
+            modified = os.stat(clean[-1].path).st_mtime_ns
+            since = modified - inputs.config.delete_retention_ms * 1_000_000
+        groups = group_segments(reached, inputs.config, dirty.stop)
+        return cls(inputs, judge, rules, end, groups, since, Workspace())
 
-    def write(self, segments: Sequence[SegmentInfo]) -> Rewritten:
+    def write(self, group: Group) -> CompactedGroup:
         """Write the `.cleaned` files of a group, lasting when this returns.
 
-        A segment that does not change is not written; one alone is looked at first.
+        A segment that does not change is not written; one alone is measured first.
 
         Raises:
             FormatError, LimitExceededError: a batch is damaged; no new file is there.
             OSError: a file cannot be read, or the disk refuses; as before.
         """
-        directory, base = self.inputs.path, segments[0].base_offset
+        directory, base = self.inputs.path, group[0].base_offset
         remove_cleaned(directory, base)
-        if len(segments) == 1:
-            done = self._run_unchanged(segments)
-            if not done.changes(segments):
+        if len(group) == 1:
+            counts = self.judge.unkeyed_records, self.judge.removed_tombstones
+            done = self.filter(group, whole=True)
+            if not done.changes:
                 return done
+            self.judge.unkeyed_records, self.judge.removed_tombstones = counts
         try:
             writer = SegmentWriter.open(
                 directory,
@@ -137,13 +131,13 @@ class Rewrite:
                 preallocate=False,
             )
             try:
-                done = self._run(segments, writer)
-                self._finish(segments, writer)
+                done = self.filter(group, writer)
+                self._finish(group, writer)
             except BaseException:
                 writer.close(trim=False)
                 raise
             writer.close()
-            _dress(directory, base, segments)
+            _dress(directory, base, group)
             io.flush_directory(directory)
         except BaseException:
             with suppress(OSError):
@@ -151,51 +145,49 @@ class Rewrite:
             raise
         return done
 
-    def _run_unchanged(self, segments: Sequence[SegmentInfo]) -> Rewritten:
-        """What a segment comes to if it does not change; else no more than that it does."""
-        counts = self.judge.unkeyed_records, self.judge.removed_tombstones
-        done = self._run(segments, None, whole=True)
-        if done.changes(segments):
-            self.judge.unkeyed_records, self.judge.removed_tombstones = counts
-        return done
+    def filter(
+        self, group: Group, writer: SegmentWriter | None = None, *, whole: bool = False
+    ) -> CompactedGroup:
+        """Filter each segment; measures a group without a writer.
 
-    def _run(
-        self,
-        segments: Sequence[SegmentInfo],
-        writer: SegmentWriter | None,
-        *,
-        whole: bool = False,
-    ) -> Rewritten:
-        """Filter each segment; with `whole`, up to the first stretch that is not copied whole."""
-        done = Rewritten([])
+        Args:
+            group: the segments.
+            writer: takes the batches that stay.
+            whole: stop at the first stretch that is not copied whole: the segment changes.
+
+        Raises:
+            FormatError, LimitExceededError: a batch is damaged.
+            OSError: a file cannot be read, or the disk refuses.
+        """
+        segments: list[CompactedSegment] = []
+        records = kept_records = copied = 0
         removed = self.judge.removed_tombstones
-        for info in segments:
+        for info in group:
             modified = os.stat(info.path).st_mtime_ns
             self.judge.old_tombstones = modified > self.old_tombstones_since_ns
             kept = 0
             with self.inputs.open_segment(info) as segment:
                 for result in self._filtered(segment):
                     kept += result.bytes_retained
-                    done.records += result.messages_read
-                    done.kept_records += result.messages_retained
-                    done.copied_bytes += result.bytes_copied
+                    records += result.messages_read
+                    kept_records += result.messages_retained
+                    copied += result.bytes_copied
                     if whole and result.bytes_copied != result.bytes_read:
                         break
                     if writer is not None and result.bytes_retained:
                         _append(writer, result)
-            done.kept_bytes.append(kept)
-        done.removes_tombstones = self.judge.removed_tombstones > removed
-        return done
+            segments.append(CompactedSegment(info.base_offset, info.path, info.size, kept))
+        removes = self.judge.removed_tombstones > removed
+        changes = len(group) > 1 or copied != group[0].size
+        return CompactedGroup(tuple(segments), records, kept_records, removes, changes)
 
     def _filtered(self, segment: Segment) -> Iterator[Filtered]:
         for tile in walk_sound(segment, on_bad_crc=self.inputs.on_bad_crc):
-            if not len(tile.table):
-                continue
-            try:
-                filtered = self._filter(tile)
-            except KsegError as error:
-                raise at_path(error, segment.path) from None
-            yield filtered
+            if len(tile.table):
+                try:
+                    yield self._filter(tile)
+                except KsegError as error:
+                    raise at_path(error, segment.path) from None
 
     def _filter(self, tile: Tile) -> Filtered:
         verdict = self.judge.judge(tile.table)
@@ -214,11 +206,11 @@ class Rewrite:
         self.judge.count(located)
         return filtered
 
-    def _finish(self, segments: Sequence[SegmentInfo], writer: SegmentWriter) -> None:
-        """Give the new segment its indexes, as one has that is not appended to any more."""
+    def _finish(self, group: Group, writer: SegmentWriter) -> None:
+        """Give the new segment the indexes of a segment without further appends."""
         bases = [info.base_offset for info in self.inputs.segments]
-        end = bases[bases.index(segments[-1].base_offset) + 1]
-        for entry in self.judge.decisions.entries_within(segments[0].base_offset, end):
+        end = bases[bases.index(group[-1].base_offset) + 1]
+        for entry in self.judge.decisions.entries_within(group[0].base_offset, end):
             writer.txn_index.append(entry)
         writer.become_inactive()
         writer.flush()
@@ -323,4 +315,4 @@ def keep_group(state: LogState, group: Sequence[SegmentInfo], backup: Backup) ->
             backup.keep_file(snapshot)
 
 
-__all__ = ["Rewrite", "Rewritten", "keep_group", "names_of", "remove_cleaned", "swap_in"]
+__all__ = ["Pass", "keep_group", "names_of", "remove_cleaned", "swap_in"]

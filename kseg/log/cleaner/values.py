@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kseg.log.config import LogConfig
+    from kseg.log.reader.version import SegmentInfo
 
 #: Why a log is left alone, besides what `kseg.log.topic_policy` says.
 NOTHING_DIRTY: Final = "nothing-dirty"
@@ -34,34 +35,26 @@ def _sum(parts: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CompactedSegment:
-    """A segment that is written anew.
+    """A segment that is written anew, or that stays as it is.
 
     Attributes:
         base_offset: from the file's name.
         path: the log file.
         bytes: of the log file.
-        kept_bytes: of these, what will be left; None where it was not measured.
+        kept_bytes: the bytes of these that will be left; None if they were not measured.
+        why: why it stays, a word of this module; empty if it is written anew.
     """
 
     base_offset: int
     path: Path
     bytes: int
     kept_bytes: int | None = None
+    why: str = ""
 
     @property
     def saved_bytes(self) -> int | None:
-        """What goes; below 0 where tombstones need more room for the time they may go at."""
+        """The bytes that go; below 0 where tombstones need more room for their delete horizon."""
         return None if self.kept_bytes is None else self.bytes - self.kept_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class UncleanedSegment:
-    """A segment that stays as it is, and why: one of the words of this module."""
-
-    base_offset: int
-    path: Path
-    bytes: int
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +63,28 @@ class CompactedGroup:
 
     Attributes:
         segments: rising; the new one has the base offset of the first.
-        records: that were looked at; None where it was not measured, as in the next two.
-        kept_records: of these, what is left.
-        removes_tombstones: whether tombstones go, which older values of their keys must not
-            outlive.
+        records: that were read; None if they were not measured, as in the next one.
+        kept_records: the records of these that are left.
+        removes_tombstones: whether tombstones may go; older values of their keys must not outlive
+            them.
+        changes: whether the new segment may differ from the old one.
     """
 
     segments: tuple[CompactedSegment, ...]
     records: int | None = None
     kept_records: int | None = None
-    removes_tombstones: bool | None = None
+    removes_tombstones: bool = True
+    changes: bool = True
+
+    @classmethod
+    def unmeasured(cls, group: Iterable[SegmentInfo]) -> CompactedGroup:
+        """A group that was not read."""
+        return cls(tuple(CompactedSegment(one.base_offset, one.path, one.size) for one in group))
+
+    @property
+    def base_offsets(self) -> tuple[int, ...]:
+        """Of the old segments."""
+        return tuple(segment.base_offset for segment in self.segments)
 
     @property
     def base_offset(self) -> int:
@@ -88,13 +93,20 @@ class CompactedGroup:
 
     @property
     def bytes(self) -> int:
-        """Of the log files."""
+        """Of the old log files."""
         return sum(segment.bytes for segment in self.segments)
 
     @property
     def kept_bytes(self) -> int | None:
-        """Of the new log file; None where it was not measured."""
+        """Of the new log file; None if it was not measured."""
         return _sum(segment.kept_bytes for segment in self.segments)
+
+    @property
+    def room_bytes(self) -> int:
+        """The free room for the new log file, beside the old ones."""
+        if not self.changes:
+            return 0
+        return self.bytes if self.kept_bytes is None else self.kept_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +148,7 @@ class CompactionPlan:
     cleanable_bytes: int
     end_offset: int
     groups: tuple[CompactedGroup, ...] = ()
-    staying: tuple[UncleanedSegment, ...] = ()
+    staying: tuple[CompactedSegment, ...] = ()
     skipped: str | None = None
     why: str = ""
     rules: str = "4.0"
@@ -198,10 +210,7 @@ class CompactionPlan:
     @property
     def room_bytes(self) -> int:
         """Free room that the largest group asks of the disk, while old and new lie there both."""
-        sizes = (
-            group.bytes if group.kept_bytes is None else group.kept_bytes for group in self.groups
-        )
-        return max(sizes, default=0)
+        return max((group.room_bytes for group in self.groups), default=0)
 
     def __repr__(self) -> str:
         """One line; `print` gives them all."""
@@ -217,7 +226,7 @@ class CompactionPlan:
         ]
         for group in self.groups:
             kept = "" if group.kept_bytes is None else f", of which {group.kept_bytes} stay"
-            bases = ", ".join(str(segment.base_offset) for segment in group.segments)
+            bases = ", ".join(map(str, group.base_offsets))
             lines.append(f"segments {bases} become one ({group.bytes} bytes{kept})")
         return "\n".join(lines)
 
@@ -261,5 +270,4 @@ __all__ = [
     "CompactedSegment",
     "CompactionPlan",
     "CompactionReport",
-    "UncleanedSegment",
 ]

@@ -480,9 +480,9 @@ def test_the_group_that_needs_least_room_goes_first_but_no_tombstone_does(
     order: list[int] = []
     write = applying._replace
 
-    def noted(state: Any, one: Any, group: Any) -> Any:
+    def noted(state: Any, one: Any, group: Any, report: Any) -> Any:
         order.append(group[0].base_offset)
-        return write(state, one, group)
+        return write(state, one, group, report)
 
     room = min(group.kept_bytes or 0 for group in plan.groups)
     monkeypatch.setattr(applying, "_replace", noted)

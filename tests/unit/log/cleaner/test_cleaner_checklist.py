@@ -13,9 +13,9 @@ import kseg
 from kseg.errors import CorruptRecordError
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.values import BinaryColumn
-from kseg.log.cleaner.clean import Pass
 from kseg.log.cleaner.inputs import CleanerInputs, group_segments
-from kseg.log.cleaner.judge import LastOffsets, read_keys
+from kseg.log.cleaner.judge import LastOffsets, read_decisions, read_keys
+from kseg.log.cleaner.rewrite import Pass
 from kseg.log.log import Log
 from kseg.log.writer import flush
 from tests import reference
@@ -228,9 +228,8 @@ def test_cln_39_missing_offsets_at_the_end_of_segments_are_clean_too(opened: Ope
 
 
 def map_of(log: Log, start: int, end: int, map_bytes: int = 1 << 16) -> LastOffsets:
-    inputs = CleanerInputs.of_state(log.state)
-    segments = tuple(info for info in inputs.segments if info.base_offset < end)
-    return read_keys(inputs, segments, range(start, end), map_bytes)[1]
+    inputs, dirty = CleanerInputs.of_state(log.state), range(start, end)
+    return read_keys(inputs, dirty, read_decisions(inputs, dirty), map_bytes)
 
 
 def known(found: LastOffsets, count: int) -> set[int]:
@@ -533,5 +532,5 @@ def test_clm_08_the_range_ends_at_the_first_bound(opened: Opened) -> None:
     Producer(log).abort()
     log.roll()
     assert [end(1000), end(1500)] == [2, 5]
-    pass_ = Pass.of(CleanerInputs.of_state(log.state), 0, 5, rules="4.0", map_bytes=1 << 16)
+    pass_ = Pass.of(CleanerInputs.of_state(log.state), range(5), rules="4.0", map_bytes=1 << 16)
     assert pass_.end_offset == 5
