@@ -12,7 +12,7 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
-    "kseg.analysis.explain.answer": ("KeepUnit", "examine", "explain", "plan", "report"),
+    "kseg.analysis.explain.answer": ("KeepUnit", "examine", "explain"),
     "kseg.analysis.explain.values": (
         "CAUSES",
         "ExplainReport",

@@ -11,14 +11,14 @@ older records than the settings let go. No step touches topics of Kafka's own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final
 
-from kseg import CompactionPlan, RetentionPlan
+from kseg import CompactionPlan
 from kseg.analysis.explain.values import (
     COMPACTION_DUE,
     DUE,
@@ -58,7 +58,6 @@ from kseg.log.cleanup import (
     segments_that_stay,
 )
 from kseg.log.clock import now_of
-from kseg.log.config import LogConfig
 from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of, list_entries
 from kseg.log.log import Log
 from kseg.log.recovery import backup_root
@@ -288,18 +287,6 @@ class KeepUnit:
     assumed: tuple[str, ...] = ()
 
 
-class _Segment(Protocol):
-    """A segment of a plan, or of a log."""
-
-    @property
-    def base_offset(self) -> int:
-        """From the file's name."""
-
-    @property
-    def path(self) -> Path:
-        """The log file."""
-
-
 def examine(unit: KeepUnit) -> PartitionKeeps:
     """Say what keeps each file; what cannot be read is a row of the answer, not an error."""
     path = Path(unit.path)
@@ -340,7 +327,7 @@ def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[
         why = unit.why
     else:
         try:
-            return tuple(_Segments(unit, unit.retention, unit.compaction, sizes).rows())
+            return tuple(_kept_segments(unit, unit.retention, unit.compaction, sizes))
         except (KsegError, OSError) as error:
             why = _reason(error)
     return tuple(sizes.row(each.log, UNKNOWN, each.base_offset, why=why) for each in files.segments)
@@ -355,25 +342,17 @@ def _reason(error: KsegError | OSError) -> str:
 def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
     """The files that are no part of a segment."""
     for each in (*files.snapshots, *files.kraft_snapshots):
-        yield _file(each.path, "snapshot")
+        yield _whole(each.path, "snapshot")
     for path in (files.leader_epochs, files.metadata):
         if path is not None:
-            yield _file(path, "metadata")
+            yield _whole(path, "metadata")
     for each in files.temporary_files:
         is_deleted = each.path.name.endswith(_DELETED)
-        yield _file(each.path, "deleted-file" if is_deleted else "leftover")
+        yield _whole(each.path, "deleted-file" if is_deleted else "leftover")
     for each in files.orphans:
-        yield _file(each.path, "leftover")
+        yield _whole(each.path, "leftover")
     for path in files.foreign:
-        yield _file(path, "foreign")
-
-
-def _file(path: Path, cause: str) -> KeptFile:
-    try:
-        disk = disk_below(path) if path.is_dir() and not path.is_symlink() else disk_of(path)
-    except OSError as error:
-        return KeptFile(str(path), UNKNOWN, 0, 0, why=_reason(error))
-    return KeptFile(str(path), cause, disk.bytes + disk.ahead, disk.size)
+        yield _whole(path, "foreign")
 
 
 class _Sizes:
@@ -389,12 +368,12 @@ class _Sizes:
             found = [self._index(each, path, is_last=is_last) for path in _indexes(each)]
             self._indexes[each.base_offset] = sum(found)
 
-    def row(self, path: Path, cause: str, base_offset: int, *, why: str = "") -> KeptFile:
+    def row(self, path: Path, cause: str, base_offset: int, **given: Any) -> KeptFile:
         """All of a segment for one cause."""
         disk = self._logs.get(base_offset, Disk(0, 0))
         indexes = self._indexes.get(base_offset, 0)
         return KeptFile(
-            str(path), cause, disk.bytes, disk.size, base_offset, index_bytes=indexes, why=why
+            str(path), cause, disk.bytes, disk.size, base_offset, index_bytes=indexes, **given
         )
 
     def _take(self, disk: Disk) -> Disk:
@@ -424,90 +403,75 @@ def _used_bytes(path: Path, files: SegmentFiles) -> int:
         return os.path.getsize(path)
 
 
-class _Segments:
-    """The segments of a log, each with what keeps it."""
-
-    def __init__(
-        self, unit: KeepUnit, retention: RetentionRules, compaction: RetentionRules, sizes: _Sizes
-    ) -> None:
-        self.unit, self.sizes = unit, sizes
-        self.retention, self.compaction = retention, compaction
-
-    def rows(self) -> Iterator[KeptFile]:
-        """Those that retention takes, then the others."""
-        retention, compaction = self.retention, self.compaction
-        with Log.open(self.unit.path) as log:
-            plan = plan_retention(log, config=retention, now_ms=self.unit.now_ms)
-            for each in plan.segments:
-                newest = _newest(log, each.base_offset)
-                yield self._row(each, DUE, why=each.why, newest_ms=newest)
-            if compaction.skipped is None:
-                yield from self._compacted(log, plan)
-            elif plan.skipped is not None:
-                going = {each.base_offset for each in plan.segments}
-                for info in log.view.segments:
-                    if info.base_offset not in going:
-                        yield self._row(info, plan.skipped, why=plan.why)
-            else:
-                yield from self._retained(log, plan, retention.config)
-
-    def _row(
-        self, each: _Segment, cause: str, *, why: str = "", newest_ms: int | None = None
-    ) -> KeptFile:
-        row = self.sizes.row(each.path, cause, each.base_offset, why=why)
-        return replace(row, newest_ms=newest_ms)
-
-    def _retained(self, log: Log, plan: RetentionPlan, config: LogConfig) -> Iterator[KeptFile]:
-        for each in segments_that_stay(log, plan, config=config):
-            yield self._staying(each, each.why, plan.why)
-
-    def _staying(self, each: StayingSegment, cause: str, why: str) -> KeptFile:
-        holder = each.holder
-        return replace(
-            self._row(each, cause, why=why),
-            until_ms=each.until_ms,
-            newest_ms=each.newest.timestamp if each.newest else None,
-            holder=NewestRecord(holder[0].offset, holder[0].timestamp, str(holder[1]))
-            if holder
-            else None,
-            grows_bytes=each.grows_bytes,
-            is_held=each.is_held,
-        )
-
-    # ---- compaction ------------------------------------------------------------------------------
-
-    def _compacted(self, log: Log, plan: RetentionPlan) -> Iterator[KeptFile]:
-        left = segments_that_stay(log, plan, config=self.retention.config)
-        if not left:
+def _kept_segments(
+    unit: KeepUnit, retention: RetentionRules, compaction: RetentionRules, sizes: _Sizes
+) -> Iterator[KeptFile]:
+    """The segments that retention takes, then the others, each with its cause."""
+    with Log.open(unit.path) as log:
+        plan = plan_retention(log, config=retention, now_ms=unit.now_ms)
+        segments = {info.base_offset: info for info in log.view.segments}
+        for each in plan.segments:
+            info = segments.pop(each.base_offset)
+            newest = latest_of(info).timestamp
+            yield sizes.row(each.path, DUE, each.base_offset, why=each.why, newest_ms=newest)
+        if compaction.skipped is not None and plan.skipped is not None:
+            for info in segments.values():
+                yield sizes.row(info.path, plan.skipped, info.base_offset, why=plan.why)
             return
-        try:
-            cleaning = plan_compaction(
-                log, config=self.compaction, now_ms=self.unit.now_ms, verify_crc=False
-            )
-        except (KsegError, OSError) as error:
-            for each in left:
-                cause = "active" if each is left[-1] else "uncleanable"
-                yield self._staying(each, cause, _reason(error))
-            return
-        saved = _saved(cleaning)
-        young = _young_until(log, cleaning)
-        for each, end in zip(left, _ends(left, plan.log_end_offset), strict=True):
-            cause = _cause_of(each, end, cleaning, is_last=each is left[-1])
-            row = self._staying(each, cause, _words(cause, cleaning))
-            if cause == "min-compaction-lag":
-                row = replace(row, until_ms=young)
-            yield from _parts(row, saved.get(each.base_offset, 0))
+        left = segments_that_stay(log, plan, config=retention.config)
+        if compaction.skipped is None:
+            yield from _compacted(unit, compaction, log, left, plan.log_end_offset, sizes)
+        else:
+            yield from (_staying(each, each.why, plan.why, sizes) for each in left)
 
 
-def _newest(log: Log, base_offset: int) -> int:
-    """The newest time of a segment in ms."""
-    return next(
-        latest_of(info).timestamp for info in log.view.segments if info.base_offset == base_offset
+def _staying(each: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptFile:
+    holder = None
+    if each.holder is not None:
+        latest, path = each.holder
+        holder = NewestRecord(latest.offset, latest.timestamp, str(path))
+    return sizes.row(
+        each.path,
+        cause,
+        each.base_offset,
+        why=why,
+        until_ms=each.until_ms,
+        newest_ms=each.newest.timestamp if each.newest else None,
+        holder=holder,
+        grows_bytes=each.grows_bytes,
+        is_held=each.is_held,
     )
 
 
-def _ends(left: Sequence[StayingSegment], end: int) -> tuple[int, ...]:
-    return (*(each.base_offset for each in left[1:]), end)
+# ---- compaction ----------------------------------------------------------------------------------
+
+
+def _compacted(
+    unit: KeepUnit,
+    rules: RetentionRules,
+    log: Log,
+    left: Sequence[StayingSegment],
+    end_offset: int,
+    sizes: _Sizes,
+) -> Iterator[KeptFile]:
+    """The segments that retention leaves to the cleaner."""
+    if not left:
+        return
+    try:
+        plan = plan_compaction(log, config=rules, now_ms=unit.now_ms, verify_crc=False)
+    except (KsegError, OSError) as error:
+        for each in left:
+            cause = "active" if each is left[-1] else "uncleanable"
+            yield _staying(each, cause, _reason(error), sizes)
+        return
+    saved, young = _saved(plan), _young_until(log, plan)
+    ends = (*(each.base_offset for each in left[1:]), end_offset)
+    for each, end in zip(left, ends, strict=True):
+        cause = _cause_of(each, end, plan, is_last=each is left[-1])
+        row = _staying(each, cause, _words(cause, plan), sizes)
+        if cause == "min-compaction-lag":
+            row = replace(row, until_ms=young)
+        yield from _parts(row, saved.get(each.base_offset, 0))
 
 
 def _saved(plan: CompactionPlan) -> dict[int, int]:
@@ -577,6 +541,8 @@ _DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
 #: What goes when retention gets shorter.
 _SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
 
+#: Words of a command line.
+Words = tuple[str, ...]
 #: By cause, what the user could name for a topic, so that there is something to propose.
 _MISSING: Final = {
     "no-limit": (
@@ -590,39 +556,33 @@ _MISSING: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What commands need to see the same settings: words of a command line."""
+def _given_words(sources: SettingSources, now_ms: int | None) -> tuple[str, ...]:
+    """The words of a command line by which a command sees the same settings."""
+    pairs = [f"{name}={text}" for name, text in sources.config.items()]
+    for topic, own in sources.topic_config.items():
+        pairs.extend(f"{topic}:{name}={text}" for name, text in own.items())
+    words = [word for pair in pairs for word in ("--config", pair)]
+    for option, value in (
+        ("--broker-config", sources.broker_config),
+        ("--metadata-dir", sources.metadata_directory),
+        ("--now", now_ms),
+    ):
+        if value is not None:
+            words.extend((option, str(value)))
+    return tuple(words)
 
-    words: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, sources: SettingSources, *, now_ms: int | None = None) -> Given:
-        """Spell what was given to `explain`."""
-        pairs = [f"{name}={text}" for name, text in sources.config.items()]
-        for topic, own in sources.topic_config.items():
-            pairs.extend(f"{topic}:{name}={text}" for name, text in own.items())
-        words = [word for pair in pairs for word in ("--config", pair)]
-        for option, value in (
-            ("--broker-config", sources.broker_config),
-            ("--metadata-dir", sources.metadata_directory),
-            ("--now", now_ms),
-        ):
-            if value is not None:
-                words.extend((option, str(value)))
-        return cls(tuple(words))
-
-    def command(self, verb: str, parts: Sequence[PartitionKeeps], *more: str) -> str:
-        """A verb on partitions of one topic, in all the data directories that they lie in."""
-        topic = str(parts[0].topic)
-        homes = dict.fromkeys(os.path.dirname(one.path) or "." for one in parts)
-        assumed = {
-            f"{topic}:{name}={one.settings[name].value}" for one in parts for name in one.assumed
-        }
-        named = [word for pair in sorted(assumed) for word in ("--config", pair)]
-        numbers = _ranges({one.partition for one in parts if one.partition is not None})
-        chosen = ("--topic", topic, "--partition", numbers)
-        return command_line("kseg", verb, *homes, *chosen, *self.words, *named, *more)
+def _command(verb: str, parts: Sequence[PartitionKeeps], given: Words, *more: str) -> str:
+    """A verb on partitions of one topic, in all their data directories."""
+    topic = str(parts[0].topic)
+    homes = dict.fromkeys(os.path.dirname(one.path) or "." for one in parts)
+    assumed = {
+        f"{topic}:{name}={one.settings[name].value}" for one in parts for name in one.assumed
+    }
+    named = [word for pair in sorted(assumed) for word in ("--config", pair)]
+    numbers = _ranges({one.partition for one in parts if one.partition is not None})
+    chosen = ("--topic", topic, "--partition", numbers)
+    return command_line("kseg", verb, *homes, *chosen, *given, *named, *more)
 
 
 def _ranges(numbers: Iterable[int]) -> str:
@@ -640,7 +600,7 @@ def _ranges(numbers: Iterable[int]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if run[1:] else str(run[0]) for run in runs)
 
 
-def propose(found: ExplainReport, wanted: int, given: Given) -> Proposal:
+def propose(found: ExplainReport, wanted: int, given: Words) -> Proposal:
     """Propose steps, until they free so many bytes, or there are none left."""
     steps: list[Step] = []
     missing = wanted
@@ -673,7 +633,7 @@ def _unproposed(partitions: Sequence[PartitionKeeps]) -> tuple[MissingSetting, .
 
 
 def _freed(rows: Iterable[KeptFile]) -> int:
-    return sum(row.bytes + row.index_bytes for row in rows)
+    return sum(row.all_bytes for row in rows)
 
 
 def _leftovers(
@@ -696,7 +656,7 @@ def _removal(row: KeptFile, why: str) -> Step:
     return Step("leftovers", command_line("rm", "-r", "--", row.path), row.bytes, why)
 
 
-def _planned(partitions: Sequence[PartitionKeeps], given: Given) -> Iterator[Step]:
+def _planned(partitions: Sequence[PartitionKeeps], given: Words) -> Iterator[Step]:
     """What goes by the settings, then what the cleaner takes."""
     for cause, kind, verb, why in (
         (DUE, "due", "retain", f"retention takes it by the settings; {_NOT_KEPT}"),
@@ -709,12 +669,12 @@ def _planned(partitions: Sequence[PartitionKeeps], given: Given) -> Iterator[Ste
                 topics.setdefault(one.topic, []).append((one, freed))
         for found in topics.values():
             how = _FOR_GOOD if verb == "retain" else ("--apply",)
-            command = given.command(verb, [one for one, _ in found], *how)
+            command = _command(verb, [one for one, _ in found], given, *how)
             yield Step(kind, command, sum(freed for _, freed in found), why)
 
 
 def _shorter(
-    partitions: Sequence[PartitionKeeps], now_ms: int, missing: int, given: Given
+    partitions: Sequence[PartitionKeeps], now_ms: int, missing: int, given: Words
 ) -> Iterator[Step]:
     """Older records than the settings let go, the oldest of all topics first."""
     found = sorted(
@@ -732,7 +692,7 @@ def _shorter(
     for newest, row, one in found:
         if missing <= 0:
             break
-        freed = row.bytes + row.index_bytes
+        freed = row.all_bytes
         _, before, parts = taken.get(one.topic or "", (0, 0, {}))
         taken[one.topic or ""] = newest, freed + before, {**parts, one.path: one}
         missing -= freed
@@ -741,7 +701,7 @@ def _shorter(
 
 
 def _shortened(
-    topic: str, limit_ms: int, freed: int, parts: Sequence[PartitionKeeps], given: Given
+    topic: str, limit_ms: int, freed: int, parts: Sequence[PartitionKeeps], given: Words
 ) -> Step:
     """A shorter retention for a topic: once by kseg, or for good by the broker."""
     old = parts[0].settings.get("retention.ms")
@@ -751,7 +711,7 @@ def _shortened(
         *("kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter"),
         *("--entity-type", "topics", "--entity-name", topic, "--add-config", limit),
     )
-    command = given.command("retain", parts, "--config", f"{topic}:{limit}", *_FOR_GOOD)
+    command = _command("retain", parts, given, "--config", f"{topic}:{limit}", *_FOR_GOOD)
     return Step("retention", command, freed, f"{now}; {_NOT_KEPT}", broker)
 
 
@@ -759,8 +719,6 @@ def _shortened(
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 _StrPath = str | PathLike[str]
 _TopicConfig = Mapping[str, Mapping[str, str]]
-#: Has partitions looked at, in any order, by `examine`.
-Run = Callable[[Sequence[KeepUnit]], Iterable[PartitionKeeps]]
 
 
 @dataclass(slots=True)
@@ -774,25 +732,21 @@ class _Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainPlan:
-    """What is asked, as `plan` has found it.
+class _Question:
+    """The partitions to look at, and the settings by which they are judged.
 
     Attributes:
         homes: data directories, or partitions of them.
         sources: where the settings are looked for.
         now_ms: the clock.
-        is_now_given: whether a caller named it.
         what_if, topic_what_if: settings to suppose: for all topics, under their own; and by topic.
-        free_bytes: how many bytes are wanted; None proposes nothing.
     """
 
     homes: Sequence[_Directory]
     sources: SettingSources
     now_ms: int
-    is_now_given: bool
     what_if: Mapping[str, str]
     topic_what_if: _TopicConfig
-    free_bytes: int | None
 
     def units(self) -> tuple[KeepUnit, ...]:
         """The partitions to look at, each once."""
@@ -822,7 +776,7 @@ class ExplainPlan:
             assumed=tuple(sorted(own.assumed)),
         )
 
-    def supposed(self) -> ExplainPlan | None:
+    def supposed(self) -> _Question | None:
         """The same with the settings to suppose; None where there are none."""
         if not (self.what_if or self.topic_what_if):
             return None
@@ -900,67 +854,39 @@ def explain(
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
     given = [data_directories] if isinstance(data_directories, str | PathLike) else data_directories
-    asked = plan(
-        given,
-        sources=sources,
-        what_if=what_if or {},
-        topic_what_if=topic_what_if or {},
-        free_bytes=free_bytes,
-        now_ms=now_ms,
+    if not given:
+        raise ValueError("explain wants one data directory or more")
+    if broker_config is not None:
+        os.stat(broker_config)
+    sources.check()
+    SettingSources(config=what_if or {}, topic_config=topic_what_if or {}).check()
+    homes = [_home_at(Path(each)) for each in given]
+    asked = _Question(
+        homes, replace(sources, supposed={}), now_of(now_ms), what_if or {}, topic_what_if or {}
     )
 
-    def run(units: Sequence[KeepUnit]) -> Iterator[PartitionKeeps]:
-        return run_units(units, examine, jobs=jobs, progress=progress)
+    def run(question: _Question) -> tuple[PartitionKeeps, ...]:
+        kept = run_units(question.units(), examine, jobs=jobs, progress=progress)
+        return tuple(sorted(kept, key=lambda one: path_order(one.path)))
 
-    return report(asked, run)
-
-
-def plan(
-    data_directories: Sequence[_StrPath],
-    *,
-    sources: SettingSources,
-    what_if: Mapping[str, str],
-    topic_what_if: _TopicConfig,
-    free_bytes: int | None,
-    now_ms: Time | None = None,
-) -> ExplainPlan:
-    """Look at all but the logs; for the arguments and errors see `explain`."""
-    if not data_directories:
-        raise ValueError("explain wants one data directory or more")
-    if sources.broker_config is not None:
-        os.stat(sources.broker_config)
-    sources.check()
-    SettingSources(config=what_if, topic_config=topic_what_if).check()
-    sources = replace(sources, supposed={})
-    homes = [_home_at(Path(each)) for each in data_directories]
-    now = now_of(now_ms)
-    return ExplainPlan(homes, sources, now, now_ms is not None, what_if, topic_what_if, free_bytes)
-
-
-def report(asked: ExplainPlan, run: Run) -> ExplainReport:
-    """Have the partitions looked at, once more by supposed settings, and say what was found."""
-    partitions = _run(asked, run)
-    places = [home.path for home in asked.homes]
+    partitions, places = run(asked), [home.path for home in homes]
     deleted, unknown = open_deleted(places)
-    rows = [row for home in asked.homes for row in home.rows]
+    rows = [row for home in homes for row in home.rows]
     found = ExplainReport(
         asked.now_ms, partitions, (*rows, *deleted), spaces_of(places), tuple(unknown)
     )
     supposed = asked.supposed()
     if supposed is not None:
-        taken = {one.path for one in partitions if asked.supposed_for(one)}
-        then = [one for one in _run(supposed, run) if one.path in taken]
-        differences = _differences(partitions, then, asked.words)
-        own = asked.own(one for one in partitions if one.path in taken)
-        found = replace(found, what_if=replace(differences, own=own))
-    if asked.free_bytes is not None:
-        given = Given.of(asked.sources, now_ms=asked.now_ms if asked.is_now_given else None)
-        found = replace(found, free=propose(found, asked.free_bytes, given))
+        taken = [one for one in partitions if asked.supposed_for(one)]
+        paths = {one.path for one in taken}
+        then = [one for one in run(supposed) if one.path in paths]
+        found = replace(
+            found, what_if=_differences(partitions, then, asked.words, asked.own(taken))
+        )
+    if free_bytes is not None:
+        words = _given_words(sources, None if now_ms is None else asked.now_ms)
+        found = replace(found, free=propose(found, free_bytes, words))
     return found
-
-
-def _run(asked: ExplainPlan, run: Run) -> tuple[PartitionKeeps, ...]:
-    return tuple(sorted(run(asked.units()), key=lambda one: path_order(one.path)))
 
 
 def _home_at(path: Path) -> _Directory:
@@ -996,7 +922,10 @@ def _home_at(path: Path) -> _Directory:
 
 
 def _differences(
-    before: Sequence[PartitionKeeps], then: Sequence[PartitionKeeps], words: tuple[str, ...]
+    before: Sequence[PartitionKeeps],
+    then: Sequence[PartitionKeeps],
+    words: Words,
+    own: Mapping[str, tuple[str, ...]],
 ) -> WhatIf:
     was = {(row.path, row.cause): row for one in before for row in one.rows}
     dates = {row.path: row.until_ms for one in before for row in one.rows}
@@ -1010,7 +939,7 @@ def _differences(
             stays.append(row)
         elif row.until_ms is not None and _is_later(old, row.until_ms):
             sooner.append(row)
-    return WhatIf(words, tuple(goes), tuple(sooner), tuple(stays))
+    return WhatIf(words, tuple(goes), tuple(sooner), tuple(stays), own)
 
 
 def _is_later(one_ms: int | None, other_ms: int) -> bool:
@@ -1018,21 +947,4 @@ def _is_later(one_ms: int | None, other_ms: int) -> bool:
     return one_ms is None or one_ms > other_ms
 
 
-__all__ = [
-    "Disk",
-    "ExplainPlan",
-    "Given",
-    "KeepUnit",
-    "beside",
-    "disk_below",
-    "disk_of",
-    "disk_of_stat",
-    "examine",
-    "explain",
-    "files_below",
-    "open_deleted",
-    "plan",
-    "propose",
-    "report",
-    "spaces_of",
-]
+__all__ = ["KeepUnit", "examine", "explain", "open_deleted", "spaces_of"]

@@ -96,6 +96,11 @@ class KeptFile(Documented):
     grows_bytes: int | None = None
     is_held: bool = False
 
+    @property
+    def all_bytes(self) -> int:
+        """On the disk, with the indexes of a segment."""
+        return self.bytes + self.index_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionKeeps(Documented):
@@ -133,7 +138,7 @@ class PartitionKeeps(Documented):
     @property
     def bytes(self) -> int:
         """On the disk."""
-        return sum(row.bytes + row.index_bytes for row in self.rows)
+        return sum(row.all_bytes for row in self.rows)
 
     @property
     def totals(self) -> tuple[Total, ...]:
@@ -255,7 +260,7 @@ class WhatIf(Documented):
     @property
     def bytes(self) -> int:
         """What would go at once."""
-        return sum(row.bytes + row.index_bytes for row in self.goes)
+        return sum(row.all_bytes for row in self.goes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +299,7 @@ class ExplainReport(VerbReport):
     @property
     def bytes(self) -> int:
         """Of all rows."""
-        return sum(row.bytes + row.index_bytes for row in self.rows())
+        return sum(row.all_bytes for row in self.rows())
 
     @property
     def totals(self) -> tuple[Total, ...]:
@@ -311,18 +316,21 @@ class ExplainReport(VerbReport):
 
 def totals_of(rows: Iterable[KeptFile]) -> tuple[Total, ...]:
     """Sums by cause, the largest first."""
-    found: dict[str, Total] = {}
+    parts: dict[str, list[tuple[int, int | None]]] = {}
     for row in rows:
-        _add(found, row.cause, row.bytes, row.until_ms)
+        parts.setdefault(row.cause, []).append((row.bytes, row.until_ms))
         if row.index_bytes:
-            _add(found, "index", row.index_bytes, None)
-    return tuple(sorted(found.values(), key=lambda one: (-one.bytes, one.cause)))
-
-
-def _add(found: dict[str, Total], cause: str, size: int, until_ms: int | None) -> None:
-    one = found.get(cause, Total(cause, 0, 0, None))
-    dates = [each for each in (one.next_ms, until_ms) if each is not None]
-    found[cause] = Total(cause, one.bytes + size, one.count + 1, min(dates, default=None))
+            parts.setdefault("index", []).append((row.index_bytes, None))
+    totals = [
+        Total(
+            cause,
+            sum(size for size, _ in found),
+            len(found),
+            min((date for _, date in found if date is not None), default=None),
+        )
+        for cause, found in parts.items()
+    ]
+    return tuple(sorted(totals, key=lambda one: (-one.bytes, one.cause)))
 
 
 __all__ = [
