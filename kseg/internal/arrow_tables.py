@@ -36,7 +36,7 @@ from kseg.internal.log_rows import (
     pieces_of,
     plain,
 )
-from kseg.internal.schemas import load, topic_schema
+from kseg.internal.schemas import load, record_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,7 +208,7 @@ def table_schema(topic: str, name: str) -> pa.Schema:
 
 
 def _record_type(topic: str, name: str) -> RecordType:
-    types = {each.name: each for each in topic_schema(topic).types.values()}
+    types = {each.name: each for each in record_types(topic).values()}
     if name not in types:
         raise ValueError(f"{topic} has no records {name!r}, only {', '.join((*types, UNKNOWN))}")
     return types[name]

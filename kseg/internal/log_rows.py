@@ -129,15 +129,9 @@ def piece_rows(
             continue
         record, error = decode_or_keep(topic, key, value)
         if error is not None and on_error == "raise":
-            raise _at_record(error, columns, offset) from error
+            # The position of the error is not that of the file.
+            raise InvalidRecordError(error.reason, path=columns.source, offset=offset) from error
         yield InternalRow(columns.partition, offset, timestamp, record)
-
-
-def _at_record(
-    error: InvalidRecordError, columns: RecordColumns, offset: int
-) -> InvalidRecordError:
-    """The same, of the record in its log, without a position that is not the file's."""
-    return InvalidRecordError(error.reason, path=columns.source, offset=offset)
 
 
 def check_on_error(on_error: str) -> None:

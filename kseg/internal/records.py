@@ -9,21 +9,22 @@ Coordinator topics may have bytes behind a message, which Kafka ignores.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kseg.errors import InvalidRecordError
 from kseg.internal.cursor import Cursor
-from kseg.internal.schemas import RecordType, load, message_reader, topic_schema
+from kseg.internal.schemas import RecordType, load, message_reader, record_types
 from kseg.internal.topics import InternalTopic
 
 _INT16: Final = struct.Struct(">h")
 _INT16_MAX: Final = 2**15 - 1
-_COORDINATOR: Final = "coordinator"
 _FRAME_VERSION: Final = 1
 
-#: What a message is as a value: its fields by name, with Kafka's names.
+#: A message as a value: its fields by name, with Kafka's names.
 Fields = dict[str, Any]
+RecordTypes = Mapping[int, RecordType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +74,29 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 
     Source: Kafka `CoordinatorRecordSerde`, `AbstractApiMessageSerde`.
     """
-    known = topic_schema(topic)
-    if known.frame == _COORDINATOR:
-        return _decode_coordinator(InternalTopic(topic), key, value)
-    return _decode_metadata(InternalTopic(topic), key, value)
+    types, topic = record_types(topic), InternalTopic(topic)
+    if topic in (InternalTopic.METADATA, InternalTopic.REMOTE):
+        return _decode_metadata(topic, types, key, value)
+    return _decode_coordinator(topic, types, key, value)
 
 
 def _decode_coordinator(
-    topic: InternalTopic, key: bytes | None, value: bytes | None
+    topic: InternalTopic, types: RecordTypes, key: bytes | None, value: bytes | None
 ) -> InternalRecord:
     if key is None:
         raise InvalidRecordError("the key: there is none")
     cursor = Cursor(key, "key")
     kind: int = cursor.unpack(_INT16, "the type")
-    known = topic_schema(topic).types.get(kind)
+    known = types.get(kind)
     if known is None:
-        reason = f"type {kind} is not known"
-        return InternalRecord(topic, kind, None, None, key, value, reason)
+        return InternalRecord(topic, kind, None, None, key, value, f"type {kind} is not known")
     assert known.key is not None
     fields: Fields = message_reader(known.key, 0)(cursor)
     if value is None:
         return InternalRecord(topic, kind, known.name, None, fields, None)
     cursor = Cursor(value, "value")
     version: int = cursor.unpack(_INT16, "the version")
-    reason = _unknown_version(known, version)
-    if reason:
+    if reason := _unknown_version(known, version):
         return InternalRecord(topic, kind, known.name, version, fields, value, reason)
     content: Fields = message_reader(known.value, version)(cursor)
     _decode_embedded(known.value, content, cursor)
@@ -105,22 +104,20 @@ def _decode_coordinator(
 
 
 def _decode_metadata(
-    topic: InternalTopic, key: bytes | None, value: bytes | None
+    topic: InternalTopic, types: RecordTypes, key: bytes | None, value: bytes | None
 ) -> InternalRecord:
     if value is None:
         raise InvalidRecordError("the value: there is none")
     cursor = Cursor(value, "value")
     frame = _header(cursor, "the version of the frame")
     if frame != _FRAME_VERSION:
-        reason = f"frame version {frame} is not known"
-        return InternalRecord(topic, None, None, None, key, value, reason)
+        why = f"frame version {frame} is not known"
+        return InternalRecord(topic, None, None, None, key, value, why)
     kind, version = _header(cursor, "the type"), _header(cursor, "the version")
-    known = topic_schema(topic).types.get(kind)
+    known = types.get(kind)
     if known is None:
-        reason = f"type {kind} is not known"
-        return InternalRecord(topic, kind, None, version, key, value, reason)
-    reason = _unknown_version(known, version)
-    if reason:
+        return InternalRecord(topic, kind, None, version, key, value, f"type {kind} is not known")
+    if reason := _unknown_version(known, version):
         return InternalRecord(topic, kind, known.name, version, key, value, reason)
     content: Fields = message_reader(known.value, version)(cursor)
     if cursor.left:
@@ -173,9 +170,11 @@ def _embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes:
         return data
     finally:
         around.items_left = cursor.items_left
-    return data if version > highest and _has_structs(fields) else fields
+    return data if version > highest and has_structs(fields) else fields
 
 
-def _has_structs(fields: Fields) -> bool:
-    arrays = (each for each in fields.values() if isinstance(each, tuple))
-    return any(isinstance(item, dict) for each in arrays for item in each)
+def has_structs(fields: Fields) -> bool:
+    """Whether a message holds structs, which a newer version may have made longer."""
+    values = fields.values()
+    items = (item for each in values if isinstance(each, tuple) for item in each)
+    return any(isinstance(each, dict) for each in (*values, *items))

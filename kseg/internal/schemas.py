@@ -59,26 +59,16 @@ class RecordType:
     """One type of record in a topic.
 
     Attributes:
-        type: its id.
         name: as Kafka's dump prints it, such as OFFSET_COMMIT.
         key: the message in its key; None where keys say nothing.
         value: the message in its value.
         versions: of the value that are known, the last one included.
     """
 
-    type: int
     name: str
     key: str | None
     value: str
     versions: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicSchema:
-    """What a topic holds: the frame around its messages, and its record types by id."""
-
-    frame: str
-    types: Mapping[int, RecordType]
 
 
 @cache
@@ -91,8 +81,8 @@ def load() -> Schema:
 
 
 @cache
-def topic_schema(topic: str) -> TopicSchema:
-    """What a topic holds.
+def record_types(topic: str) -> Mapping[int, RecordType]:
+    """The types of records in a topic, by id.
 
     Raises:
         ValueError: it is none of Kafka's internal topics.
@@ -100,17 +90,12 @@ def topic_schema(topic: str) -> TopicSchema:
     found = load()["topics"].get(topic)
     if found is None:
         raise ValueError(f"{topic!r} is none of {', '.join(load()['topics'])}")
-    types = (
-        RecordType(
-            each["type"],
-            each["name"],
-            each.get("key"),
-            each["value"],
-            tuple(each["value_versions"]),
+    return {
+        each["type"]: RecordType(
+            each["name"], each.get("key"), each["value"], tuple(each["value_versions"])
         )
         for each in found["records"]
-    )
-    return TopicSchema(found["frame"], {each.type: each for each in types})
+    }
 
 
 @cache

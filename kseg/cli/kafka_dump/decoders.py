@@ -29,7 +29,8 @@ from kseg.errors import InvalidRecordError, KsegError
 from kseg.internal import InternalRecord, InternalTopic, decode
 from kseg.internal.cursor import Cursor
 from kseg.internal.ids import id_text
-from kseg.internal.schemas import RecordType, load, message_reader, topic_schema
+from kseg.internal.records import has_structs
+from kseg.internal.schemas import RecordType, load, message_reader, record_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -142,7 +143,7 @@ def _coordinator(topic: InternalTopic, offset: int, record: InternalRecord) -> S
         what = f"Found an unknown record version {record.version} for {record.type} type"
         return f"Error at offset {offset}, skipping. {what}", None
     assert record.type is not None
-    known = topic_schema(topic).types[record.type]
+    known = record_types(topic)[record.type]
     assert isinstance(record.key, dict)
     assert known.key is not None
     key = f'{{"type":"{record.type}","data":{message_json(known.key, 0, record.key)}}}'
@@ -176,7 +177,7 @@ def _java_reason(topic: InternalTopic, reason: str) -> str:
 @cache
 def _blob_names(topic: InternalTopic) -> frozenset[str]:
     """Names of fields of text or bytes in the messages of a topic."""
-    types = topic_schema(topic).types.values()
+    types = record_types(topic).values()
     messages = [load()["messages"][name] for known in types for name in (known.key, known.value)]
     lists = (version["fields"] for message in messages for version in message.values())
     return frozenset(
@@ -212,7 +213,7 @@ def _metadata(topic: InternalTopic, value: bytes | None) -> str:
     if frame != 1:
         raise _SkippedError(_FRAMES.get(frame, _FRAME.format(frame)))
     kind, version = _header(cursor, "type"), _header(cursor, "version")
-    known = topic_schema(topic).types.get(kind)
+    known = record_types(topic).get(kind)
     if known is None:
         raise _SkippedError(_UNKNOWN_ID.format(kind))
     fields = _body(known, kind, version, cursor)
@@ -244,21 +245,11 @@ def _body(known: RecordType, kind: int, version: int, cursor: Cursor) -> dict[st
         fields: dict[str, Any] = read(cursor)
     except InvalidRecordError:
         raise _SkippedError(f"Failed to deserialize record with type {kind}") from None
-    if version > highest and _has_struct(fields):
+    if version > highest and has_structs(fields):
         raise _SkippedError(f"Failed to deserialize record with type {kind}")
     if cursor.left:
         raise _SkippedError(f"Found {cursor.left} byte(s) of garbage after {kind}")
     return fields
-
-
-def _has_struct(value: Any) -> bool:
-    """Whether a struct lies in it, which Kafka reads by its own version."""
-    values = value.values() if isinstance(value, dict) else ()
-    return any(
-        isinstance(each, dict)
-        or (isinstance(each, tuple) and any(isinstance(item, dict) for item in each))
-        for each in values
-    )
 
 
 # ---- control records -----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from kseg import Log, internal, scan
 from kseg.errors import InvalidRecordError
 from kseg.internal import InternalTopic
-from kseg.internal.schemas import load, topic_schema
+from kseg.internal.schemas import load, record_types
 from tests.builders import COMMIT, batch, control_batch, record, write_segment
 from tests.internal_schemas import encode_message
 from tests.tidy.test_surface import modules_loaded_by
@@ -156,7 +156,7 @@ def test_members_have_messages_as_structs_or_as_bytes(tmp_path: Path) -> None:
 
 def test_every_type_of_record_has_a_schema() -> None:
     for topic in load()["topics"]:
-        for known in topic_schema(topic).types.values():
+        for known in record_types(topic).values():
             schema = internal.table_schema(topic, known.name)
             assert ("key" in schema.names) == (known.key is not None)
             assert pa.types.is_struct(schema.field("value").type)

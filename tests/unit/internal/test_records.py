@@ -10,7 +10,7 @@ import pytest
 from kseg.errors import InvalidRecordError
 from kseg.internal import InternalRecord, InternalTopic, decode
 from kseg.internal.cursor import Cursor
-from kseg.internal.schemas import load, message_reader, topic_schema
+from kseg.internal.schemas import load, message_reader, record_types
 from tests.internal_schemas import encode_fields, encode_message
 from tests.tidy.test_surface import modules_loaded_by
 
@@ -23,7 +23,7 @@ def test_the_topics_are_those_of_the_schemas() -> None:
 
 def test_every_layout_of_the_schemas_can_be_compiled() -> None:
     for topic in InternalTopic:
-        for record in topic_schema(topic).types.values():
+        for record in record_types(topic).values():
             for version in range(record.versions[0], record.versions[1] + 1):
                 assert callable(message_reader(record.value, version))
 
