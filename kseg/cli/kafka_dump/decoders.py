@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import struct
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +25,8 @@ import numpy as np
 from kseg.cli.kafka_dump.lines import Contents, Texts
 from kseg.constants import ControlType
 from kseg.errors import InvalidRecordError, KsegError
-from kseg.internal import InternalRecord, InternalTopic, decode
+from kseg.format.control import EndMarker, parse_control_key
+from kseg.internal import InternalTopic, decode
 from kseg.internal.cursor import Cursor
 from kseg.internal.ids import id_text
 from kseg.internal.records import has_structs
@@ -136,23 +136,19 @@ def show(
 # ---- coordinators --------------------------------------------------------------------------------
 
 
-def _coordinator(topic: InternalTopic, offset: int, record: InternalRecord) -> Shown:
+def _coordinator(topic: InternalTopic, offset: int, record: Any) -> Shown:
     if record.name is None:
         return f"Unknown record type {record.type} at offset {offset}, skipping.", None
     if record.reason is not None:
         what = f"Found an unknown record version {record.version} for {record.type} type"
         return f"Error at offset {offset}, skipping. {what}", None
-    assert record.type is not None
-    known = record_types(topic)[record.type]
-    assert isinstance(record.key, dict)
-    assert known.key is not None
-    key = f'{{"type":"{record.type}","data":{message_json(known.key, 0, record.key)}}}'
-    if record.value is None:
+    kind, version, fields = record.type, record.version, record.value
+    known: Any = record_types(topic)[kind]
+    key = f'{{"type":"{kind}","data":{message_json(known.key, 0, record.key)}}}'
+    if fields is None:
         return key, "<DELETE>"
-    assert isinstance(record.value, dict)
-    assert record.version is not None
-    data = message_json(known.value, record.version, record.value)
-    return key, f'{{"version":"{record.version}","data":{data}}}'
+    data = message_json(known.value, version, fields)
+    return key, f'{{"version":"{version}","data":{data}}}'
 
 
 def _unread(topic: InternalTopic, part: str, data: bytes, error: InvalidRecordError) -> str:
@@ -218,10 +214,7 @@ def _metadata(topic: InternalTopic, value: bytes | None) -> str:
         raise _SkippedError(_UNKNOWN_ID.format(kind))
     fields = _body(known, kind, version, cursor)
     if remote:
-        try:
-            return remote_text(known.name, fields)
-        except ValueError as error:
-            raise _SkippedError(str(error)) from None
+        return remote_text(known.name, fields)
     data = message_json(known.value, version, fields)
     return f'{{"type":"{known.name}","version":{version},"data":{data}}}'
 
@@ -254,8 +247,6 @@ def _body(known: RecordType, kind: int, version: int, cursor: Cursor) -> dict[st
 
 # ---- control records -----------------------------------------------------------------------------
 
-_KEY = struct.Struct(">hh")
-_MARKER = struct.Struct(">hi")
 #: What precedes the JSON of a value, and the message that it is; always read as version 0.
 _CONTROL_MESSAGES = {
     ControlType.LEADER_CHANGE: (" LeaderChange: ", "LeaderChangeMessage"),
@@ -283,29 +274,17 @@ def control_text(key: bytes | None, value: bytes | None) -> str:
     Raises:
         InvalidRecordError: it cannot be read.
     """
-    if key is None or len(key) < _KEY.size:
-        raise InvalidRecordError("a control record has a key of 4 bytes")
-    version, kind = _KEY.unpack_from(key)
-    if version < 0:
-        raise InvalidRecordError(f"version {version} of a control record's key")
-    if kind in (ControlType.ABORT, ControlType.COMMIT):
-        return f" endTxnMarker: {ControlType(kind).name} coordinatorEpoch: {_epoch(value)}"
-    if kind not in _CONTROL_MESSAGES:
-        return f" controlType: UNKNOWN({kind})"
-    lead, message = _CONTROL_MESSAGES[ControlType(kind)]
+    control = parse_control_key(key)
+    if control.type in (ControlType.ABORT, ControlType.COMMIT):
+        epoch = EndMarker.from_bytes(control.type, value).coordinator_epoch
+        return f" endTxnMarker: {control.type.name} coordinatorEpoch: {epoch}"
+    if control.type not in _CONTROL_MESSAGES:
+        return f" controlType: UNKNOWN({int.from_bytes((key or b'')[2:4], 'big', signed=True)})"
+    lead, message = _CONTROL_MESSAGES[control.type]
     if value is None:
         raise InvalidRecordError("a control record without a value")
     fields = message_reader(message, 0)(Cursor(value, "value"))
     return lead + message_json(message, fields["version"], fields)
-
-
-def _epoch(value: bytes | None) -> int:
-    if value is None or len(value) < _MARKER.size:
-        raise InvalidRecordError("the value of a transaction marker has 6 bytes")
-    version, epoch = _MARKER.unpack_from(value)
-    if version < 0:
-        raise InvalidRecordError(f"version {version} of a transaction marker")
-    return int(epoch)
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
@@ -438,7 +417,7 @@ def remote_text(name: str, fields: dict[str, Any]) -> str:
     """One record, by the name of its type.
 
     Raises:
-        ValueError: Kafka refuses to make the object, with its words.
+        _SkippedError: Kafka refuses to make the object, with its words.
     """
     shown = {field: _java_text(field, value) for field, value in fields.items()}
     return _REMOTE[name].format_map(shown)
@@ -455,7 +434,7 @@ def _java_text(field: str, value: Any) -> str:
         case "segmentLeaderEpochs":
             epochs = {each["leaderEpoch"]: each["offset"] for each in value}
             if not epochs:
-                raise ValueError("segmentLeaderEpochs can not be null or empty")
+                raise _SkippedError("segmentLeaderEpochs can not be null or empty")
             return "{" + ", ".join(f"{epoch}={epochs[epoch]}" for epoch in sorted(epochs)) + "}"
         case "customMetadata" if value is None:
             return "Optional.empty"
@@ -464,7 +443,7 @@ def _java_text(field: str, value: Any) -> str:
         case "remoteLogSegmentState" | "remotePartitionDeleteState":
             names, refusal = _STATES[field]
             if not 0 <= value < len(names.split()):
-                raise ValueError(refusal)
+                raise _SkippedError(refusal)
             return str(names.split()[value])
         case "txnIndexEmpty":
             return str(value).lower()

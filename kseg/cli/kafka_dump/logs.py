@@ -96,13 +96,10 @@ class Gaps:
 
     def add(self, offsets: npt.NDArray[np.int64]) -> None:
         """Take the next offsets. After -1 any may follow, as in Kafka."""
-        if offsets[0] != self.previous + 1 or not (np.diff(offsets) == 1).all():
-            before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
-            found = (before != -1) & (offsets != before + 1)
-            if found.any():
-                self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
-        self.first = int(offsets[0]) if self.first is None else self.first
-        self.previous = int(offsets[-1])
+        before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
+        found = (before != -1) & (offsets != before + 1)
+        pairs = np.stack((before[found], offsets[found]), axis=1)
+        self.note(int(offsets[0]), int(offsets[-1]), pairs)
 
     def note(self, first: int, last: int, pairs: npt.NDArray[np.int64]) -> None:
         """Take the next offsets, of which those that do not follow are known."""
