@@ -24,11 +24,10 @@ from unittest import mock
 
 from kseg.cli import dump, row_writer
 from kseg.cli.dump import Asked, Dump
-from kseg.cli.kafka_dump import logs as kafka_logs
+from kseg.cli.kafka_dump import run as kafka_run
 from kseg.cli.kafka_dump.lines import stored_contents, style_of
-from kseg.cli.kafka_dump.logs import LogOptions
 from kseg.cli.kafka_dump.options import IndexOptions
-from kseg.cli.kafka_dump.run import KafkaDump
+from kseg.cli.kafka_dump.run import KafkaDump, LogOptions
 from kseg.cli.parsing import Selection
 from kseg.cli.rows import Style
 from kseg.errors import KsegError
@@ -81,7 +80,7 @@ def _as_columns() -> Iterator[None]:
         other(0, len(table))
 
     with ExitStack() as stack:
-        for module in (dump, kafka_logs):
+        for module in (dump, kafka_run):
             stack.enter_context(mock.patch.object(module, "each_stretch", none_direct))
         yield
 

@@ -98,7 +98,7 @@ NOT_FOR_A_DUMP = (
     "kseg.log",
 )
 DUMPS = {
-    "jsonl": (["--format", "jsonl"], ("kseg.cli.kafka_dump.logs",)),
+    "jsonl": (["--format", "jsonl"], ("kseg.cli.kafka_dump.run",)),
     "kafka": (
         ["--kafka", "--deep-iteration", "--print-data-log"],
         ("kseg.cli.dump", "kseg.cli.rows", "kseg.files.names", "kseg.internal"),

@@ -1,29 +1,39 @@
 """`kseg dump --kafka`: from the options of the command line to a run of Kafka's tool.
 
-Source: Kafka 4.2 `DumpLogSegments.main`.
+Source: Kafka 4.2 `DumpLogSegments.main`, `DumpLogSegments.dumpLog`, `FileLogInputStream.nextBatch`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+import numpy as np
 
+from kseg.cli.batch_lines import BatchColumns, each_stretch
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.kafka_dump.lines import (
     CURRENT,
+    Contents,
     Lines,
     Parser,
+    Texts,
+    first_failure,
+    line_pieces,
+    lines_before,
+    names_and_marks,
     number_decoder,
+    record_columns,
+    record_tail,
     stored_contents,
     style_of,
 )
-from kseg.cli.kafka_dump.logs import LogDump, LogOptions, dump_memory
 from kseg.cli.kafka_dump.options import (
     DECODER_NAMES,
     TOPIC_DECODERS,
@@ -31,12 +41,29 @@ from kseg.cli.kafka_dump.options import (
     refuse_own_options,
 )
 from kseg.cli.output import binary_stdout, taker
-from kseg.errors import KsegError, NotALogError
-from kseg.files.log_file import PIECE_BYTES
-from kseg.workers import Kept, each_at, putting, run_in_order
+from kseg.cli.row_writer import RowWriter, dump_workspace
+from kseg.constants import BATCH_HEADER_BYTES, MESSAGE_BYTES_MIN, Compression
+from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
+from kseg.files.grammar import FileKind, FileName, file_name
+from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
+from kseg.format import text
+from kseg.format.columns import decode
+from kseg.format.header import refused_batch
+from kseg.format.request import Request
+from kseg.format.take import runs
+from kseg.workers import Kept, Lent, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from kseg.cli.kafka_dump.older import MessageReader
+    from kseg.cli.rows import Template
+    from kseg.format.header import BatchTable
+    from kseg.format.values import RecordColumns
+    from kseg.format.workspace import Workspace
     from kseg.workers import Put, Work
+
+    Memory = tuple[Workspace, RowWriter]
 
 #: Ends of the names of files that the tool prints.
 _SUFFIXES: Final = ("log", "checkpoint", "index", "timeindex", "snapshot", "txnindex")
@@ -141,6 +168,353 @@ def _decoder(name: str | None) -> Any:
     return _DECODERS[known]
 
 
+# ---- logs ---------------------------------------------------------------------------------------
+
+#: Kafka reads no further batch where so many bytes or fewer are left.
+_HEAD_BYTES = 17
+_REQUEST = Request(
+    columns=(
+        "position",
+        "base_offset",
+        "offset",
+        "timestamp",
+        "timestamp_type",
+        "key",
+        "value",
+        "headers",
+        "magic",
+        "sequence",
+        "control",
+    ),
+    control=True,
+    verify_crc=False,
+    constants_once=True,
+)
+
+
+class Gaps:
+    """Offsets that do not follow the one before by one, as pairs.
+
+    Attributes:
+        first: the first seen; None before that.
+        previous: the last seen.
+        pairs: int64[n, 2] each: the one before, and the one that does not follow.
+    """
+
+    __slots__ = ("first", "pairs", "previous")
+
+    def __init__(self) -> None:
+        """Start in front of the first offset."""
+        self.first: int | None = None
+        self.previous = -1
+        self.pairs: list[npt.NDArray[np.int64]] = []
+
+    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+        """Take the next offsets. After -1 any may follow, as in Kafka."""
+        before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
+        found = (before != -1) & (offsets != before + 1)
+        pairs = np.stack((before[found], offsets[found]), axis=1)
+        self.note(int(offsets[0]), int(offsets[-1]), pairs)
+
+    def note(self, first: int, last: int, pairs: npt.NDArray[np.int64]) -> None:
+        """Take the next offsets, of which those that do not follow are known."""
+        if len(pairs):
+            self.pairs.append(pairs)
+        self.first = first if self.first is None else self.first
+        self.previous = last
+
+    def join(self, behind: Gaps) -> None:
+        """Take those of the next offsets, which were looked at by themselves."""
+        if behind.first is not None:
+            self.add(np.array([behind.first], np.int64))
+            self.pairs += behind.pairs
+            self.previous = behind.previous
+
+    def lines(self, heading: str) -> Iterator[str]:
+        """The lines of Kafka's tool about them, the last pair first."""
+        if self.pairs:
+            yield heading
+        for pairs in reversed(self.pairs):
+            for before, after in pairs[::-1].tolist():
+                yield f"  {before} is followed by {after}"
+
+
+class LogOptions(NamedTuple):
+    """The contents of the lines of logs.
+
+    Attributes:
+        style: of keys, values and names, see `style_of`.
+        metadata: whether the line of a record has its offset, time, sizes and so on.
+        deep: print records.
+        parser: makes the texts of key and payload; None to print neither.
+        max_bytes: read only so many bytes; None for all.
+        lines: of the release.
+    """
+
+    style: int
+    metadata: bool = True
+    deep: bool = False
+    parser: Parser | None = None
+    max_bytes: int | None = None
+    lines: Lines = CURRENT
+
+    @property
+    def terminal(self) -> bool:
+        """Whether lines go to a terminal."""
+        return self.style & text.RAW != text.RAW
+
+
+def dump_memory() -> Memory:
+    """Memory for the columns and the text of one tile, used again for the next."""
+    return dump_workspace(), RowWriter()
+
+
+class _TileLines:
+    """The lines of one tile.
+
+    Attributes:
+        gaps: of the offsets printed.
+    """
+
+    def __init__(
+        self, options: LogOptions, put: Put, workspace: Workspace, rows: RowWriter
+    ) -> None:
+        """Print to `put`."""
+        self.gaps = Gaps()
+        self._options = options
+        self._lines = options.lines
+        self._write = put
+        self._rows = rows.to(put)
+        self._workspace = workspace
+
+    @cached_property
+    def _messages(self) -> MessageReader:
+        from kseg.cli.kafka_dump.older import MessageReader  # few logs have any
+
+        return MessageReader()
+
+    def print(self, tile: Tile, size: int) -> None:
+        """Print a tile of a file of so many bytes, up to a batch whose header Kafka cannot show."""
+        table = tile.table
+        beyond = (table.magic >= 2) & (table.position + BATCH_HEADER_BYTES > size)
+        refused = (table.codec > Compression.ZSTD) | (table.magic < 0) | beyond
+        first = int(refused.argmax()) if refused.any() else len(table)
+        sound = table.take(slice(0, first)) if first < len(table) else table
+        if self._options.deep:
+            self._deep(tile, sound)
+        else:
+            self._batches(sound, self._rows)
+        if first < len(table):
+            self._refuse(table.take(slice(first, first + 1)), beyond=bool(beyond[first]))
+
+    def _refuse(self, table: BatchTable, *, beyond: bool) -> None:
+        """End at a batch, with the part of its line that Kafka prints."""
+        header = table[0]
+        if beyond:
+            raise CorruptRecordError("the header ends behind the file", position=header.position)
+        self._rows.rows(self._lines.batch_head(table), 1)
+        what = f"magic {header.magic}" if header.magic < 0 else f"codec {header.codec}"
+        raise InvalidRecordError(f"no release ever wrote {what}", position=header.position)
+
+    def _deep(self, tile: Tile, table: BatchTable) -> None:
+        made = bytearray()
+        if self._lines.nested:
+            self._batches(table, RowWriter(made.extend))
+        lines = _BatchLines(bytes(made), len(table))
+
+        def show(piece: RecordColumns) -> None:
+            for start, end in runs(piece.magic < 2):
+                columns = piece if end - start == len(piece) else piece[start:end]
+                rows = _rows_of(table, columns.position)
+                self._records(tile, table, columns, rows, lines.up_to(rows))
+
+        def show_unread(error: KsegError) -> None:
+            shown = False
+            for columns in self._unread(tile, table, error):
+                show(columns)
+                shown = True
+            if not shown:
+                raise error
+
+        def decoded(start: int, end: int) -> None:
+            part = table if end - start == len(table) else table.take(slice(start, end))
+            given = tile.data, part, _REQUEST
+            for columns in decode(
+                *given, base=tile.base, workspace=self._workspace, on_error=show_unread
+            ):
+                show(columns)
+
+        try:
+            each_stretch(table, self._direct(tile._replace(table=table), lines), decoded)
+        except KsegError as error:
+            last = len(table) if error.position is None else error.position
+            self._put(lines.rest(int(np.searchsorted(table.position, last, "right"))))
+            raise
+        self._put(lines.rest(len(table)))
+
+    def _put(self, lines: memoryview) -> None:
+        if lines:
+            self._write(lines)
+
+    def _direct(self, tile: Tile, lines: _BatchLines) -> Callable[[int, int], int] | None:
+        """Writes the records of usual batches of a tile; None where columns are wanted."""
+        parser = self._options.parser
+        if self._lines is not CURRENT or parser not in (None, stored_contents):
+            return None
+        template = _stored_lines(tile.table, self._options)
+
+        def direct(start: int, end: int) -> int:
+            self._put(lines.rest(start))
+            at = self._rows.records(template, tile, start, end, before=lines.all, gaps=self.gaps)
+            lines.pass_over(at)
+            return at
+
+        return direct
+
+    def _unread(self, tile: Tile, table: BatchTable, error: KsegError) -> Iterator[RecordColumns]:
+        """The messages behind one whose length lies, which Kafka's tool prints; none of a batch."""
+        header = table[int(np.searchsorted(table.position, error.position or 0))]
+        if header.magic < 2:
+            yield from self._messages.behind_a_lie(tile.data, tile.base, header, _REQUEST)
+
+    def _records(
+        self,
+        tile: Tile,
+        table: BatchTable,
+        columns: RecordColumns,
+        rows: npt.NDArray[np.int64],
+        before: Texts,
+    ) -> None:
+        """Print the records of a piece, up to one at which Kafka's tool ends."""
+        options = self._options
+        control = columns.control if columns.magic[0] >= 2 and columns.control.any() else None
+        marks, unmarked = (None, None)
+        if control is not None and options.metadata:
+            from kseg.cli.kafka_dump.decoders import control_marks  # few logs have control records
+
+            marks, unmarked = control_marks(columns)
+        checks = None
+        if columns.magic[0] < 2:
+            checks = self._messages.of(tile.data, tile.base, table, rows)
+        contents = Contents()
+        if options.parser is not None:
+            unread = {} if checks is None else checks.unread()
+            contents = options.parser(columns, control, unread)
+        failed = first_failure(unmarked, contents.failed)
+        head: Template = (lines_before(before),)
+        if options.metadata:
+            line = self._lines.record if checks is None else self._lines.message
+            if line is None:
+                raise InvalidRecordError("this release of Kafka did not know magic 2")
+            head += line_pieces(line, record_columns(columns, table, rows, checks))
+            if checks is None:
+                head += names_and_marks(columns.headers, options.style, marks)
+        count = len(columns) if failed is None else failed[0]
+        key = contents.key
+        if key is not None and not self._lines.keyed:
+            key = key.where(columns.value.is_valid())
+        tail = record_tail(
+            options.style,
+            key,
+            contents.payload,
+            metadata=options.metadata,
+            null_payload=self._lines.null_payload,
+        )
+        self._rows.rows((*head, *tail), count)
+        self.gaps.add(columns.offset)
+        if failed is not None:
+            self._rows.rows(head, count + 1, start=count)
+            error = failed[1]
+            error.position = int(columns.position[count])
+            error.offset = int(columns.offset[count])
+            raise error
+
+    def _batches(self, table: BatchTable, rows: RowWriter) -> None:
+        """Write the lines of a table, a run of one family at a time."""
+        for start, end in runs(table.magic < 2):
+            run = table.take(slice(start, end))
+            rows.rows(self._lines.batch_line(run), len(run))
+
+
+class _BatchLines:
+    """The lines of a table, to be put in front of the records of their batches."""
+
+    def __init__(self, made: bytes, count: int) -> None:
+        """Take all of them, in the order of the table, or none."""
+        self._data = made
+        ends = np.flatnonzero(np.frombuffer(self._data, np.uint8) == 0x0A) + 1
+        self._ends = np.concatenate(([0], ends)).astype(np.int32)
+        if not made:
+            self._ends = np.zeros(count + 1, np.int32)
+        self._done = 0
+
+    def up_to(self, rows: npt.NDArray[np.int64]) -> Texts:
+        """For each record the lines from behind the batch of the one before up to its own."""
+        starts = np.concatenate(([self._done], rows + 1))
+        self._done = int(starts[-1])
+        return Texts(self._ends[starts], self._data, None)
+
+    @property
+    def all(self) -> tuple[bytes, npt.NDArray[np.int32]]:
+        """The lines, and where each batch's begin and end."""
+        return self._data, self._ends
+
+    def pass_over(self, end: int) -> None:
+        """Those of batches before `end` are written."""
+        self._done = end
+
+    def rest(self, end: int) -> memoryview:
+        """The lines of batches before `end` that have not been asked for."""
+        start, self._done = self._done, max(end, self._done)
+        return memoryview(self._data)[self._ends[start] : self._ends[self._done]]
+
+
+def _whole_headers(file: LogFile, table: BatchTable) -> BatchTable:
+    """The same, but for batches that end inside their header: Kafka's tool reads on behind them."""
+    short = (table.magic >= 2) & (table.size < BATCH_HEADER_BYTES)
+    if not short.any():
+        return table
+    rows = table.rows.copy()
+    for row in np.flatnonzero(short).tolist():
+        position, size = int(table.position[row]), int(table.size[row])
+        head = file.head_at(position).ljust(BATCH_HEADER_BYTES, b"\0")
+        rows[row] = refused_batch(head, position=position, size=size, policy="file").rows[0]
+    rows.flags.writeable = False
+    return replace(table, rows=rows)
+
+
+def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The batch of each record, by its position; both rise."""
+    batches = table.position
+    first, last = np.searchsorted(batches, positions[[0, -1]]).tolist()
+    starts = np.searchsorted(positions, batches[first : last + 1])
+    return np.repeat(np.arange(first, last + 1), np.diff(starts, append=len(positions)))
+
+
+def _stored_lines(table: BatchTable, options: LogOptions) -> Template:
+    """The template for the records of usual batches, a row for each batch."""
+    columns: Any = BatchColumns(table)
+    sizes = {"key_size": text.KEY_SIZE, "value_size": text.VALUE_SIZE}
+    head: Template = ()
+    if options.metadata:
+        assert CURRENT.record is not None
+        head = line_pieces(CURRENT.record, lambda name: sizes.get(name) or columns[name])
+        head += names_and_marks(columns.headers, options.style, None)
+    key, payload = (columns.key, columns.value) if options.parser is not None else (None, None)
+    return (*head, *record_tail(options.style, key, payload, metadata=options.metadata))
+
+
+def _title(name: FileName, lines: Lines) -> str:
+    if name.kind is FileKind.BOOTSTRAP:
+        return "KRaft bootstrap snapshot\n"
+    if name.kind is FileKind.CHECKPOINT_KRAFT:
+        return f"Snapshot end offset: {name.base_offset}, epoch: {name.epoch}\n"
+    return f"{lines.title} offset: {name.base_offset}\n"
+
+
+# ---- a run ---------------------------------------------------------------------------------------
+
+
 class KafkaDump:
     """One run of the tool.
 
@@ -161,7 +535,7 @@ class KafkaDump:
         self.out = out
         self.jobs = jobs
         self.found = False
-        self._dumps: list[tuple[str, LogDump]] = []
+        self._gaps: list[tuple[str, Gaps]] = []
         self._faults: dict[str, list[str]] = {"index": [], "timeindex": []}
         self._memory = Kept(dump_memory)
 
@@ -192,8 +566,7 @@ class KafkaDump:
             raise NotALogError("a name without an extension", path=path)
         if suffix in ("log", "checkpoint"):
             yield from self._log(Path(path))
-            return
-        if suffix in _SUFFIXES:
+        elif suffix in _SUFFIXES:
             yield partial(self._other_file, Path(path), suffix)
         else:
             yield putting(partial(self._complain, f"Ignoring unknown file {path}"))
@@ -207,9 +580,49 @@ class KafkaDump:
         complain(line)
 
     def _log(self, path: Path) -> Iterator[Work]:
-        dump = LogDump(self.logs, self._memory)
-        self._dumps.append((str(path), dump))
-        yield from dump.pieces(path, tile_bytes=PIECE_BYTES if self.jobs > 1 else None)
+        """One log as pieces of work.
+
+        Each puts lines, and functions to be called when the lines in front are written.
+
+        Raises:
+            OSError: the file cannot be read.
+
+        A piece raises:
+            FormatError: where Kafka's tool ends with an exception; the lines in front are printed.
+            LimitExceededError: a batch inflates to too many bytes.
+            OSError: the file cannot be read.
+        """
+        gaps, options = Gaps(), self.logs
+        self._gaps.append((str(path), gaps))
+        yield putting(_title(file_name(path), options.lines).encode())
+        file = LogFile.open(path)
+        with Lent(file.close) as lent:
+            end = file.size if options.max_bytes is None else options.max_bytes
+            position = 0
+            tile_bytes = PIECE_BYTES if self.jobs > 1 else None
+            for tile in file.walk(end=end, on_bad_crc="note", policy="file", tile_bytes=tile_bytes):
+                self.found = self.found or bool(tile.table.bad_crc_count)
+                yield lent.to(partial(self._tile, tile, file, gaps))
+                position = tile.table.end_position
+            yield lent.to(partial(self._end, file, position, min(end, file.size)))
+
+    def _tile(self, tile: Tile, file: LogFile, gaps: Gaps, put: Put) -> None:
+        tile = tile._replace(table=_whole_headers(file, tile.table))
+        with self._memory.one() as memory:
+            lines = _TileLines(self.logs, put, *memory)
+            lines.print(tile, file.size)
+        put(partial(gaps.join, lines.gaps))
+
+    def _end(self, file: LogFile, position: int, end: int, put: Put) -> None:
+        left = end - position
+        if left > _HEAD_BYTES:
+            size = int.from_bytes(file.head_at(position)[8:12], "big", signed=True)
+            if size < MESSAGE_BYTES_MIN and not self.logs.lines.lenient:
+                reason = f"a size of {size} is smaller than that of any batch"
+                raise CorruptRecordError(reason, path=file.path, position=position)
+        if left and self.logs.max_bytes is None:
+            self.found = True
+            put(self._line(f"Found {left} invalid bytes at the end of {file.path.name}"))
 
     def _other_file(self, path: Path, suffix: str, put: Put) -> None:
         """Print an index or a snapshot."""
@@ -237,7 +650,6 @@ class KafkaDump:
         for line in (*self._faults["index"], *self._faults["timeindex"]):
             self.found = True
             complain(line)
-        for path, dump in self._dumps:
-            self.found = self.found or dump.found
-            for line in dump.gaps.lines(f"{self.logs.lines.gaps}{os.path.abspath(path)}"):
+        for path, gaps in self._gaps:
+            for line in gaps.lines(f"{self.logs.lines.gaps}{os.path.abspath(path)}"):
                 complain(line)

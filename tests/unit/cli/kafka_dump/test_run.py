@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import io
 import re
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kseg.cli.failures import Exit
 from kseg.cli.kafka_dump.decoders import internal_contents
 from kseg.cli.kafka_dump.lines import stored_contents, style_of
-from kseg.cli.kafka_dump.logs import LogDump, LogOptions
-from kseg.cli.output import taker
+from kseg.cli.kafka_dump.options import IndexOptions
+from kseg.cli.kafka_dump.run import KafkaDump, LogOptions
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.internal import InternalTopic
-from kseg.workers import run_in_order
 from tests.builders import (
     GZIP,
     batch,
@@ -31,24 +32,23 @@ PLAIN = style_of(terminal=False)
 ESCAPED = style_of(terminal=True)
 
 
-def written(dump: LogDump, path: Path, out: io.BytesIO) -> None:
-    run_in_order(dump.pieces(path), taker(out.write), threads=1)
+def kafka_dump(out: io.BytesIO, path: Path, style: int = PLAIN, **options: Any) -> Exit:
+    given = LogOptions(style, deep=True, **{"parser": stored_contents, **options})
+    return KafkaDump(given, IndexOptions(), out).run([str(path)])
 
 
 def printed(path: Path, style: int = PLAIN, **options: Any) -> bytes:
     out = io.BytesIO()
-    options.setdefault("parser", stored_contents)
-    written(LogDump(LogOptions(style, deep=True, **options)), path, out)
-    return out.getvalue()
+    kafka_dump(out, path, style, **options)
+    return out.getvalue().partition(b"\n")[2]
 
 
-def printed_until(path: Path, reason: str, **options: Any) -> bytes:
+def printed_until(path: Path, reason: str, **options: Any) -> tuple[bytes, KsegError]:
     """The lines in front of the error with that reason."""
     out = io.BytesIO()
-    options.setdefault("parser", stored_contents)
-    with pytest.raises(KsegError, match=reason):
-        written(LogDump(LogOptions(PLAIN, deep=True, **options)), path, out)
-    return out.getvalue()
+    with pytest.raises(KsegError, match=reason) as raised:
+        kafka_dump(out, path, **options)
+    return out.getvalue().partition(b"\n")[2], raised.value
 
 
 def payloads(printed: bytes) -> list[bytes]:
@@ -118,33 +118,26 @@ def test_a_changed_byte_ends_in_lines_or_in_a_typed_error(tmp_path: Path, at: in
     data[at] ^= 0xFF
     log = write_segment(tmp_path, 0, bytes(data))
     out = io.BytesIO()
-    dump = LogDump(LogOptions(PLAIN, deep=True, parser=stored_contents))
-    try:
-        written(dump, log, out)
-    except KsegError:
-        pass
-    else:
-        assert dump.found
-    assert out.getvalue().startswith(b"Log starting offset: 0\n")
+    with suppress(KsegError):
+        assert kafka_dump(out, log) is Exit.FOUND
+    assert out.getvalue().startswith(f"Dumping {log}\nLog starting offset: 0\n".encode())
 
 
 def test_lines_end_in_the_middle_of_a_control_record_that_cannot_be_read(tmp_path: Path) -> None:
     broken = batch([record(b"", key=b"\0\0\0\1")], transactional=True, control=True)
     log = write_segment(tmp_path, 0, broken, batch([record(b"v")], base_offset=1))
-    out = io.BytesIO()
-    with pytest.raises(InvalidRecordError, match="6 bytes") as raised:
-        written(LogDump(LogOptions(PLAIN, deep=True)), log, out)
-    assert (raised.value.position, raised.value.offset) == (0, 0)
-    assert out.getvalue().endswith(b" headerKeys: []")
+    lines, error = printed_until(log, "6 bytes", parser=None)
+    assert isinstance(error, InvalidRecordError)
+    assert (error.position, error.offset) == (0, 0)
+    assert lines.endswith(b" headerKeys: []")
 
 
 def test_lines_end_in_front_of_a_header_that_ends_behind_the_file(tmp_path: Path) -> None:
     short = bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(15)
     log = write_segment(tmp_path, 0, batch([record(b"v")]), short)
-    out = io.BytesIO()
-    with pytest.raises(CorruptRecordError, match="the header ends behind the file"):
-        written(LogDump(LogOptions(PLAIN, deep=True)), log, out)
-    assert out.getvalue().count(b"\n") == 3
+    lines, error = printed_until(log, "the header ends behind the file", parser=None)
+    assert isinstance(error, CorruptRecordError)
+    assert lines.count(b"\n") == 3
 
 
 def lying(magic: int, value_size: int) -> bytes:
@@ -169,7 +162,7 @@ def test_a_value_that_lies_ends_the_lines_where_it_is_printed_and_not_before(
     lines = printed(log, parser=None).splitlines()
     sizes = [re.search(rb"valueSize: (-?\d+)", line) for line in lines]
     assert [found[1] for found in sizes if found] == [b"1", b"1000000000", b"1"]
-    ended = printed_until(log, re.escape(words))
+    ended, _ = printed_until(log, re.escape(words))
     assert ended.splitlines()[-2 if inside else -3].endswith(b" payload: a")
     assert re.search(rb" keySize: 1 valueSize: 1000000000 isValid: true crc: \d+}$", ended)
     for topic, text in (
@@ -190,7 +183,7 @@ def test_a_batch_that_ends_inside_its_header_shows_the_bytes_behind_it(tmp_path:
     short = whole[:8] + (30).to_bytes(4, "big") + whole[12:]
     log = write_segment(tmp_path, 0, short)
     shown = b" count: 1 baseSequence: 9 lastSequence: 9 producerId: 7 producerEpoch: 3 "
-    lines = printed_until(log, "size").splitlines()
+    lines = printed_until(log, "size")[0].splitlines()
     assert shown in lines[1]
     assert b" size: 42 " in lines[1]
     assert lines[1].endswith(b" isvalid: false")
