@@ -19,7 +19,6 @@ from kseg.cli.parsing import (
     parse_offset_range,
     parse_partitions,
     parse_setting,
-    parse_size,
     parse_time,
     parse_time_range,
 )
@@ -34,6 +33,8 @@ else:
     _Choice = click.Choice  # likewise, before 8.2
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+#: Declares one or more options of a function.
+Option = Callable[[Any], Any]
 
 #: Where a context keeps the value of `--now`.
 _NOW = "kseg.now_ms"
@@ -115,66 +116,37 @@ def completed(name: str) -> Callable[[click.Context, click.Parameter, str], list
     return complete
 
 
-def selection_options(function: _F) -> _F:
-    """`--topic` and `--partition`."""
-    function = click.option(
-        "--partition",
-        "partitions",
-        type=PARTITIONS,
-        default=(),
-        shell_complete=completed("partitions"),
-        help="Only these partitions, such as 0,3-5.",
-    )(function)
-    return click.option(
-        "--topic",
-        "topics",
-        multiple=True,
-        metavar="GLOB",
-        shell_complete=completed("topics"),
-        help="Only topics that match; may be repeated.",
-    )(function)
+def together(*options: Option) -> Option:
+    """Several options as one decorator; help lists them in this order."""
+
+    def declare(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return declare
 
 
-def offset_and_time_options(function: _F) -> _F:
-    """`--offset` and `--time`."""
-    function = click.option(
-        "--time",
-        "times",
-        type=TIME_RANGE,
-        default=ALL,
-        help="Only timestamps in this range, B excluded: ISO 8601, ms, now, today, yesterday, or "
-        "such as -90s, -15m, -1h, -7d.",
-    )(function)
-    function = now_option(expose=False)(function)
-    return click.option(
-        "--offset",
-        "offsets",
-        type=OFFSET_RANGE,
-        default=ALL,
-        help="Only offsets in this range, B excluded; or one offset.",
-    )(function)
+def _note_now(ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
+    ctx.meta[_NOW] = value
+    return value
 
 
-def now_option(*, expose: bool = True) -> Callable[[_F], _F]:
+def now_option(*, expose: bool = True) -> Option:
     """`--now` as `now_ms`, which times are counted from; not a parameter unless `expose`."""
-
-    def note(ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int | None:
-        ctx.meta[_NOW] = value
-        return value
-
     return click.option(
         "--now",
         "now_ms",
         type=TIME,
         is_eager=True,  # it is known before the times that are counted from it
         expose_value=expose,
-        callback=note,
+        callback=_note_now,
         help="The time to take for now, as other times; else the clock's.",
     )
 
 
 class _InternalTopics(_Choice):
-    """What `--decode` takes; a name of `--decode-value` is told from it."""
+    """The values of `--decode`; the error for a value of `--decode-value` names that option."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The name of an internal topic."""
@@ -188,187 +160,158 @@ class _InternalTopics(_Choice):
         return super().convert(value, param, ctx)
 
 
-def decode_options(function: _F) -> _F:
-    """`--decode` by the names in `kseg.cli.decoded`, and `--raw`."""
-    for option in (
-        click.option(
-            "--raw", is_flag=True, help="Keys and values of internal topics as the bytes they are."
-        ),
-        click.option(
-            "--decode",
-            "decode_as",
-            type=_InternalTopics(DECODED),
-            help="Decode the records of this internal topic. Those of a directory that is named "
-            "like one (__consumer_offsets-0) are, unless --raw is given.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def typed_options(function: _F) -> _F:
-    """`--decode-key` and `--decode-value`, by the names in `kseg.format.typed`."""
-    for name in ("value", "key"):
-        function = click.option(
-            f"--decode-{name}",
-            type=click.Choice(KINDS, case_sensitive=False),
-            help=f"What each {name} is. Where one is not, it is null, and {name}_error says why.",
-        )(function)
-    return function
-
-
-def range_options(function: _F) -> _F:
-    """`--offset`, `--time`, `--key`, `--limit`, `--last`."""
-    count = WholeNumber(min=0)
-    for option in (
-        click.option("--last", type=count, metavar="N", help="Only the last N of each partition."),
-        click.option("--limit", type=count, metavar="N", help="Stop after N."),
-        click.option(
-            "--key",
-            type=KEY,
-            help="Only records with exactly this key: text, hex:00ff or base64:AP8=.",
-        ),
-    ):
-        function = option(function)
-    return offset_and_time_options(function)
-
-
-def isolation_option(function: _F) -> _F:
-    """`--isolation` and `--open-transactions`."""
-    function = click.option(
-        "--open-transactions",
-        type=_Choice(OPEN_TRANSACTIONS),
-        default="wait",
-        show_default=True,
-        help="Wait: committed records end at the first transaction that is open. Abort: it counts "
-        "as aborted, as a broker's timeout would have it.",
-    )(function)
-    return click.option(
-        "--isolation",
-        type=click.Choice(["read_uncommitted", "read_committed"]),
-        default="read_uncommitted",
-        show_default=True,
-        help="Committed: no aborted records, none past the last stable offset.",
-    )(function)
-
-
-def format_option(function: _F) -> _F:
-    """`--format text|jsonl|csv`."""
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "jsonl", "csv"]),
-        default="text",
-        show_default=True,
-        help="How rows are written.",
-    )(function)
-
-
-def bytes_option(function: _F) -> _F:
-    """`--bytes base64|utf8|hex`; None leaves the choice to the format."""
-    return click.option(
-        "--bytes",
-        "encoding",
-        type=click.Choice(["base64", "utf8", "hex"]),
-        help="How keys, values and header values are written (text: utf8, else base64). In jsonl "
-        'bytes that are not UTF-8 stand as {"base64": "..."}.',
-    )(function)
-
-
-def stats_options(function: _F) -> _F:
-    """`--top`, `--headers`, and `--bytes` for keys."""
-    function = json_bytes_option("How keys are written in JSON.")(function)
-    function = click.option(
-        "--headers",
-        is_flag=True,
-        help="Read headers alone: quick, but no sizes of records and no keys.",
-    )(function)
-    return click.option(
-        "--top",
-        type=WholeNumber(min=0),
-        default=10,
-        show_default=True,
-        metavar="N",
-        help="Name the N keys with most bytes in each partition.",
-    )(function)
-
-
-def deep_option(function: _F) -> _F:
-    """`--deep`."""
-    return click.option("--deep", is_flag=True, help="Decode every record too.")(function)
-
-
-def records_option(function: _F) -> _F:
-    """`--records` of `diff`."""
-    return click.option(
-        "--records",
-        is_flag=True,
-        help="Where batches differ, compare their records: for copies that were compacted apart or"
-        " hold other codecs.",
-    )(function)
-
-
-def jobs_option(function: _F) -> _F:
-    """`--jobs`: the usable cores where it is not given."""
-    return click.option(
-        "--jobs",
-        type=WholeNumber(min=1),
-        callback=_jobs,
-        metavar="N",
-        help="How many share the work; as many as there are usable cores. The output is the same "
-        "for every N.",
-    )(function)
-
-
 def _jobs(_ctx: click.Context, _parameter: click.Parameter, value: int | None) -> int:
     from kseg.workers import usable_cores
 
     return value or usable_cores()
 
 
-def mapping_option(function: _F) -> _F:
-    """`--mapping auto|always|never`."""
+def _typed_option(name: str) -> Option:
     return click.option(
-        "--mapping",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        show_default=True,
-        help="Whether to map files; a bad sector under a map ends the process, so never reads "
-        "them instead.",
-    )(function)
+        f"--decode-{name}",
+        type=click.Choice(KINDS, case_sensitive=False),
+        help=f"What each {name} is. Where one is not, it is null, and {name}_error says why.",
+    )
 
 
-def on_corrupt_option(function: _F) -> _F:
-    """`--on-corrupt raise|skip`."""
-    return click.option(
-        "--on-corrupt",
-        type=click.Choice(["raise", "skip"]),
-        default="raise",
-        show_default=True,
-        help="Skip leaves damaged batches out, names them, and exits 1.",
-    )(function)
+# ---- options of several verbs --------------------------------------------------------------------
 
-
-def reindex_options(function: _F) -> _F:
-    """`--only` as `kinds`, by the values of `kseg.log.recovery.reindex.KINDS`, and `--exact`."""
-    function = click.option(
-        "--exact",
-        is_flag=True,
-        help="Also replace right indexes that differ from the bytes that Kafka 4.2 writes.",
-    )(function)
-    return click.option(
-        "--only",
-        "kinds",
-        type=click.Choice(["index", "timeindex", "txnindex", "snapshot"]),
+#: The chosen partitions.
+selection_options = together(
+    click.option(
+        "--topic",
+        "topics",
         multiple=True,
-        help="Only files of this kind; may be repeated.",
-    )(function)
+        metavar="GLOB",
+        shell_complete=completed("topics"),
+        help="Only topics that match; may be repeated.",
+    ),
+    click.option(
+        "--partition",
+        "partitions",
+        type=PARTITIONS,
+        default=(),
+        shell_complete=completed("partitions"),
+        help="Only these partitions, such as 0,3-5.",
+    ),
+)
+offset_and_time_options = together(
+    click.option(
+        "--offset",
+        "offsets",
+        type=OFFSET_RANGE,
+        default=ALL,
+        help="Only offsets in this range, B excluded; or one offset.",
+    ),
+    now_option(expose=False),
+    click.option(
+        "--time",
+        "times",
+        type=TIME_RANGE,
+        default=ALL,
+        help="Only timestamps in this range, B excluded: ISO 8601, ms, now, today, yesterday, or "
+        "such as -90s, -15m, -1h, -7d.",
+    ),
+)
+#: The chosen records or batches of a log.
+range_options = together(
+    offset_and_time_options,
+    click.option(
+        "--key",
+        type=KEY,
+        help="Only records with exactly this key: text, hex:00ff or base64:AP8=.",
+    ),
+    click.option("--limit", type=WholeNumber(min=0), metavar="N", help="Stop after N."),
+    click.option(
+        "--last", type=WholeNumber(min=0), metavar="N", help="Only the last N of each partition."
+    ),
+)
+#: How records of internal topics are shown: names of `kseg.cli.decoding`.
+decode_options = together(
+    click.option(
+        "--decode",
+        "decode_as",
+        type=_InternalTopics(DECODED),
+        help="Decode the records of this internal topic. Those of a directory that is named "
+        "like one (__consumer_offsets-0) are, unless --raw is given.",
+    ),
+    click.option(
+        "--raw", is_flag=True, help="Keys and values of internal topics as the bytes they are."
+    ),
+)
+#: Names of `kseg.format.typed`.
+typed_options = together(_typed_option("key"), _typed_option("value"))
+isolation_option = together(
+    click.option(
+        "--isolation",
+        type=click.Choice(["read_uncommitted", "read_committed"]),
+        default="read_uncommitted",
+        show_default=True,
+        help="Committed: no aborted records, none past the last stable offset.",
+    ),
+    click.option(
+        "--open-transactions",
+        type=_Choice(OPEN_TRANSACTIONS),
+        default="wait",
+        show_default=True,
+        help="Wait: committed records end at the first transaction that is open. Abort: it counts "
+        "as aborted, as a broker's timeout would have it.",
+    ),
+)
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "jsonl", "csv"]),
+    default="text",
+    show_default=True,
+    help="How rows are written.",
+)
+#: None leaves the choice to the format.
+bytes_option = click.option(
+    "--bytes",
+    "encoding",
+    type=click.Choice(["base64", "utf8", "hex"]),
+    help="How keys, values and header values are written (text: utf8, else base64). In jsonl "
+    'bytes that are not UTF-8 stand as {"base64": "..."}.',
+)
+jobs_option = click.option(
+    "--jobs",
+    type=WholeNumber(min=1),
+    callback=_jobs,
+    metavar="N",
+    help="How many share the work; as many as there are usable cores. The output is the same "
+    "for every N.",
+)
+mapping_option = click.option(
+    "--mapping",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    show_default=True,
+    help="Whether to map files; a bad sector under a map ends the process, so never reads "
+    "them instead.",
+)
+on_corrupt_option = click.option(
+    "--on-corrupt",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="Skip leaves damaged batches out, names them, and exits 1.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+codes_option = click.option(
+    "--codes", is_flag=True, help="List every code of a finding with its meaning."
+)
+level_option = click.option(
+    "--level", type=int, metavar="N", help="The codec's level, if not Kafka's default."
+)
+#: The verb checks that the paths exist when it opens them.
+paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
+#: Copies of one partition or of data directories.
+copies_argument = click.argument("copies", nargs=-1, required=True, metavar="A B...", type=PATH)
 
-
-def _config_options(function: _F) -> _F:
-    """`--config` as pairs for `config_of`, and `--now` for `clock_of`."""
-    function = now_option()(function)
-    return click.option(
+#: The options of `kseg.cli.parsing.GivenSettings`, one parameter each.
+_settings_options = together(
+    click.option(
         "--config",
         "settings",
         type=SETTING,
@@ -376,59 +319,22 @@ def _config_options(function: _F) -> _F:
         help="A topic setting in Kafka's spelling, such as retention.ms=86400000 or =1d, or"
         " retention.bytes=10GiB; with TOPIC: for that topic alone, which goes before the others."
         " Repeatable.",
-    )(function)
-
-
-def explain_options(function: _F) -> _F:
-    """`--what-if` as `supposed`, `--free` as `free_bytes`, and `--segments`."""
-    for option in (
-        click.option("--segments", is_flag=True, help="A line for each segment and file."),
-        click.option(
-            "--free",
-            "free_bytes",
-            type=Parsed("SIZE", parse_size),
-            help="Propose how so much room could become free, such as 100G. Exits 1 if it is out of"
-            " reach.",
-        ),
-        click.option(
-            "--what-if",
-            "supposed",
-            type=SETTING,
-            multiple=True,
-            help="Say what would go, and when, by this setting. Repeatable.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def release_option(function: _F) -> _F:
-    """`--for` of `doctor`, as `release`."""
-    return click.option(
-        "--for",
-        "release",
-        default="4.2",
-        show_default=True,
-        metavar="RELEASE",
-        help="The release of Kafka that is to start; what is not known of others is said so.",
-    )(function)
-
-
-def _broker_options(function: _F) -> _F:
-    """`--broker-config` and `--metadata-dir`, for `kseg.settings`."""
-    function = click.option(
-        "--metadata-dir",
-        metavar="DIR",
-        type=PATH,
-        help="The data directory with __cluster_metadata-0, if it is another one.",
-    )(function)
-    return click.option(
+    ),
+    now_option(),
+    click.option(
         "--broker-config",
         metavar="FILE",
         type=PATH,
         help="The broker's server.properties: goes before --config NAME=VALUE, behind what the"
         " cluster has. Only its settings of topics are read.",
-    )(function)
+    ),
+    click.option(
+        "--metadata-dir",
+        metavar="DIR",
+        type=PATH,
+        help="The data directory with __cluster_metadata-0, if it is another one.",
+    ),
+)
 
 
 def settings_options(function: _F) -> _F:
@@ -439,20 +345,42 @@ def settings_options(function: _F) -> _F:
         given = GivenSettings(**{name: words.pop(name) for name in GivenSettings._fields})
         return function(given=given, **words)
 
-    return _config_options(_broker_options(cast("_F", gathered)))
+    return cast("_F", _settings_options(gathered))
 
 
-def json_option(function: _F) -> _F:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document.")(function)
+# ---- options of the verbs that change logs -------------------------------------------------------
+
+apply_option = click.option(
+    "--apply", is_flag=True, help="Carry out the plan; without it, only print it."
+)
+output_option = click.option(
+    "-o",
+    "--output",
+    "output_dir",
+    metavar="DIR",
+    type=NEW_PATH,
+    help="Change a copy in this directory, and leave the original alone.",
+)
+#: The arguments of `kseg.cli.closed.change_of`.
+change_options = together(
+    apply_option,
+    output_option,
+    click.option(
+        "--backup-dir",
+        metavar="DIR",
+        type=NEW_PATH,
+        help="Keep what is cut, replaced or deleted here; else beside the data directory.",
+    ),
+    click.option(
+        "--no-backup", is_flag=True, help="Keep no copy of what is cut, replaced or deleted."
+    ),
+)
 
 
-def paths_argument(function: _F) -> _F:
-    """One or more PATHs; the verb checks that they exist when it opens them."""
-    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)(function)
+# ---- options whose help differs ------------------------------------------------------------------
 
 
-def directories_argument(*, required: bool) -> Callable[[_F], _F]:
+def directories_argument(*, required: bool) -> Option:
     """The data directories DIR... of a broker."""
     return click.argument(
         "directories",
@@ -463,26 +391,14 @@ def directories_argument(*, required: bool) -> Callable[[_F], _F]:
     )
 
 
-def copies_argument(function: _F) -> _F:
-    """Copies A B..., of one partition or of data directories."""
-    return click.argument("copies", nargs=-1, required=True, metavar="A B...", type=PATH)(function)
-
-
-def out_option(help_text: str) -> Callable[[_F], _F]:
-    """`-o OUT`, which has to be given."""
+def out_option(help_text: str) -> Option:
+    """`-o OUT`, which is required."""
     return click.option(
         "-o", "--output", "out", required=True, metavar="OUT", type=NEW_PATH, help=help_text
     )
 
 
-def level_option(function: _F) -> _F:
-    """`--level` of a codec."""
-    return click.option(
-        "--level", type=int, metavar="N", help="The codec's level, if not Kafka's default."
-    )(function)
-
-
-def batch_bytes_option(help_text: str) -> Callable[[_F], _F]:
+def batch_bytes_option(help_text: str) -> Option:
     """`--batch-bytes`."""
     return click.option(
         "--batch-bytes",
@@ -494,8 +410,8 @@ def batch_bytes_option(help_text: str) -> Callable[[_F], _F]:
     )
 
 
-def json_bytes_option(help_text: str) -> Callable[[_F], _F]:
-    """`--bytes base64|utf8|hex` where base64 is the usual."""
+def json_bytes_option(help_text: str) -> Option:
+    """`--bytes base64|utf8|hex` with the default base64."""
     return click.option(
         "--bytes",
         "encoding",
@@ -506,7 +422,7 @@ def json_bytes_option(help_text: str) -> Callable[[_F], _F]:
     )
 
 
-def high_watermark_option(help_text: str) -> Callable[[_F], _F]:
+def high_watermark_option(help_text: str) -> Option:
     """`--high-watermark end`."""
     return click.option("--high-watermark", type=click.Choice(["end"]), help=help_text)
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from kseg.cli import change_options
+import click
+
 from kseg.cli.options import (
+    NEW_PATH,
+    WholeNumber,
+    apply_option,
+    change_options,
     directories_argument,
     high_watermark_option,
     json_option,
+    output_option,
     selection_options,
     settings_options,
 )
 from kseg.cli.starting import verb
+from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
 
 
 @verb(
     directories_argument(required=True),
     selection_options,
-    change_options.change_options,
+    change_options,
     settings_options,
     high_watermark_option(
         "This is the only copy: segments above a broker's high watermark may go, too."
@@ -54,11 +61,34 @@ def retain() -> None:
 @verb(
     directories_argument(required=True),
     selection_options,
-    change_options.output_option,
-    change_options.backup_dir_option,
-    change_options.apply_option,
+    output_option,
+    click.option(
+        "--backup-dir",
+        metavar="DIR",
+        type=NEW_PATH,
+        help="Keep the old segments here; else nothing of them is kept.",
+    ),
+    apply_option,
     settings_options,
-    change_options.compaction_options,
+    click.option("--all", "from_start", is_flag=True, help="From the log's start, clean or not."),
+    click.option("--force", is_flag=True, help="Also what is not dirty enough, or too young."),
+    click.option(
+        "--rules",
+        type=click.Choice(COMPACTION_RULES),
+        default=COMPACTION_RULES[-1],
+        show_default=True,
+        help="3.9 leaves magic 0 and 1 as they are; since 4.0 they become magic 2.",
+    ),
+    click.option(
+        "--map-bytes",
+        type=WholeNumber(min=64),
+        default=COMPACTION_MAP_BYTES,
+        show_default=True,
+        help="Memory for keys, 24 bytes each; where it is too little there are several passes.",
+    ),
+    high_watermark_option(
+        "This is the only copy: what lies above a broker's high watermark is compacted, too."
+    ),
     json_option,
     home="closed",
 )

@@ -9,22 +9,23 @@ import click
 from kseg.cli.options import (
     OFFSET,
     PATH,
+    SETTING,
     TIME,
+    Parsed,
+    WholeNumber,
+    codes_option,
     copies_argument,
-    deep_option,
     directories_argument,
-    explain_options,
     jobs_option,
+    json_bytes_option,
     json_option,
     mapping_option,
     now_option,
     paths_argument,
-    records_option,
-    release_option,
     selection_options,
     settings_options,
-    stats_options,
 )
+from kseg.cli.parsing import parse_size
 from kseg.cli.starting import verb
 
 
@@ -45,8 +46,8 @@ def info() -> None:
 
 @verb(
     click.argument("paths", nargs=-1, metavar="PATH...", type=PATH),
-    deep_option,
-    click.option("--codes", is_flag=True, help="List every code of a finding with its meaning."),
+    click.option("--deep", is_flag=True, help="Decode every record too."),
+    codes_option,
     jobs_option,
     selection_options,
     mapping_option,
@@ -79,7 +80,20 @@ def lookup() -> None:
 
 @verb(
     paths_argument,
-    stats_options,
+    click.option(
+        "--top",
+        type=WholeNumber(min=0),
+        default=10,
+        show_default=True,
+        metavar="N",
+        help="Name the N keys with most bytes in each partition.",
+    ),
+    click.option(
+        "--headers",
+        is_flag=True,
+        help="Read headers alone: quick, but no sizes of records and no keys.",
+    ),
+    json_bytes_option("How keys are written in JSON."),
     click.option(
         "--compaction",
         "with_compaction",
@@ -107,8 +121,15 @@ def stats() -> None:
 
 @verb(
     directories_argument(required=False),
-    release_option,
-    click.option("--codes", is_flag=True, help="List every code of a finding with its meaning."),
+    click.option(
+        "--for",
+        "release",
+        default="4.2",
+        show_default=True,
+        metavar="RELEASE",
+        help="The release of Kafka that is to start; what is not known of others is said so.",
+    ),
+    codes_option,
     jobs_option,
     settings_options,
     json_option,
@@ -128,7 +149,21 @@ def doctor() -> None:
 
 @verb(
     directories_argument(required=True),
-    explain_options,
+    click.option(
+        "--what-if",
+        "supposed",
+        type=SETTING,
+        multiple=True,
+        help="Say what would go, and when, by this setting. Repeatable.",
+    ),
+    click.option(
+        "--free",
+        "free_bytes",
+        type=Parsed("SIZE", parse_size),
+        help="Propose how so much room could become free, such as 100G. Exits 1 if it is out of"
+        " reach.",
+    ),
+    click.option("--segments", is_flag=True, help="A line for each segment and file."),
     jobs_option,
     settings_options,
     json_option,
@@ -152,7 +187,12 @@ def explain() -> None:
 
 @verb(
     copies_argument,
-    records_option,
+    click.option(
+        "--records",
+        is_flag=True,
+        help="Where batches differ, compare their records: for copies that were compacted apart or"
+        " hold other codecs.",
+    ),
     click.option(
         "--all", "show_all", is_flag=True, help="Also list the partitions that are the same."
     ),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import click
 
-from kseg.cli import change_options
 from kseg.cli.options import (
     OFFSET,
     PATH,
+    change_options,
     copies_argument,
     directories_argument,
     jobs_option,
     json_option,
     out_option,
-    reindex_options,
     selection_options,
     settings_options,
 )
@@ -43,7 +42,7 @@ from kseg.cli.starting import verb
         help="The first offset to read; by default as the checkpoint says.",
     ),
     selection_options,
-    change_options.change_options,
+    change_options,
     settings_options,
     jobs_option,
     json_option,
@@ -66,9 +65,20 @@ def recover() -> None:
 
 @verb(
     click.argument("directory", metavar="DIR", type=PATH),
-    reindex_options,
+    click.option(
+        "--only",
+        "kinds",
+        type=click.Choice(["index", "timeindex", "txnindex", "snapshot"]),
+        multiple=True,
+        help="Only files of this kind; may be repeated.",
+    ),
+    click.option(
+        "--exact",
+        is_flag=True,
+        help="Also replace right indexes that differ from the bytes that Kafka 4.2 writes.",
+    ),
     selection_options,
-    change_options.change_options,
+    change_options,
     settings_options,
     jobs_option,
     json_option,
@@ -95,7 +105,7 @@ def reindex() -> None:
         help="The new end of the log: this offset and all behind it go.",
     ),
     selection_options,
-    change_options.change_options,
+    change_options,
     settings_options,
     json_option,
     home="closed",
