@@ -508,6 +508,3 @@ def _too_deep(number: int) -> NoReturn:
 
 def _too_long(number: int, line_bytes_max: int) -> NoReturn:
     raise LimitExceededError(f"line {number + 1} is longer than {line_bytes_max} bytes")
-
-
-__all__ = ["AppendOptions", "append", "encode_lines", "read_lines"]

@@ -115,9 +115,9 @@ def changeable(found: Sequence[Partition]) -> list[Partition]:
 def _say_of_lost_mark(home: Path) -> None:
     complain(
         f"kseg: {home}: the mark of a clean stop is gone: a broker reads logs "
-        "again when it starts, since some indexes are not as after a clean stop; run"
+        "again when it starts, since some indexes are not as after a clean stop; run",
+        command_line("kseg", "recover", str(home), "--apply"),
     )
-    complain(command_line("kseg", "recover", str(home), "--apply"))
 
 
 def _share(
@@ -266,8 +266,7 @@ def say(
         lines += [f"what went is kept in {backup}" for backup in backups]
         if room is not None and applied and actions:
             lines += _room_lines(*room, backups)
-        for line in lines:
-            output.write_line(line)
+        output.write_lines(lines)
         if actions and not applied:
             complain(f"kseg: nothing was changed; {remedy}")
     return Exit.FOUND if actions and not applied else Exit.OK
@@ -423,8 +422,7 @@ def _say_what_retention_leaves(
     plans = [(one, one.deletion) for one in ones if one.deletion is not None]
     _say_left_alone((_topic_of(one), plan.why) for one, plan in plans if plan.why)
     if is_plan:
-        for line in _stay_lines(ones):
-            output.write_line(line)
+        output.write_lines(_stay_lines(ones))
         segments = output.counted(sum(len(plan.segments) for _, plan in plans), "segment")
         goes = output.human_bytes(sum(plan.deleted_bytes for _, plan in plans))
         stays = output.human_bytes(sum(plan.kept_bytes for _, plan in plans))
@@ -526,10 +524,12 @@ def say_damage(ones: Iterable[ClosedPartition]) -> bool:
             policy = f"cleanup.policy={','.join(sorted(one.rules.config.cleanup_policy))}"
             salvage = command_line("kseg", "salvage", one.path, "-o", "OUT")
             again = command_line("kseg", "compact", "OUT", "--config", policy, "--apply")
-            complain(f"kseg: not compacted: {one_line(one.finding)}")
-            complain("To compact what can be saved of this log, in a directory OUT:")
-            complain(f"    {salvage}")
-            complain(f"    {again}")
+            complain(
+                f"kseg: not compacted: {one_line(one.finding)}",
+                "To compact what can be saved of this log, in a directory OUT:",
+                f"    {salvage}",
+                f"    {again}",
+            )
     return damaged
 
 
@@ -685,8 +685,7 @@ def write_reindex(
             for partition, plan in plans
         ],
     )
-    for finding in findings:
-        complain(f"kseg: left alone: {finding}; 'kseg recover' tells what to do")
+    complain(*(f"kseg: left alone: {each}; 'kseg recover' tells what to do" for each in findings))
     return Exit.FOUND if findings else code
 
 
@@ -841,14 +840,12 @@ def _print(plan: RecoveryPlan) -> None:
     """Print the findings and the offsets; the files follow in one table."""
     if plan.start_fault is not None:
         output.write_line(f"{plan.path}: {plan.start_fault}")
-        for line in plan.start_advice.splitlines():
-            output.write_line(line)
+        output.write_lines(plan.start_advice.splitlines())
         if plan.error is not None:
             start = plan.inputs.log_start_offset
             output.write_line(f"{plan.path}: left as it is without --log-start-offset {start}")
             return
     if plan.error is None:
-        for finding in plan.findings:
-            output.write_line(str(finding))  # it names the file
+        output.write_lines(map(str, plan.findings))  # each names its file
     for row in replace(plan, actions=(), findings=()).rows():
         output.write_line(row if plan.path in row else f"{plan.path}: {row}")

@@ -98,6 +98,3 @@ def _named(names: Iterable[str]) -> Iterator[PartitionName]:
             found = parse_partition_dir(name)
             if found.suffix is None:
                 yield found
-
-
-__all__ = ["completion", "fields", "job_fields", "partition_keys", "partitions", "topics"]

@@ -71,8 +71,10 @@ def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked:
         document = {"path": path, "output": out, "files": documents} if whole else documents[0]
         output.write_document("convert/1", document)
     elif whole:
-        complain(f"kseg: {out} has logs alone; this makes their indexes:")
-        complain(f"    {command_line('kseg', 'reindex', out, '--apply')}")
+        complain(
+            f"kseg: {out} has logs alone; this makes their indexes:",
+            f"    {command_line('kseg', 'reindex', out, '--apply')}",
+        )
     if not as_json:
         _say_owner([(run.path, place) for run, place in runs], whole=whole)
     return Exit.FOUND if any(run.faults for run, _ in runs) else Exit.OK
@@ -85,8 +87,7 @@ def _say_owner(pairs: list[tuple[str, Path | None]], *, whole: bool) -> None:
         return
     made = [place for _source, place in pairs if place is not None]
     places = dict.fromkeys(place.parent if whole else place for place in made)
-    for line in owner_lines(first, source, *places):
-        complain(line)
+    complain(*owner_lines(first, source, *places))
 
 
 def _of_file(path: str, out: str, *, force: bool) -> list[tuple[str, Path | None]]:
@@ -217,12 +218,10 @@ class FileConversion:
     def say(self, target: Path | None, *, quiet: bool) -> None:
         """Report drops and damage and, unless `quiet`, the result."""
         tally = self.tally
-        for fault in self.faults:
-            complain(f"kseg: {one_line(fault)}")
+        complain(*(f"kseg: {one_line(fault)}" for fault in self.faults))
         if self.left_out:
             complain(f"kseg: warning: {self.left_out}; left out")
-        for sentence in self.losses.sentences():
-            complain(f"kseg: warning: {sentence}")
+        complain(*(f"kseg: warning: {sentence}" for sentence in self.losses.sentences()))
         if not quiet:
             complain(
                 f"{target or 'standard output'}: {self.bytes_out} bytes from {self.bytes_in}; "

@@ -110,6 +110,3 @@ def _group(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return str(gid)
-
-
-__all__ = ["ITEMS_MAX", "batch_line", "more_line", "owner_lines", "put_back", "without_line"]

@@ -27,8 +27,8 @@ from kseg.internal.records import InternalRecord
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg.cli.row_writer import Mask
     from kseg.cli.rows import Template
-    from kseg.cli.selected import Mask
     from kseg.format.values import RecordColumns
     from kseg.internal.topics import InternalTopic
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from kseg.cli import output
 from kseg.cli.copies import ITEMS_MAX, batch_line, more_line
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import Selection
 
@@ -57,8 +56,7 @@ def write_report(
     if as_json:
         output.write_document("diff/1", {"path": list(paths), **found.to_json()})
     else:
-        for line in _page(found, show_all=show_all):
-            output.write_line(printable(line))
+        output.write_lines(_page(found, show_all=show_all))
     return Exit.OK if found.ok else Exit.FOUND
 
 
@@ -132,6 +130,3 @@ def _ranges(label: str, ranges: Ranges) -> Iterator[str]:
     for each in ranges.listed[:ITEMS_MAX]:
         yield f"{label}: offsets {each.first_offset} to {each.last_offset}"
     yield from more_line(ranges.count, f"ranges: {label}")
-
-
-__all__ = ["diff", "write_report"]

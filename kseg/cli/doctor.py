@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, some_of
 from kseg.cli.paths import data_directories
@@ -82,8 +81,7 @@ def write_report(
     if as_json:
         output.write_document("doctor/1", {"path": list(directories), **found.to_json()})
     else:
-        for line in _page(found):
-            output.write_line(printable(line))
+        output.write_lines(_page(found))
     return Exit.OK if found.ok else Exit.FOUND
 
 
@@ -111,8 +109,7 @@ def write_reports(
     else:
         for number, one in enumerate(found):
             who = "broker" if one.node_id is None else f"broker {one.node_id} of {one.cluster_id}"
-            for line in (*([""] if number else ()), f"{who}:", *_page(one)):
-                output.write_line(printable(line))
+            output.write_lines((*([""] if number else ()), f"{who}:", *_page(one)))
     return Exit.OK if all(one.ok for one in found) else Exit.FOUND
 
 

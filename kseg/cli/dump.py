@@ -13,7 +13,6 @@ import click
 import numpy as np
 
 from kseg.cli import output
-from kseg.cli.batch_lines import each_stretch
 from kseg.cli.batches import complete_wrappers, holding, message_errors, tail_of
 from kseg.cli.decoding import Decoding, decoding
 from kseg.cli.escapes import printable
@@ -22,17 +21,17 @@ from kseg.cli.kafka_dump.options import refuse_kafka_options
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import InputFile, refuse_replicas, sources
-from kseg.cli.row_writer import RowWriter, dump_workspace, inexact
+from kseg.cli.row_writer import RowSink, RowSinks, RowWriter, dump_workspace, equal_to, inexact
 from kseg.cli.rows import (
     BATCH_FIELDS,
     RECORD_FIELDS,
     Style,
     batch_rows,
     csv_head,
+    each_stretch,
     record_rows,
     stored_rows,
 )
-from kseg.cli.selected import RowSink, RowSinks, equal_to
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
@@ -44,8 +43,8 @@ from kseg.format.request import INT64_MIN, NO_END, Request
 from kseg.workers import At, Kept, Lent, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
+    from kseg.cli.row_writer import Mask
     from kseg.cli.rows import Field
-    from kseg.cli.selected import Mask
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
 from kseg.cli.paths import data_directories
@@ -67,13 +66,8 @@ def write_report(
     if as_json:
         output.write_document("explain/1", {"path": list(directories), **found.to_json()})
     else:
-        _say(found, segments=segments)
+        output.write_lines(_page(found, segments=segments))
     return Exit.OK if found.ok else Exit.FOUND
-
-
-def _say(found: ExplainReport, *, segments: bool) -> None:
-    for line in _page(found, segments=segments):
-        output.write_line(printable(line))
 
 
 def _page(found: ExplainReport, *, segments: bool) -> Iterator[str]:
@@ -184,6 +178,3 @@ def _proposal(found: Proposal) -> Iterator[str]:
         topics = f"{one.topics[0]} and {len(one.topics) - 1} more topics"
         where = one.topics[0] if len(one.topics) == 1 else topics
         yield f"  not proposed: {output.human_bytes(one.bytes)} of {where}: {one.advice}"
-
-
-__all__ = ["explain", "write_report"]

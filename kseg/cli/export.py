@@ -16,8 +16,13 @@ import click
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.copies import owner_lines
-from kseg.cli.export_files import FileFormat, PartitionedFiles, open_target
-from kseg.cli.export_ranges import Selected, refuse_loss
+from kseg.cli.export_files import (
+    FileFormat,
+    PartitionedFiles,
+    Selected,
+    open_target,
+    refuse_loss,
+)
 from kseg.cli.failures import Exit, complain, one_line, tell_left_out, usage_errors
 from kseg.cli.parsing import EXTENSIONS, Range, Selection
 from kseg.cli.paths import Partition, known_paths, logs_once, partition_at, refuse_replicas
@@ -103,8 +108,7 @@ def export(
             bar.by(one.size)
             inside = f" in {output.counted(files, 'file')}" if by else ""
             complain(f"{target}: {output.counted(count, 'record')}{inside}")
-    for line in (*(f"kseg: {one_line(fault)}" for fault in faults), *undecoded.lines(file_format)):
-        complain(line)
+    complain(*(f"kseg: {one_line(fault)}" for fault in faults), *undecoded.lines(file_format))
     if found:
         _say_owner(found[0].path, targets[0], Path(out))
     return Exit.FOUND if faults or undecoded.counts else Exit.OK
@@ -113,8 +117,7 @@ def export(
 def _say_owner(source: Path, target: Path, out: Path) -> None:
     """Say how the files get the owner of the logs, if they have another."""
     made = [target] if target.exists() else list(out.glob(os.path.relpath(target, out)))
-    for line in owner_lines(made[0], source, out) if made else ():
-        complain(line)
+    complain(*(owner_lines(made[0], source, out) if made else ()))
 
 
 def _checked(file_format: FileFormat) -> FileFormat:

@@ -3,6 +3,9 @@
 Each is written beside its final name and renamed when it is complete, so no program reads half a
 file.
 
+Parquet and Arrow files say which records they have in the metadata of their schema, under
+`kseg.export`. JSON lines and CSV have no place for it: an export with bounds does not replace them.
+
 With `--partition-by` they stand in Hive's layout: `day=2026-11-23/topic=t/part-t-0.parquet`. The
 names of directories say what the files leave out. Few files are open at a time: records are mostly
 in order of time, so a day that many others have followed is done; where it comes again after all,
@@ -11,17 +14,20 @@ it gets one more file.
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.cli.csv_formulas import FormulaGuard
-from kseg.cli.export_ranges import EVERYTHING, Selected, refusal, refuse_loss
 from kseg.cli.failures import tell_replaced
+from kseg.cli.parsing import ALL, Range
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
@@ -31,6 +37,7 @@ from kseg.extras import require
 from kseg.files.output_names import fitting_name, hive_directory
 from kseg.files.whole_file import FileSink, whole_file
 from kseg.format.take import take_rows
+from kseg.format.times import iso_text
 from kseg.format.typed import KEPT_BYTES, decode_columns, decoded_fields
 
 if TYPE_CHECKING:
@@ -58,6 +65,114 @@ _NO_DAY: Final = np.iinfo(np.int64).min
 _OPEN_MAX: Final = 8
 #: Files of one partition or segment: more than these are times that mean nothing.
 _FILES_MAX: Final = 10_000
+
+
+# ---- the records of a file -----------------------------------------------------------------------
+
+#: The key in the metadata of a schema.
+_KEY: Final = b"kseg.export"
+_WAYS_OUT: Final = "export all of that, choose another -o, or replace the file with --replace"
+
+
+class Selected(NamedTuple):
+    """Which records of a log an export takes.
+
+    Attributes:
+        offsets: half open; None where the log was not asked for its end.
+        times: likewise, in ms.
+        isolation: "read_committed" leaves records out.
+        has_bounds: whether the user gave bounds, so that a part of the log is left out.
+    """
+
+    offsets: Range = ALL
+    times: Range = ALL
+    isolation: str = "read_uncommitted"
+    has_bounds: bool = False
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """What the schema of a file says."""
+        said = {"offsets": self.offsets, "times": self.times, "isolation": self.isolation}
+        return {_KEY: json.dumps(said).encode()}
+
+    def covers(self, other: Selected) -> bool:
+        """Whether an export of this has all that an export of the other has."""
+        return (
+            _within(other.offsets, self.offsets)
+            and _within(other.times, self.times)
+            and self.isolation in (other.isolation, "read_uncommitted")
+        )
+
+    def __str__(self) -> str:
+        """The bounds in words."""
+        times = "..".join("" if at is None else iso_text(at) or str(at) for at in self.times)
+        parts = [f"offsets {_text(self.offsets)}", *([f"times {times}"] * (self.times != ALL))]
+        return ", ".join([*parts, *([self.isolation] * (self.isolation != "read_uncommitted"))])
+
+
+#: All of any log.
+EVERYTHING: Final = Selected()
+
+
+def _within(inner: Range, outer: Range) -> bool:
+    return (outer[0] is None or (inner[0] is not None and inner[0] >= outer[0])) and (
+        outer[1] is None or (inner[1] is not None and inner[1] <= outer[1])
+    )
+
+
+def _text(bounds: Range) -> str:
+    return "..".join("" if at is None else str(at) for at in bounds)
+
+
+def refuse_loss(target: Path, form: str, selected: Selected) -> None:
+    """Refuse to replace a file that may have records which this export does not take.
+
+    Args:
+        target: of the new file.
+        form: of both files.
+        selected: what the new file will have.
+
+    Raises:
+        FileExistsError: the file may have others.
+    """
+    if not target.exists():
+        return
+    there = _selected_of(target, form)
+    if there is None and selected.has_bounds:
+        raise refusal(target, f"this export takes {selected} alone, the file may have more")
+    if there is not None and not selected.covers(there):
+        raise refusal(target, f"the file has {there}, this export takes {selected}")
+
+
+def refusal(target: Path, why: str) -> FileExistsError:
+    """The error for a file that is not replaced."""
+    reason = f"not replaced: {why}; {_WAYS_OUT}"
+    return FileExistsError(errno.EEXIST, reason, os.fspath(target))
+
+
+def _selected_of(target: Path, form: str) -> Selected | None:
+    """What a file says that it has; None where it says nothing, or is of another program."""
+    if form not in ("parquet", "arrow"):
+        return None
+    pyarrow: Any = require("pyarrow", extra="arrow")
+    parquet: Any = require("pyarrow.parquet", extra="arrow")
+    with suppress(pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError):
+        if form == "parquet":
+            metadata = parquet.read_schema(target).metadata
+        else:
+            with pyarrow.OSFile(os.fspath(target)) as file:
+                metadata = pyarrow.ipc.open_file(file).schema.metadata
+        said = json.loads(metadata[_KEY])
+        offsets, times = (_range(said[name]) for name in ("offsets", "times"))
+        return Selected(offsets, times, str(said["isolation"]))
+    return None
+
+
+def _range(given: list[int | None]) -> Range:
+    start, end = given
+    return (None if start is None else int(start), None if end is None else int(end))
+
+
+# ---- writing -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +326,43 @@ _OPENERS: dict[str, Callable[[FileSink, FileFormat], Any]] = {
     "jsonl": _jsonl,
     "csv": _csv,
 }
+
+
+#: How formulas begin, with the wide forms of `= + - @` in UTF-8.
+_FORMULA: Final = re.compile(rb"[=+\-@\t\r\n]|\xef\xbc[\x9d\x8b\x8d\xa0]")
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+class FormulaGuard:
+    """Passes CSV on whose text fields are all quoted, with apostrophes where they are needed.
+
+    A spreadsheet takes text for a formula that begins with one of `= + - @`, a tab or a line end:
+    Excel, LibreOffice and others (OWASP, "CSV Injection"). A number stays as it is.
+    """
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        """Start in front of the first field."""
+        self._write = write
+        self._inside = self._begins = False
+        self._after_quote = False
+
+    def write(self, data: memoryview) -> None:
+        """Pass on the next bytes; they may end anywhere, but within a character."""
+        out = []
+        for number, part in enumerate(bytes(data).split(b'"')):
+            if number:
+                # A quote that ends no field and follows one at once is a quote within it.
+                self._begins = not self._inside and not self._after_quote
+                self._after_quote = self._inside
+                self._inside = not self._inside
+                out.append(b'"')
+            if not part:
+                continue
+            if self._begins and _FORMULA.match(part) and not _NUMBER.fullmatch(part):
+                out.append(b"'")
+            self._begins = self._after_quote = False
+            out.append(part)
+        self._write(b"".join(out))
 
 
 class PartitionedFiles:

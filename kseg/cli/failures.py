@@ -121,8 +121,7 @@ def report(error: BaseException, *, debug: bool) -> Exit:
         import traceback  # rarely wanted, and slow to load
 
         for lines in traceback.format_exception(error):
-            for line in lines.splitlines():
-                complain(line)
+            complain(*lines.splitlines())
     hint, command = "", ""
     if isinstance(error, UncleanShutdownError):
         # Of one partition that is in order, recover says that there is nothing to do.
@@ -176,11 +175,11 @@ def answer(context: click.Context, told: object) -> object:
     return Exit.FOUND if told == Exit.FOUND else Exit.FILES
 
 
-def complain(line: str) -> None:
-    """Write one line to standard error, with control characters escaped.
+def complain(*lines: str) -> None:
+    """Write lines to standard error, with control characters escaped.
 
     Does nothing if standard error cannot be written.
     """
     with suppress(OSError):
-        sys.stderr.write(printable(line) + "\n")
+        sys.stderr.writelines(f"{printable(line)}\n" for line in lines)
         sys.stderr.flush()

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.output import human_bytes, human_count
 from kseg.cli.parsing import Selection
-from kseg.cli.partition_rows import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files.names import KnownPath, PathKind, is_new
+from kseg.format.times import iso_text
 from kseg.workers import At, run_in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kseg.workers import Work
+
+HEAD: Final = (
+    "partition",
+    "segments",
+    "start",
+    "end",
+    "bytes",
+    "batches",
+    "records",
+    "from",
+    "to",
+    "codecs",
+    "magic",
+)
+#: The columns that a narrow terminal shows, the first ones first.
+PRIORITY: Final = ("segments", "start", "end", "bytes", "records")
+#: What a wider one shows besides, likewise.
+BESIDES: Final = ("to", "from", "codecs", "batches", "magic")
+#: To the left, as all text but names is not.
+LEFT: Final = ("partition", "codecs", "magic", "key")
+_MINUTES: Final = len("2026-11-24T17:52")
 
 
 def info(
@@ -43,12 +68,13 @@ def info(
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": documents})
     else:
         _print(documents, per_segment=per_segment)
-        for one in found:
-            for note in one.notes:
-                output.write_line(f"{one.path}: {note.replace(', and are not read', '')}")
+        output.write_lines(
+            f"{one.path}: {note.replace(', and are not read', '')}"
+            for one in found
+            for note in one.notes
+        )
     faults = [fault for one in found for fault in one.faults]
-    for fault in faults:
-        complain(f"kseg: {one_line(fault)}")
+    complain(*(f"kseg: {one_line(fault)}" for fault in faults))
     return Exit.FOUND if faults else Exit.OK
 
 
@@ -80,3 +106,36 @@ def _segment_row(document: dict[str, Any]) -> list[object]:
         "log_end_offset": start if last is None else last + 1,
     }
     return partition_row("  " + document["file"], document | offsets)
+
+
+# ---- a line for a partition, also of `kseg stats` ----------
+
+
+def partition_row(name: str, document: dict[str, Any]) -> list[object]:
+    """The columns of `HEAD` from a partition's document; a dash for a missing one."""
+    return [
+        name,
+        *(document.get(field) for field in ("segments", "log_start_offset", "log_end_offset")),
+        human_bytes(document["bytes"]),
+        human_count(document["batches"]),
+        human_count(document["records"]),
+        _minute(document["min_timestamp"]),
+        _minute(document["max_timestamp"]),
+        ",".join(document["codecs"]),
+        ",".join(map(str, document["magics"])),
+    ]
+
+
+def _minute(time: int | None) -> str | None:
+    text = iso_text(time)
+    return text if text is None or "T" not in text else f"{text[:_MINUTES]}Z"
+
+
+def names_of(documents: Sequence[dict[str, Any]]) -> list[str]:
+    """What rows are called: by the last part of the path, or all of it where several have that."""
+    given = [one["dir"] or os.path.basename(one["path"]) for one in documents]
+    counts = Counter(given)
+    return [
+        name if counts[name] == 1 else one["path"]
+        for name, one in zip(given, documents, strict=True)
+    ]

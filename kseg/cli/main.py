@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from kseg.cli import failures, standard_streams, starting
+from kseg.cli import failures, starting
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit
 
@@ -74,7 +74,7 @@ class Verbs(click.Group):
             return failures.answer(ctx, super().invoke(ctx))
         except BrokenPipeError as error:
             # Click takes any of these for a pipe without a reader, and ends with 1.
-            raise standard_streams.PipeError from error
+            raise starting.PipeError from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -155,9 +155,8 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        told = FIRST if error.ctx is None or error.ctx.parent is None else error.format_message()
-        for line in told.splitlines():
-            failures.complain(line)
+        is_first = error.ctx is None or error.ctx.parent is None
+        failures.complain(*(FIRST if is_first else error.format_message()).splitlines())
         return Exit.USAGE
     except click.UsageError as error:
         _explain_usage(error)
@@ -167,9 +166,9 @@ def run(arguments: list[str] | None = None) -> int:
         return Exit.USAGE
     except click.Abort:
         return Exit.INTERRUPTED
-    except (BrokenPipeError, standard_streams.PipeError) as error:
-        if standard_streams.nobody_reads():
-            standard_streams.let_go_of_stdout()
+    except (BrokenPipeError, starting.PipeError) as error:
+        if starting.nobody_reads():
+            starting.let_go_of_stdout()
             return Exit.OK
         return failures.report(error.__cause__ or error, debug=debug)
     except SystemExit as done:  # click's own way out of completion
@@ -182,14 +181,14 @@ def run(arguments: list[str] | None = None) -> int:
 def main() -> None:
     """Entry point of the `kseg` script."""
     starting.begin()
-    if not standard_streams.ready():
+    if not starting.ready():
         failures.complain("kseg: standard output is closed")
         sys.exit(Exit.FILES)
     code = run()
     try:
         sys.stdout.flush()
     except OSError:
-        standard_streams.let_go_of_stdout()
+        starting.let_go_of_stdout()
     starting.end()
     sys.exit(code)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kseg.cli import output
 from kseg.cli.copies import ITEMS_MAX, batch_line, more_line, put_back
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import Selection
 
@@ -46,8 +45,7 @@ def _write(plan: MergePlan, paths: tuple[str, ...], report: Path | None, *, as_j
         written = {"applied": report is not None, "report": None if report is None else str(report)}
         output.write_document("merge/1", {"path": list(paths), **written, **plan.to_dict()})
         return
-    for line in _page(plan, report):
-        output.write_line(printable(line))
+    output.write_lines(_page(plan, report))
 
 
 def _page(plan: MergePlan, report: Path | None) -> Iterator[str]:
@@ -134,6 +132,3 @@ def _missing(missing: Missing) -> str:
     if missing.last_offset is None:
         return f"missing: {least}what followed offset {missing.first_offset - 1}, where damage is"
     return f"missing: {least}offsets {missing.first_offset} to {missing.last_offset}"
-
-
-__all__ = ["merge"]

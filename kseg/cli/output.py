@@ -78,6 +78,12 @@ def write_line(text: str = "") -> None:
         click.echo(line)
 
 
+def write_lines(lines: Iterable[str]) -> None:
+    """Lines of text, each as `write_line` has it."""
+    for line in lines:
+        write_line(line)
+
+
 def _colored(found: re.Match[str]) -> str:
     return found[1] + click.style(found[2], fg=_COLORS[found[2]], bold=True)
 

@@ -17,15 +17,14 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.batches import tail_of
 from kseg.cli.decoding import Decoding, decoding
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, one_line, tell_left_out, tell_replaced
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
 from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.row_writer import RowSink, RowSinks, equal_to
 from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
-from kseg.cli.selected import RowSink, RowSinks, equal_to
-from kseg.cli.standard_streams import ReaderGone
+from kseg.cli.starting import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import KsegError, NotALogError, at_path
 from kseg.files.names import PathKind, is_new
@@ -37,8 +36,8 @@ from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
 from kseg.workers import At, Kept, run_in_order
 
 if TYPE_CHECKING:
+    from kseg.cli.row_writer import Mask
     from kseg.cli.rows import Field, Template
-    from kseg.cli.selected import Mask
     from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
     from kseg.internal import InternalTopic
@@ -229,7 +228,7 @@ class Reader:
 
     def _partition(self, log: LogView) -> Iterator[Work]:
         if self._asked.lies_outside(log):
-            complain(f"kseg: {printable(str(log.path))}: nothing is there: {log.extent}")
+            complain(f"kseg: {log.path}: nothing is there: {log.extent}")
         else:
             self._inside = True
             tell_left_out(log.path, log.left_out(self._asked.request()))

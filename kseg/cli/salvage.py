@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from kseg import SalvagePlan, SalvageReport, apply_salvage, plan_salvage
 from kseg.cli import output
 from kseg.cli.copies import put_back, without_line
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import Selection
 from kseg.log.data_directory import CLUSTER_METADATA
@@ -55,15 +54,11 @@ def salvage(
 
 def _say(report: SalvageReport) -> None:
     plan = report.plan
-    for line in _unproved(plan):
-        output.write_line(printable(line))
+    output.write_lines(_unproved(plan))
     head = ("partition", "kept", "records", "lost", "duplicates", "offsets")
     output.write_table(head, [_row(one) for one in plan.partitions])
-    for one in plan.partitions:
-        for line in _details(one):
-            output.write_line(printable(line))
-    for line in _totals(plan, report):
-        output.write_line(printable(line))
+    output.write_lines(line for one in plan.partitions for line in _details(one))
+    output.write_lines(_totals(plan, report))
 
 
 def _unproved(plan: SalvagePlan) -> Iterator[str]:
@@ -217,6 +212,3 @@ def _all_lost(plan: SalvagePlan) -> str:
     if not known:
         return "no record is known to be lost, but some bytes are not kept"
     return f"{most}{output.counted(known, 'record')} lost"
-
-
-__all__ = ["salvage"]

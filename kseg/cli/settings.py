@@ -10,7 +10,6 @@ import click
 
 import kseg
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
 from kseg.cli.paths import Partition
@@ -128,16 +127,14 @@ def say_of_settings(findings: Iterable[KsegError], found: Iterable[kseg.Partitio
     """
     say_of_findings(findings)
     found = list(found)
-    for line in defaults_lines((each.topic, each.values) for each in found):
-        output.write_line(line)
-    for topic, note in sorted({(str(each.topic), note) for each in found for note in each.notes}):
-        output.write_line(f"{printable(topic)}: {note}")
+    output.write_lines(defaults_lines((each.topic, each.values) for each in found))
+    notes = {(str(each.topic), note) for each in found for note in each.notes}
+    output.write_lines(f"{topic}: {note}" for topic, note in sorted(notes))
 
 
 def say_of_findings(findings: Iterable[KsegError]) -> None:
     """Name what was not understood, on standard error."""
-    for finding in findings:
-        complain(f"kseg: {printable(str(finding))}")
+    complain(*(f"kseg: {finding}" for finding in findings))
 
 
 def have_damage(findings: Iterable[KsegError]) -> bool:

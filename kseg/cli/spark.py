@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from kseg.cli import closed, output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Range, Selection, parse_names
 from kseg.cli.paths import partition_at, partitions, places
@@ -248,8 +247,7 @@ def _write_export(written: ExportResult, *, as_json: bool) -> Exit:
     else:
         rows = [(file.path, file.records, file.bytes) for file in written.files]
         output.write_table(("file", "records", "bytes"), rows)
-    for fault in written.faults:
-        complain(f"kseg: {printable(fault)}")
+    complain(*(f"kseg: {fault}" for fault in written.faults))
     return Exit.FOUND if written.fault_count else Exit.OK
 
 

@@ -10,8 +10,8 @@ import click
 
 from kseg.cli import closed, output
 from kseg.cli.failures import Exit, complain, pass_over
+from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.parsing import GivenSettings, Selection
-from kseg.cli.partition_rows import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.paths import places
 
 if TYPE_CHECKING:
@@ -113,9 +113,7 @@ def write_report(
         _print(report)
         if planned is not None:
             _print_compaction(planned)
-    for one in report.partitions:
-        for fault in one.stats.faults:
-            complain(f"kseg: {fault}")
+    complain(*(f"kseg: {fault}" for one in report.partitions for fault in one.stats.faults))
     damaged = planned is not None and closed.say_damage(planned)
     return Exit.FOUND if report.fault_count or damaged else Exit.OK
 
@@ -170,8 +168,7 @@ def _print(report: StatsReport) -> None:
         output.write_fitted_table(head, keys, ("bytes", "records", "key", "error"), LEFT)
     if any(one.stats.records is not None for one in report.partitions):
         output.write_line()
-        for line in _estimates(with_errors=any(key[-1] for key in keys)):
-            output.write_line(line)
+        output.write_lines(_estimates(with_errors=any(key[-1] for key in keys)))
 
 
 def _estimates(*, with_errors: bool) -> Iterator[str]:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kseg.cli import output
-from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, pass_over
 from kseg.cli.parsing import Selection
 from kseg.cli.paths import places as places_of
 
 if TYPE_CHECKING:
-    from kseg.analysis.values import Finding, Report
+    from kseg.analysis.values import Report
     from kseg.files.mapping import Mapping
     from kseg.log.recovery import Lost
 
@@ -67,10 +66,10 @@ def write_report(report: Report, *, as_json: bool) -> Exit:
 
 
 def _print(report: Report) -> None:
-    for finding in report.findings:
-        output.write_line(_line(finding))
-    for lost in report.lost:
-        output.write_line(_lost_line(lost))
+    output.write_lines(
+        f"{finding.severity}: {finding}; {finding.advice}" for finding in report.findings
+    )
+    output.write_lines(map(_lost_line, report.lost))
     errors = sum(finding.severity == "error" for finding in report.findings)
     warnings = len(report.findings) - errors
     output.write_line(
@@ -86,8 +85,4 @@ def _lost_line(lost: Lost) -> str:
     if lost.sound_behind:
         text += f"; {lost.sound_batches} behind: a broker's recovery would cut them, too"
         text += ", 'kseg salvage' keeps them"
-    return printable(text)
-
-
-def _line(finding: Finding) -> str:
-    return printable(f"{finding.severity}: {finding}; {finding.advice}")
+    return text

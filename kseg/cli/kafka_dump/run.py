@@ -15,7 +15,6 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import click
 import numpy as np
 
-from kseg.cli.batch_lines import BatchColumns, each_stretch
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.kafka_dump.lines import (
@@ -42,6 +41,7 @@ from kseg.cli.kafka_dump.options import (
 )
 from kseg.cli.output import binary_stdout, taker
 from kseg.cli.row_writer import RowWriter, dump_workspace
+from kseg.cli.rows import BatchColumns, each_stretch
 from kseg.constants import BATCH_HEADER_BYTES, MESSAGE_BYTES_MIN, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.grammar import FileKind, FileName, file_name
