@@ -15,7 +15,7 @@ from kseg.cli.parsing import Range
 from kseg.cli.rows import UNKNOWN
 from kseg.format.bodies import message_error
 from kseg.format.columns import decode
-from kseg.format.header import COLUMN
+from kseg.format.header import COLUMN, BatchTable
 from kseg.format.request import Request
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kseg import Segment
     from kseg.errors import CorruptRecordError, KsegError
     from kseg.files.mapping import Mapping
-    from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
 
     Column = npt.NDArray[np.int64]

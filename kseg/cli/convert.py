@@ -31,13 +31,11 @@ from kseg.errors import (
 from kseg.files.names import FileKind, PathKind, parse_name
 from kseg.files.whole_file import check_replaceable, whole_file
 from kseg.format.convert import Converter, Losses, Tally, Target
-from kseg.format.header import stop_error
-from kseg.workers import At, Kept, run_in_order
+from kseg.format.header import BatchTable, stop_error
+from kseg.workers import At, Kept, Put, Work, run_in_order
 
 if TYPE_CHECKING:
     from kseg.files.log_file import Tile
-    from kseg.format.header import BatchTable
-    from kseg.workers import Put, Work
 
 _STDIN = "-"
 _SEGMENTS = (FileKind.LOG, FileKind.KAFKA07)

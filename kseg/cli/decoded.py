@@ -19,7 +19,7 @@ import numpy as np
 from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
 from kseg.errors import InvalidRecordError
 from kseg.format.take import take_rows
-from kseg.format.values import binary_column
+from kseg.format.values import RecordColumns, binary_column
 from kseg.internal.ids import id_text
 from kseg.internal.log_rows import decode_or_keep
 from kseg.internal.records import InternalRecord
@@ -27,9 +27,7 @@ from kseg.internal.records import InternalRecord
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.row_writer import Mask
-    from kseg.cli.rows import Template
-    from kseg.format.values import RecordColumns
+    from kseg.cli.row_writer import Mask, Template
     from kseg.internal.topics import InternalTopic
 
 #: Records decoded at a time: what is made of them lies in memory until it is written.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kseg.cli import output
@@ -11,8 +11,6 @@ from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kseg.analysis.diff import Compared, CopySeen, Diff, PartitionDiff, Ranges
     from kseg.files.mapping import Mapping
 

@@ -21,14 +21,23 @@ from kseg.cli.kafka_dump.options import refuse_kafka_options
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import InputFile, refuse_replicas, sources
-from kseg.cli.row_writer import RowSink, RowSinks, RowWriter, dump_workspace, equal_to, inexact
+from kseg.cli.row_writer import (
+    Mask,
+    RowSink,
+    RowSinks,
+    RowWriter,
+    dump_workspace,
+    each_stretch,
+    equal_to,
+    inexact,
+)
 from kseg.cli.rows import (
     BATCH_FIELDS,
     RECORD_FIELDS,
+    Field,
     Style,
     batch_rows,
     csv_head,
-    each_stretch,
     record_rows,
     stored_rows,
 )
@@ -38,18 +47,14 @@ from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
 from kseg.files.names import FileKind, FileName, is_new
 from kseg.format.columns import decode
-from kseg.format.header import crc_error, stop_error
+from kseg.format.header import BatchTable, crc_error, stop_error
 from kseg.format.request import INT64_MIN, NO_END, Request
-from kseg.workers import At, Kept, Lent, each_at, putting, run_in_order
+from kseg.workers import At, Kept, Lent, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.cli.row_writer import Mask
-    from kseg.cli.rows import Field
     from kseg.files.mapping import Mapping
-    from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
     from kseg.internal import InternalTopic
-    from kseg.workers import Put, Work
 
 _STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
 

@@ -35,12 +35,11 @@ from kseg.format.times import bound_ms
 from kseg.format.typed import BYTES, ERRORS, read_fields
 from kseg.log.log import Log
 from kseg.log.reader import LogView, first_offsets
-from kseg.workers import At, check, in_order
+from kseg.workers import At, Put, check, in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
     from kseg.format.values import RecordColumns
-    from kseg.workers import Put
 
 
 def export(

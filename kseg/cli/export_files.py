@@ -32,19 +32,17 @@ from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
 from kseg.constants import NO_TIMESTAMP
-from kseg.errors import LimitExceededError
+from kseg.errors import KsegError, LimitExceededError
 from kseg.extras import require
 from kseg.files.output_names import fitting_name, hive_directory
 from kseg.files.whole_file import FileSink, whole_file
 from kseg.format.take import take_rows
 from kseg.format.times import iso_text
-from kseg.format.typed import KEPT_BYTES, decode_columns, decoded_fields
+from kseg.format.typed import KEPT_BYTES, Kinds, decode_columns, decoded_fields
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from kseg.errors import KsegError
-    from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
 
     Write = Callable[[RecordColumns], None]

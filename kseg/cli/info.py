@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
 from kseg.cli import output
@@ -17,12 +17,7 @@ from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files.names import KnownPath, PathKind, is_new
 from kseg.format.times import iso_text
-from kseg.workers import At, run_in_order
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kseg.workers import Work
+from kseg.workers import At, Work, run_in_order
 
 HEAD: Final = (
     "partition",

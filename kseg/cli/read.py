@@ -22,27 +22,23 @@ from kseg.cli.options import check_ranges
 from kseg.cli.parsing import ALL, Range, Selection
 from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
 from kseg.cli.paths import partitions as partitions_of
-from kseg.cli.row_writer import RowSink, RowSinks, equal_to
-from kseg.cli.rows import RECORD_FIELDS, Style, csv_head, record_rows
+from kseg.cli.row_writer import Mask, RowSink, RowSinks, Template, equal_to
+from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.starting import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import KsegError, NotALogError, at_path
 from kseg.files.names import PathKind, is_new
 from kseg.format.request import FIELDS_DEFAULT, Request
-from kseg.format.typed import decode_columns
+from kseg.format.typed import Kinds, decode_columns
 from kseg.format.workspace import Workspace
 from kseg.log.log import Log
 from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
-from kseg.workers import At, Kept, run_in_order
+from kseg.workers import At, Kept, Put, Work, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.cli.row_writer import Mask
-    from kseg.cli.rows import Field, Template
-    from kseg.format.typed import Kinds
     from kseg.format.values import RecordColumns
     from kseg.internal import InternalTopic
     from kseg.log.reader import SegmentInfo
-    from kseg.workers import Put, Work
 
 
 def read(

@@ -9,31 +9,46 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from kseg.cli.failures import complain
 from kseg.cli.parsing import ALL, Range
+from kseg.constants import StopReason
 from kseg.errors import CorruptRecordError
 from kseg.format import text as _text
+from kseg.format.header import (
+    BATCH_FIELDS,
+    BATCHES_MAX,
+    CODEC_MASK,
+    COLUMN,
+    CONTROL,
+    DELETE_HORIZON,
+    BatchTable,
+    Shared,
+)
 from kseg.format.reader import End
+from kseg.format.take import runs
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
-from kseg.workers import Buffer, Kept
+from kseg.workers import Buffer, Kept, Put
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.rows import Piece, Template
-    from kseg.format.header import BatchTable
+    from kseg.files.log_file import Tile
     from kseg.format.values import BinaryColumn
-    from kseg.workers import Put
 
-    Mask = npt.NDArray[np.bool_]
-    #: Lines, and where those of each batch begin and end, int32[n + 1].
-    Before = tuple[bytes, npt.NDArray[np.int32]]
+
+#: bool[n]: the chosen rows.
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+#: Lines, and where those of each batch begin and end, int32[n + 1].
+Before = tuple[bytes, np.ndarray[Any, np.dtype[np.int32]]]
+Piece = tuple[Any, ...]
+#: The pieces of a row, with the columns that fill them.
+Template = tuple[Piece, ...]
 
 #: Small enough for the cache, large enough to make system calls rare.
 BUFFER_BYTES = 1 << 19
@@ -48,22 +63,6 @@ _GAPS_MAX = 4096
 
 #: Takes a view of bytes.
 Write = Callable[[memoryview], object]
-
-
-class Batches(Protocol):
-    """A stretch of a file with batches in it, as `kseg.files.log_file.Tile` is."""
-
-    @property
-    def data(self) -> memoryview:
-        """Bytes of the file from `base` on."""
-
-    @property
-    def base(self) -> int:
-        """File position of the first."""
-
-    @property
-    def table(self) -> BatchTable:
-        """The batches."""
 
 
 class Gaps(Protocol):
@@ -112,7 +111,7 @@ class RowWriter:
     def records(
         self,
         template: Template,
-        batches: Batches,
+        batches: Tile,
         start: int,
         stop: int,
         *,
@@ -122,7 +121,7 @@ class RowWriter:
         """Write the records of batches `start` up to `stop`, straight from their bytes.
 
         Args:
-            template: with a row for each batch, see `kseg.cli.rows.BatchColumns`.
+            template: with a row for each batch, see `BatchColumns`.
             batches: a stretch of a file, and what lies in it.
             start: first batch.
             stop: batch to end before.
@@ -364,7 +363,7 @@ class RowSink:
         if self._last is not None:
             self._hold(wanted, self._last)
 
-    def take_stored(self, template: Template, batches: Batches, start: int, stop: int) -> int:
+    def take_stored(self, template: Template, batches: Tile, start: int, stop: int) -> int:
         """Write the records of usual batches, all of them; see `RowWriter.records`."""
         self.is_empty = False
         return self._writer.records(template, batches, start, stop)
@@ -475,3 +474,117 @@ def _end_of(count: int, mask: Mask | None, wanted: int) -> int:
     if mask is None:
         return min(count, wanted)
     return int(np.flatnonzero(mask)[wanted - 1]) + 1 if wanted else 0
+
+
+# ---- records straight from their batches ---------------------------------------------------------
+
+# A template whose columns have a row a batch. Batches that are compressed, of control records or of
+# an older magic, and damaged ones become columns first; their lines are the same.
+
+
+class Own(NamedTuple):
+    """Bytes that a record itself has, in place of a column of them."""
+
+    offsets: int
+    data: None = None
+    validity: None = None
+
+
+class OwnHeaders(NamedTuple):
+    """A record's own headers, in place of a column of them."""
+
+    offsets: int = _text.RECORD_HEADERS
+    keys: Own = Own(_text.RECORD_HEADERS)
+    values: Own = Own(_text.RECORD_HEADERS)
+
+
+#: What a template has for each field that is not the same for all records of a batch.
+OWN: dict[str, Any] = {
+    "offset": _text.OFFSET,
+    "timestamp": _text.TIMESTAMP,
+    "sequence": _text.SEQUENCE,
+    "key": Own(_text.RECORD_KEY),
+    "value": Own(_text.RECORD_VALUE),
+    "headers": OwnHeaders(),
+}
+
+
+#: Where batches are alike in these, they are in all fields but those of their place.
+_TELLING = [
+    COLUMN[name]
+    for name in ("magic", "attributes", "producer_id", "producer_epoch", "leader_epoch", "crc_ok")
+]
+
+
+class BatchColumns:
+    """Stands for the columns of records where a template is made: a row for each batch."""
+
+    def __init__(self, table: BatchTable) -> None:
+        """Those of the batches of a table."""
+        bases, ones = table.base_offset, np.ones(len(table), np.int64)
+        self._shared = Shared(table, ones, bases, bases, constants_once=True)
+        self._same: dict[str, Any] = {}
+        telling = table.rows[:, _TELLING]
+        alike = len(table) > 0 and (telling == telling[0]).all()
+        if alike and not table.attributes[0] & DELETE_HORIZON:
+            self._same = _columns_of_one(telling[0].tobytes(), table.kafka07)
+
+    def __getitem__(self, name: str) -> Any:
+        """A column by the name of its field, or what stands for it."""
+        if name in OWN:
+            return OWN[name]
+        return self._same[name] if name in self._same else self._shared.column(name)
+
+    def __getattr__(self, name: str) -> Any:
+        """The same."""
+        if name not in OWN and name not in BATCH_FIELDS:
+            raise AttributeError(name)
+        return self[name]
+
+
+@lru_cache(16)
+def _columns_of_one(telling: bytes, kafka07: bool) -> dict[str, Any]:
+    """What batches with such headers share, as columns for as many as a table has at the most.
+
+    To work that out for each table takes longer than some tables' lines.
+    """
+    row = np.zeros((1, len(COLUMN)), np.int64)
+    row[0, _TELLING] = np.frombuffer(telling, np.int64)
+    table = BatchTable(row, 0, StopReason.END, kafka07=kafka07)
+    many = np.array([BATCHES_MAX])
+    shared = Shared(table, many, table.base_offset, table.base_offset, constants_once=True)
+    return {name: shared.column(name) for name in BATCH_FIELDS if name != "position"}
+
+
+def each_stretch(
+    table: BatchTable,
+    direct: Callable[[int, int], int] | None,
+    other: Callable[[int, int], None],
+) -> None:
+    """Go over the batches of a table in order.
+
+    Args:
+        table: the batches.
+        direct: writes the records of usual batches from one up to another; answers where it ended,
+            which is in front of one that is not so usual. None where there is no such way.
+        other: writes those of any batches.
+    """
+    if direct is None:
+        other(0, len(table))
+        return
+    for start, end, usual in _stretches(table):
+        at = start
+        while usual and at < end:
+            at = direct(at, end)
+            if at < end:
+                other(at, at + 1)
+                at += 1
+        if not usual:
+            other(start, end)
+
+
+def _stretches(table: BatchTable) -> Iterator[tuple[int, int, bool]]:
+    """Runs of batches that `write_records` takes by their headers, and of others."""
+    usual = (table.magic == 2) & (table.attributes & (CODEC_MASK | CONTROL) == 0)
+    for start, end in runs(usual):
+        yield start, end, bool(usual[start])

@@ -5,26 +5,20 @@ A row is a template of pieces, which the text kernel fills in for thousands of r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from kseg.cli.escapes import csv_field, json_string
-from kseg.constants import Compression, ControlType, StopReason, TimestampType
-from kseg.format import header
+from kseg.cli.row_writer import BatchColumns, Piece, Template
+from kseg.constants import Compression, ControlType, TimestampType
 from kseg.format import text as _text
-from kseg.format.header import BATCHES_MAX, CODEC_MASK, COLUMN, CONTROL, DELETE_HORIZON, BatchTable
-from kseg.format.take import runs
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-
-Piece = tuple[Any, ...]
-Template = tuple[Piece, ...]
 
 #: What no batch can store: stands for what only a compressed message's broken contents could tell.
 UNKNOWN = -(2**63)
@@ -329,117 +323,3 @@ def _enum_piece(field: Field, column: Any, lead: bytes, null: bytes | None, quot
     if field.none is not None:
         texts[field.none - field.first] = b"" if null is None else lead + null
     return (_text.ENUM, b"", null, column, tuple(texts), field.first)
-
-
-# ---- records straight from their batches ---------------------------------------------------------
-
-# A template whose columns have a row a batch. Batches that are compressed, of control records or of
-# an older magic, and damaged ones become columns first; their lines are the same.
-
-
-class Own(NamedTuple):
-    """Bytes that a record itself has, in place of a column of them."""
-
-    offsets: int
-    data: None = None
-    validity: None = None
-
-
-class OwnHeaders(NamedTuple):
-    """A record's own headers, in place of a column of them."""
-
-    offsets: int = _text.RECORD_HEADERS
-    keys: Own = Own(_text.RECORD_HEADERS)
-    values: Own = Own(_text.RECORD_HEADERS)
-
-
-#: What a template has for each field that is not the same for all records of a batch.
-OWN: dict[str, Any] = {
-    "offset": _text.OFFSET,
-    "timestamp": _text.TIMESTAMP,
-    "sequence": _text.SEQUENCE,
-    "key": Own(_text.RECORD_KEY),
-    "value": Own(_text.RECORD_VALUE),
-    "headers": OwnHeaders(),
-}
-
-
-#: Where batches are alike in these, they are in all fields but those of their place.
-_TELLING = [
-    COLUMN[name]
-    for name in ("magic", "attributes", "producer_id", "producer_epoch", "leader_epoch", "crc_ok")
-]
-
-
-class BatchColumns:
-    """Stands for the columns of records where a template is made: a row for each batch."""
-
-    def __init__(self, table: BatchTable) -> None:
-        """Those of the batches of a table."""
-        bases, ones = table.base_offset, np.ones(len(table), np.int64)
-        self._shared = header.Shared(table, ones, bases, bases, constants_once=True)
-        self._same: dict[str, Any] = {}
-        telling = table.rows[:, _TELLING]
-        alike = len(table) > 0 and (telling == telling[0]).all()
-        if alike and not table.attributes[0] & DELETE_HORIZON:
-            self._same = _columns_of_one(telling[0].tobytes(), table.kafka07)
-
-    def __getitem__(self, name: str) -> Any:
-        """A column by the name of its field, or what stands for it."""
-        if name in OWN:
-            return OWN[name]
-        return self._same[name] if name in self._same else self._shared.column(name)
-
-    def __getattr__(self, name: str) -> Any:
-        """The same."""
-        if name not in OWN and name not in header.BATCH_FIELDS:
-            raise AttributeError(name)
-        return self[name]
-
-
-@lru_cache(16)
-def _columns_of_one(telling: bytes, kafka07: bool) -> dict[str, Any]:
-    """What batches with such headers share, as columns for as many as a table has at the most.
-
-    To work that out for each table takes longer than some tables' lines.
-    """
-    row = np.zeros((1, len(COLUMN)), np.int64)
-    row[0, _TELLING] = np.frombuffer(telling, np.int64)
-    table = BatchTable(row, 0, StopReason.END, kafka07=kafka07)
-    many = np.array([BATCHES_MAX])
-    shared = header.Shared(table, many, table.base_offset, table.base_offset, constants_once=True)
-    return {name: shared.column(name) for name in header.BATCH_FIELDS if name != "position"}
-
-
-def each_stretch(
-    table: BatchTable,
-    direct: Callable[[int, int], int] | None,
-    other: Callable[[int, int], None],
-) -> None:
-    """Go over the batches of a table in order.
-
-    Args:
-        table: the batches.
-        direct: writes the records of usual batches from one up to another; answers where it ended,
-            which is in front of one that is not so usual. None where there is no such way.
-        other: writes those of any batches.
-    """
-    if direct is None:
-        other(0, len(table))
-        return
-    for start, end, usual in _stretches(table):
-        at = start
-        while usual and at < end:
-            at = direct(at, end)
-            if at < end:
-                other(at, at + 1)
-                at += 1
-        if not usual:
-            other(start, end)
-
-
-def _stretches(table: BatchTable) -> Iterator[tuple[int, int, bool]]:
-    """Runs of batches that `write_records` takes by their headers, and of others."""
-    usual = (table.magic == 2) & (table.attributes & (CODEC_MASK | CONTROL) == 0)
-    for start, end in runs(usual):
-        yield start, end, bool(usual[start])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -16,8 +16,6 @@ from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.salvage import HARMLESS, READABLE, REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kseg.log.salvage import DamagedTransaction, LostOffsets, SalvagedPartition, Span
 
 #: So many lines of one kind are printed for a partition; --json and the report have all.

@@ -13,11 +13,10 @@ from kseg.cli import output
 from kseg.cli.failures import complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
 from kseg.cli.paths import Partition
-from kseg.errors import UnsupportedFormatError
+from kseg.errors import KsegError, UnsupportedFormatError
 from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
-    from kseg.errors import KsegError
     from kseg.log.settings import SettingValue
 
 

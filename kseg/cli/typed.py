@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
-from kseg.format.typed import BYTES, ERRORS, kind_of
-from kseg.format.values import BinaryColumn, Kind, TypedColumn, binary_column
+from kseg.format.typed import BYTES, ERRORS, Kinds, kind_of
+from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
 
 if TYPE_CHECKING:
-    from kseg.cli.rows import Template
-    from kseg.format.typed import Kinds
-    from kseg.format.values import RecordColumns
+    from kseg.cli.row_writer import Template
 
 #: Fields that say where a record lies, which only files have.
 PLACE_FIELDS: Final = ("topic", "partition")

@@ -25,7 +25,7 @@ from kseg.format.header import DELETE_HORIZON
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.rows import Piece, Template
+    from kseg.cli.row_writer import Piece, Template
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, RecordColumns
 

@@ -40,8 +40,13 @@ from kseg.cli.kafka_dump.options import (
     refuse_own_options,
 )
 from kseg.cli.output import binary_stdout, taker
-from kseg.cli.row_writer import RowWriter, dump_workspace
-from kseg.cli.rows import BatchColumns, each_stretch
+from kseg.cli.row_writer import (
+    BatchColumns,
+    RowWriter,
+    Template,
+    dump_workspace,
+    each_stretch,
+)
 from kseg.constants import BATCH_HEADER_BYTES, MESSAGE_BYTES_MIN, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.grammar import FileKind, FileName, file_name
@@ -57,7 +62,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.cli.kafka_dump.older import MessageReader
-    from kseg.cli.rows import Template
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
     from kseg.format.workspace import Workspace
