@@ -107,7 +107,7 @@ from kseg.log.closed import TruncationReport as TruncationReport
 from kseg.log.closed import apply_truncation as apply_truncation
 from kseg.log.closed import plan_truncation as plan_truncation
 from kseg.log.config import LogConfig as LogConfig
-from kseg.log.copies.batches import MergePlan as MergePlan
+from kseg.log.copies.merge import MergePlan as MergePlan
 from kseg.log.copies.merge import apply_merge as apply_merge
 from kseg.log.copies.merge import plan_merge as plan_merge
 from kseg.log.directory import LogDirectory as LogDirectory

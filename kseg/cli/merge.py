@@ -13,7 +13,8 @@ from kseg.cli.parsing import Selection
 
 if TYPE_CHECKING:
     from kseg import MergePlan
-    from kseg.log.copies import MergedCopy, Missing, PartitionMerge
+    from kseg.log.copies import MergedCopy, PartitionMerge
+    from kseg.log.salvage import LostOffsets
 
 
 def merge(
@@ -127,7 +128,7 @@ def _copy(copy: MergedCopy) -> str:
     return f"{copy.path}: {', '.join(parts)}"
 
 
-def _missing(missing: Missing) -> str:
+def _missing(missing: LostOffsets) -> str:
     least = "at most " if missing.at_most else ""
     if missing.last_offset is None:
         return f"missing: {least}what followed offset {missing.first_offset - 1}, where damage is"

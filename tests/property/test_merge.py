@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.log.copies.batches import Missing
 from kseg.log.copies.merge import apply_merge, plan_merge
 from kseg.log.salvage.provable import read_provable
+from kseg.log.salvage.values import LostOffsets
 from tests.replicas import Made, a_triple
 from tests.shares import share
 
 CASES = share(range(1_000), 20, "triples")
 
 
-def _holds(missing: Missing, one: Made) -> bool:
+def _holds(missing: LostOffsets, one: Made) -> bool:
     return missing.first_offset <= one.last and one.first <= (missing.last_offset or one.first)
 
 

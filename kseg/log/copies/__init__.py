@@ -1,8 +1,7 @@
 """Copies of one partition side by side: replicas, backups; and one whole log out of several.
 
 joining     which copies belong together, by topic, partition and topic id
-batches     batches of a copy as rows of numbers, and a merge as values
-source      a copy: its sound batches by offset, and its unknown offsets; several copies in step
+source      a copy as tables of its sound batches, and its unknown offsets; several copies in step
 merge       `plan_merge` decides what a merged log takes, `apply_merge` writes it
 
 Copies are neither changed nor locked. `kseg.log.salvage` says which batches are sound.
@@ -14,7 +13,9 @@ from kseg._door import door
 
 #: What programs may use of this room.
 _HOMES = {
-    "kseg.log.copies.batches": (
+    "kseg.log.copies.joining": ("Chosen", "CopyPath", "JoinedCopies", "join_copies"),
+    "kseg.log.copies.merge": ("MergedCopy", "PartitionMerge"),
+    "kseg.log.copies.source": (
         "EPOCH",
         "FILE",
         "FIRST",
@@ -23,15 +24,14 @@ _HOMES = {
         "POSITION",
         "SIZE",
         "BatchSeen",
-        "MergedCopy",
-        "Missing",
-        "PartitionMerge",
+        "Copy",
+        "DoubtError",
+        "Window",
         "overlapping",
         "touches",
         "twins",
+        "windows",
         "without",
     ),
-    "kseg.log.copies.joining": ("Chosen", "CopyPath", "JoinedCopies", "join_copies"),
-    "kseg.log.copies.source": ("Copy", "DoubtError", "Window", "windows"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -32,29 +32,32 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kseg.constants import INT64_MAX
+from kseg.documents import Documented, document
 from kseg.errors import (
     ConflictingCopiesError,
     InconsistentTopicIdError,
-    KsegError,
     NotALogError,
     os_reason,
 )
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.format.header import FIELDS, BatchHeader
+from kseg.internal.ids import id_text
 from kseg.log import data_directory
-from kseg.log.copies.batches import (
+from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies, places_of
+from kseg.log.copies.source import (
     COLUMNS,
     COUNT,
     EPOCH,
@@ -66,23 +69,17 @@ from kseg.log.copies.batches import (
     POSITION,
     SIZE,
     BatchSeen,
-    Conflict,
-    LeftOut,
-    MergedCopy,
-    MergePlan,
-    Missing,
-    PartitionMerge,
+    Copy,
     keys_of,
     overlapping,
     rows_of,
     touches,
     twins,
+    windows,
     without,
 )
-from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies, places_of
-from kseg.log.copies.source import Copy, windows
 from kseg.log.data_directory import CLUSTER_METADATA
-from kseg.log.epochs import FILE_NAME, UNDEFINED, LeaderEpochs
+from kseg.log.epochs import UNDEFINED, LeaderEpochs
 from kseg.log.salvage.output import (
     REPORT,
     Progress,
@@ -92,12 +89,231 @@ from kseg.log.salvage.output import (
     target_segments,
     write_output,
 )
-from kseg.log.salvage.values import Span, add_span, provable_tables
+from kseg.log.salvage.provable import epochs_of
+from kseg.log.salvage.values import LostOffsets, Span, add_span, provable_tables
 from kseg.workers import at_file, in_order
 
 if TYPE_CHECKING:
-    from kseg.log.copies.batches import Mask, Offsets, Rows
+    from uuid import UUID
+
+    from kseg.log.copies.source import Mask, Offsets, Rows
+    from kseg.log.salvage.output import TargetSegment
     from kseg.workers import Put
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut(Documented):
+    """Sound batches of a copy that the merged log does not take.
+
+    Attributes:
+        path: the copy.
+        why: a word of `LEFT_OUT`.
+        first_offset, last_offset: between these.
+        batches, bytes: how many.
+    """
+
+    path: str
+    why: str
+    first_offset: int
+    last_offset: int
+    batches: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict(Documented):
+    """Sound batches of the same offsets that differ, in one leader epoch or where one may be lost.
+
+    Attributes:
+        batches: of the copy that goes first, and of another one. One of a higher epoch is not
+            proved: it is readable behind damage, and the other one may be a diverged tail.
+        decided: whether `prefer` decides it, for the first.
+    """
+
+    DOCUMENT = "offset decided compacted=is_compacted batches"
+
+    batches: tuple[BatchSeen, BatchSeen]
+    decided: bool
+
+    @property
+    def offset(self) -> int:
+        """The first one that both have."""
+        return max(seen.first_offset for seen in self.batches)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether compaction may be all that differs: one has fewer records of the same append."""
+        one, other = (seen.header for seen in self.batches)
+        fewer, more = (one, other) if one.record_count < other.record_count else (other, one)
+        return _append_of(one) == _append_of(other) and 0 <= fewer.record_count < more.record_count
+
+
+def _append_of(header: BatchHeader) -> tuple[object, ...]:
+    """What compaction leaves as it is in a batch."""
+    producer = header.producer_id, header.producer_epoch, header.base_sequence
+    kinds = header.magic, header.is_transactional, header.is_control, header.leader_epoch
+    return header.base_offset, header.last_offset, *producer, *kinds
+
+
+@dataclass(frozen=True, slots=True)
+class MergedCopy(Documented):
+    """What becomes of one copy.
+
+    Attributes:
+        path: its directory.
+        leader_epoch: its latest one; -1 without any.
+        log_start_offset, log_end_offset: where its log begins, and where its sound batches end.
+        diverges_at: where it leaves the history of the copies before it; None if it does not.
+        damaged_bytes: that cannot be proved.
+        batches, bytes: that the merged log takes from it.
+        error: why it cannot be read; None if it can.
+    """
+
+    path: str
+    leader_epoch: int = -1
+    log_start_offset: int | None = None
+    log_end_offset: int | None = None
+    diverges_at: int | None = None
+    damaged_bytes: int = 0
+    batches: int = 0
+    bytes: int = 0
+    error: str | None = None
+
+
+#: Why sound batches are left out of a merge, in stable words.
+LEFT_OUT: Final = {
+    "diverged": "they lie behind the offset where the copy leaves the history of the last leader",
+    "lower-epoch": "another copy has batches of a higher leader epoch there",
+    "epoch-order": "the leader epochs of other copies in front of them or behind contradict theirs",
+    "not-preferred": "they contradict batches of the preferred copy",
+    "overlap": "a batch that was taken in front of them reaches over them",
+    "deleted": "they lie in front of the log start of another copy",
+}
+#: No difference: records are deleted from one copy earlier than from another.
+_NO_DIFFERENCE: Final = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMerge:
+    """One partition of a merge.
+
+    Attributes:
+        partition: what checkpoints call it.
+        topic_id: None where no copy says it.
+        copies: in the order in which they count: that of the latest leader first; last those that
+            cannot be read.
+        log_start_offset, log_end_offset: of the merged log.
+        high_watermark: the highest that a copy has noted; None where none has.
+        runs: what it takes, by offset: batches that follow each other in a file of a copy.
+        segments: the same as segments, by base offset.
+        missing: offsets that no copy has.
+        left_out: sound batches that it does not take.
+        conflicts: batches that contradict each other, the first of them.
+        undecided: how many conflicts nothing decides.
+    """
+
+    partition: TopicPartition
+    topic_id: UUID | None
+    copies: tuple[MergedCopy, ...]
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int | None
+    runs: tuple[Span, ...]
+    segments: tuple[TargetSegment, ...]
+    missing: tuple[LostOffsets, ...]
+    left_out: tuple[LeftOut, ...]
+    conflicts: tuple[Conflict, ...]
+    undecided: int
+
+    @property
+    def name(self) -> str:
+        """Of its directory."""
+        return f"{self.partition.topic}-{self.partition.partition}"
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing, nothing differs, and each copy could be read."""
+        differs = any(each.why != _NO_DIFFERENCE for each in self.left_out)
+        failed = any(copy.error is not None for copy in self.copies)
+        return not (self.missing or self.conflicts or differs or failed)
+
+    def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
+        """As in `--json`; with `runs` as in the report that lies beside the output."""
+        found: dict[str, Any] = {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "topic_id": None if self.topic_id is None else id_text(self.topic_id),
+            "log_start_offset": self.log_start_offset,
+            "log_end_offset": self.log_end_offset,
+            "high_watermark": self.high_watermark,
+            "segments": len(self.segments),
+            "batches": sum(each.batches for each in self.runs),
+            "bytes": sum(each.size for each in self.runs),
+            "copies": document(self.copies),
+            "missing": [
+                {"first_offset": one.first_offset, "last_offset": one.last_offset}
+                | {"at_most": one.at_most}
+                for one in self.missing
+            ],
+            "left_out": document(self.left_out),
+            "conflicts": document(self.conflicts),
+            "undecided": self.undecided,
+        }
+        if runs:
+            found["runs"] = document(self.runs)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """What a merge would write.
+
+    Attributes:
+        out: the data directory to be made.
+        sources: the directories that were given.
+        partitions: by name.
+        left_alone: copies of the log of KRaft, which are not merged.
+    """
+
+    out: Path
+    sources: tuple[str, ...]
+    partitions: tuple[PartitionMerge, ...]
+    left_alone: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no offset is missing."""
+        return not any(each.missing for each in self.partitions)
+
+    @property
+    def undecided(self) -> int:
+        """How many conflicts nothing decides; with any, nothing is written."""
+        return sum(each.undecided for each in self.partitions)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing, nothing differs, and each copy could be read."""
+        return all(each.ok for each in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """Of the merged logs."""
+        return sum(run.size for each in self.partitions for run in each.runs)
+
+    def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
+        """As in `--json`; with `runs` as in the report that lies beside the output."""
+        return {
+            "out": str(self.out),
+            "ok": self.ok,
+            "whole": self.is_whole,
+            "undecided": self.undecided,
+            "bytes": self.bytes,
+            "left_alone": list(self.left_alone),
+            "partitions": [each.to_dict(runs=runs) for each in self.partitions],
+        }
+
+
+# ---- runs and gaps -------------------------------------------------------------------------------
 
 
 class Runs:
@@ -229,17 +445,18 @@ class MissingOffsets:
             self._found[-1] = (self._found[-1][0], int(gaps[-1, 1]))
             self._is_cut_short = True
 
-    def missing(self, end: int) -> tuple[Missing, ...]:
+    def missing(self, end: int) -> tuple[LostOffsets, ...]:
         """What is missing of a log that ends at an offset, once all was noted."""
         left = [each.left for each in self._hidden]
         gaps = np.array(self._found, np.int64).reshape(-1, 2)
         if not self.is_dense:
             gaps = gaps[_are_hidden(gaps, left)]
-        found = [Missing(first, last, not self.is_dense) for first, last in gaps.tolist()]
+        at_most = not self.is_dense
+        found = [LostOffsets(first, last, at_most=at_most) for first, last in gaps.tolist()]
         if self._is_cut_short and found:
-            found[-1] = Missing(found[-1].first_offset, found[-1].last_offset, True)
+            found[-1] = replace(found[-1], at_most=True)
         if any(len(ranges) and ranges[-1, 1] == OFFSETS_END for ranges in left):
-            found.append(Missing(end, None, not self.is_dense))
+            found.append(LostOffsets(end, None, at_most=at_most))
         return tuple(found)
 
 
@@ -312,7 +529,7 @@ def lineage_of(copy: Copy) -> Lineage:
             least = int(ends[at])
             begins.append(EpochBegin(int(epochs[at + 1]), int(rows[at, FIRST]), least))
         epoch, end = int(epochs.max()), int(ends[-1])
-    for entry in checkpoint_of(copy):
+    for entry in epochs_of(copy.provable.path):
         is_behind = not begins or entry.epoch > begins[-1].epoch
         if (
             not is_behind
@@ -321,13 +538,6 @@ def lineage_of(copy: Copy) -> Lineage:
         ):
             _add(begins, EpochBegin(entry.epoch, entry.start_offset, entry.start_offset))
     return Lineage(tuple(begins), end)
-
-
-def checkpoint_of(copy: Copy) -> Iterable[EpochEntry]:
-    """The epochs that the checkpoint beside a copy says, as far as it can be read."""
-    with suppress(KsegError, OSError):
-        return LeaderEpochs.load(copy.provable.path / FILE_NAME).entries
-    return ()
 
 
 def _add(begins: list[EpochBegin], one: EpochBegin) -> None:
@@ -425,7 +635,8 @@ def unproved_conflicts(copies: Sequence[Copy]) -> Iterator[Conflict]:
     """
     for copy in copies:
         rows = readable_rows(copy, "not-anchored")
-        begins = {one.epoch: one.start_offset for one in checkpoint_of(copy)} if len(rows) else {}
+        epochs = epochs_of(copy.provable.path) if len(rows) else ()
+        begins = {one.epoch: one.start_offset for one in epochs}
         rows = np.array(
             [row for row in rows if begins.get(row[EPOCH], OFFSETS_END) <= row[FIRST]], np.int64
         ).reshape(-1, COLUMNS)
@@ -459,7 +670,7 @@ def _keys_within(copy: Copy, rows: Rows) -> Iterator[bytes]:
 #: So many conflicts are listed.
 CONFLICTS_MAX: Final = 100
 _NO_EPOCH: Final = -(2**63)
-_EVERY_EPOCH: Final = 2**63 - 1
+_EVERY_EPOCH: Final = INT64_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -467,14 +678,16 @@ class Ranked:
     """A copy in its place.
 
     Attributes:
-        copy: it.
+        copy: the copy.
+        lineage: the epochs in it.
         cut: what it has from this offset on is left out.
         history: the epochs of the copies before it; None for the first.
         is_preferred: whether its batches win where those of one epoch differ.
     """
 
     copy: Copy
-    cut: int
+    lineage: Lineage
+    cut: int = OFFSETS_END
     history: Lineage | None = None
     is_preferred: bool = False
 
@@ -782,19 +995,6 @@ def _check(joined: Sequence[JoinedCopies]) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Read:
-    """A copy and the epochs in it."""
-
-    copy: Copy
-    lineage: Lineage
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """The latest leader first, then the longest."""
-        return (-self.lineage.latest, -self.lineage.end)
-
-
 def _put_plan(joined: JoinedCopies, prefer: frozenset[str], put: Put) -> None:
     with at_file(joined.copies[0].path):
         put(_plan(joined, prefer))
@@ -803,25 +1003,28 @@ def _put_plan(joined: JoinedCopies, prefer: frozenset[str], put: Put) -> None:
 def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
     assert joined.topic is not None
     assert joined.partition is not None
-    read, failed = _read([one for one in joined.copies if one.lacks is None])
-    ranked = _ranked(read, prefer)
-    choosing = Choosing(ranked, _start_of([one.copy for one in read]))
+    ranked, failed = _ranked([one for one in joined.copies if one.lacks is None], prefer)
+    copies = [one.copy for one in ranked]
+    choosing = Choosing(ranked, _start_of(copies))
     choosing.run()
-    doubts = [] if prefer else list(unproved_conflicts([one.copy for one in read]))
-    begins = _last_begins(ranked)
+    doubts = [] if prefer else list(unproved_conflicts(copies))
+    # The last segment of a copy that is not cut may have no batch yet.
+    whole = (one.copy for one in ranked if one.cut == OFFSETS_END)
+    begins = [each.base_offset for copy in whole for each in copy.provable.segments[-1:]]
     end = max([choosing.expected, *begins])
     if end > choosing.expected:
         choosing.gaps.note(np.array([choosing.expected]), np.array([end - 1]))
     bases = choosing.runs.bases(begins, choosing.expected)
     segments = target_segments(choosing.runs.taken, bases)
-    start = max(choosing.start, segments[0].base_offset)
+    # Offsets in front of a high watermark beside any copy were committed.
+    marks = (data_directory.told_of(copy.provable.path).high_watermark for copy in copies)
     return PartitionMerge(
         TopicPartition(joined.topic, joined.partition),
         joined.topic_id,
-        (*map(_merged, read, ranked, choosing.taken.tolist()), *failed),
-        start,
+        (*map(_merged, ranked, choosing.taken.tolist()), *failed),
+        max(choosing.start, segments[0].base_offset),
         end,
-        _high_watermark(read, end),
+        max((min(mark, end) for mark in marks if mark is not None), default=None),
         tuple(choosing.runs.taken),
         segments,
         choosing.gaps.missing(end),
@@ -831,8 +1034,14 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
     )
 
 
-def _read(paths: Sequence[CopyPath]) -> tuple[list[_Read], list[MergedCopy]]:
-    """The copies in the order in which they count, and those that the disk does not give."""
+def _ranked(
+    paths: Sequence[CopyPath], prefer: frozenset[str]
+) -> tuple[list[Ranked], list[MergedCopy]]:
+    """The copies in the order in which they count, and those that cannot be read.
+
+    The copy of the latest leader goes first, then the longest. Each is cut where it leaves the
+    history of those before it.
+    """
     copies, failed = [], []
     errors: list[OSError] = []
     for one in paths:
@@ -845,26 +1054,18 @@ def _read(paths: Sequence[CopyPath]) -> tuple[list[_Read], list[MergedCopy]]:
             failed.append(MergedCopy(one.path, error=os_reason(error)))
     if not copies:
         raise errors[0]
-    read = [_Read(copy, lineage_of(copy)) for copy in proved_by_each_other(copies)]
-    return sorted(read, key=lambda one: one.order), failed
-
-
-def _ranked(read: Sequence[_Read], prefer: frozenset[str]) -> list[Ranked]:
-    """The copies, each cut where it leaves the history of those before it."""
-    history = read[0].lineage
-    ranked = []
-    for at, one in enumerate(read):
-        cut = divergence(history, one.lineage)
+    read = [(lineage_of(copy), copy) for copy in proved_by_each_other(copies)]
+    read.sort(key=lambda pair: (-pair[0].latest, -pair[0].end))
+    history = read[0][0]
+    ranked: list[Ranked] = []
+    for lineage, copy in read:
+        cut = divergence(history, lineage)
         cut = OFFSETS_END if cut is None else cut
-        before = history if at else None
-        ranked.append(Ranked(one.copy, cut, before, _is_within(one.copy.path, prefer)))
-        history = history.joined(one.lineage, cut)
-    return ranked
-
-
-def _is_within(path: str, places: frozenset[str]) -> bool:
-    place = Path(os.path.realpath(path))
-    return not places.isdisjoint((str(place), str(place.parent)))
+        place = Path(os.path.realpath(copy.path))
+        is_preferred = not prefer.isdisjoint((str(place), str(place.parent)))
+        ranked.append(Ranked(copy, lineage, cut, history if ranked else None, is_preferred))
+        history = history.joined(lineage, cut)
+    return ranked, failed
 
 
 def _start_of(copies: Sequence[Copy]) -> int:
@@ -874,31 +1075,14 @@ def _start_of(copies: Sequence[Copy]) -> int:
     return max([first, *deleted])
 
 
-def _last_begins(ranked: Sequence[Ranked]) -> list[int]:
-    """Where the last segment of each copy begins that is not cut: it may have no batch yet."""
-    return [
-        segment.base_offset
-        for one in ranked
-        if one.cut == OFFSETS_END
-        for segment in one.copy.provable.segments[-1:]
-    ]
-
-
-def _high_watermark(read: Sequence[_Read], end: int) -> int | None:
-    """The highest that was noted beside a copy: what lies in front of it was committed."""
-    marks = (data_directory.told_of(one.copy.provable.path).high_watermark for one in read)
-    return max((min(one, end) for one in marks if one is not None), default=None)
-
-
-def _merged(read: _Read, ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
-    copy = read.copy
+def _merged(one: Ranked, taken: Sequence[int]) -> MergedCopy:
     return MergedCopy(
-        copy.path,
-        read.lineage.latest,
-        copy.start_offset,
-        copy.end_offset,
-        None if ranked.cut == OFFSETS_END else ranked.cut,
-        sum(each.size for each in copy.provable.unprovable),
+        one.copy.path,
+        one.lineage.latest,
+        one.copy.start_offset,
+        one.copy.end_offset,
+        None if one.cut == OFFSETS_END else one.cut,
+        sum(each.size for each in one.copy.provable.unprovable),
         int(taken[0]),
         int(taken[1]),
     )
@@ -906,15 +1090,20 @@ def _merged(read: _Read, ranked: Ranked, taken: Sequence[int]) -> MergedCopy:
 
 __all__ = [
     "CONFLICTS_MAX",
+    "LEFT_OUT",
     "MISSING_MAX",
     "Choosing",
+    "Conflict",
     "EpochBegin",
+    "LeftOut",
     "Lineage",
+    "MergePlan",
+    "MergedCopy",
     "MissingOffsets",
+    "PartitionMerge",
     "Ranked",
     "Runs",
     "apply_merge",
-    "checkpoint_of",
     "divergence",
     "lineage_of",
     "plan_merge",

@@ -1,9 +1,18 @@
-"""A copy of a partition, read once: its sound batches by offset; and several copies in step.
+"""A copy of a partition as tables of batches; and several copies in step.
 
-`kseg.log.salvage.provable` says which batches are sound. A copy that is being written is read up to
-its size at the start. `Copy.assumed` takes a copy for sound, as most are, and reads it while it is
-compared, checksums included. Damage, an old format, batches out of order or an unfinished end raise
-`DoubtError`; then the caller reads the copy with `Copy.read`.
+A row of a table is that of `BatchTable.rows` with two more numbers:
+
+    FIRST   the first offset: the stored one. A compressed message of magic 0 or 1 does not store
+            it; then it is the least offset possible behind the batch in front of it
+    FILE    the number of the log file in `Copy.files`
+
+Two batches are the same if all fields of their headers agree but for the leader epoch, which no
+checksum covers; the checksum itself is one of the fields.
+
+`kseg.log.salvage` says which batches are sound. A copy that is being written is read up to its size
+at the start. `Copy.assumed` takes a copy for sound, as most are, and reads it while it is compared,
+checksums included: a third of the time. Damage, an old format, batches out of order or an
+unfinished end raise `DoubtError`; then the caller reads the copy with `Copy.read`.
 
 `windows` walks several copies in step. A window ends where no batch of any copy reaches over its
 end, so two batches that hold the same offset lie in the same window. Memory stays flat: of each
@@ -13,36 +22,23 @@ and again without a common end. Past `HELD_MAX` batches such a window is cut any
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kseg.constants import StopReason
+from kseg.constants import INT32_MAX, INT64_MAX, StopReason, codec_label
+from kseg.documents import Documented
 from kseg.errors import KsegError
 from kseg.files.log_file import LogFile
 from kseg.files.names import classify_path
 from kseg.format.header import COLUMN, FIELDS, BatchHeader
 from kseg.log import data_directory
-from kseg.log.clean_offsets import read_clean_offset
-from kseg.log.copies.batches import (
-    COLUMNS,
-    COUNT,
-    EPOCH,
-    FILE,
-    FIRST,
-    LAST,
-    NOTHING,
-    OFFSETS_END,
-    BatchSeen,
-    rows_of,
-)
-from kseg.log.salvage.provable import read_provable
+from kseg.log.salvage.provable import clean_offset_of, read_provable
 from kseg.log.salvage.values import ProvablePartition, SegmentSeen, Span, provable_tables
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import next_offset
@@ -50,16 +46,161 @@ from kseg.log.segment.walks import next_offset
 if TYPE_CHECKING:
     from collections import abc
 
+    import numpy.typing as npt
+
+    from kseg.files.log_file import Tile
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
-    from kseg.log.copies.batches import Rows
     from kseg.log.salvage.values import LostOffsets
+
+    Offsets = npt.NDArray[np.int64]
+    Rows = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.bool_]
+    Index = npt.NDArray[np.intp]
+
+
+POSITION: Final = COLUMN["position"]
+SIZE: Final = COLUMN["size"]
+LAST: Final = COLUMN["last_offset"]
+EPOCH: Final = COLUMN["leader_epoch"]
+COUNT: Final = COLUMN["record_count"]
+FIRST: Final = len(FIELDS)
+FILE: Final = FIRST + 1
+COLUMNS: Final = FILE + 1
+
+#: What says which batch it is. The first offset of a compressed message is a guess from the batch
+#: in front of it, so the stored one counts; what the walk found out is not compared.
+_SAME: Final = tuple(
+    COLUMN[name]
+    for name in FIELDS
+    if name not in ("position", "leader_epoch", "crc_ok", "control_type", "coordinator_epoch")
+)
+#: The fields that are neighbours, so that a comparison takes slices and copies nothing.
+_RUNS: Final = tuple(
+    slice(run[0], run[-1] + 1)
+    for run in np.split(np.array(_SAME), np.flatnonzero(np.diff(_SAME) != 1) + 1)
+)
+#: Behind all offsets.
+OFFSETS_END: Final = INT64_MAX
+NOTHING: Final = np.empty((0, COLUMNS), np.int64)
+
+
+def rows_of(table: BatchTable, file: int, next_offset: int) -> Rows:
+    """The rows of a walk's table.
+
+    Args:
+        table: batches of one file, in the order of their offsets.
+        file: its number.
+        next_offset: the least offset that the first batch can have.
+    """
+    rows = np.empty((len(table), COLUMNS), np.int64)
+    rows[:, :FIRST] = table.rows
+    rows[:, FILE] = file
+    first = rows[:, FIRST]
+    first[:] = table.base_offset
+    if table.is_wrapper.any():
+        before = np.concatenate(([next_offset], table.last_offset[:-1] + 1))
+        np.copyto(first, before, where=first < 0)
+    return rows
+
+
+def _same_batches(one: Rows, other: Rows) -> Mask:
+    """bool[n]: which of the rows of two tables of one length are the same batch."""
+    same = np.ones(len(one), np.bool_)
+    for run in _RUNS:
+        same &= (one[:, run] == other[:, run]).all(axis=1)
+    return same
+
+
+def keys_of(rows: Rows) -> list[bytes]:
+    """What says which batch each row is, to be compared."""
+    return [row.tobytes() for row in rows[:, _SAME]]
+
+
+def all_same(one: Rows, other: Rows) -> bool:
+    """Whether two tables are of the same batches, one by one."""
+    return len(one) == len(other) and all(
+        np.array_equal(one[:, run], other[:, run]) for run in _RUNS
+    )
+
+
+def twins(one: Rows, other: Rows) -> tuple[Index, Index]:
+    """Which batches of two tables are the same: the numbers of their rows in each, intp[m].
+
+    Args:
+        one, other: both ascend, and no batch overlaps another of its table.
+    """
+    if all_same(one, other):
+        every = np.arange(len(one))
+        return every, every
+    at = np.searchsorted(other[:, LAST], one[:, LAST])
+    mine = np.flatnonzero(at < len(other))
+    theirs = at[mine]
+    same = _same_batches(one[mine], other[theirs])
+    return mine[same], theirs[same]
+
+
+def overlapping(rows: Rows, others: Rows) -> Mask:
+    """bool[n]: which batches hold offsets that batches of the other table hold, too."""
+    until = np.searchsorted(others[:, FIRST], rows[:, LAST], side="right")
+    since = np.searchsorted(others[:, LAST], rows[:, FIRST], side="left")
+    over: Mask = until > since
+    return over
+
+
+def touches(first: Offsets, last: Offsets, ranges: Rows) -> Mask:
+    """bool[n]: which of some ranges of offsets touch one of those that ascend, int64[m, 2]."""
+    until = np.searchsorted(ranges[:, 0], last, side="right")
+    since = np.searchsorted(ranges[:, 1], first, side="left")
+    touches: Mask = until > since
+    return touches
+
+
+def without(rows: Rows, taken: Index) -> Rows:
+    """The rows but for those of some numbers."""
+    left = np.ones(len(rows), np.bool_)
+    left[taken] = False
+    return rows[left]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeen(Documented):
+    """A batch of one copy: where it lies, and its header."""
+
+    path: str
+    header: BatchHeader
+
+    @property
+    def first_offset(self) -> int:
+        """The first one; of a compressed message of magic 0 or 1, the last."""
+        header = self.header
+        return header.base_offset if header.base_offset >= 0 else header.last_offset
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in `--json`; the names are those of `kseg dump --batches`."""
+        header = self.header
+        return {
+            "path": self.path,
+            "position": header.position,
+            "size": header.size,
+            "base_offset": header.base_offset,
+            "last_offset": header.last_offset,
+            "count": header.record_count,
+            "leader_epoch": header.leader_epoch,
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "base_sequence": header.base_sequence,
+            "max_timestamp": header.max_timestamp,
+            "magic": header.magic,
+            "codec": codec_label(header.codec),
+            "transactional": header.is_transactional,
+            "control": header.is_control,
+            "crc": header.crc,
+        }
 
 
 #: Tables are joined until they have so many batches: what follows costs by the table.
 _ROWS_JOINED: Final = 4_096
-_INT32_MAX: Final = 2**31 - 1
-_BASE: Final = COLUMN["base_offset"]
 _MAGIC: Final = COLUMN["magic"]
 _ATTRIBUTES: Final = COLUMN["attributes"]
 _CRC_OK: Final = COLUMN["crc_ok"]
@@ -106,7 +247,7 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
 def _end_of(path: str, mapping: Mapping) -> int:
     """The offset behind the last batch of a segment, by its index; the walk says if that is so."""
     with Segment.open(path, mapping=mapping) as segment:
-        return next_offset(segment, segment.base_offset + _INT32_MAX)
+        return next_offset(segment, segment.base_offset + INT32_MAX)
 
 
 def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
@@ -120,69 +261,52 @@ def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
         DoubtError: the copy may not be sound.
         KsegError, OSError: a file cannot be read.
     """
-    check = _Check(provable)
-    sizes = {segment.path: segment.size for segment in provable.segments}
-    for number, path in enumerate(sizes):
-        if not sizes[path]:
+    bases = [segment.base_offset for segment in provable.segments]
+    expected, most = (bases[0], bases[-1] + INT32_MAX) if bases else (0, 0)
+    epoch = -1
+    for number, segment in enumerate(provable.segments):
+        if not segment.size:
             continue
-        with LogFile.open(path, mapping) as log:
-            waiting: list[BatchTable] = []
-            for tile in log.walk(end=sizes[path], on_bad_crc="stop"):
-                waiting.append(tile.table)
-                if sum(map(len, waiting)) >= _ROWS_JOINED:
-                    yield check.of(waiting, number)
-                    waiting = []
-            if tile.table.stop is not StopReason.END:
-                raise DoubtError("the walk does not come to the end", path=path)
-            if any(map(len, waiting)):
-                yield check.of(waiting, number)
-    check.end()
+        with LogFile.open(segment.path, mapping) as log:
+            for tables in _joined(log.walk(end=segment.size, on_bad_crc="stop")):
+                rows = np.concatenate([rows_of(table, number, 0) for table in tables])
+                rows[:, _CRC_OK] = -1  # as in a walk over headers alone: both ways give the same
+                if len(rows):
+                    follow = rows[0, FIRST] >= expected and rows[0, EPOCH] >= epoch
+                    if not (follow and rows[-1, LAST] <= most and _are_usual(rows)):
+                        raise DoubtError("batches that may not fit", path=provable.path)
+                    yield rows
+                    expected, epoch = int(rows[-1, LAST]) + 1, int(rows[-1, EPOCH])
+            if tables[-1].stop is not StopReason.END:
+                raise DoubtError("the walk does not come to the end", path=segment.path)
+    if provable.runs and expected != provable.end_offset:
+        raise DoubtError("the log ends elsewhere", path=provable.path)
 
 
-class _Check:
-    """Whether batches are such that all of them can be proved, in the order of a copy."""
+def _joined(tiles: Iterable[Tile]) -> Iterator[list[BatchTable]]:
+    """The tables of a walk, `_ROWS_JOINED` batches or more at a time."""
+    waiting: list[BatchTable] = []
+    for tile in tiles:
+        waiting.append(tile.table)
+        if sum(map(len, waiting)) >= _ROWS_JOINED:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
 
-    def __init__(self, provable: ProvablePartition) -> None:
-        self._provable: Final = provable
-        self._epoch = -1
-        bases = [segment.base_offset for segment in provable.segments]
-        self._expected, self._most = (bases[0], bases[-1] + _INT32_MAX) if bases else (0, 0)
 
-    def of(self, tables: list[BatchTable], number: int) -> Rows:
-        """The rows of tables of one file."""
-        counts = list(map(len, tables))
-        rows = np.empty((sum(counts), COLUMNS), np.int64)
-        for table, end in zip(tables, accumulate(counts), strict=True):
-            rows[end - len(table) : end, :FIRST] = table.rows
-        rows[:, FIRST] = rows[:, _BASE]
-        rows[:, FILE] = number
-        rows[:, _CRC_OK] = -1  # as a walk over headers alone has it: rows are the same in both ways
-        self._look(rows)
-        self._expected = int(rows[-1, LAST]) + 1
-        self._epoch = int(rows[-1, EPOCH])
-        return rows
-
-    def _look(self, rows: Rows) -> None:
-        first, last, attributes = rows[:, FIRST], rows[:, LAST], rows[:, _ATTRIBUTES]
-        counts, epochs = rows[:, COUNT], rows[:, EPOCH]
-        is_usual = (
-            bool((rows[:, _MAGIC] == _MAGIC_NOW).all())
-            and not (attributes & ~_ATTRIBUTES_KNOWN).any()
-            and bool(((attributes & _CODEC) <= _CODEC_MAX).all())
-            and bool(((counts >= 0) & (counts <= last - first + 1) & (first <= last)).all())
-            and first[0] >= self._expected
-            and bool((first[1:] > last[:-1]).all())
-            and last[-1] <= self._most
-            and epochs[0] >= self._epoch
-            and bool((epochs[1:] >= epochs[:-1]).all())
-        )
-        if not is_usual:
-            raise DoubtError("batches that may not fit", path=self._provable.path)
-
-    def end(self) -> None:
-        """Judge the end of the copy."""
-        if self._provable.runs and self._expected != self._provable.end_offset:
-            raise DoubtError("the log ends elsewhere", path=self._provable.path)
+def _are_usual(rows: Rows) -> bool:
+    """Whether batches are of magic 2, with possible headers, in the order of offsets and epochs."""
+    first, last, attributes = rows[:, FIRST], rows[:, LAST], rows[:, _ATTRIBUTES]
+    counts, epochs = rows[:, COUNT], rows[:, EPOCH]
+    return (
+        bool((rows[:, _MAGIC] == _MAGIC_NOW).all())
+        and not (attributes & ~_ATTRIBUTES_KNOWN).any()
+        and bool(((attributes & _CODEC) <= _CODEC_MAX).all())
+        and bool(((counts >= 0) & (counts <= last - first + 1) & (first <= last)).all())
+        and bool((first[1:] > last[:-1]).all())
+        and bool((epochs[1:] >= epochs[:-1]).all())
+    )
 
 
 class Copy:
@@ -281,10 +405,7 @@ class Copy:
     @cached_property
     def clean_offset(self) -> int:
         """Up to where the log cleaner has compacted it; 0 where nothing says so."""
-        path = self.provable.path
-        with suppress(KsegError, OSError):
-            return read_clean_offset(path.resolve(), self.provable.partition) or 0
-        return 0
+        return clean_offset_of(self.provable.path, self.provable.partition)
 
     def seen(self, row: Rows) -> BatchSeen:
         """A row of `tables` as a batch."""
@@ -432,11 +553,29 @@ class _Cursor:
 
 
 __all__ = [
+    "COLUMNS",
+    "COUNT",
+    "EPOCH",
+    "FILE",
+    "FIRST",
     "HELD_MAX",
+    "LAST",
+    "NOTHING",
+    "OFFSETS_END",
+    "POSITION",
+    "SIZE",
+    "BatchSeen",
     "Copy",
     "DoubtError",
     "Window",
+    "all_same",
+    "keys_of",
+    "overlapping",
+    "rows_of",
     "sound_rows",
     "taken_for_sound",
+    "touches",
+    "twins",
     "windows",
+    "without",
 ]

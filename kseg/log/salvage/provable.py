@@ -270,7 +270,7 @@ def read_provable(
     offsets = data_directory.told_of(path)
     partition = data_directory.partition_of(path)
     beside = _Beside(Path(path), partition, files, proved or {})
-    evidence = (beside.epochs(), beside.agrees, beside.index) if weighs else ((), None)
+    evidence = (epochs_of(Path(path)), beside.agrees, beside.index) if weighs else ((), None)
     runs, refused = place_runs(runs, seen, *evidence)
     numbers = {each.path: number for number, each in enumerate(seen)}
     unprovable = sorted(unprovable + refused, key=lambda one: (numbers[one.path], one.position))
@@ -287,9 +287,25 @@ def read_provable(
         segments=tuple(seen),
         runs=tuple(runs),
         unprovable=tuple(unprovable),
-        lost=lost_offsets(runs, unprovable, seen, start, compacted_to=beside.clean_offset()),
+        lost=lost_offsets(
+            runs, unprovable, seen, start, compacted_to=clean_offset_of(Path(path), partition)
+        ),
         start_beyond_end=beyond,
     )
+
+
+def epochs_of(path: Path) -> Sequence[EpochEntry]:
+    """The leader epochs in the checkpoint of a partition; none if it cannot be read."""
+    with suppress(KsegError, OSError):
+        return LeaderEpochs.load(path / FILE_NAME).entries
+    return ()
+
+
+def clean_offset_of(path: Path, partition: TopicPartition | None) -> int:
+    """The end of the part that the log cleaner has compacted; 0 if it is unknown."""
+    with suppress(KsegError, OSError):
+        return read_clean_offset(path.resolve(), partition) or 0
+    return 0
 
 
 class _Beside:
@@ -305,18 +321,6 @@ class _Beside:
         self._path, self._partition, self._segments = path, partition, segments
         self._proved = proved
         self._bases = [each.base_offset for each in segments]
-
-    def epochs(self) -> Sequence[EpochEntry]:
-        """The checkpoint of leader epochs, as far as it can be read."""
-        with suppress(KsegError, OSError):
-            return LeaderEpochs.load(self._path / FILE_NAME).entries
-        return ()
-
-    def clean_offset(self) -> int:
-        """Up to where the log was compacted; 0 where nothing says so."""
-        with suppress(KsegError, OSError):
-            return read_clean_offset(self._path.resolve(), self._partition) or 0
-        return 0
 
     def index(self, path: str) -> OffsetEntries | None:
         """The entries of the offset index of a log file, as far as they can be read."""
@@ -335,7 +339,7 @@ class _Beside:
             *entries.offsets.tolist()
         }:
             return True
-        return self.clean_offset() >= run.first_offset
+        return clean_offset_of(self._path, self._partition) >= run.first_offset
 
 
 def topic_id_of(listing: PartitionFiles) -> UUID | None:
@@ -455,4 +459,12 @@ def _without(one: Span, bad: list[tuple[int, int]]) -> Iterator[Span]:
         start = max(start, last)
 
 
-__all__ = ["RUNS_MAX", "Progress", "lost_offsets", "read_provable", "topic_id_of"]
+__all__ = [
+    "RUNS_MAX",
+    "Progress",
+    "clean_offset_of",
+    "epochs_of",
+    "lost_offsets",
+    "read_provable",
+    "topic_id_of",
+]

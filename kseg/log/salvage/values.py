@@ -109,7 +109,7 @@ def add_span(spans: list[Span], one: Span) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets(Documented):
-    """Offsets that no provable batch has.
+    """Offsets that no provable batch has, of one copy or of several.
 
     Attributes:
         first_offset: the first one.
@@ -117,18 +117,18 @@ class LostOffsets(Documented):
         records: how many records; None if unknown.
         at_most: some of these offsets may have had no record before the damage: compaction has left
             holes around it.
-        path: the damaged log file.
+        path: the damaged log file; empty if several copies are damaged.
         position: where the damage begins in it.
         bytes: how many are damaged; 0 if batches are missing without a trace.
     """
 
     first_offset: int
     last_offset: int | None
-    records: int | None
-    at_most: bool
-    path: str
-    position: int
-    bytes: int
+    records: int | None = None
+    at_most: bool = False
+    path: str = ""
+    position: int = 0
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,8 @@ from kseg.errors import (
 )
 from kseg.format.header import COLUMN
 from kseg.log.copies import source
-from kseg.log.copies.batches import (
-    COLUMNS,
-    FIRST,
-    LAST,
-    PartitionMerge,
-)
-from kseg.log.copies.merge import apply_merge, plan_merge
-from kseg.log.copies.source import windows
+from kseg.log.copies.merge import PartitionMerge, apply_merge, plan_merge
+from kseg.log.copies.source import COLUMNS, FIRST, LAST, windows
 from tests.builders import write_segment
 from tests.unit.analysis.copied import Told, told, write_copy
 
