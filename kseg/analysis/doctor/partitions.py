@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kseg import RecoveryPlan, Segment, plan_recovery
 from kseg.analysis.doctor.values import (
@@ -109,13 +109,6 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
     What cannot be read is the answer, not an error.
     """
     entry = entry_of(Path(unit.path))
-    outlook = PartitionOutlook(
-        unit.path,
-        entry.partition.topic if entry.partition else None,
-        entry.partition.partition if entry.partition else None,
-        entry.kind.value,
-        Outcome.STARTS,
-    )
     begin = time.perf_counter()
     try:
         plan = _plan(unit, as_broker=True)
@@ -125,15 +118,20 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
             findings.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
             findings.extend(_of_old_messages(plan))
+        more = _outlook_fields(plan)
     except OSError as error:
-        failed = _failure(error, unit.path)
-        return replace(outlook, outcome=failed.outcome, findings=(failed,))
-    outlook = replace(
-        _with_plan(outlook, plan),
-        seconds=time.perf_counter() - begin,
+        findings, more = [_failure(error, unit.path)], {}
+    topic, partition = entry.partition or (None, None)
+    return PartitionOutlook(
+        unit.path,
+        topic,
+        partition,
+        entry.kind.value,
+        Outcome.worst(one.outcome for one in findings),
+        seconds=time.perf_counter() - begin if more else 0.0,
         findings=tuple(findings),
+        **more,
     )
-    return replace(outlook, outcome=Outcome.worst(one.outcome for one in findings))
 
 
 def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
@@ -149,13 +147,12 @@ def _plan(unit: PartitionUnit, *, as_broker: bool) -> RecoveryPlan:
     )
 
 
-def _with_plan(outlook: PartitionOutlook, plan: RecoveryPlan) -> PartitionOutlook:
+def _outlook_fields(plan: RecoveryPlan) -> dict[str, Any]:
     walked = [one for one in plan.segments if one.walked]
     logs = [each for each in plan.seen if each.name.endswith(f".{FileKind.LOG.value}")]
     goes = (one for one in plan.actions if one.action == "delete")
     deletes = any(one.path.endswith(f".{FileKind.LOG.value}") for one in goes)
-    return replace(
-        outlook,
+    return dict(
         segments=len(logs),
         bytes=sum(each.size for each in logs),
         swept_segments=len(walked),

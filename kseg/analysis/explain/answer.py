@@ -150,17 +150,13 @@ _GONE: Final = " (deleted)"
 
 def beside(home: Path, entries: Sequence[DirectoryEntry]) -> Iterator[KeptFile]:
     """What lies in a data directory beside its partitions, and its backups."""
-    known = {entry.path for entry in entries if entry.kind is not EntryKind.UNKNOWN}
-    for entry in entries:
-        if entry.kind is EntryKind.CACHE:
-            yield _whole(entry.path, "remote-index-cache")
     listed = list_data_directory(home)
-    for each in listed.files:
-        yield _whole(each.path, "metadata")
-    partitions = {each.path for each in listed.partitions}
-    for path in listed.foreign:
-        if path not in known and path not in partitions:
-            yield _whole(path, "foreign")
+    known = {entry.path for entry in entries if entry.kind is not EntryKind.UNKNOWN}
+    known |= {each.path for each in listed.partitions}
+    caches = [entry.path for entry in entries if entry.kind is EntryKind.CACHE]
+    yield from (_whole(path, "remote-index-cache") for path in caches)
+    yield from (_whole(each.path, "metadata") for each in listed.files)
+    yield from (_whole(path, "foreign") for path in listed.foreign if path not in known)
     yield from _backups(backup_root(home))
 
 
@@ -172,8 +168,7 @@ def _backups(root: Path) -> Iterator[KeptFile]:
     except OSError as error:
         yield KeptFile(str(root), UNKNOWN, 0, 0, why=os_reason(error))
         return
-    for name in names:
-        yield _whole(root / name, "backup")
+    yield from (_whole(root / name, "backup") for name in names)
 
 
 def _whole(path: Path, cause: str) -> KeptFile:
@@ -233,15 +228,14 @@ def spaces_of(homes: Sequence[Path]) -> tuple[Space, ...]:
             found.setdefault(os.stat(home).st_dev, []).append(home)
         except OSError:
             continue
-    return tuple(_space(paths) for paths in found.values())
-
-
-def _space(paths: Sequence[Path]) -> Space:
-    disk = os.statvfs(paths[0])
-    unit = disk.f_frsize
-    reserved = max(disk.f_bfree - disk.f_bavail, 0) * unit
-    names = tuple(str(path) for path in paths)
-    return Space(names, disk.f_blocks * unit, disk.f_bavail * unit, reserved)
+    spaces = []
+    for paths in found.values():
+        disk = os.statvfs(paths[0])
+        unit = disk.f_frsize
+        reserved = max(disk.f_bfree - disk.f_bavail, 0) * unit
+        names = tuple(map(str, paths))
+        spaces.append(Space(names, disk.f_blocks * unit, disk.f_bavail * unit, reserved))
+    return tuple(spaces)
 
 
 #: A whole directory with one cause.
@@ -300,11 +294,11 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
             rows.extend(_of_log(unit, list_partition(path)))
     except OSError as error:
         rows.append(KeptFile(unit.path, UNKNOWN, 0, 0, why=_reason(error)))
-    partition = entry.partition
+    topic, partition = entry.partition or (None, None)
     return PartitionKeeps(
         unit.path,
-        partition.topic if partition else None,
-        partition.partition if partition else None,
+        topic,
+        partition,
         entry.kind.value,
         tuple(rows),
         unit.settings,
@@ -334,25 +328,24 @@ def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[
 
 
 def _reason(error: KsegError | OSError) -> str:
-    if isinstance(error, OSError):
-        return os_reason(error)
-    return str(error)
+    return os_reason(error) if isinstance(error, OSError) else str(error)
 
 
 def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
     """The files that are no part of a segment."""
-    for each in (*files.snapshots, *files.kraft_snapshots):
-        yield _whole(each.path, "snapshot")
-    for path in (files.leader_epochs, files.metadata):
-        if path is not None:
-            yield _whole(path, "metadata")
-    for each in files.temporary_files:
-        is_deleted = each.path.name.endswith(_DELETED)
-        yield _whole(each.path, "deleted-file" if is_deleted else "leftover")
-    for each in files.orphans:
-        yield _whole(each.path, "leftover")
-    for path in files.foreign:
-        yield _whole(path, "foreign")
+    small = (path for path in (files.leader_epochs, files.metadata) if path is not None)
+    pairs = (
+        *((each.path, "snapshot") for each in (*files.snapshots, *files.kraft_snapshots)),
+        *((path, "metadata") for path in small),
+        *((each.path, _temporary(each.path)) for each in files.temporary_files),
+        *((each.path, "leftover") for each in files.orphans),
+        *((path, "foreign") for path in files.foreign),
+    )
+    yield from (_whole(path, cause) for path, cause in pairs)
+
+
+def _temporary(path: Path) -> str:
+    return "deleted-file" if path.name.endswith(_DELETED) else "leftover"
 
 
 class _Sizes:
@@ -364,9 +357,10 @@ class _Sizes:
         self._indexes: dict[int, int] = {}
         for each in files.segments:
             is_last = each is files.segments[-1]
-            self._logs[each.base_offset] = self._take(disk_of(each.log))
-            found = [self._index(each, path, is_last=is_last) for path in _indexes(each)]
-            self._indexes[each.base_offset] = sum(found)
+            indexes = [_index_disk(each, path, is_last=is_last) for path in _indexes(each)]
+            log = self._logs[each.base_offset] = disk_of(each.log)
+            self._indexes[each.base_offset] = sum(one.bytes for one in indexes)
+            self.ahead += sum(one.ahead for one in (log, *indexes))
 
     def row(self, path: Path, cause: str, base_offset: int, **given: Any) -> KeptFile:
         """All of a segment for one cause."""
@@ -376,21 +370,18 @@ class _Sizes:
             str(path), cause, disk.bytes, disk.size, base_offset, index_bytes=indexes, **given
         )
 
-    def _take(self, disk: Disk) -> Disk:
-        self.ahead += disk.ahead
-        return disk
-
-    def _index(self, files: SegmentFiles, path: Path, *, is_last: bool) -> int:
-        disk = disk_of(path)
-        if is_last and disk.bytes > _SMALL_BYTES and path != files.txn_index:
-            disk = disk.up_to(_used_bytes(path, files))
-        return self._take(disk).bytes
-
 
 def _indexes(files: SegmentFiles) -> tuple[Path, ...]:
     return tuple(
         path for path in (files.index, files.time_index, files.txn_index) if path is not None
     )
+
+
+def _index_disk(files: SegmentFiles, path: Path, *, is_last: bool) -> Disk:
+    disk = disk_of(path)
+    if is_last and disk.bytes > _SMALL_BYTES and path != files.txn_index:
+        return disk.up_to(_used_bytes(path, files))
+    return disk
 
 
 def _used_bytes(path: Path, files: SegmentFiles) -> int:
