@@ -84,17 +84,16 @@ class Lines:
 def dumped(form: str, path: Path, records: int) -> int:
     """Dump a log in this process, in one thread; answers records."""
     from kseg.cli.dump import Asked, Dump
-    from kseg.cli.kafka_dump.lines import stored_contents, style_of
-    from kseg.cli.kafka_dump.options import IndexOptions
-    from kseg.cli.kafka_dump.run import KafkaDump, LogOptions
+    from kseg.cli.kafka_dump.lines import DumpOptions, stored_contents, style_of
+    from kseg.cli.kafka_dump.run import KafkaDump
     from kseg.cli.parsing import Selection
     from kseg.cli.rows import Style
 
     lines = Lines()
     out = cast("IO[bytes]", lines)
     if form == "--kafka":
-        logs = LogOptions(style_of(terminal=False), deep=True, parser=stored_contents)
-        KafkaDump(logs, IndexOptions(), out).run([str(path)])
+        options = DumpOptions(style_of(terminal=False), deep=True, parser=stored_contents)
+        KafkaDump(options, out).run([str(path)])
     else:
         style = Style(form, "utf8" if form == "text" else "base64")
         Dump(Asked(batches=False), style, out).paths([str(path)], Selection((), ()))

@@ -25,9 +25,8 @@ from unittest import mock
 from kseg.cli import dump, row_writer
 from kseg.cli.dump import Asked, Dump
 from kseg.cli.kafka_dump import run as kafka_run
-from kseg.cli.kafka_dump.lines import stored_contents, style_of
-from kseg.cli.kafka_dump.options import IndexOptions
-from kseg.cli.kafka_dump.run import KafkaDump, LogOptions
+from kseg.cli.kafka_dump.lines import DumpOptions, stored_contents, style_of
+from kseg.cli.kafka_dump.run import KafkaDump
 from kseg.cli.parsing import Selection
 from kseg.cli.rows import Style
 from kseg.errors import KsegError
@@ -52,8 +51,8 @@ STYLES = (
 def _kafka(path: Path, out: Any, source: Random) -> object:
     style, metadata = style_of(terminal=source.random() < 0.3), source.random() < 0.8
     parser = stored_contents if source.random() < 0.8 else None
-    options = LogOptions(style, metadata, deep=True, parser=parser)
-    return KafkaDump(options, IndexOptions(), out).run([str(path)])
+    options = DumpOptions(style, metadata, deep=True, parser=parser)
+    return KafkaDump(options, out).run([str(path)])
 
 
 def _rows(path: Path, out: Any, source: Random) -> object:

@@ -33,7 +33,7 @@ from kseg.log.recovery import stored_position
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.kafka_dump.options import IndexOptions
+    from kseg.cli.kafka_dump.lines import DumpOptions
     from kseg.cli.row_writer import Write
     from kseg.files.producer_snapshot import ProducerSnapshotEntry
 
@@ -71,7 +71,7 @@ def complaints(faults: Faults, path: str) -> Iterator[str]:
         yield from (line.format(*numbers) for numbers in found)
 
 
-def print_offset_index(path: Path, options: IndexOptions, write: Write, line: Line) -> Faults:
+def print_offset_index(path: Path, options: DumpOptions, write: Write, line: Line) -> Faults:
     """Print the entries of an offset index, and compare each with the log.
 
     Raises:
@@ -100,7 +100,7 @@ def print_offset_index(path: Path, options: IndexOptions, write: Write, line: Li
     return {_OFFSETS_DIFFER: differing[::-1]}
 
 
-def print_time_index(path: Path, options: IndexOptions, write: Write, line: Line) -> Faults:
+def print_time_index(path: Path, options: DumpOptions, write: Write, line: Line) -> Faults:
     """Print the entries of a time index, and compare each with the log.
 
     Raises:
@@ -135,7 +135,7 @@ def print_time_index(path: Path, options: IndexOptions, write: Write, line: Line
 
 @contextmanager
 def _printed(
-    columns: tuple[tuple[str, Int64Array], ...], options: IndexOptions, write: Write
+    columns: tuple[tuple[str, Int64Array], ...], options: DumpOptions, write: Write
 ) -> Iterator[list[int]]:
     """Print the entries after they are compared; up to the first that ends the tool.
 

@@ -230,6 +230,37 @@ Parser = Callable[["RecordColumns", "Mask | None", Mapping[int, str]], Contents]
 Decoder = Callable[[bytes], bytes]
 
 
+class DumpOptions(NamedTuple):
+    """What to print of logs and of indexes.
+
+    Attributes:
+        style: of keys, values and names, see `style_of`.
+        metadata: whether the line of a record has its offset, time, sizes and so on.
+        deep: print records.
+        parser: makes the texts of key and payload; None to print neither.
+        max_bytes: read only so many bytes of a log; None for all.
+        lines: of the release.
+        verify_only: print no entries of indexes.
+        sanity_only: check indexes as an opening does, and no more.
+        max_message_size: bytes of the log that are read at an entry of an offset index.
+    """
+
+    style: int
+    metadata: bool = True
+    deep: bool = False
+    parser: Parser | None = None
+    max_bytes: int | None = None
+    lines: Lines = CURRENT
+    verify_only: bool = False
+    sanity_only: bool = False
+    max_message_size: int = 5 * 1024 * 1024
+
+    @property
+    def terminal(self) -> bool:
+        """Whether lines go to a terminal."""
+        return self.style & text.RAW != text.RAW
+
+
 def style_of(*, terminal: bool) -> int:
     """How keys, values and names are written: as they are, or escaped for a terminal."""
     return (text.UTF8 if terminal else text.RAW) | text.BARE | text.JAVA

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -52,20 +52,6 @@ _FLAGS: Final = {
         for name, topic in TOPIC_DECODERS.items()
     },
 }
-
-
-class IndexOptions(NamedTuple):
-    """What to print of indexes, and to compare.
-
-    Attributes:
-        verify_only: print no entries.
-        sanity_only: do the check of an opening and no more.
-        max_message_size: bytes of the log that are read at an entry of an offset index.
-    """
-
-    verify_only: bool = False
-    sanity_only: bool = False
-    max_message_size: int = 5 * 1024 * 1024
 
 
 def kafka_options(function: _F) -> _F:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 import numpy as np
@@ -20,6 +20,7 @@ from kseg.cli.failures import Exit, complain
 from kseg.cli.kafka_dump.lines import (
     CURRENT,
     Contents,
+    DumpOptions,
     Lines,
     Parser,
     Texts,
@@ -36,7 +37,6 @@ from kseg.cli.kafka_dump.lines import (
 from kseg.cli.kafka_dump.options import (
     DECODER_NAMES,
     TOPIC_DECODERS,
-    IndexOptions,
     refuse_own_options,
 )
 from kseg.cli.output import binary_stdout, taker
@@ -91,7 +91,7 @@ def dump(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: 
     files = [str(file) for each in files if each for file in _files(Path(each))]
     if not files:
         raise click.UsageError('Missing required argument "[files]".')
-    return KafkaDump(_logs(given, out), _indexes(given), out, jobs).run(files)
+    return KafkaDump(_options(given, out), out, jobs).run(files)
 
 
 def _files(path: Path) -> list[Path]:
@@ -110,15 +110,18 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _logs(given: dict[str, Any], out: IO[bytes]) -> LogOptions:
-    parser = _parser(given)
-    return LogOptions(
+def _options(given: dict[str, Any], out: IO[bytes]) -> DumpOptions:
+    parser, size = _parser(given), given["max_message_size"]
+    return DumpOptions(
         style_of(terminal=out.isatty()),
         metadata=not given["skip_record_metadata"],
         deep=given["deep_iteration"] or parser is not None,
         parser=parser,
         max_bytes=given["max_bytes"],
         lines=_lines(given),
+        verify_only=given["verify_index_only"],
+        sanity_only=given["index_sanity_check"],
+        **({} if size is None else {"max_message_size": size}),
     )
 
 
@@ -140,15 +143,6 @@ def _lines(given: dict[str, Any]) -> Lines:
     if lines.deep_only and not given["deep_iteration"]:
         raise click.UsageError("Up to --kafka-version 0.10 there are lines for --deep-iteration.")
     return lines
-
-
-def _indexes(given: dict[str, Any]) -> IndexOptions:
-    size = given["max_message_size"]
-    return IndexOptions(
-        verify_only=given["verify_index_only"],
-        sanity_only=given["index_sanity_check"],
-        **({} if size is None else {"max_message_size": size}),
-    )
 
 
 def _parser(given: dict[str, Any]) -> Parser | None:
@@ -243,31 +237,6 @@ class Gaps:
                 yield f"  {before} is followed by {after}"
 
 
-class LogOptions(NamedTuple):
-    """The contents of the lines of logs.
-
-    Attributes:
-        style: of keys, values and names, see `style_of`.
-        metadata: whether the line of a record has its offset, time, sizes and so on.
-        deep: print records.
-        parser: makes the texts of key and payload; None to print neither.
-        max_bytes: read only so many bytes; None for all.
-        lines: of the release.
-    """
-
-    style: int
-    metadata: bool = True
-    deep: bool = False
-    parser: Parser | None = None
-    max_bytes: int | None = None
-    lines: Lines = CURRENT
-
-    @property
-    def terminal(self) -> bool:
-        """Whether lines go to a terminal."""
-        return self.style & text.RAW != text.RAW
-
-
 def dump_memory() -> Memory:
     """Memory for the columns and the text of one tile, used again for the next."""
     return dump_workspace(), RowWriter()
@@ -281,7 +250,7 @@ class _TileLines:
     """
 
     def __init__(
-        self, options: LogOptions, put: Put, workspace: Workspace, rows: RowWriter
+        self, options: DumpOptions, put: Put, workspace: Workspace, rows: RowWriter
     ) -> None:
         """Print to `put`."""
         self.gaps = Gaps()
@@ -495,7 +464,7 @@ def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray
     return np.repeat(np.arange(first, last + 1), np.diff(starts, append=len(positions)))
 
 
-def _stored_lines(table: BatchTable, options: LogOptions) -> Template:
+def _stored_lines(table: BatchTable, options: DumpOptions) -> Template:
     """The template for the records of usual batches, a row for each batch."""
     columns: Any = BatchColumns(table)
     sizes = {"key_size": text.KEY_SIZE, "value_size": text.VALUE_SIZE}
@@ -523,19 +492,15 @@ class KafkaDump:
     """One run of the tool.
 
     Attributes:
-        logs: what to print of logs.
-        indexes: what to print of indexes.
+        options: what to print.
         out: standard output.
         jobs: threads that share the work.
         found: whether something is damaged or differs.
     """
 
-    def __init__(
-        self, logs: LogOptions, indexes: IndexOptions, out: IO[bytes], jobs: int = 1
-    ) -> None:
+    def __init__(self, options: DumpOptions, out: IO[bytes], jobs: int = 1) -> None:
         """Start with nothing printed and nothing found."""
-        self.logs = logs
-        self.indexes = indexes
+        self.options = options
         self.out = out
         self.jobs = jobs
         self.found = False
@@ -576,7 +541,7 @@ class KafkaDump:
             yield putting(partial(self._complain, f"Ignoring unknown file {path}"))
 
     def _line(self, text: str) -> bytes:
-        shown = printable(text) if self.logs.terminal else text
+        shown = printable(text) if self.options.terminal else text
         return shown.encode("utf-8", "surrogateescape") + b"\n"
 
     def _complain(self, line: str) -> None:
@@ -596,7 +561,7 @@ class KafkaDump:
             LimitExceededError: a batch inflates to too many bytes.
             OSError: the file cannot be read.
         """
-        gaps, options = Gaps(), self.logs
+        gaps, options = Gaps(), self.options
         self._gaps.append((str(path), gaps))
         yield putting(_title(file_name(path), options.lines).encode())
         file = LogFile.open(path)
@@ -613,7 +578,7 @@ class KafkaDump:
     def _tile(self, tile: Tile, file: LogFile, gaps: Gaps, put: Put) -> None:
         tile = tile._replace(table=_whole_headers(file, tile.table))
         with self._memory.one() as memory:
-            lines = _TileLines(self.logs, put, *memory)
+            lines = _TileLines(self.options, put, *memory)
             lines.print(tile, file.size)
         put(partial(gaps.join, lines.gaps))
 
@@ -621,10 +586,10 @@ class KafkaDump:
         left = end - position
         if left > _HEAD_BYTES:
             size = int.from_bytes(file.head_at(position)[8:12], "big", signed=True)
-            if size < MESSAGE_BYTES_MIN and not self.logs.lines.lenient:
+            if size < MESSAGE_BYTES_MIN and not self.options.lines.lenient:
                 reason = f"a size of {size} is smaller than that of any batch"
                 raise CorruptRecordError(reason, path=file.path, position=position)
-        if left and self.logs.max_bytes is None:
+        if left and self.options.max_bytes is None:
             self.found = True
             put(self._line(f"Found {left} invalid bytes at the end of {file.path.name}"))
 
@@ -645,7 +610,7 @@ class KafkaDump:
         else:
             is_time = suffix == "timeindex"
             print_index = indexes.print_time_index if is_time else indexes.print_offset_index
-            found = print_index(path, self.indexes, put, line)
+            found = print_index(path, self.options, put, line)
             lines = list(indexes.complaints(found, os.path.abspath(path)))
             put(partial(self._faults[suffix].extend, lines))
 
@@ -655,5 +620,5 @@ class KafkaDump:
             self.found = True
             complain(line)
         for path, gaps in self._gaps:
-            for line in gaps.lines(f"{self.logs.lines.gaps}{os.path.abspath(path)}"):
+            for line in gaps.lines(f"{self.options.lines.gaps}{os.path.abspath(path)}"):
                 complain(line)

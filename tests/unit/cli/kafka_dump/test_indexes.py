@@ -9,7 +9,7 @@ from struct import pack
 import pytest
 
 from kseg.cli.kafka_dump.indexes import complaints, print_offset_index, print_time_index
-from kseg.cli.kafka_dump.options import IndexOptions
+from kseg.cli.kafka_dump.lines import DumpOptions, style_of
 from kseg.errors import KsegError
 from tests.builders import batch, record, write_segment
 
@@ -37,7 +37,9 @@ def printed(log: Path, offsets: bytes, times: bytes) -> list[object]:
     for print_index, suffix in ((print_offset_index, ".index"), (print_time_index, ".timeindex")):
         out = io.BytesIO()
         try:
-            faults = print_index(log.with_suffix(suffix), IndexOptions(), out.write, print)
+            faults = print_index(
+                log.with_suffix(suffix), DumpOptions(style_of(terminal=False)), out.write, print
+            )
             found += complaints(faults, "index")
         except KsegError as error:
             found.append(str(error))

@@ -13,9 +13,8 @@ import pytest
 
 from kseg.cli.failures import Exit
 from kseg.cli.kafka_dump.decoders import internal_contents
-from kseg.cli.kafka_dump.lines import stored_contents, style_of
-from kseg.cli.kafka_dump.options import IndexOptions
-from kseg.cli.kafka_dump.run import KafkaDump, LogOptions
+from kseg.cli.kafka_dump.lines import DumpOptions, stored_contents, style_of
+from kseg.cli.kafka_dump.run import KafkaDump
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.internal import InternalTopic
 from tests.builders import (
@@ -33,8 +32,8 @@ ESCAPED = style_of(terminal=True)
 
 
 def kafka_dump(out: io.BytesIO, path: Path, style: int = PLAIN, **options: Any) -> Exit:
-    given = LogOptions(style, deep=True, **{"parser": stored_contents, **options})
-    return KafkaDump(given, IndexOptions(), out).run([str(path)])
+    given = DumpOptions(style, deep=True, **{"parser": stored_contents, **options})
+    return KafkaDump(given, out).run([str(path)])
 
 
 def printed(path: Path, style: int = PLAIN, **options: Any) -> bytes:
