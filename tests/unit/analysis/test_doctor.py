@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -42,13 +42,12 @@ def data(tmp_path: Path) -> Data:
     return data
 
 
-@dataclass(frozen=True)
-class Harm:
-    """What is done to the directory; what is found, what follows, and Kafka's exception."""
+class Harm(NamedTuple):
+    """A change of the directory, and the finding: its code, its outcome, Kafka's exception."""
 
     do: Callable[[Data], object]
     code: str
-    outcome: Outcome
+    outcome: Outcome = STARTS
     exception: str | None = None
     ok: bool = False
 
@@ -61,11 +60,6 @@ def torn(data: Data) -> None:
     grow(data.file(LAST), LAST_BATCHES[0][:70])
 
 
-def torn_and_unclean(data: Data) -> None:
-    torn(data)
-    unclean(data)
-
-
 def flipped(data: Data) -> None:
     patch(data.file(LAST), AT[1] - 3, b"?")
     unclean(data)
@@ -75,9 +69,8 @@ def zeros(data: Data) -> None:
     grow(data.file(LAST), bytes(400))
 
 
-def zeros_unclean(data: Data) -> None:
-    zeros(data)
-    unclean(data)
+def with_unclean(do: Callable[[Data], object]) -> Callable[[Data], object]:
+    return lambda data: (do(data), unclean(data))
 
 
 def write(name: str, text: str) -> Callable[[Data], object]:
@@ -90,22 +83,6 @@ def in_partition(name: str, text: str) -> Callable[[Data], object]:
 
 def folder(name: str) -> Callable[[Data], object]:
     return lambda data: (data.root / name).mkdir()
-
-
-def negative(data: Data) -> None:
-    (data.partition / "-5.log").write_bytes(b"")
-    unclean(data)
-
-
-def old_magic_at_the_cut(data: Data) -> None:
-    """Where the log is cut, a flipped byte makes a message of magic 1, compressed by its codec."""
-    patch(data.file(LAST), 16, b"\x01\x01")
-    unclean(data)
-
-
-def old_magic_at_a_clean_end(data: Data) -> None:
-    """As above, in the last batch of a log that was closed in good order."""
-    patch(data.file(LAST), AT[-2] + 16, b"\x01\x01")
 
 
 def metadata_is_offline(data: Data) -> None:
@@ -122,64 +99,70 @@ def quorum_state(text: str) -> Callable[[Data], object]:
 
 
 _U = "0123456789abcdef" * 2
+_STORAGE, _ARGUMENT = "KafkaStorageException", "IllegalArgumentException"
+_NUMBER, _NULL = "NumberFormatException", "NullPointerException"
+_EPOCHS, _TOPIC_ID = "leader-epoch-checkpoint", "partition.metadata"
+#: A file of the partition, its text, and how the load ends.
+LOADS = {
+    "epochs: no count": (_EPOCHS, "0\nx\n", OFFLINE, _STORAGE),
+    "epochs: no number": (_EPOCHS, "0\n1\na 0\n", FAILS, _NUMBER),
+    "epochs: a negative one": (_EPOCHS, "0\n1\n-1 0\n", FAILS, _ARGUMENT),
+    "a log of no number": ("abc.log", "", FAILS, _NUMBER),
+    "topic id: an empty file": (_TOPIC_ID, "", FAILS, _NULL),
+    "topic id: no id": (_TOPIC_ID, "version: 0\ntopic_id: ?", FAILS, _ARGUMENT),
+    "topic id: no version": (
+        *(_TOPIC_ID, "version: x\ntopic_id: AQIDBAUGBwgJCgsMDQ4PEA"),
+        *(OFFLINE, _STORAGE),
+    ),
+    "topic id: one other line": (_TOPIC_ID, "foo\n", OFFLINE, _STORAGE),
+    "topic id: one line": (_TOPIC_ID, "version: 0\n", FAILS, _NULL),
+}
+#: A file of the data directory, its text, and the finding.
+FILES = {
+    "no ids": ("meta.properties", "", "meta-properties", FAILS, "RuntimeException"),
+    "ids of the other version": (
+        *("meta.properties", "version=0\ncluster.id=c\nnode.id=1\n"),
+        *("meta-properties", FAILS, "RuntimeException"),
+    ),
+    "bad meta.properties": (
+        *("meta.properties", "version=9\n"),
+        *("meta-properties", OFFLINE, "IOException"),
+    ),
+    "checkpoint: no count": (
+        *("recovery-point-offset-checkpoint", "0\nx\n"),
+        *("checkpoint-format", OFFLINE, _STORAGE),
+    ),
+    "checkpoint: no number": (
+        *("recovery-point-offset-checkpoint", "0\n1\norders 0 x\n"),
+        *("checkpoint-format", STARTS, _NUMBER),
+    ),
+    "checkpoint: high watermarks": (
+        *("replication-offset-checkpoint", "0\n1\norders 0 x\n"),
+        *("checkpoint-format", Outcome.UNKNOWN, _NUMBER),
+    ),
+}
 HARMS = {
-    "no mark": Harm(unclean, "unclean", STARTS, ok=True),
-    "read again": Harm(unclean, "swept", STARTS, ok=True),
-    "torn": Harm(torn_and_unclean, "records-cut", STARTS),
-    "flipped": Harm(flipped, "records-cut", STARTS),
-    "zeros": Harm(zeros_unclean, "bytes-cut", STARTS, ok=True),
-    "torn behind a clean stop": Harm(torn, "hidden", STARTS),
+    "no mark": Harm(unclean, "unclean", ok=True),
+    "read again": Harm(unclean, "swept", ok=True),
+    "torn": Harm(with_unclean(torn), "records-cut"),
+    "flipped": Harm(flipped, "records-cut"),
+    "zeros": Harm(with_unclean(zeros), "bytes-cut", ok=True),
+    "torn behind a clean stop": Harm(torn, "hidden"),
     "room in an index behind a clean stop": Harm(
-        lambda data: grow(data.file(LAST, ".timeindex"), bytes(48)), "index-unused", STARTS
+        lambda data: grow(data.file(LAST, ".timeindex"), bytes(48)), "index-unused"
     ),
     "zeros behind a clean stop": Harm(zeros, "load-fails", FAILS, "CorruptRecordException"),
-    "epochs: no count": Harm(
-        in_partition("leader-epoch-checkpoint", "0\nx\n"),
-        "load-fails",
-        OFFLINE,
-        "KafkaStorageException",
+    "a negative log": Harm(
+        with_unclean(in_partition("-5.log", "")), "not-imitated", Outcome.UNKNOWN
     ),
-    "epochs: no number": Harm(
-        in_partition("leader-epoch-checkpoint", "0\n1\na 0\n"),
-        "load-fails",
-        FAILS,
-        "NumberFormatException",
+    # A flipped byte at the cut makes a message of magic 1 there, compressed by its codec.
+    "an old magic": Harm(
+        with_unclean(lambda data: patch(data.file(LAST), 16, b"\x01\x01")),
+        *("not-imitated", Outcome.UNKNOWN),
     ),
-    "epochs: a negative one": Harm(
-        in_partition("leader-epoch-checkpoint", "0\n1\n-1 0\n"),
-        "load-fails",
-        FAILS,
-        "IllegalArgumentException",
-    ),
-    "a log of no number": Harm(
-        in_partition("abc.log", ""), "load-fails", FAILS, "NumberFormatException"
-    ),
-    "a negative log": Harm(negative, "not-imitated", Outcome.UNKNOWN),
-    "an old magic": Harm(old_magic_at_the_cut, "not-imitated", Outcome.UNKNOWN),
-    "an old magic at a clean end": Harm(old_magic_at_a_clean_end, "not-imitated", Outcome.UNKNOWN),
-    "topic id: an empty file": Harm(
-        in_partition("partition.metadata", ""), "load-fails", FAILS, "NullPointerException"
-    ),
-    "topic id: no id": Harm(
-        in_partition("partition.metadata", "version: 0\ntopic_id: ?"),
-        "load-fails",
-        FAILS,
-        "IllegalArgumentException",
-    ),
-    "topic id: no version": Harm(
-        in_partition("partition.metadata", "version: x\ntopic_id: AQIDBAUGBwgJCgsMDQ4PEA"),
-        "load-fails",
-        OFFLINE,
-        "KafkaStorageException",
-    ),
-    "topic id: one other line": Harm(
-        in_partition("partition.metadata", "foo\n"), "load-fails", OFFLINE, "KafkaStorageException"
-    ),
-    "topic id: one line": Harm(
-        in_partition("partition.metadata", "version: 0\n"),
-        "load-fails",
-        FAILS,
-        "NullPointerException",
+    "an old magic at a clean end": Harm(
+        lambda data: patch(data.file(LAST), AT[-2] + 16, b"\x01\x01"),
+        *("not-imitated", Outcome.UNKNOWN),
     ),
     **{
         f"quorum state: {how}": Harm(quorum_state(text), "quorum-state", FAILS, exception)
@@ -192,61 +175,34 @@ HARMS = {
             ("no leader", '{"data_version": 1, "leaderEpoch": 1}', "RuntimeException"),
         )
     },
-    "no ids": Harm(write("meta.properties", ""), "meta-properties", FAILS, "RuntimeException"),
-    "ids of the other version": Harm(
-        write("meta.properties", "version=0\ncluster.id=c\nnode.id=1\n"),
-        "meta-properties",
-        FAILS,
-        "RuntimeException",
-    ),
     "lost+found": Harm(folder("lost+found"), "foreign-directory", FAILS, "KafkaException"),
-    "a deleted one": Harm(folder(f"orders-1.{_U}-delete"), "set-aside", STARTS, ok=True),
-    "a stray one": Harm(folder(f"orders-1.{_U}-stray"), "set-aside", STARTS, ok=True),
-    "a future one": Harm(folder(f"orders-1.{_U}-future"), "set-aside", STARTS, ok=True),
+    **{
+        f"a {kind} one": Harm(folder(f"orders-1.{_U}-{kind}"), "set-aside", ok=True)
+        for kind in ("delete", "stray", "future")
+    },
     "no meta.properties": Harm(
         lambda data: (
             (data.root / "meta.properties").unlink(),
             (data.root / "__cluster_metadata-0").mkdir(),
         ),
-        "not-formatted",
-        FAILS,
-        "RuntimeException",
-    ),
-    "bad meta.properties": Harm(
-        write("meta.properties", "version=9\n"), "meta-properties", OFFLINE, "IOException"
+        *("not-formatted", FAILS, "RuntimeException"),
     ),
     "the metadata directory is offline": Harm(
         metadata_is_offline, "metadata-offline", FAILS, "RuntimeException"
     ),
     "a log start beyond the log": Harm(
-        lambda data: data.write_checkpoint("log-start-offset-checkpoint", 999),
-        "log-start-ahead",
-        STARTS,
-    ),
-    "checkpoint: no count": Harm(
-        write("recovery-point-offset-checkpoint", "0\nx\n"),
-        "checkpoint-format",
-        OFFLINE,
-        "KafkaStorageException",
-    ),
-    "checkpoint: no number": Harm(
-        write("recovery-point-offset-checkpoint", "0\n1\norders 0 x\n"),
-        "checkpoint-format",
-        STARTS,
-        "NumberFormatException",
-    ),
-    "checkpoint: high watermarks": Harm(
-        write("replication-offset-checkpoint", "0\n1\norders 0 x\n"),
-        "checkpoint-format",
-        Outcome.UNKNOWN,
-        "NumberFormatException",
+        lambda data: data.write_checkpoint("log-start-offset-checkpoint", 999), "log-start-ahead"
     ),
     "checkpoint: of what is gone": Harm(
         write("replication-offset-checkpoint", "0\n1\npayments 0 5\n"),
         "checkpoint-entry",
-        STARTS,
         ok=True,
     ),
+    **{
+        name: Harm(in_partition(file, text), "load-fails", *found)
+        for name, (file, text, *found) in LOADS.items()
+    },
+    **{name: Harm(write(file, text), *found) for name, (file, text, *found) in FILES.items()},
 }
 
 
@@ -316,7 +272,7 @@ def test_a_cut_says_offsets_and_numbers_of_records(data: Data) -> None:
 
 
 def test_a_cut_of_zeros_alone_is_what_recover_does_beforehand(data: Data) -> None:
-    zeros_unclean(data)
+    with_unclean(zeros)(data)
     mend = only(doctor(data.root), "bytes-cut").mend
     assert mend == f"kseg recover {data.partition} --apply"
     assert run(mend.split()[1:]) == 0
@@ -326,9 +282,18 @@ def test_a_cut_of_zeros_alone_is_what_recover_does_beforehand(data: Data) -> Non
     )
 
 
-def test_what_kseg_can_load_and_kafka_cannot_is_mended_by_recover(data: Data) -> None:
-    zeros(data)
-    assert only(doctor(data.root), "load-fails").mend == f"kseg recover {data.partition} --apply"
+@pytest.mark.parametrize(
+    ("do", "mend"),
+    [
+        (zeros, "kseg recover {} --apply"),
+        (in_partition("core.log", ""), "move the file out of the partition"),
+    ],
+)
+def test_a_load_that_fails_has_its_mend(
+    data: Data, do: Callable[[Data], object], mend: str
+) -> None:
+    do(data)
+    assert only(doctor(data.root), "load-fails").mend == mend.format(data.partition)
 
 
 def test_a_start_beyond_the_end_has_one_finding_and_a_command_that_corrects_it(data: Data) -> None:
@@ -384,11 +349,6 @@ def test_a_load_in_a_directory_that_is_offline_stops_the_broker_at_an_open_trans
     assert found.outcome is (FAILS if is_open else OFFLINE)
 
 
-def test_a_log_of_no_number_is_to_be_moved(data: Data) -> None:
-    in_partition("core.log", "")(data)
-    assert only(doctor(data.root), "load-fails").mend == "move the file out of the partition"
-
-
 def test_kafka_passes_over_a_log_that_is_a_link_without_a_target(data: Data) -> None:
     data.file(LAST).unlink()
     data.file(LAST).symlink_to("/nowhere")
@@ -428,16 +388,9 @@ def test_no_directory_at_all_stops_it(data: Data) -> None:
     assert found.outcome is FAILS
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [
-        "version=1\ncluster.id=other\nnode.id=1\n",
-        "version=1\ncluster.id=c\nnode.id=2\n",
-    ],
-)
-def test_ids_that_disagree_stop_the_broker(data: Data, properties: str) -> None:
-    found = doctor([data.root, second(data, properties)])
-    one = only(found, "ids")
+@pytest.mark.parametrize("ids", ["cluster.id=other\nnode.id=1\n", "cluster.id=c\nnode.id=2\n"])
+def test_ids_that_disagree_stop_the_broker(data: Data, ids: str) -> None:
+    one = only(doctor([data.root, second(data, f"version=1\n{ids}")]), "ids")
     assert (one.outcome, one.exception) == (FAILS, "RuntimeException")
 
 
@@ -466,14 +419,11 @@ def test_a_configured_directory_that_is_not_given_makes_it_unknown(
     assert found.outcome is Outcome.UNKNOWN
 
 
-def test_the_same_partition_twice_stops_the_broker(data: Data) -> None:
+def test_the_same_partition_or_directory_twice_stops_the_broker(data: Data) -> None:
     root = second(data)
     (root / "orders-0").mkdir()
     one = only(doctor([data.root, root]), "duplicate-partition")
     assert (one.outcome, one.exception) == (FAILS, "IllegalStateException")
-
-
-def test_the_same_directory_twice_stops_the_broker(data: Data) -> None:
     assert only(doctor([data.root, data.root]), "same-directory").outcome is FAILS
 
 
@@ -638,7 +588,7 @@ def test_two_jobs_give_the_same_answer(data: Data) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("said", "why"),
     [
         ([], "is none of the cluster's any more"),
         ([made.topic("orders", made.SECOND)], "now has another id"),
@@ -647,10 +597,10 @@ def test_two_jobs_give_the_same_answer(data: Data) -> None:
     ids=["removed", "made again", "still there"],
 )
 def test_a_partition_of_another_topic_goes_astray(
-    tmp_path: Path, told: list[made.Said], why: str | None
+    tmp_path: Path, said: list[made.Said], why: str | None
 ) -> None:
     broker = made.Broker(tmp_path / "data")
-    broker.says([made.topic("others", made.UUID(int=9)), *told])
+    broker.says([made.topic("others", made.UUID(int=9)), *said])
     broker.has()
     found = doctor(broker.path)
     strays = [one.message for one in found.all_findings() if one.code == "stray"]
@@ -676,15 +626,15 @@ ASSIGNED: dict[str, tuple[list[made.Said | bytes], str | None]] = {
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("said", "why"),
     [*ASSIGNED.values(), ([made.partition(made.FIRST, 0, [8]), made.NEWER_PARTITION], None)],
     ids=[*ASSIGNED, "newer"],
 )
 def test_a_partition_whose_replicas_are_elsewhere_goes_astray(
-    tmp_path: Path, told: list[made.Said | bytes], why: str | None
+    tmp_path: Path, said: list[made.Said | bytes], why: str | None
 ) -> None:
     broker = made.Broker(tmp_path / "data")
-    broker.says([made.topic("orders")], told)
+    broker.says([made.topic("orders")], said)
     broker.has()
     strays = [one.message for one in doctor(broker.path).all_findings() if one.code == "stray"]
     assert strays == ([] if why is None else [f"stray: {why}; {STRAYS}"])
