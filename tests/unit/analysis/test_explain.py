@@ -123,12 +123,12 @@ def of_broker(high_watermark: int | None) -> Callable[[Path], None]:
     return make
 
 
-def in_cluster(*told: Any) -> Callable[[Path], None]:
+def in_cluster(*said: Any) -> Callable[[Path], None]:
     """The directory has a metadata log that says so."""
 
     def make(root: Path) -> None:
         of_broker(len(AGES))(root)
-        Broker(root).says(list(told))
+        Broker(root).says(list(said))
         text = "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
         (root / "orders-0" / "partition.metadata").write_text(text)
 
@@ -183,6 +183,11 @@ def grown_index(root: Path) -> None:
 
 UID = "0123456789abcdef" * 2
 YOUNG, ACTIVE, DUE = "younger-than-retention", "active", "due"
+NEWEST, DIRTY, NO_LIMIT = "newest-of-key", "dirty-ratio", "no-limit"
+BY_WEEK = {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}
+MONTH = {"retention.ms": str(30 * DAY_MS)}
+KEPT = {"retention.ms": "-1", "cleanup.policy": "delete"}
+ALL_DIRTY = {"min.cleanable.dirty.ratio": "1"}
 ALL = (0, 1, 2)
 
 
@@ -190,9 +195,13 @@ def every(cause: str, last: str = ACTIVE) -> dict[int, str]:
     return {**dict.fromkeys(ALL, cause), 3: last}
 
 
+def compacted(want: dict[int, str], given: dict[str, str] | None = None, **more: Any) -> Case:
+    return Case(want, given={**COMPACTED, **(given or {})}, config=COMPACT, **more)
+
+
 CASES = {
-    "by time": Case({0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}, given=WEEK),
-    "all are young": Case(every(YOUNG), given={"retention.ms": str(30 * DAY_MS)}),
+    "by time": Case(BY_WEEK, given=WEEK),
+    "all are young": Case(every(YOUNG), given=MONTH),
     "all are due, the active one too": Case(
         every(DUE, DUE), given={"retention.ms": "0"}, ages=(4, 3, 2, 1)
     ),
@@ -209,9 +218,9 @@ CASES = {
     "by time before by size": Case(
         every(YOUNG), given={"retention.ms": str(30 * DAY_MS), "retention.bytes": "100000"}
     ),
-    "no limit": Case(every("no-limit"), given={"retention.ms": "-1", "cleanup.policy": "delete"}),
+    "no limit": Case(every(NO_LIMIT), given=KEPT),
     "a policy without delete or compact": Case(
-        every("no-limit"), given={"cleanup.policy": "", "retention.ms": "5"}
+        every(NO_LIMIT), given={"cleanup.policy": "", "retention.ms": "5"}
     ),
     "the policy is not known": Case(every("policy-unknown", "policy-unknown"), do=of_broker(4)),
     "above the high watermark": Case(
@@ -220,8 +229,8 @@ CASES = {
         do=of_broker(1),
     ),
     "below the log's start": Case(
-        {0: DUE, 1: "no-limit", 2: "no-limit", 3: ACTIVE},
-        given={"retention.ms": "-1", "cleanup.policy": "delete"},
+        {0: DUE, 1: NO_LIMIT, 2: NO_LIMIT, 3: ACTIVE},
+        given=KEPT,
         do=lambda root: (root / "log-start-offset-checkpoint").write_text("0\n1\norders 0 1\n"),
     ),
     "in a remote store": Case(
@@ -234,73 +243,43 @@ CASES = {
         do=in_cluster(topic("orders"), setting("retention.ms", "soon")),
     ),
     "due by the metadata log": Case(
-        {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE},
+        BY_WEEK,
         do=in_cluster(
             topic("orders"),
             setting("retention.ms", str(7 * DAY_MS)),
             setting("cleanup.policy", "delete"),
         ),
     ),
-    "compacted before": Case(
-        {0: "newest-of-key", 1: "newest-of-key", 2: "newest-of-key", 3: ACTIVE},
-        given=COMPACTED,
-        config=COMPACT,
-        do=cleaned_to(3),
+    "compacted before": compacted(every(NEWEST), do=cleaned_to(3)),
+    "to be compacted": compacted(every(NEWEST)),
+    "not dirty enough": compacted({**every(NEWEST), 2: DIRTY}, do=cleaned_to(2)),
+    "too young to be compacted": compacted(
+        {**every(DIRTY), 2: "min-compaction-lag"},
+        {"min.compaction.lag.ms": str(2 * DAY_MS), **ALL_DIRTY},
     ),
-    "to be compacted": Case(
-        {0: "newest-of-key", 1: "newest-of-key", 2: "newest-of-key", 3: ACTIVE},
-        given=COMPACTED,
-        config=COMPACT,
+    "a transaction holds compaction": compacted(
+        {**every("open-transaction"), 0: DIRTY}, ALL_DIRTY, transaction_at=1
     ),
-    "not dirty enough": Case(
-        {0: "newest-of-key", 1: "newest-of-key", 2: "dirty-ratio", 3: ACTIVE},
-        given=COMPACTED,
-        config=COMPACT,
-        do=cleaned_to(2),
-    ),
-    "too young to be compacted": Case(
-        {0: "dirty-ratio", 1: "dirty-ratio", 2: "min-compaction-lag", 3: ACTIVE},
-        given={
-            **COMPACTED,
-            "min.compaction.lag.ms": str(2 * DAY_MS),
-            "min.cleanable.dirty.ratio": "1",
-        },
-        config=COMPACT,
-    ),
-    "a transaction holds compaction": Case(
-        {0: "dirty-ratio", 1: "open-transaction", 2: "open-transaction", 3: ACTIVE},
-        given={**COMPACTED, "min.cleanable.dirty.ratio": "1"},
-        config=COMPACT,
-        transaction_at=1,
-    ),
-    "a transaction does not hold retention": Case(
-        {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}, given=WEEK, transaction_at=0
-    ),
-    "compaction waits for replicas": Case(
-        {0: "dirty-ratio", 1: "high-watermark", 2: "high-watermark", 3: ACTIVE},
-        given={**COMPACTED, "min.cleanable.dirty.ratio": "1"},
-        config=COMPACT,
+    "a transaction does not hold retention": Case(BY_WEEK, given=WEEK, transaction_at=0),
+    "compaction waits for replicas": compacted(
+        {**every("high-watermark"), 0: DIRTY},
+        ALL_DIRTY,
         do=lambda root: (of_broker(1)(root), cleaned_to(0)(root)),
     ),
-    "uncleanable": Case(
-        every("uncleanable"), given=COMPACTED, config=COMPACT, do=flipped(IN_STRUCTURE)
+    "uncleanable": compacted(every("uncleanable"), do=flipped(IN_STRUCTURE)),
+    "a flipped bit in a value, which Kafka's cleaner does not see": compacted(
+        every(NEWEST), do=flipped(IN_VALUE)
     ),
-    "a flipped bit in a value, which Kafka's cleaner does not see": Case(
-        every("newest-of-key"), given=COMPACTED, config=COMPACT, do=flipped(IN_VALUE)
-    ),
-    "compact and delete, all are due": Case(
+    "compact and delete, all are due": compacted(
         every(DUE, DUE),
-        given={"cleanup.policy": "compact,delete", "retention.ms": "0"},
-        config=COMPACT,
+        {"cleanup.policy": "compact,delete", "retention.ms": "0"},
         ages=(4, 3, 2, 1),
     ),
-    "compact and delete": Case(
-        {0: DUE, 1: DUE, 2: "newest-of-key", 3: ACTIVE},
-        given={"cleanup.policy": "compact,delete", **WEEK},
-        config=COMPACT,
+    "compact and delete": compacted(
+        {**BY_WEEK, 2: NEWEST}, {"cleanup.policy": "compact,delete", **WEEK}
     ),
     "a topic of Kafka's own": Case(
-        every("newest-of-key"),
+        every(NEWEST),
         given=WEEK,
         config=COMPACT,
         name="__consumer_offsets",
@@ -310,20 +289,18 @@ CASES = {
     ),
     "what cannot be read": Case(every("unknown", "unknown"), given=WEEK, do=unreadable),
     "a deleted file": Case(
-        every("no-limit"),
-        given={"retention.ms": "-1", "cleanup.policy": "delete"},
+        every(NO_LIMIT),
+        given=KEPT,
         do=beside(f"orders-0/{9:020d}.log.deleted"),
         other="deleted-file",
     ),
-    "a cleaner's file": Case(
-        every("newest-of-key"),
-        given=COMPACTED,
-        config=COMPACT,
+    "a cleaner's file": compacted(
+        every(NEWEST),
         do=lambda root: (cleaned_to(3)(root), beside(f"orders-0/{0:020d}.log.cleaned")(root)),
         other="leftover",
     ),
     **{
-        other: Case(every(YOUNG), given={"retention.ms": str(30 * DAY_MS)}, do=do, other=other)
+        other: Case(every(YOUNG), given=MONTH, do=do, other=other)
         for other, do in {
             "snapshot": beside(f"orders-0/{1:020d}.snapshot", 100),
             "preallocated": grown_index,
@@ -349,11 +326,15 @@ def made(root: Path, case: Case) -> Path:
     return path
 
 
+def explained(root: Path, case: Case, now_ms: int = NOW_MS) -> ExplainReport:
+    return explain(root / "data", config=case.given, now_ms=now_ms)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_situation_has_its_cause(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     made(tmp_path / "data", case)
-    found = explain(tmp_path / "data", config=case.given, now_ms=NOW_MS)
+    found = explained(tmp_path, case)
     of_case = [
         row
         for one in found.partitions
@@ -377,7 +358,7 @@ DATED = [
 def test_a_date_is_the_second_at_which_retention_deletes(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     path = made(tmp_path / "data", case)
-    found = explain(tmp_path / "data", config=case.given, now_ms=NOW_MS)
+    found = explained(tmp_path, case)
     rules = settings(tmp_path / "data", config=case.given).of(path).retention_rules()
     held = 1 if name == "above the high watermark" else len(AGES)
     dated = [row for one in found.partitions for row in one.rows if row.until_ms is not None]
@@ -397,7 +378,7 @@ def test_a_date_is_the_second_at_which_retention_deletes(tmp_path: Path, name: s
 def test_a_future_record_is_named_and_dates_all_behind_it(tmp_path: Path) -> None:
     case = CASES["a time in the future"]
     made(tmp_path / "data", case)
-    found = explain(tmp_path / "data", config=case.given, now_ms=NOW_MS)
+    found = explained(tmp_path, case)
     for base in (1, 2, 3):
         row = row_at(found, base)
         assert row.holder is not None
@@ -409,11 +390,10 @@ def test_a_future_record_is_named_and_dates_all_behind_it(tmp_path: Path) -> Non
 def test_min_lag_has_the_date_from_which_the_cleaner_takes_it(tmp_path: Path) -> None:
     case = CASES["too young to be compacted"]
     made(tmp_path / "data", case)
-    row = row_at(explain(tmp_path / "data", config=case.given, now_ms=NOW_MS), 2)
+    row = row_at(explained(tmp_path, case), 2)
     assert row.until_ms == time_of(1) + 2 * DAY_MS
     for shift, cause in ((-1, "min-compaction-lag"), (0, "dirty-ratio")):
-        found = explain(tmp_path / "data", config=case.given, now_ms=row.until_ms + shift)
-        assert causes_of(found)[2] == cause
+        assert causes_of(explained(tmp_path, case, row.until_ms + shift))[2] == cause
 
 
 def test_what_compaction_takes_is_a_part_of_a_segment(tmp_path: Path) -> None:
@@ -502,15 +482,14 @@ def test_nothing_is_written_and_more_jobs_say_the_same(tmp_path: Path) -> None:
 def test_what_if_says_what_would_go_and_what_goes_sooner(tmp_path: Path) -> None:
     made(tmp_path / "data", CASES["all are young"])
     write_log(tmp_path / "data", name="__consumer_offsets", config=COMPACT)
-    month = {"retention.ms": str(30 * DAY_MS)}
-    found = explain(tmp_path / "data", config=month, what_if=WEEK, now_ms=NOW_MS)
+    found = explain(tmp_path / "data", config=MONTH, what_if=WEEK, now_ms=NOW_MS)
     supposed = found.what_if
     assert supposed is not None
     assert supposed.settings == (f"retention.ms={7 * DAY_MS}",)
     assert [row.base_offset for row in supposed.goes] == [0, 1]
     assert [row.base_offset for row in supposed.sooner] == [2, 3]
     assert all("__consumer" not in row.path for row in (*supposed.goes, *supposed.sooner))
-    longer = explain(tmp_path / "data", config=WEEK, what_if=month, now_ms=NOW_MS).what_if
+    longer = explain(tmp_path / "data", config=WEEK, what_if=MONTH, now_ms=NOW_MS).what_if
     assert longer is not None
     assert [row.base_offset for row in longer.stays] == [0, 1, 2, 3]
 
@@ -588,20 +567,20 @@ def test_an_empty_directory_keeps_nothing(tmp_path: Path) -> None:
 def test_one_partition_can_be_asked_about(tmp_path: Path) -> None:
     path = write_log(tmp_path / "data")
     found = explain(path, config=WEEK, now_ms=NOW_MS)
-    assert causes_of(found) == {0: DUE, 1: DUE, 2: YOUNG, 3: ACTIVE}
+    assert causes_of(found) == BY_WEEK
 
 
 # ---- Kafka's defaults, and each topic's own settings ---------------------------------------------
 
 
-def brokers(root: Path, *told: Any, tail: bytes = b"") -> Path:
+def brokers(root: Path, *said: Any, tail: bytes = b"") -> Path:
     """`orders` and `clicks` of a broker whose file names nothing; answers the file."""
     write_log(root)
     write_log(root, name="clicks")
     of_broker(None)(root)
     high = "".join(f"{name} 0 {len(AGES)}\n" for name in ("clicks", "orders"))
     (root / "replication-offset-checkpoint").write_text(f"0\n2\n{high}")
-    log = Broker(root).says([topic("orders"), topic("clicks", SECOND), *told]).log
+    log = Broker(root).says([topic("orders"), topic("clicks", SECOND), *said]).log
     with (log / f"{0:020d}.log").open("ab") as file:
         file.write(tail)
     for name, own in (("orders", FIRST), ("clicks", SECOND)):
