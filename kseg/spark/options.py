@@ -41,63 +41,66 @@ Of streams only:
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final
 
+from kseg.constants import INT32_MAX, INT64_MAX, ISOLATIONS
 from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
 from kseg.format.typed import kind_of
 from kseg.format.values import Kind
 from kseg.spark.remote import is_remote
 
-PARTITION_MAX: Final = 2**31 - 1
+#: Offsets with a special meaning in Spark's JSON form.
+_EARLIEST, LATEST = -2, -1
+#: More rows in a batch are slower in Spark, and hold hundreds of megabytes at both ends.
+_BATCH_ROWS_MAX: Final = 1_048_576
+_SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
+
+#: By the name of each option, its field and the function that parses its text.
+OptionTable = Mapping[str, tuple[str, Callable[[str], Any]]]
+#: Offsets by topic and partition, those of all other partitions under None; no entry, or None as
+#: the offset: unbounded.
+Offsets = Mapping[tuple[str, int] | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChoice:
-    """Topics, and with `assign` partitions, that are asked for.
+    """The chosen topics; with `assign` also their partitions.
 
     Attributes:
-        option: the name of the option that chose; None where none did and everything is wanted.
+        option: the name of the option that chose; None without such an option: every topic.
         text: its value, for messages.
-        names: the topics, where they are listed.
-        glob: what a topic is to match, for a `topic` with wildcards.
-        pattern: what a topic is to match as a whole.
+        names: the topics, where the option lists them.
+        pattern: else the regular expression that a topic matches as a whole.
         assigned: the partitions of each topic.
     """
 
     option: str | None = None
     text: str = ""
     names: tuple[str, ...] = ()
-    glob: str | None = None
     pattern: str | None = None
     assigned: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
-    @property
-    def listed(self) -> bool:
-        """Whether topics are named one by one, so that a path to another is a mistake."""
-        return bool(self.names)
-
     def wants_topic(self, topic: str | None) -> bool:
-        """Whether a topic is asked for; an unnamed one only where every topic is."""
+        """Whether a topic is chosen; a log without a topic only where every topic is."""
         if self.option is None:
             return True
         if topic is None:
             return False
-        if self.glob is not None:
-            return fnmatchcase(topic, self.glob)
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.names
 
     def wants(self, topic: str | None, partition: int | None) -> bool:
-        """Whether a partition is asked for."""
+        """Whether a partition is chosen."""
         if not self.wants_topic(topic):
             return False
         return not self.assigned or any(
@@ -105,130 +108,8 @@ class TopicChoice:
         )
 
     def __str__(self) -> str:
-        """As a message names it."""
+        """The option and its value, for a message."""
         return f"{self.option}={self.text!r}"
-
-
-#: Where no option chooses.
-EVERY_TOPIC: Final = TopicChoice()
-
-
-def parse_topic(text: str) -> TopicChoice:
-    """A name or a glob.
-
-    Raises:
-        ValueError: it is empty.
-    """
-    name = _stripped(text)
-    if any(mark in name for mark in "*?["):
-        return TopicChoice("topic", name, glob=name)
-    return TopicChoice("topic", name, names=(name,))
-
-
-def parse_subscribe(text: str) -> TopicChoice:
-    """Names with commas between them.
-
-    Raises:
-        ValueError: one of them is empty.
-    """
-    return TopicChoice("subscribe", text, names=tuple(_stripped(part) for part in text.split(",")))
-
-
-def parse_pattern(text: str) -> TopicChoice:
-    """A regular expression, in what Java and Python have in common.
-
-    Raises:
-        ValueError: Python's `re` does not take it.
-    """
-    try:
-        re.compile(_stripped(text))
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"no regular expression: {error}") from None
-    return TopicChoice("subscribePattern", text, pattern=text.strip())
-
-
-def parse_assign(text: str) -> TopicChoice:
-    """JSON of topics and their partitions.
-
-    Raises:
-        ValueError: it is no such JSON, or empty.
-    """
-    wrong = ValueError('not JSON such as {"orders": [0, 1]}')
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
-        raise wrong from None
-    if not isinstance(given, dict) or not given:
-        raise wrong
-    for numbers in given.values():
-        if not isinstance(numbers, list) or not all(map(_is_partition, numbers)):
-            raise wrong
-    assigned = tuple((_stripped(topic), tuple(numbers)) for topic, numbers in given.items())
-    return TopicChoice("assign", text, names=tuple(given), assigned=assigned)
-
-
-def check_topic_name(name: str) -> str:
-    """A name that Kafka takes for a topic, and so nothing that leads out of a directory.
-
-    Raises:
-        ValueError: it is none.
-    """
-    if not is_topic_name(name):
-        raise ValueError(f"{name!r} is no name that Kafka takes for a topic")
-    return name
-
-
-def _is_partition(number: object) -> bool:
-    return type(number) is int and 0 <= number <= PARTITION_MAX
-
-
-def _stripped(text: str) -> str:
-    if not text.strip():
-        raise ValueError("empty")
-    return text.strip()
-
-
-TARGET_PARTITION_BYTES: Final = 128 << 20
-BATCH_ROWS: Final = 65_536
-#: More rows than this in a batch are slower in Spark and hold hundreds of megabytes at both ends.
-BATCH_ROWS_MAX: Final = 1_048_576
-OFFSET_MAX: Final = 2**63 - 1
-
-#: Offsets with a special meaning in Spark's JSON form.
-_EARLIEST, LATEST = -2, -1
-_SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetBound:
-    """One end of the offsets to read: for every partition, or partition by partition.
-
-    `each` lists `(topic, partition, offset)`; `every` counts for all other partitions. None means
-    unbounded.
-    """
-
-    every: int | None = None
-    each: tuple[tuple[str, int, int | None], ...] = ()
-
-    def of(self, topic: str | None, partition: int | None) -> int | None:
-        """The bound of one partition."""
-        for named_topic, named_partition, offset in self.each:
-            if named_topic == topic and named_partition == partition:
-                return offset
-        return self.every
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionChoice:
-    """Partition numbers as inclusive ranges; no ranges at all means every partition."""
-
-    ranges: tuple[tuple[int, int], ...] = ()
-
-    def __contains__(self, partition: int | None) -> bool:
-        """Whether a partition is wanted; one without a number only if there are no ranges."""
-        if not self.ranges:
-            return True
-        return partition is not None and any(a <= partition <= b for a, b in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +117,11 @@ class SourceOptions:
     """The options of one `load`. Times are milliseconds since 1970 in UTC; ranges are half open."""
 
     paths: tuple[str, ...]
-    topics: TopicChoice = EVERY_TOPIC
+    topics: TopicChoice = TopicChoice()
     mode: str = "records"
-    partitions: PartitionChoice = PartitionChoice()
-    starting_offsets: OffsetBound = OffsetBound()
-    ending_offsets: OffsetBound = OffsetBound()
+    partitions: tuple[range, ...] = ()
+    starting_offsets: Offsets = field(default_factory=dict)
+    ending_offsets: Offsets = field(default_factory=dict)
     starting_timestamp: int | None = None
     ending_timestamp: int | None = None
     columns: tuple[str, ...] = ()
@@ -254,8 +135,8 @@ class SourceOptions:
     report_path: str | None = None
     index: str = "auto"
     pushdown: str = "auto"
-    target_partition_bytes: int = TARGET_PARTITION_BYTES
-    max_batch_rows: int = BATCH_ROWS
+    target_partition_bytes: int = 128 << 20
+    max_batch_rows: int = 65_536
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     max_segments_per_trigger: int | None = None
@@ -278,8 +159,7 @@ class SourceOptions:
         Raises:
             ValueError: reading is to start behind the last record.
         """
-        starts = self.starting_offsets
-        if LATEST in (starts.every, *(offset for _topic, _number, offset in starts.each)):
+        if LATEST in self.starting_offsets.values():
             raise ValueError("kseg: option startingOffsets: latest has no meaning at this end")
 
     def check_stream(self) -> None:
@@ -287,11 +167,10 @@ class SourceOptions:
 
         Raises:
             ValueError: an option sets an end, or a mode other than records; or a path is in a
-                store, which does not tell what is new.
+                store, which does not say what is new.
         """
-        ends = self.ending_offsets
         for name, given in (
-            ("endingOffsets", ends.every is not None or bool(ends.each)),
+            ("endingOffsets", bool(self.ending_offsets)),
             ("endingTimestamp", self.ending_timestamp is not None),
             ("mode", self.mode != "records"),
         ):
@@ -301,9 +180,23 @@ class SourceOptions:
             if is_remote(path):
                 raise ValueError(f"kseg: {path}: a stream needs local files; use spark.read")
 
+    def start_of(self, topic: str | None, partition: int | None) -> int | None:
+        """Where `startingOffsets` begins a partition; None for its first record."""
+        return _bound(self.starting_offsets, topic, partition)
+
+    def end_of(self, topic: str | None, partition: int | None) -> int | None:
+        """The offset before which `endingOffsets` ends a partition; None for its end."""
+        return _bound(self.ending_offsets, topic, partition)
+
     def wants(self, topic: str | None, partition: int | None) -> bool:
-        """Whether a partition is asked for."""
-        return partition in self.partitions and self.topics.wants(topic, partition)
+        """Whether a partition is chosen; one without a number only if no option names numbers."""
+        numbered = not self.partitions or any(partition in each for each in self.partitions)
+        return numbered and self.topics.wants(topic, partition)
+
+
+def _bound(offsets: Offsets, topic: str | None, partition: int | None) -> int | None:
+    key = None if topic is None or partition is None else (topic, partition)
+    return offsets.get(key, offsets.get(None))
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -316,19 +209,13 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         ValueError: an unknown name, a value out of its domain, or no path; one line each.
     """
     given = {name.lower(): value for name, value in options.items()}
-    _ignore_kafka(given)
-    parsed: dict[str, Any] = {"paths": _paths(given)}
-    for name, text in given.items():
-        option = _OPTIONS.get(name)
-        if option is None:
-            raise ValueError(_unknown(name))
-        if option.field == "topics" and "topics" in parsed:
-            raise ValueError(f"kseg: one of {', '.join(_TOPIC_OPTIONS)} at most")
-        try:
-            parsed[option.field] = option.parse(text)
-        except ValueError as error:
-            raise ValueError(f"kseg: option {option.name}={text!r}: {error}") from None
-    result = SourceOptions(**parsed)
+    ignored = sorted(name for name in given if name.startswith("kafka."))
+    for name in ignored:
+        del given[name]
+    if ignored:
+        message = f"kseg reads files and asks no broker: ignored {', '.join(ignored)}"
+        warnings.warn(message, UserWarning, stacklevel=2)
+    result = SourceOptions(_paths(given), **parse_table(OPTIONS, given))
     if result.report_path is not None and result.on_corrupt == "fail":
         raise ValueError("kseg: option reportPath needs onCorrupt=skip; 'fail' reports by failing")
     if result.permissive and result.mode != "records":
@@ -351,13 +238,33 @@ def source_options(
     return parse_options({**(options or {}), "paths": places})
 
 
-def _ignore_kafka(given: dict[str, str]) -> None:
-    ignored = sorted(name for name in given if name.startswith("kafka."))
-    for name in ignored:
-        del given[name]
-    if ignored:
-        message = f"kseg reads files and asks no broker: ignored {', '.join(ignored)}"
-        warnings.warn(message, UserWarning, stacklevel=3)
+def parse_table(table: OptionTable, given: Mapping[str, str]) -> dict[str, Any]:
+    """The fields that options set, with their values.
+
+    Args:
+        table: the options that exist.
+        given: texts by lower-case names.
+
+    Raises:
+        ValueError: an unknown name, two options for one field, or a value out of its domain.
+    """
+    names = {name.lower(): name for name in table}
+    parsed: dict[str, Any] = {}
+    for lower, text in given.items():
+        if lower not in names:
+            close = difflib.get_close_matches(lower, names, n=1)
+            hint = f"did you mean {names[close[0]]!r}?" if close else f"known: {', '.join(table)}"
+            raise ValueError(f"kseg: unknown option {lower!r}; {hint}")
+        name = names[lower]
+        key, parse = table[name]
+        if key in parsed:
+            rivals = [each for each, (other, _parse) in table.items() if other == key]
+            raise ValueError(f"kseg: one of {', '.join(rivals)} at most")
+        try:
+            parsed[key] = parse(text)
+        except ValueError as error:
+            raise ValueError(f"kseg: option {name}={text!r}: {error}") from None
+    return parsed
 
 
 def _paths(given: dict[str, str]) -> tuple[str, ...]:
@@ -377,11 +284,94 @@ def _paths(given: dict[str, str]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def _unknown(name: str) -> str:
-    known = {option: spec.name for option, spec in _OPTIONS.items()}
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {known[close[0]]!r}?" if close else f"known: {', '.join(known.values())}"
-    return f"kseg: unknown option {name!r}; {hint}"
+def check_topic_name(name: str) -> str:
+    """The name, if Kafka takes it for a topic; so it leads out of no directory.
+
+    Raises:
+        ValueError: Kafka does not.
+    """
+    if not is_topic_name(name):
+        raise ValueError(f"{name!r} is no name that Kafka takes for a topic")
+    return name
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise ValueError("empty")
+    return text.strip()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(_name(part) for part in text.split(","))
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    if len({name.lower() for name in names}) < len(names):
+        raise ValueError("a name is there twice")
+    return names
+
+
+def _local_name(text: str) -> str:
+    if is_remote(text):
+        raise ValueError("a local directory is needed")
+    return _name(text)
+
+
+def _topic(text: str) -> TopicChoice:
+    """A name or a glob."""
+    name = _name(text)
+    if any(mark in name for mark in "*?["):
+        return TopicChoice("topic", name, pattern=fnmatch.translate(name))
+    return TopicChoice("topic", name, names=(name,))
+
+
+def _subscribe(text: str) -> TopicChoice:
+    """Names with commas between them."""
+    return TopicChoice("subscribe", text, names=_names(text))
+
+
+def _pattern(text: str) -> TopicChoice:
+    """A regular expression, in the language that Java and Python have in common."""
+    try:
+        re.compile(_name(text))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    return TopicChoice("subscribePattern", text, pattern=text.strip())
+
+
+def _assign(text: str) -> TopicChoice:
+    """JSON of topics and their partitions."""
+    wrong = ValueError('not JSON such as {"orders": [0, 1]}')
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        raise wrong from None
+    if not isinstance(given, dict) or not given:
+        raise wrong
+    for numbers in given.values():
+        if not isinstance(numbers, list) or not all(map(_is_partition, numbers)):
+            raise wrong
+    assigned = tuple((_name(topic), tuple(numbers)) for topic, numbers in given.items())
+    return TopicChoice("assign", text, names=tuple(given), assigned=assigned)
+
+
+def _is_partition(number: object) -> bool:
+    return type(number) is int and 0 <= number <= INT32_MAX
+
+
+def _partitions(text: str) -> tuple[range, ...]:
+    """`0,3-5,9`: numbers and inclusive ranges."""
+    ranges = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?", part, re.ASCII)
+        if match is None:
+            raise ValueError("not a list such as 0,3-5")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last or last > INT32_MAX:
+            raise ValueError(f"{part.strip()!r} is no range of partition numbers")
+        ranges.append(range(first, last + 1))
+    return tuple(ranges)
 
 
 def parse_word(*words: str) -> Callable[[str], str]:
@@ -400,25 +390,6 @@ def _flag(text: str) -> bool:
     return parse_word("true", "false")(text) == "true"
 
 
-def _name(text: str) -> str:
-    if not text.strip():
-        raise ValueError("empty")
-    return text.strip()
-
-
-def _local_name(text: str) -> str:
-    if is_remote(text):
-        raise ValueError("a local directory is needed")
-    return _name(text)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(_name(part) for part in text.split(","))
-    if len({name.lower() for name in names}) < len(names):
-        raise ValueError("a name is there twice")
-    return names
-
-
 def parse_integer(text: str, low: int, high: int) -> int:
     """A whole number within bounds, both of them included; ValueError otherwise."""
     if not re.fullmatch(r"\s*[+-]?\d{1,19}\s*", text, re.ASCII):
@@ -429,125 +400,81 @@ def parse_integer(text: str, low: int, high: int) -> int:
     return value
 
 
-def _batch_rows(text: str) -> int:
-    return parse_integer(text, 1, BATCH_ROWS_MAX)
-
-
-def _positive(text: str) -> int:
-    return parse_integer(text, 1, OFFSET_MAX)
-
-
 def parse_size(text: str) -> int:
     """Bytes, such as 134217728, 128m or 1 GiB; ValueError otherwise."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(match[1]) > 19:
         raise ValueError("not a size such as 134217728, 128m or 1g")
     value = int(match[1]) << (10 * " kmgt".index((match[2] or " ").lower()))
-    if not 1 <= value <= OFFSET_MAX:
-        raise ValueError(f"not within 1..{OFFSET_MAX}")
+    if not 1 <= value <= INT64_MAX:
+        raise ValueError(f"not within 1..{INT64_MAX}")
     return value
 
 
-def _partitions(text: str) -> PartitionChoice:
-    """`0,3-5,9`: numbers and inclusive ranges."""
-    ranges = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,10})\s*(?:-\s*(\d{1,10})\s*)?", part, re.ASCII)
-        if match is None:
-            raise ValueError("not a list such as 0,3-5")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if first > last or last > PARTITION_MAX:
-            raise ValueError(f"{part.strip()!r} is no range of partition numbers")
-        ranges.append((first, last))
-    return PartitionChoice(tuple(ranges))
-
-
-def _starting_offsets(text: str) -> OffsetBound:
-    if text.strip().lower() == "latest":
-        return OffsetBound(every=LATEST)
-    return _offsets(text, word="earliest", other="", number=_EARLIEST, wrong=None)
-
-
-def _ending_offsets(text: str) -> OffsetBound:
-    return _offsets(text, word="latest", other="earliest", number=LATEST, wrong=_EARLIEST)
-
-
-def _offsets(text: str, *, word: str, other: str, number: int, wrong: int | None) -> OffsetBound:
+def _offsets(text: str, *, ends: bool) -> Offsets:
     """A word, one offset for every partition, or Spark's JSON `{"topic": {"0": 23}}`.
 
     Source: Spark `JsonUtils.partitionOffsets`, `KafkaOffsetRangeLimit`.
     """
-
-    def bound(value: object) -> int | None:
-        if not isinstance(value, int) or isinstance(value, bool) or value == wrong:
-            raise ValueError(f"{value!r} is no offset to stand here")
-        if value == LATEST != number:
-            return LATEST
-        if value != number and not 0 <= value <= OFFSET_MAX:
-            raise ValueError(f"{value} is not within 0..{OFFSET_MAX}")
-        return None if value == number else value
-
     text = text.strip()
-    if text.lower() == word:
-        return OffsetBound()
-    if other and text.lower() == other:
-        raise ValueError(f"{other} has no meaning at this end")
+    word = text.lower()
+    if word == ("latest" if ends else "earliest"):
+        return {}
+    if word == "latest":
+        return {None: LATEST}
+    if word == "earliest":
+        raise ValueError("earliest has no meaning at this end")
     if not text.startswith("{"):
-        return OffsetBound(every=parse_integer(text, 0, OFFSET_MAX))
+        return {None: parse_integer(text, 0, INT64_MAX)}
     try:
-        topics = json.loads(text)
-        each = tuple(
-            (topic, parse_integer(partition, 0, PARTITION_MAX), bound(offset))
-            for topic, offsets in topics.items()
+        return {
+            (topic, parse_integer(partition, 0, INT32_MAX)): _offset(offset, ends=ends)
+            for topic, offsets in json.loads(text).items()
             for partition, offset in offsets.items()
-        )
+        }
     except (json.JSONDecodeError, AttributeError, RecursionError):
         raise ValueError('not JSON such as {"orders": {"0": 23}}') from None
-    return OffsetBound(each=each)
 
 
-def _time(text: str) -> int:
-    """Milliseconds, or ISO 8601; a time without a zone is UTC."""
-    return time_ms(text, round_up=True)
+def _offset(value: object, *, ends: bool) -> int | None:
+    """One offset of Spark's JSON; None for the word of this end."""
+    if type(value) is not int or (ends and value == _EARLIEST):
+        raise ValueError(f"{value!r} is no offset to stand here")
+    if value == (LATEST if ends else _EARLIEST):
+        return None
+    if value != LATEST and not 0 <= value <= INT64_MAX:
+        raise ValueError(f"{value} is not within 0..{INT64_MAX}")
+    return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
-    name: str
-    field: str
-    parse: Callable[[str], Any]
-
-
-_OPTIONS: Final[dict[str, _Option]] = {
-    option.name.lower(): option
-    for option in (
-        _Option("topic", "topics", parse_topic),
-        _Option("subscribe", "topics", parse_subscribe),
-        _Option("subscribePattern", "topics", parse_pattern),
-        _Option("assign", "topics", parse_assign),
-        _Option("mode", "mode", parse_word("records", "batches", "segments")),
-        _Option("partitions", "partitions", _partitions),
-        _Option("startingOffsets", "starting_offsets", _starting_offsets),
-        _Option("endingOffsets", "ending_offsets", _ending_offsets),
-        _Option("startingTimestamp", "starting_timestamp", _time),
-        _Option("endingTimestamp", "ending_timestamp", _time),
-        _Option("columns", "columns", _names),
-        _Option("includeHeaders", "include_headers", _flag),
-        _Option("decodeKey", "decode_key", kind_of),
-        _Option("decodeValue", "decode_value", kind_of),
-        _Option("includeControl", "include_control", _flag),
-        _Option("isolation", "isolation", parse_word("read_uncommitted", "read_committed")),
-        _Option("verifyCrc", "verify_crc", _flag),
-        _Option("onCorrupt", "on_corrupt", parse_word("fail", "skip", "permissive")),
-        _Option("reportPath", "report_path", _local_name),
-        _Option("index", "index", parse_word("auto", "use", "ignore")),
-        _Option("pushdown", "pushdown", parse_word("auto", "on", "off")),
-        _Option("targetPartitionBytes", "target_partition_bytes", parse_size),
-        _Option("maxBatchRows", "max_batch_rows", _batch_rows),
-        _Option("maxOffsetsPerTrigger", "max_offsets_per_trigger", _positive),
-        _Option("maxBytesPerTrigger", "max_bytes_per_trigger", parse_size),
-        _Option("maxSegmentsPerTrigger", "max_segments_per_trigger", _positive),
-        _Option("failOnDataLoss", "fail_on_data_loss", _flag),
-    )
+_time = partial(time_ms, round_up=True)
+_positive = partial(parse_integer, low=1, high=INT64_MAX)
+OPTIONS: Final[OptionTable] = {
+    "topic": ("topics", _topic),
+    "subscribe": ("topics", _subscribe),
+    "subscribePattern": ("topics", _pattern),
+    "assign": ("topics", _assign),
+    "mode": ("mode", parse_word("records", "batches", "segments")),
+    "partitions": ("partitions", _partitions),
+    "startingOffsets": ("starting_offsets", partial(_offsets, ends=False)),
+    "endingOffsets": ("ending_offsets", partial(_offsets, ends=True)),
+    "startingTimestamp": ("starting_timestamp", _time),
+    "endingTimestamp": ("ending_timestamp", _time),
+    "columns": ("columns", _columns),
+    "includeHeaders": ("include_headers", _flag),
+    "decodeKey": ("decode_key", kind_of),
+    "decodeValue": ("decode_value", kind_of),
+    "includeControl": ("include_control", _flag),
+    "isolation": ("isolation", parse_word(*ISOLATIONS)),
+    "verifyCrc": ("verify_crc", _flag),
+    "onCorrupt": ("on_corrupt", parse_word("fail", "skip", "permissive")),
+    "reportPath": ("report_path", _local_name),
+    "index": ("index", parse_word("auto", "use", "ignore")),
+    "pushdown": ("pushdown", parse_word("auto", "on", "off")),
+    "targetPartitionBytes": ("target_partition_bytes", parse_size),
+    "maxBatchRows": ("max_batch_rows", partial(parse_integer, low=1, high=_BATCH_ROWS_MAX)),
+    "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", parse_size),
+    "maxSegmentsPerTrigger": ("max_segments_per_trigger", _positive),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
 }
-_TOPIC_OPTIONS: Final = tuple(o.name for o in _OPTIONS.values() if o.field == "topics")

@@ -400,7 +400,7 @@ def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
 def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
     """Refuse a path to another topic than those that the options name."""
     choice = options.topics
-    if spelled and choice.listed and log.topic is not None and log.topic not in choice.names:
+    if spelled and choice.names and log.topic is not None and log.topic not in choice.names:
         raise ValueError(f"kseg: {log.directory} is of topic {log.topic!r}, not of {choice}")
     return log
 
@@ -705,8 +705,8 @@ def make_plan(
 
 
 def _range_of(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Range:
-    start = options.starting_offsets.of(log.topic, log.partition)
-    end = options.ending_offsets.of(log.topic, log.partition)
+    start = options.start_of(log.topic, log.partition)
+    end = options.end_of(log.topic, log.partition)
     # Deleted records do not count, but their batches still lie in the file.
     first = log.log_start_offset if options.mode == "records" else None
     return _Range(

@@ -38,16 +38,16 @@ Source: `pyspark.sql.datasource`.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -62,7 +62,7 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.arrow import from_arrow
-from kseg.constants import Compression
+from kseg.constants import INT32_MAX, INT64_MAX, Compression
 from kseg.errors import AppendError, OffsetsOutOfOrderError
 from kseg.files import atomic, io, lock, ownership
 from kseg.files.metadata import parse_topic_id
@@ -76,11 +76,11 @@ from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.segment import SegmentWriter
 from kseg.spark.options import (
-    OFFSET_MAX,
-    PARTITION_MAX,
+    OptionTable,
     check_topic_name,
     parse_integer,
     parse_size,
+    parse_table,
     parse_word,
 )
 from kseg.spark.plan import local_path
@@ -91,13 +91,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-_BATCH_BYTES_MAX: Final = 2**31 - 1 - 4096
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What one `save` or `start` asked for."""
+    """The options of one `save` or `start`."""
 
     path: str
     topic: str | None = None
@@ -135,25 +134,12 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise ValueError("kseg: a sink writes to one data directory: say .save('data-dir')")
     if is_remote(path):
         raise ValueError(f"kseg: {path}: segments are written to local files only")
-    parsed: dict[str, Any] = {"path": path}
-    for name, text in given.items():
-        known = _OPTIONS.get(name)
-        if known is None:
-            if name in _OF_SPARK or name.startswith("kafka."):
-                continue
-            raise ValueError(_unknown(name))
-        try:
-            parsed[known[0]] = known[1](text)
-        except ValueError as error:
-            raise ValueError(f"kseg: option {_SPELT[name]}={text!r}: {error}") from None
-    return SinkOptions(**parsed)
-
-
-def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, _SPELT, n=1)
-    known = ", ".join(_SPELT.values())
-    hint = f"did you mean {_SPELT[close[0]]!r}?" if close else f"known: {known}"
-    return f"kseg: unknown option {name!r}; {hint}"
+    wanted = {
+        name: text
+        for name, text in given.items()
+        if name not in _OF_SPARK and not name.startswith("kafka.")
+    }
+    return SinkOptions(path, **parse_table(OPTIONS, wanted))
 
 
 def _topic(text: str) -> str:
@@ -178,45 +164,32 @@ def _id(text: str) -> str:
     return text
 
 
-def _batch_bytes(text: str) -> int:
+def _size_below(text: str, most: int, noun: str) -> int:
     size = parse_size(text)
-    if size > _BATCH_BYTES_MAX:
-        raise ValueError("a batch is below 2 GiB")
+    if size > most:
+        raise ValueError(f"{noun} is below 2 GiB")
     return size
 
 
-def _segment_bytes(text: str) -> int:
-    size = parse_size(text)
-    if size > 2**31 - 1:
-        raise ValueError("a segment is below 2 GiB")
-    return size
-
-
-def _within(low: int, high: int) -> Callable[[str], int]:
-    return lambda text: parse_integer(text, low, high)
-
-
-_FIELDS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+OPTIONS: Final[OptionTable] = {
     "topic": ("topic", _topic),
-    "partition": ("partition", _within(0, PARTITION_MAX)),
+    "partition": ("partition", partial(parse_integer, low=0, high=INT32_MAX)),
     "offsets": ("offsets", parse_word("assign", "preserve")),
     "codec": ("codec", _codec),
-    "batchBytes": ("batch_bytes", _batch_bytes),
-    "batchRecords": ("batch_records", _within(1, OFFSET_MAX)),
-    "segmentBytes": ("segment_bytes", _segment_bytes),
-    "leaderEpoch": ("leader_epoch", _within(0, PARTITION_MAX)),
+    "batchBytes": ("batch_bytes", partial(_size_below, most=INT32_MAX - 4096, noun="a batch")),
+    "batchRecords": ("batch_records", partial(parse_integer, low=1, high=INT64_MAX)),
+    "segmentBytes": ("segment_bytes", partial(_size_below, most=INT32_MAX, noun="a segment")),
+    "leaderEpoch": ("leader_epoch", partial(parse_integer, low=0, high=INT32_MAX)),
     "topicIds": ("topic_ids", _topic_ids),
     "jobId": ("job_id", _id),
     "queryId": ("query_id", _id),
     "checkpointLocation": ("checkpoint", str),
 }
-_SPELT: Final = {name.lower(): name for name in _FIELDS}
-_OPTIONS: Final = {name.lower(): field for name, field in _FIELDS.items()}
-#: What Spark hands over of its own.
+#: Options that Spark adds.
 _OF_SPARK: Final = frozenset(("header",))
 
 
-#: Spark's names of what a record is made of, and Arrow's names in kseg.
+#: The parts of a record: Spark's names in lower case, and kseg's names.
 _RECORD: Final = {
     "key": "key",
     "value": "value",
@@ -224,29 +197,19 @@ _RECORD: Final = {
     "timestamp": "timestamp",
     "timestampms": "timestamp_ms",
 }
-_OFFSETS_MAX: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class StagedPartition:
-    """The segments that one task wrote for one partition, in order."""
-
-    topic: str
-    partition: int
-    segments: tuple[StagedSegment, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StagedTask:
-    """What one task wrote.
+@dataclass(frozen=True)
+class StagedTask(WriterCommitMessage):
+    """The segments that one task wrote; Spark hands it to the commit.
 
     Attributes:
         number: of the task among those of the job: the order in which offsets are given.
-        partitions: by topic and number.
+        partitions: the segments by topic and partition, in order.
     """
 
     number: int
-    partitions: tuple[StagedPartition, ...] = ()
+    partitions: Mapping[tuple[str, int], tuple[StagedSegment, ...]] = field(default_factory=dict)
 
 
 def stage(
@@ -268,19 +231,11 @@ def stage(
     """
     writers: dict[tuple[str, int], _PartitionWriter] = {}
     for batch in batches:
-        for (topic, partition), rows in _by_partition(_plain(batch), options):
-            writer = writers.get((topic, partition))
-            if writer is None:
-                place = directory / f"{topic}-{partition}"
-                writer = writers[topic, partition] = _PartitionWriter(place, options)
-            writer.write(rows)
-    return StagedTask(
-        number,
-        tuple(
-            StagedPartition(topic, partition, writer.finish())
-            for (topic, partition), writer in sorted(writers.items())
-        ),
-    )
+        for place, rows in _by_partition(_plain(batch), options):
+            if place not in writers:
+                writers[place] = _PartitionWriter(directory / "{}-{}".format(*place), options)
+            writers[place].write(rows)
+    return StagedTask(number, {place: writer.finish() for place, writer in sorted(writers.items())})
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -299,7 +254,7 @@ def _by_partition(
     for name in names:
         check_topic_name(name)
     for value in numbers:
-        if not 0 <= value <= PARTITION_MAX:
+        if not 0 <= value <= INT32_MAX:
             raise ValueError(f"kseg: {value} is no number of a partition")
     groups = topics * len(numbers) + partitions
     found = np.unique(groups)
@@ -385,7 +340,7 @@ class _PartitionWriter:
 
     def _is_full(self, writer: SegmentWriter, batch: EncodedBatch) -> bool:
         too_large = writer.size + len(batch.data) > self._options.segment_bytes
-        return too_large or batch.last_offset - self._first > _OFFSETS_MAX
+        return too_large or batch.last_offset - self._first > INT32_MAX
 
     def _close(self, writer: SegmentWriter) -> None:
         size = writer.size
@@ -502,8 +457,8 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
         OSError: the disk refuses; the same commit again goes on.
     """
     paths, tasks = SinkPaths.of(options), tuple(tasks)
-    for each in sorted({(p.topic, p.partition) for task in tasks for p in task.partitions}):
-        io.check_new_files(paths.data / f"{each[0]}-{each[1]}")
+    for topic, partition in sorted({place for task in tasks for place in task.partitions}):
+        io.check_new_files(paths.data / f"{topic}-{partition}")
     ownership.check_safe(paths.root)
     for directory in (paths.commits, paths.data):
         io.make_directories(directory)
@@ -599,15 +554,14 @@ def _name_of(intent: Path) -> str:
 
 def _check(paths: SinkPaths, intent: dict[str, Any]) -> None:
     """Refuse a commit that could not be completed, before it begins."""
-    for each in intent["partitions"]:
-        directory = _directory(paths, each)
+    keep, epoch = intent["keep_offsets"], intent["leader_epoch"]
+    for _each, directory, segments, topic_id in _logs_of(paths, intent):
         end = 0
         _check_movable(paths, directory)
         if directory.is_dir():
             with Log.open(directory) as log:
                 end = log.log_end_offset
-        keep, epoch = intent["keep_offsets"], intent["leader_epoch"]
-        check_adoptable(directory, end, _segments(each), keep, epoch, _topic_id(each))
+        check_adoptable(directory, end, segments, keep, epoch, topic_id)
 
 
 def _check_movable(paths: SinkPaths, directory: Path) -> None:
@@ -625,25 +579,23 @@ def _device(path: Path) -> int:
     return os.stat(path).st_dev
 
 
-def _directory(paths: SinkPaths, partition: dict[str, Any]) -> Path:
-    return paths.data / f"{partition['topic']}-{partition['partition']}"
-
-
-def _topic_id(partition: dict[str, Any]) -> UUID | None:
-    known = partition.get("topic_id")
-    return None if known is None else UUID(known)
-
-
-def _segments(partition: dict[str, Any]) -> list[StagedSegment]:
-    return [StagedSegment(**one) for one in partition["segments"]]
+def _logs_of(
+    paths: SinkPaths, intent: dict[str, Any]
+) -> Iterator[tuple[dict[str, Any], Path, list[StagedSegment], UUID | None]]:
+    """Each partition of an intent: its document, its directory, its segments, its topic id."""
+    for each in intent["partitions"]:
+        known = each.get("topic_id")
+        directory = paths.data / f"{each['topic']}-{each['partition']}"
+        segments = [StagedSegment(**one) for one in each["segments"]]
+        yield each, directory, segments, None if known is None else UUID(known)
 
 
 def _intent(tasks: Iterable[StagedTask], job: str, options: SinkOptions) -> dict[str, Any]:
     """Which segments become part of which log, in order."""
     logs: dict[tuple[str, int], list[StagedSegment]] = {}
     for task in sorted(tasks, key=lambda one: one.number):
-        for each in task.partitions:
-            logs.setdefault((each.topic, each.partition), []).extend(each.segments)
+        for place, staged in task.partitions.items():
+            logs.setdefault(place, []).extend(staged)
     for segments in logs.values():
         if options.keeps_offsets:
             segments.sort(key=lambda one: one.first_offset)
@@ -669,14 +621,13 @@ def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
     """Adopt what is still staged, and write the record."""
     config = LogConfig(segment_bytes=intent["segment_bytes"])
     rows = []
-    for each in intent["partitions"]:
-        segments = _segments(each)
+    for each, directory, segments, topic_id in _logs_of(paths, intent):
         done = adopt(
-            _directory(paths, each),
+            directory,
             segments,
             keep_offsets=intent["keep_offsets"],
             leader_epoch=intent["leader_epoch"],
-            topic_id=_topic_id(each),
+            topic_id=topic_id,
             config=config,
         )
         rows.append(
@@ -741,13 +692,6 @@ _TYPES: Final = {
 }
 
 
-@dataclass(frozen=True)
-class StagedMessage(WriterCommitMessage):
-    """The message of a task to the commit."""
-
-    task: StagedTask
-
-
 def check_schema(schema: StructType, options: SinkOptions) -> None:
     """Make sure that rows of a schema can be written.
 
@@ -771,80 +715,56 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         raise ValueError("kseg: offsets=preserve needs the column offset")
 
 
-class _Staging:
-    """The part that jobs and micro-batches share."""
+def _job_of(tasks: list[StagedTask]) -> str | None:
+    """The job whose name the tasks used; a stream's committer does not know it."""
+    for task in tasks:
+        for segments in task.partitions.values():
+            return Path(segments[0].directory).parent.parent.name
+    return None
+
+
+class SinkWriter(DataSourceArrowWriter, DataSourceStreamArrowWriter):
+    """Writes a DataFrame or the micro-batches of a stream: each becomes visible once, whole."""
 
     def __init__(self, options: SinkOptions) -> None:
+        """Name the job; nothing is written."""
         self._options: Final = options
         self._job: Final = uuid.uuid4().hex
 
-    def _stage(self, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
+        """Stage the rows of a task."""
         from pyspark import TaskContext
-
-        from kseg.spark.sink import SinkPaths, stage
 
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        # Unlike the attempt's number, this changes when a whole stage runs again.
         paths = SinkPaths.of(self._options)
         ownership.check_safe(paths.root)
+        # Unlike the attempt's number, this id changes when a whole stage runs again.
         place = paths.attempt(self._job, number, context.taskAttemptId())
-        return StagedMessage(stage(batches, place, number, self._options))
+        return stage(iterator, place, number, self._options)
 
-    def _commit(self, messages: list[WriterCommitMessage | None], name: str) -> None:
-        from kseg.spark.sink import commit
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803 - Spark's name
+    ) -> None:
+        """Move the staged segments into the logs, unless this write is there already."""
+        if batchId is None:
+            name = self._options.job_id or self._job
+        else:
+            name = f"{query_of(self._options)}-batch-{batchId}"
+        tasks = [message for message in messages if isinstance(message, StagedTask)]
+        commit(tasks, _job_of(tasks) or self._job, name, self._options)
 
-        tasks = [message.task for message in messages if isinstance(message, StagedMessage)]
-        job = _job_of(tasks) or self._job
-        commit(tasks, job, name, self._options)
-
-    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        from kseg.spark.sink import abort
-
-        tasks = [message.task for message in messages if isinstance(message, StagedMessage)]
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803 - Spark's name
+    ) -> None:
+        """Remove the staged segments."""
+        tasks = [message for message in messages if isinstance(message, StagedTask)]
         abort(_job_of(tasks) or self._job, self._options)
-
-
-def _job_of(tasks: list[StagedTask]) -> str | None:
-    """The job whose name the tasks used; a stream's committer does not know it."""
-    for task in tasks:
-        for partition in task.partitions:
-            for segment in partition.segments:
-                return Path(segment.directory).parent.parent.name
-    return None
-
-
-class SinkWriter(_Staging, DataSourceArrowWriter):
-    """Writes a DataFrame: all of it becomes visible, or nothing."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a task."""
-        return self._stage(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Move what was staged into the logs."""
-        self._commit(messages, self._options.job_id or self._job)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Forget what was staged."""
-        self._abort(messages)
-
-
-class StreamSinkWriter(_Staging, DataSourceStreamArrowWriter):
-    """Writes micro-batches: each becomes visible once, however often Spark repeats it."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the rows of a task."""
-        return self._stage(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Move what was staged into the logs, unless this micro-batch is there already."""
-        self._commit(messages, f"{query_of(self._options)}-batch-{batchId}")
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Forget what was staged."""
-        self._abort(messages)
 
 
 def query_of(options: SinkOptions) -> str:
@@ -867,49 +787,38 @@ def query_of(options: SinkOptions) -> str:
     )
 
 
-def writer_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> SinkWriter:
-    """A writer of a DataFrame.
+def writer_of(
+    options: Mapping[str, str], schema: StructType, overwrite: bool, append: str
+) -> SinkWriter:
+    """A writer of rows.
+
+    Args:
+        options: as Spark hands them over.
+        schema: of the rows.
+        overwrite: whether Spark asks for another mode than append.
+        append: the call that asks for append.
 
     Raises:
-        ValueError: an unknown option or column, or the mode `overwrite`.
+        ValueError: an unknown option or column, or another mode than append.
     """
     if overwrite:
-        raise ValueError("kseg: a log is appended to: use mode('append')")
+        raise ValueError(f"kseg: a log is appended to: use {append}")
     parsed = parse_sink_options(options)
     check_schema(schema, parsed)
     return SinkWriter(parsed)
-
-
-def stream_writer_of(
-    options: Mapping[str, str], schema: StructType, overwrite: bool
-) -> StreamSinkWriter:
-    """A writer of a stream's micro-batches.
-
-    Raises:
-        ValueError: an unknown option or column, or another output mode than append.
-    """
-    if overwrite:
-        raise ValueError("kseg: a log is appended to: use outputMode('append')")
-    parsed = parse_sink_options(options)
-    check_schema(schema, parsed)
-    return StreamSinkWriter(parsed)
 
 
 __all__ = [
     "SinkOptions",
     "SinkPaths",
     "SinkWriter",
-    "StagedMessage",
-    "StagedPartition",
     "StagedTask",
-    "StreamSinkWriter",
     "abort",
     "check_schema",
     "commit",
     "parse_sink_options",
     "query_of",
     "stage",
-    "stream_writer_of",
     "sweep",
     "writer_of",
 ]

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from kseg.spark.options import LATEST, OffsetBound, SourceOptions, parse_options
+from kseg.spark.options import LATEST, SourceOptions, parse_options
 from kseg.spark.plan import Narrowing, push
 from kseg.spark.schema import Projection, ddl, project
 from kseg.spark.versions import check_pyspark
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from kseg.spark.sink import SinkWriter, StreamSinkWriter
+    from kseg.spark.sink import SinkWriter
     from kseg.spark.watching import Watch
 
 
@@ -123,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name in places:
                 continue
             start = watch.start_of(log)
-            asked = self._options.starting_offsets.of(log.topic, log.partition)
+            asked = self._options.start_of(log.topic, log.partition)
             if asked == LATEST and not known:
                 start = watch.end_of(name, log)
             elif asked is not None and asked > start.offset:
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offset = watch.start_of(logs[name]).offset if first is None else first.offset
             if offset < place.offset:
                 ranges[name] = (watch.checked(name, Place(offset)).offset, place.offset)
-        unbounded = replace(self._options, starting_offsets=OffsetBound())
+        unbounded = replace(self._options, starting_offsets={})
         chosen = [
             replace(log, log_start_offset=ranges[name][0], end_offset=ranges[name][1])
             for name, log in logs.items()
@@ -293,19 +293,17 @@ class KsegDataSource(DataSource):
         """
         from kseg.spark.sink import writer_of
 
-        return writer_of(self.options, schema, overwrite)
+        return writer_of(self.options, schema, overwrite, "mode('append')")
 
-    def streamWriter(  # noqa: N802
-        self, schema: StructType, overwrite: bool
-    ) -> StreamSinkWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: N802
         """A writer of a stream's rows.
 
         Raises:
             ValueError: a column or an option is unknown, or out of its domain.
         """
-        from kseg.spark.sink import stream_writer_of
+        from kseg.spark.sink import writer_of
 
-        return stream_writer_of(self.options, schema, overwrite)
+        return writer_of(self.options, schema, overwrite, "outputMode('append')")
 
 
 class RecordReader(DataSourceReader):

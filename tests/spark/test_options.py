@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.format.values import Kind
-from kseg.spark.options import OffsetBound, TopicChoice, parse_options
+from kseg.spark.options import TopicChoice, parse_options
 
 
 def parse(**options: str):
@@ -18,11 +18,11 @@ def test_names_are_taken_in_any_case() -> None:
 def test_without_options_everything_is_read() -> None:
     options = parse()
     assert options.paths == ("data",)
-    assert options.starting_offsets.of("orders", 0) is None
+    assert options.start_of("orders", 0) is None
     assert options.on_corrupt == "fail"
     assert options.verify_crc
-    assert 5 in options.partitions
-    assert None in options.partitions
+    assert options.wants("orders", 5)
+    assert options.wants(None, None)
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def test_without_options_everything_is_read() -> None:
         ("topic", "orders", "topics", TopicChoice("topic", "orders", names=("orders",))),
         ("mode", "Batches", "mode", "batches"),
         ("onCorrupt", "permissive", "on_corrupt", "permissive"),
-        ("startingOffsets", "earliest", "starting_offsets", OffsetBound()),
-        ("startingOffsets", " 12 ", "starting_offsets", OffsetBound(12)),
-        ("endingOffsets", "Latest", "ending_offsets", OffsetBound()),
+        ("startingOffsets", "earliest", "starting_offsets", {}),
+        ("startingOffsets", " 12 ", "starting_offsets", {None: 12}),
+        ("endingOffsets", "Latest", "ending_offsets", {}),
         (
             "endingOffsets",
             '{"orders": {"0": 5, "1": -1}}',
             "ending_offsets",
-            OffsetBound(each=(("orders", 0, 5), ("orders", 1, None))),
+            {("orders", 0): 5, ("orders", 1): None},
         ),
         ("startingTimestamp", "1700000000000", "starting_timestamp", 1_700_000_000_000),
         ("startingTimestamp", "1970-01-01T00:00:01Z", "starting_timestamp", 1000),
@@ -139,15 +139,15 @@ def test_no_path_is_one_clear_line(given: dict[str, str]) -> None:
 
 
 def test_partition_ranges_include_both_ends_and_no_unnamed_partition() -> None:
-    chosen = parse(partitions="0, 3-5").partitions
-    assert [number for number in range(8) if number in chosen] == [0, 3, 4, 5]
-    assert None not in chosen
+    chosen = parse(partitions="0, 3-5")
+    assert [number for number in range(8) if chosen.wants("t", number)] == [0, 3, 4, 5]
+    assert not chosen.wants("t", None)
 
 
 def test_offsets_of_a_partition_not_listed_are_unbounded() -> None:
-    bound = parse(startingOffsets='{"orders": {"1": 5, "2": -2}}').starting_offsets
-    assert [bound.of("orders", number) for number in (0, 1, 2)] == [None, 5, None]
-    assert bound.of("other", 1) is None
+    chosen = parse(startingOffsets='{"orders": {"1": 5, "2": -2}}')
+    assert [chosen.start_of("orders", number) for number in (0, 1, 2)] == [None, 5, None]
+    assert chosen.start_of("other", 1) is None
 
 
 def test_a_report_without_skipping_is_refused() -> None:
@@ -186,7 +186,7 @@ def test_only_a_stream_starts_behind_the_last_record(text: str) -> None:
     options = parse(startingOffsets=text)
     with pytest.raises(ValueError, match="startingOffsets: latest has no meaning at this end"):
         options.check_batch()
-    assert options.starting_offsets.of("orders", 1) == -1
+    assert options.start_of("orders", 1) == -1
 
 
 def test_damage_becomes_rows_of_records_only() -> None:

@@ -109,7 +109,7 @@ def test_rows_are_shared_out_by_topic_and_partition_in_order(tmp_path: Path) -> 
     given = rows(0, 8, topic=["a", "b", "a", None] * 2, Partition=pa.array([0, 0, 1, 2] * 2))
     chosen = options(tmp_path)
     (task,) = staged(chosen, "a", [given])
-    assert [(one.topic, one.partition) for one in task.partitions] == [
+    assert list(task.partitions) == [
         ("a", 0), ("a", 1), ("b", 0), ("orders", 2),
     ]  # fmt: skip
     commit([task], "a", "a", chosen)

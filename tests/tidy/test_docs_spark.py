@@ -29,23 +29,23 @@ def table(title: str) -> dict[str, str]:
 
 def test_the_page_has_every_option_of_the_source_and_no_other() -> None:
     told, usual = table("Options of the source"), options.parse_options(PATH)
-    assert sorted(told) == sorted(option.name for option in options._OPTIONS.values())
+    assert sorted(told) == sorted(options.OPTIONS)
     for name, default in told.items():
         if default:
             assert options.parse_options({**PATH, name: default}) == usual, name
         else:
-            field = options._OPTIONS[name.lower()].field
-            assert getattr(usual, field) in (None, (), options.EVERY_TOPIC, usual.partitions), name
+            field, _parse = options.OPTIONS[name]
+            assert getattr(usual, field) in (None, (), {}, options.TopicChoice()), name
 
 
 def test_the_page_has_every_option_of_the_sink_and_no_other() -> None:
     told, usual = table("Options of the sink"), sink.parse_sink_options(PATH)
-    assert sorted(told) == sorted(sink._FIELDS)
+    assert sorted(told) == sorted(sink.OPTIONS)
     for name, default in told.items():
         if default:
             assert sink.parse_sink_options({**PATH, name: default}) == usual, name
         else:
-            assert getattr(usual, sink._FIELDS[name][0]) is None, name
+            assert getattr(usual, sink.OPTIONS[name][0]) is None, name
 
 
 @pytest.mark.parametrize("mode", schema.MODES)
