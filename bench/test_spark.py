@@ -100,7 +100,7 @@ def tasks_of(frame: DataFrame, path: str, columns: str) -> Iterator[Iterator[pa.
     """What each of kseg's tasks yields for a frame, here in this process."""
     options = parse_options({"path": path, "columns": columns})
     projection = project(frame.schema)
-    for task in make_plan(list_logs(options), options).tasks:
+    for task in make_plan(list_logs(options), options):
         yield read_task(task, projection, options)
 
 

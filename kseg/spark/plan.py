@@ -27,13 +27,13 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from kseg import Segment
-from kseg.constants import NO_TIMESTAMP, StopReason
+from kseg.constants import INT64_MAX, NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, NotALogError
 from kseg.files import names
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
@@ -47,8 +47,6 @@ from kseg.log.reader import AbortedRanges, aborted_ranges, believed_end
 from kseg.spark.options import SourceOptions
 from kseg.spark.remote import Found, find_logs, is_remote, place
 
-_INT64_MIN: Final = -(2**63)
-_INT64_MAX: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -67,8 +65,8 @@ class Narrowing:
     end_timestamp: int | None = None
     partitions: frozenset[int] | None = None
     topics: frozenset[str] | None = None
-    partition_from: int | None = None
-    partition_to: int | None = None
+    start_partition: int | None = None
+    end_partition: int | None = None
 
     def wants(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition's records can pass; SQL: a null passes no comparison."""
@@ -76,165 +74,87 @@ class Narrowing:
             return False
         if self.partitions is not None and partition not in self.partitions:
             return False
-        low, high = self.partition_from, self.partition_to
-        if low is None and high is None:
-            return True
-        return (
-            partition is not None
-            and (low is None or partition >= low)
-            and (high is None or partition < high)
-        )
+        low, high = self.start_partition, self.end_partition
+        if partition is None:
+            return low is None and high is None
+        return (low is None or partition >= low) and (high is None or partition < high)
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """The result of `push`: the narrowing, and the very filter objects that Spark rechecks."""
+def push(filters: Iterable[Any]) -> tuple[Narrowing, tuple[Any, ...]]:
+    """Fold Spark's filters, which all hold at once, into one `Narrowing`.
 
-    narrowing: Narrowing
-    recheck: tuple[Any, ...]
-
-
-def push(filters: Iterable[Any]) -> Pushed:
-    """Fold Spark's filters, which all hold at once, into one `Narrowing`."""
-    narrowing = Narrowing()
-    recheck = []
+    Returns:
+        The narrowing, and the very filter objects that Spark checks again.
+    """
+    narrowing, recheck = Narrowing(), []
     for pushed in filters:
-        narrowed, exact = _narrow(narrowing, pushed)
-        narrowing = narrowed
+        narrowing, exact = _narrow(narrowing, pushed)
         if not exact:
             recheck.append(pushed)
-    return Pushed(narrowing, tuple(recheck))
+    return narrowing, tuple(recheck)
+
+
+_EQUALITIES: Final = ("EqualTo", "In")
+_COMPARISONS: Final = ("GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
+#: The columns whose filters help, and the type of their values.
+_COLUMNS: Final[dict[str, type]] = {
+    "topic": str,
+    "partition": int,
+    "offset": int,
+    "timestamp": datetime,
+}
 
 
 def _narrow(narrowing: Narrowing, pushed: Any) -> tuple[Narrowing, bool]:
-    """Apply one filter; answers the narrowing and whether it holds exactly from now on."""
+    """Apply one filter; returns the narrowing, and whether the filter holds exactly by it."""
     kind = type(pushed).__name__
     attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
-    value = getattr(pushed, "value", None)
-    if len(attribute) != 1 or kind not in _COMPARISONS:
+    column = attribute[0].lower() if len(attribute) == 1 else ""
+    if column not in _COLUMNS or kind not in (*_EQUALITIES, *_COMPARISONS):
         return narrowing, False
-    column = attribute[0].lower()
-    if column == "topic":
-        return _narrow_topic(narrowing, kind, value)
-    if column == "partition":
-        return _narrow_partition(narrowing, kind, value)
-    if column == "offset":
-        return _narrow_offset(narrowing, kind, value)
-    if column == "timestamp":
-        return _narrow_timestamp(narrowing, kind, value), False
-    return narrowing, False
-
-
-_COMPARISONS: Final = frozenset(
-    ("EqualTo", "GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual", "In")
-)
-
-_ItemT = TypeVar("_ItemT")
-
-
-def _values(kind: str, value: Any, item: type[_ItemT]) -> frozenset[_ItemT] | None:
-    """The values of an equality or IN, nulls aside; None for other filters and other types."""
-    if kind not in ("EqualTo", "In"):
-        return None
-    values = [one for one in (value if kind == "In" else [value]) if one is not None]
-    if not all(isinstance(one, item) and not isinstance(one, bool) for one in values):
-        return None
-    return frozenset(values)
-
-
-def _both(known: frozenset[_ItemT] | None, more: frozenset[_ItemT]) -> frozenset[_ItemT]:
-    return more if known is None else known & more
-
-
-def _narrow_topic(narrowing: Narrowing, kind: str, value: Any) -> tuple[Narrowing, bool]:
-    topics = _values(kind, value, str)
-    if topics is None:
+    given = pushed.value if kind == "In" else [pushed.value]
+    values = [one for one in given if one is not None]
+    wrong = any(not isinstance(one, _COLUMNS[column]) or isinstance(one, bool) for one in values)
+    ranged = kind in _COMPARISONS
+    if wrong or (ranged and (column == "topic" or not values)):
         return narrowing, False
-    return replace(narrowing, topics=_both(narrowing.topics, topics)), True
-
-
-def _narrow_partition(narrowing: Narrowing, kind: str, value: Any) -> tuple[Narrowing, bool]:
-    partitions = _values(kind, value, int)
-    if partitions is not None:
-        return replace(narrowing, partitions=_both(narrowing.partitions, partitions)), True
-    bounds = _range(kind, value)
-    if bounds is None:
-        return narrowing, False
-    low, high = bounds
-    return replace(
-        narrowing,
-        partition_from=_later(narrowing.partition_from, low),
-        partition_to=_earlier(narrowing.partition_to, high),
-    ), True
-
-
-def _narrow_offset(narrowing: Narrowing, kind: str, value: Any) -> tuple[Narrowing, bool]:
-    offsets = _values(kind, value, int)
-    exact = kind != "In"
-    if offsets is not None:
-        bounds: tuple[int | None, int | None] | None = (
-            (min(offsets), max(offsets) + 1) if offsets else (0, 0)
-        )
-    else:
-        bounds = _range(kind, value)
-    if bounds is None:
-        return narrowing, False
-    low, high = bounds
-    if high is not None and high > _INT64_MAX:
-        high = None
-    if low is not None and low > _INT64_MAX:
-        low, high = 0, 0
-    return replace(
-        narrowing,
-        start_offset=_later(narrowing.start_offset, low),
-        end_offset=_earlier(narrowing.end_offset, high),
-    ), exact
-
-
-def _narrow_timestamp(narrowing: Narrowing, kind: str, value: Any) -> Narrowing:
-    """Widen to whole milliseconds: the narrowing may keep too much, never too little."""
-    moments = _values(kind, value, datetime)
-    if moments is not None:
-        if not moments:
-            return replace(narrowing, start_offset=0, end_offset=0)
-        low: int | None = min(map(_floor_ms, moments))
-        high: int | None = max(map(_floor_ms, moments)) + 1
-    elif isinstance(value, datetime):
-        low = _floor_ms(value) if kind.startswith("Greater") else None
-        high = _floor_ms(value) + 1 if kind.startswith("Less") else None
-    else:
-        return narrowing
-    return replace(
-        narrowing,
-        start_timestamp=_later(narrowing.start_timestamp, low),
-        end_timestamp=_earlier(narrowing.end_timestamp, high),
-    )
-
-
-def _range(kind: str, value: Any) -> tuple[int | None, int | None] | None:
-    """The half-open range of a comparison with an integer; None for anything else."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < _INT64_MIN:
-        return None
-    ranges = {
-        "GreaterThan": (value + 1, None),
-        "GreaterThanOrEqual": (value, None),
-        "LessThan": (None, value),
-        "LessThanOrEqual": (None, value + 1),
+    if column in ("topic", "partition") and not ranged:
+        name = f"{column}s"
+        known, chosen = getattr(narrowing, name), frozenset(values)
+        return replace(narrowing, **{name: chosen if known is None else known & chosen}), True
+    exact = kind != "In" and column != "timestamp"
+    low, high = _range(kind, column, values)
+    if low is not None and low > INT64_MAX:
+        return replace(narrowing, start_offset=0, end_offset=0), exact
+    start, end = f"start_{column}", f"end_{column}"
+    bounds = {
+        start: highest(getattr(narrowing, start), low),
+        end: _lowest(getattr(narrowing, end), high),
     }
-    return ranges.get(kind)
+    return replace(narrowing, **bounds), exact
+
+
+def _range(kind: str, column: str, values: list[Any]) -> tuple[int | None, int | None]:
+    """The half-open range that holds the values of a filter; past all numbers without a value.
+
+    Times widen to whole milliseconds: the narrowing may keep too much, never too little.
+    """
+    if not values:
+        return INT64_MAX + 1, None
+    is_time = column == "timestamp"
+    numbers = [_floor_ms(one) for one in values] if is_time else values
+    low, high = min(numbers), max(numbers) + 1
+    if not is_time and kind == "GreaterThan":
+        low += 1
+    if not is_time and kind == "LessThan":
+        high -= 1
+    open_end = kind.startswith("Greater") or high > INT64_MAX
+    return (None if kind.startswith("Less") else low), (None if open_end else high)
 
 
 def _floor_ms(moment: datetime) -> int:
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // _MILLISECOND
-
-
-def _later(known: int | None, bound: int | None) -> int | None:
-    return bound if known is None else known if bound is None else max(known, bound)
-
-
-def _earlier(known: int | None, bound: int | None) -> int | None:
-    return bound if known is None else known if bound is None else min(known, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +242,7 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
         OSError: a path is missing or cannot be listed.
     """
     logs: dict[str, LogEntry] = {}
-    starts = _LogStarts()
-    for found in _expand(options, starts):
+    for found in _expand(options):
         known = logs.get(found.directory)
         logs[found.directory] = found if known is None else _merge(known, found)
     chosen = [log for log in logs.values() if options.topics.wants_topic(log.topic)]
@@ -336,16 +255,11 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
         raise _nothing(options, f"none of the partitions asked for; there are {numbers}")
     if not any(log.segments or log.unreadable for log in wanted):
         raise _nothing(options, "no segments: neither .log nor .kafka files")
-    return tuple(
-        sorted(
-            wanted,
-            key=lambda one: (
-                one.topic or "",
-                -1 if one.partition is None else one.partition,
-                one.directory,
-            ),
-        )
-    )
+    return tuple(sorted(wanted, key=_log_order))
+
+
+def _log_order(log: LogEntry) -> tuple[str, int, str]:
+    return (log.topic or "", -1 if log.partition is None else log.partition, log.directory)
 
 
 def _nothing(options: SourceOptions, reason: str) -> NotALogError:
@@ -369,14 +283,15 @@ def _segment_order(segment: SegmentEntry) -> tuple[int, str]:
     return (-1 if segment.base_offset is None else segment.base_offset, segment.path)
 
 
-def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
+def _expand(options: SourceOptions) -> Iterator[LogEntry]:
     """Resolve each path: files gathered by directory, directories listed."""
+    starts: dict[str, Mapping[TopicPartition, int]] = {}
     files: dict[str, list[Path]] = {}
     spelled: set[str] = set()
     for given in options.paths:
         if is_remote(given):
             for remote in find_logs(given):
-                log = starts.mark(_remote_log(remote)) if remote.chosen is None else _chosen(remote)
+                log = _chosen(remote) if remote.chosen else _started(_remote_log(remote), starts)
                 yield _of_topic(log, options, not glob.has_magic(given))
             continue
         where = os.path.abspath(local_path(given))
@@ -390,7 +305,7 @@ def _expand(options: SourceOptions, starts: _LogStarts) -> Iterator[LogEntry]:
                 spelled.add(directory)
             if path.is_dir():
                 for log in _list_directory(path, literal, options):
-                    yield starts.mark(_of_topic(log, options, log.directory in spelled))
+                    yield _started(_of_topic(log, options, log.directory in spelled), starts)
             elif literal or _is_log(path):
                 files.setdefault(directory, []).append(path)
     for directory, paths in files.items():
@@ -530,26 +445,15 @@ def _alone(directory: Path, path: Path) -> SegmentEntry:
     return SegmentEntry(f"{directory}/{path.name}", None, None, size)
 
 
-class _LogStarts:
-    """The checkpoints of log start offsets, each read once."""
-
-    def __init__(self) -> None:
-        """Know none yet."""
-        self._known: dict[str, Mapping[TopicPartition, int]] = {}
-
-    def mark(self, log: LogEntry) -> LogEntry:
-        """The log with its start, where a checkpoint beside it has one."""
-        if log.topic is None or log.partition is None:
-            return log
-        data = os.path.dirname(log.directory)
-        if data not in self._known:
-            self._known[data] = _read_log_starts(data)
-        start = self._known[data].get(TopicPartition(log.topic, log.partition))
-        return (
-            log
-            if start is None
-            else replace(log, log_start_offset=highest(log.log_start_offset, start))
-        )
+def _started(log: LogEntry, starts: dict[str, Mapping[TopicPartition, int]]) -> LogEntry:
+    """The log with its start, where the checkpoint beside it has one; each is read once."""
+    if log.topic is None or log.partition is None:
+        return log
+    data = os.path.dirname(log.directory)
+    if data not in starts:
+        starts[data] = _read_log_starts(data)
+    start = starts[data].get(TopicPartition(log.topic, log.partition))
+    return replace(log, log_start_offset=highest(log.log_start_offset, start))
 
 
 def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:
@@ -575,6 +479,8 @@ _ENDS_KEPT: Final = 65_536
 class Split:
     """The batches of one segment that start in `[start_position, end_position)`.
 
+    A split of no bytes, whose path is a partition directory, holds the bounds of a whole log.
+
     Attributes:
         path: the log file.
         topic: of every record, or None if the directory does not say.
@@ -583,10 +489,10 @@ class Split:
         end_position: where a later batch starts, or `size`.
         size: bytes of the file that count; what was appended later does not.
         is_last: the segment is the last of its log, so that an unfinished tail is no damage.
-        start_offset: records before it are left out.
-        end_offset: so are records from here on.
-        start_timestamp: milliseconds; so are records before it.
-        end_timestamp: milliseconds; so are records from here on.
+        start_offset: of the first record wanted; None for no bound.
+        end_offset: of the first record behind the wanted ones.
+        start_timestamp: of the oldest record wanted, in milliseconds.
+        end_timestamp: milliseconds; newer records and those of this time are left out.
         aborted: transactions to leave out, for a reader of committed records.
         unreadable: why the partition directory `path` cannot be read; its only row reports that.
         base_offset: of the segment; None for a copy whose name carries none.
@@ -612,20 +518,12 @@ class Split:
         """How much log the split covers."""
         return self.end_position - self.start_position
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Tasks, each a run of splits, and the number of segments behind them.
-
-    Attributes:
-        tasks: what each Spark partition reads, in order.
-        segment_count: segments that were listed.
-        pruned_count: those of them that no task reads, empty ones among them.
-    """
-
-    tasks: tuple[tuple[Split, ...], ...]
-    segment_count: int
-    pruned_count: int
+    @property
+    def is_empty(self) -> bool:
+        """Whether no record can lie within the bounds."""
+        return _crossed(self.start_offset, self.end_offset) or _crossed(
+            self.start_timestamp, self.end_timestamp
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -644,33 +542,18 @@ class Cut:
     is_first: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """The bounds of one log, from options and filters; None is unbounded."""
-
-    start_offset: int | None
-    end_offset: int | None
-    start_timestamp: int | None
-    end_timestamp: int | None
-    aborted: AbortedRanges | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no record can lie within."""
-        return _crossed(self.start_offset, self.end_offset) or _crossed(
-            self.start_timestamp, self.end_timestamp
-        )
-
-
 def make_plan(
     logs: Iterable[LogEntry], options: SourceOptions, narrowing: Narrowing | None = None
-) -> Plan:
+) -> tuple[tuple[Split, ...], ...]:
     """Plan the reading of logs.
 
     Args:
-        logs: as `listing.list_logs` gives them.
+        logs: as `list_logs` gives them.
         options: bounds, `index` and `target_partition_bytes`.
         narrowing: what Spark's filters leave; None for no filters.
+
+    Returns:
+        The tasks, each a run of splits: what each Spark partition reads, in order.
 
     Raises:
         OSError: an index or a log that the plan needs cannot be read.
@@ -686,45 +569,47 @@ def make_plan(
             also = "; or name path in the option columns, which tells them apart"
             raise ValueError(f"kseg: {replicas.reason}{also}:\n{replicas.command}")
     splits: list[Split] = []
-    segment_count = pruned_count = 0
     for log in logs:
-        segment_count += len(log.segments)
+        whole = _whole(log, options, narrowing)
         if log.unreadable is not None:
-            splits.append(_damaged(log))
-            continue
-        wanted = _range_of(log, options, narrowing)
-        if wanted.is_empty or not narrowing.wants(log.topic, log.partition):
-            pruned_count += len(log.segments)
-            continue
-        if options.isolation == "read_committed":
-            wanted = _committed(log, wanted)
-        for pieces in _of_log(log, wanted, options):
-            splits += pieces
-            pruned_count += not pieces
-    return Plan(tuple(_pack(splits, options.target_partition_bytes)), segment_count, pruned_count)
+            splits.append(whole)
+        elif narrowing.wants(log.topic, log.partition) and not whole.is_empty:
+            if options.isolation == "read_committed":
+                whole = _committed(log, whole)
+            splits += _of_log(log, whole, options)
+    return tuple(_pack(splits, options.target_partition_bytes))
 
 
-def _range_of(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> _Range:
+def _whole(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> Split:
+    """The bounds of one log, from options and filters; of an unreadable one, its row of damage."""
     start = options.start_of(log.topic, log.partition)
     end = options.end_of(log.topic, log.partition)
-    # Deleted records do not count, but their batches still lie in the file.
+    # Deleted records do not count, but their batches are still in the file.
     first = log.log_start_offset if options.mode == "records" else None
-    return _Range(
+    return Split(
+        path=log.directory,
+        topic=log.topic,
+        partition=log.partition,
+        start_position=0,
+        end_position=0,
+        size=0,
+        is_last=True,
         start_offset=highest(first, highest(start, narrowing.start_offset)),
         end_offset=_lowest(log.end_offset, _lowest(end, narrowing.end_offset)),
         start_timestamp=highest(options.starting_timestamp, narrowing.start_timestamp),
         end_timestamp=_lowest(options.ending_timestamp, narrowing.end_timestamp),
+        unreadable=log.unreadable,
     )
 
 
-def _committed(log: LogEntry, wanted: _Range) -> _Range:
+def _committed(log: LogEntry, wanted: Split) -> Split:
     """End the range at the last stable offset, and name the aborted transactions in it."""
     if is_remote(log.directory):
         raise ValueError(f"kseg: {log.directory}: isolation=read_committed needs local files")
     with Log.open(log.directory) as opened:
         start = wanted.start_offset or 0
-        end = opened.last_stable_offset
-        end = end if wanted.end_offset is None else min(end, wanted.end_offset)
+        end = _lowest(opened.last_stable_offset, wanted.end_offset)
+        assert end is not None
         aborted = aborted_ranges(opened.view, start, end)
     return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)
 
@@ -737,34 +622,20 @@ def _crossed(start: int | None, end: int | None) -> bool:
     return end is not None and start is not None and start >= end
 
 
-def _of_log(log: LogEntry, wanted: _Range, options: SourceOptions) -> Iterator[list[Split]]:
+def _of_log(log: LogEntry, wanted: Split, options: SourceOptions) -> Iterator[Split]:
     """The splits of each segment, without the records that an earlier segment gives.
 
     So no two tasks give the same record; the rule is in `kseg.log.reader.visible`.
     """
     here = wanted
     for segment in log.segments:
-        yield list(_split(log, segment, here, options))
+        yield from _split(segment, here, options)
         if log.log_start_offset is None or options.mode != "records":
             continue
         if segment.next_base_offset is None or _outside(segment, wanted):
             continue
         if not _crossed(segment.next_base_offset, wanted.end_offset):
             here = replace(here, start_offset=highest(here.start_offset, _end_of(segment)))
-
-
-def _damaged(log: LogEntry) -> Split:
-    """The split of a directory that cannot be read: one row of damage."""
-    return Split(
-        path=log.directory,
-        topic=log.topic,
-        partition=log.partition,
-        start_position=0,
-        end_position=0,
-        size=0,
-        is_last=True,
-        unreadable=log.unreadable,
-    )
 
 
 def _end_of(segment: SegmentEntry) -> int | None:
@@ -786,9 +657,7 @@ def _known_end(segment: SegmentEntry, _written_ns: int) -> int | None:
         return believed_end(opened, segment.next_base_offset)
 
 
-def _split(
-    log: LogEntry, segment: SegmentEntry, wanted: _Range, options: SourceOptions
-) -> Iterator[Split]:
+def _split(segment: SegmentEntry, wanted: Split, options: SourceOptions) -> Iterator[Split]:
     """The splits of one segment: none where it is pruned, one where it is small."""
     if _outside(segment, wanted) or _too_old(segment, wanted, options.index):
         return
@@ -797,47 +666,33 @@ def _split(
         if segment.size == 0:
             return
         cuts = find_cuts(segment, target, options.index) if segment.size > target else []
+    whole = replace(
+        wanted,
+        path=segment.path,
+        size=segment.size,
+        is_last=segment.is_last,
+        base_offset=segment.base_offset,
+    )
     last = Cut(segment.size, 0, is_first=False)
     start = 0
     for cut in [*cuts, last]:
         first, start = start, cut.position
-        if (
-            cut is not last
-            and wanted.start_offset is not None
-            and cut.offset <= wanted.start_offset
-        ):
+        if cut is not last and _crossed(wanted.start_offset, cut.offset):
             continue
-        yield Split(
-            path=segment.path,
-            topic=log.topic,
-            partition=log.partition,
-            start_position=first,
-            end_position=cut.position,
-            size=segment.size,
-            is_last=segment.is_last,
-            start_offset=wanted.start_offset,
-            end_offset=wanted.end_offset,
-            start_timestamp=wanted.start_timestamp,
-            end_timestamp=wanted.end_timestamp,
-            aborted=wanted.aborted,
-            base_offset=segment.base_offset,
-        )
-        if wanted.end_offset is not None and cut.is_first and cut.offset >= wanted.end_offset:
+        yield replace(whole, start_position=first, end_position=cut.position)
+        if cut.is_first and _crossed(cut.offset, wanted.end_offset):
             return
 
 
-def _outside(segment: SegmentEntry, wanted: _Range) -> bool:
+def _outside(segment: SegmentEntry, wanted: Split) -> bool:
     """Whether the names alone show that no offset of the segment is wanted."""
     if segment.base_offset is None:
         return False
-    after = segment.next_base_offset
-    ends_before = (
-        after is not None and wanted.start_offset is not None and after <= wanted.start_offset
-    )
+    ends_before = _crossed(wanted.start_offset, segment.next_base_offset)
     return ends_before or _crossed(segment.base_offset, wanted.end_offset)
 
 
-def _too_old(segment: SegmentEntry, wanted: _Range, index: str) -> bool:
+def _too_old(segment: SegmentEntry, wanted: Split, index: str) -> bool:
     """Whether every record is older than wanted, by a time index that the log's tail confirms.
 
     Times need not ascend, so only the newest time of a segment is known without a walk. No segment
@@ -964,12 +819,9 @@ __all__ = [
     "Cut",
     "LogEntry",
     "Narrowing",
-    "Plan",
-    "Pushed",
     "SegmentEntry",
     "Split",
     "find_cuts",
-    "highest",
     "list_logs",
     "local_path",
     "local_paths",

@@ -207,7 +207,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name, log in logs.items()
             if name in ranges
         ]
-        tasks = make_plan(chosen, unbounded).tasks
+        tasks = make_plan(chosen, unbounded)
         return [InputPartition(task) for task in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -324,8 +324,8 @@ class RecordReader(DataSourceReader):
         """
         from kseg.spark.plan import list_logs, make_plan
 
-        plan = make_plan(list_logs(self._options), self._options, self._narrowing)
-        return [InputPartition(task) for task in plan.tasks]
+        tasks = make_plan(list_logs(self._options), self._options, self._narrowing)
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task, as Arrow batches.
@@ -344,10 +344,9 @@ class FilteringReader(RecordReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take what planning can use; answers what Spark is to check again."""
-        pushed = push(filters)
-        self._narrowing = pushed.narrowing
+        self._narrowing, recheck = push(filters)
         # Spark drops the rows of damage, which have no offset, where a filter asks for offsets.
-        return filters if self._options.permissive else pushed.recheck
+        return filters if self._options.permissive else recheck
 
 
 def _rows(

@@ -114,7 +114,7 @@ def of_spark(directory: Path, asked: Question) -> Rows:
     bounds = (asked.offsets[0], asked.offsets[1], asked.times[0], asked.times[1])
     names = ("start_offset", "end_offset", "start_timestamp", "end_timestamp")
     narrowing = Narrowing(**dict(zip(names, bounds, strict=True)))
-    tasks = make_plan(list_logs(options), options, narrowing).tasks
+    tasks = make_plan(list_logs(options), options, narrowing)
     return _rows(
         columns
         for task in tasks

@@ -40,8 +40,8 @@ OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("time
         (GreaterThanOrEqual(("OFFSET",), 5), Narrowing(start_offset=5)),
         (EqualTo(PARTITION, 2), Narrowing(partitions=frozenset({2}))),
         (In(PARTITION, (1, 2, None)), Narrowing(partitions=frozenset({1, 2}))),
-        (GreaterThan(PARTITION, 2), Narrowing(partition_from=3)),
-        (LessThanOrEqual(PARTITION, 2), Narrowing(partition_to=3)),
+        (GreaterThan(PARTITION, 2), Narrowing(start_partition=3)),
+        (LessThanOrEqual(PARTITION, 2), Narrowing(end_partition=3)),
         (EqualTo(TOPIC, "a"), Narrowing(topics=frozenset({"a"}))),
         (In(TOPIC, ("a", "b")), Narrowing(topics=frozenset({"a", "b"}))),
     ],
@@ -49,8 +49,7 @@ OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("time
 def test_what_planning_applies_exactly_is_not_checked_again(
     pushed: Filter, narrowing: Narrowing
 ) -> None:
-    assert push([pushed]).narrowing == narrowing
-    assert push([pushed]).recheck == ()
+    assert push([pushed]) == (narrowing, ())
 
 
 @pytest.mark.parametrize(
@@ -77,13 +76,13 @@ def test_what_planning_applies_exactly_is_not_checked_again(
 def test_what_only_narrows_goes_back_to_spark_as_the_same_object(
     pushed: Filter, narrowing: Narrowing
 ) -> None:
-    assert push([pushed]).narrowing == narrowing
-    (recheck,) = push([pushed]).recheck
+    narrowed, (recheck,) = push([pushed])
+    assert narrowed == narrowing
     assert recheck is pushed
 
 
 def test_filters_hold_all_at_once() -> None:
-    pushed = push(
+    narrowing, _recheck = push(
         [
             GreaterThan(OFFSET, 5),
             GreaterThan(OFFSET, 3),
@@ -92,7 +91,7 @@ def test_filters_hold_all_at_once() -> None:
             EqualTo(PARTITION, 2),
         ]
     )
-    assert pushed.narrowing == Narrowing(start_offset=6, end_offset=9, partitions=frozenset({2}))
+    assert narrowing == Narrowing(start_offset=6, end_offset=9, partitions=frozenset({2}))
 
 
 @pytest.mark.parametrize(
@@ -102,9 +101,9 @@ def test_filters_hold_all_at_once() -> None:
         (Narrowing(partitions=frozenset({1})), "a", 1, True),
         (Narrowing(partitions=frozenset({1})), "a", 2, False),
         (Narrowing(partitions=frozenset({1})), "a", None, False),
-        (Narrowing(partition_from=1, partition_to=3), "a", 3, False),
-        (Narrowing(partition_from=1, partition_to=3), "a", 1, True),
-        (Narrowing(partition_from=1), "a", None, False),
+        (Narrowing(start_partition=1, end_partition=3), "a", 3, False),
+        (Narrowing(start_partition=1, end_partition=3), "a", 1, True),
+        (Narrowing(start_partition=1), "a", None, False),
         (Narrowing(topics=frozenset({"a"})), "a", 0, True),
         (Narrowing(topics=frozenset({"a"})), None, 0, False),
         (Narrowing(topics=frozenset()), "a", 0, False),

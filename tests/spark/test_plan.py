@@ -1,28 +1,45 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from kseg.errors import NotALogError
 from kseg.files.log_file import LogFile
 from kseg.spark.options import parse_options
-from kseg.spark.plan import Narrowing, Plan, SegmentEntry, find_cuts, list_logs, make_plan
+from kseg.spark.plan import Narrowing, SegmentEntry, Split, find_cuts, list_logs, make_plan
+
+
+class Plan(NamedTuple):
+    """Tasks, and the segments that were listed for them."""
+
+    tasks: tuple[tuple[Split, ...], ...]
+    segment_count: int
+
+    @property
+    def splits(self) -> list[Split]:
+        return [split for task in self.tasks for split in task]
+
+    @property
+    def pruned_count(self) -> int:
+        return self.segment_count - len({split.path for split in self.splits})
 
 
 def plan(*paths: Path, narrowing: Narrowing | None = None, **options: str) -> Plan:
-    import json
-
     chosen = parse_options({"paths": json.dumps([str(path) for path in paths]), **options})
-    return make_plan(list_logs(chosen), chosen, narrowing)
+    logs = list_logs(chosen)
+    return Plan(make_plan(logs, chosen, narrowing), sum(len(log.segments) for log in logs))
 
 
 def read_by(made: Plan) -> list[str]:
     """`directory/base offset` of each segment that somebody reads, in order."""
-    paths = [Path(split.path) for task in made.tasks for split in task]
+    paths = [Path(split.path) for split in made.splits]
     return [f"{path.parent.name}/{int(path.name.split('.')[0])}" for path in dict.fromkeys(paths)]
 
 
@@ -276,7 +293,7 @@ def test_cuts_lie_at_batch_starts(indexed: Path, index: str) -> None:
 def test_splits_cover_a_segment_without_gap_or_overlap(indexed: Path) -> None:
     size = indexed.stat().st_size
     made = plan(indexed, targetPartitionBytes=str(size // 5))
-    splits = [split for task in made.tasks for split in task]
+    splits = made.splits
     assert len(splits) >= 4
     assert splits[0].start_position == 0
     assert splits[-1].end_position == size
@@ -388,8 +405,6 @@ def older(entries: bytes) -> bytes:
 
 
 def test_planning_needs_no_pyspark() -> None:
-    import subprocess
-
     code = (
         "import sys, kseg.spark.plan, kseg.spark.plan, kseg.spark.options, kseg.spark.schema\n"
         "import kseg.spark.plan, kseg.spark.reading, kseg.spark.demo\n"

@@ -58,7 +58,7 @@ def read(path: Path, *names: str, **given: str) -> pa.Table:
     wanted = projection(*names)
     batches = [
         batch
-        for task in make_plan(list_logs(chosen), chosen).tasks
+        for task in make_plan(list_logs(chosen), chosen)
         for batch in read_task(task, wanted, chosen)
     ]
     return pa.Table.from_batches(batches, schema.arrow_schema(wanted))
@@ -66,7 +66,7 @@ def read(path: Path, *names: str, **given: str) -> pa.Table:
 
 def splits(path: Path, **given: str) -> list[Split]:
     chosen = options(path, **given)
-    return [split for task in make_plan(list_logs(chosen), chosen).tasks for split in task]
+    return [split for task in make_plan(list_logs(chosen), chosen) for split in task]
 
 
 def plain(base_offset: int, count: int = 10, **more: object) -> bytes:
@@ -167,7 +167,7 @@ def test_control_records_come_only_where_asked_for(tmp_path: Path) -> None:
 
 def test_batches_keep_to_the_rows_asked_for(orders: Path) -> None:
     chosen = options(orders, maxBatchRows="7")
-    (task,) = make_plan(list_logs(chosen), chosen).tasks
+    (task,) = make_plan(list_logs(chosen), chosen)
     sizes = [batch.num_rows for batch in read_task(task, projection("offset"), chosen)]
     assert sum(sizes) == 200
     assert max(sizes) == 7
@@ -175,7 +175,7 @@ def test_batches_keep_to_the_rows_asked_for(orders: Path) -> None:
 
 def test_small_batches_of_one_task_are_joined(orders: Path) -> None:
     chosen = options(orders)
-    (task,) = make_plan(list_logs(chosen), chosen).tasks
+    (task,) = make_plan(list_logs(chosen), chosen)
     assert len(task) == 2
     sizes = [batch.num_rows for batch in read_task(task, projection("offset"), chosen)]
     assert sizes == [200]
@@ -302,7 +302,7 @@ def test_what_is_appended_after_planning_is_left_alone(orders: Path) -> None:
     half = log.read_bytes()[:-30]
     log.write_bytes(half)
     chosen = options(orders)
-    (task,) = make_plan(list_logs(chosen), chosen).tasks
+    (task,) = make_plan(list_logs(chosen), chosen)
     log.write_bytes(half + plain(200) + plain(210))
     rows = [row for batch in read_task(task, projection("offset"), chosen) for row in batch[0]]
     assert [row.as_py() for row in rows] == list(range(190))
@@ -441,7 +441,7 @@ def test_committed_records_are_those_of_a_scan(fixture_cases: list[Path]) -> Non
 def test_pieces_and_tables_agree_on_types(orders: Path) -> None:
     wanted = projection("key", "timestamp", "headers", "codec")
     chosen = options(orders)
-    for task in make_plan(list_logs(chosen), chosen).tasks:
+    for task in make_plan(list_logs(chosen), chosen):
         for piece in read_task(task, wanted, chosen):
             assert piece.schema == schema.arrow_schema(wanted)
             piece.validate(full=True)
@@ -476,10 +476,10 @@ def test_tasks_agree_on_who_gives_what_segments_share(
     if start is not None:
         given["startingOffsets"] = json.dumps({"orders": {"0": start}})
     options = parse_options(given)
-    plan = make_plan(list_logs(options), options)
+    tasks = make_plan(list_logs(options), options)
     found = [
         (offset, value)
-        for task in plan.tasks
+        for task in tasks
         for split in task
         for columns in read_split(split, ("offset", "value"), options)
         for offset, value in zip(columns["offset"].tolist(), columns["value"], strict=True)
@@ -498,12 +498,12 @@ def test_what_cannot_be_read_fails_a_query_or_is_a_row_of_damage(tmp_path: Path)
         with pytest.raises(OSError, match="orders-1"):
             list_logs(parse_options({"path": str(tmp_path), "onCorrupt": word}))
     options = parse_options({"path": str(tmp_path), "onCorrupt": "permissive"})
-    plan = make_plan(list_logs(options), options)
+    tasks = make_plan(list_logs(options), options)
     fields = (("partition", IntegerType()), ("offset", LongType()), ("corrupt", StringType()))
     columns = schema.project(StructType([StructField(*field) for field in fields]), options)
     rows = [
         (row["partition"], row["offset"], row["corrupt"])
-        for task in plan.tasks
+        for task in tasks
         for piece in read_task(task, columns, options)
         for row in piece.to_pylist()
     ]
@@ -521,7 +521,7 @@ def test_keys_and_values_are_decoded_with_their_reasons_beside_them(tmp_path: Pa
     )
     fields = [("value", StringType()), ("keyError", StringType()), ("key", IntegerType())]
     wanted = schema.project(StructType([StructField(*field) for field in fields]), chosen)
-    (task,) = make_plan(list_logs(chosen), chosen).tasks
+    (task,) = make_plan(list_logs(chosen), chosen)
     (rows,) = read_task(task, wanted, chosen)
     assert rows.schema == schema.arrow_schema(wanted)
     assert rows.to_pylist() == [

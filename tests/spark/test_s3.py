@@ -59,7 +59,7 @@ def put(system: Any, local: Path, url: str) -> str:
 def rows(path: object, **options: str) -> list[Any]:
     """What the tasks of a plan read, here in this process."""
     given = parse_options({"path": str(path), **options})
-    splits = [split for task in make_plan(list_logs(given), given).tasks for split in task]
+    splits = [split for task in make_plan(list_logs(given), given) for split in task]
     return [
         (split.topic, split.partition, *row.values())
         for split in splits

@@ -601,7 +601,7 @@ def splits_of(options: SourceOptions, *, marked: bool) -> tuple[tuple[LogEntry, 
         OSError: a path cannot be read.
     """
     logs = list_logs(options)
-    splits = (split for task in make_plan(logs, options).tasks for split in task)
+    splits = (split for task in make_plan(logs, options) for split in task)
     items = [
         Item(split, split.split_bytes, repr((split, state_of(split.path))) if marked else "")
         for split in splits
