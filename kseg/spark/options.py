@@ -137,9 +137,9 @@ class SourceOptions:
     pushdown: str = "auto"
     target_partition_bytes: int = 128 << 20
     max_batch_rows: int = 65_536
-    max_offsets_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    max_segments_per_trigger: int | None = None
+    max_offsets_per_trigger: int = INT64_MAX
+    max_bytes_per_trigger: int = INT64_MAX
+    max_segments_per_trigger: int = INT64_MAX
     fail_on_data_loss: bool = True
 
     @property

@@ -121,13 +121,14 @@ def _narrow(narrowing: Narrowing, pushed: Any) -> tuple[Narrowing, bool]:
     if column in ("topic", "partition") and not ranged:
         name = f"{column}s"
         known, chosen = getattr(narrowing, name), frozenset(values)
-        return replace(narrowing, **{name: chosen if known is None else known & chosen}), True
+        sets: dict[str, Any] = {name: chosen if known is None else known & chosen}
+        return replace(narrowing, **sets), True
     exact = kind != "In" and column != "timestamp"
     low, high = _range(kind, column, values)
     if low is not None and low > INT64_MAX:
         return replace(narrowing, start_offset=0, end_offset=0), exact
     start, end = f"start_{column}", f"end_{column}"
-    bounds = {
+    bounds: dict[str, Any] = {
         start: highest(getattr(narrowing, start), low),
         end: _lowest(getattr(narrowing, end), high),
     }

@@ -27,11 +27,20 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from kseg.constants import INT64_MAX
 from kseg.spark.options import LATEST, SourceOptions, parse_options
-from kseg.spark.plan import Narrowing, push
+from kseg.spark.plan import Narrowing, list_logs, make_plan, push
 from kseg.spark.schema import Projection, ddl, project
 from kseg.spark.versions import check_pyspark
-from kseg.spark.watching import Amount, Place, StreamOffsets, admit
+from kseg.spark.watching import (
+    NO_LIMIT,
+    Amount,
+    Place,
+    Watch,
+    admit,
+    offsets_document,
+    places_of,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kseg.spark.sink import SinkWriter
-    from kseg.spark.watching import Watch
-
 
 #: Admission control and the trigger `availableNow` came with Spark 4.2.
 _ADMITS: Final = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
@@ -53,7 +60,7 @@ else:
 
 def stream_reader(options: SourceOptions, projection: Projection) -> StreamReader:
     """A reader for a stream; before Spark 4.2 each micro-batch takes all records there are."""
-    if not _ADMITS and not _limit_of(options).is_unlimited:
+    if not _ADMITS and _limit_of(options) != NO_LIMIT:
         message = "kseg: this Spark has no admission control; limits per trigger are ignored"
         warnings.warn(message, UserWarning, stacklevel=2)
     return StreamReader(options, projection)
@@ -89,36 +96,49 @@ class RefusedStream(DataSourceStreamReader):
     initialOffset = latestOffset = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _TaskReader:
+    """Keeps the options and columns of a query; reads its tasks in the workers."""
+
+    def __init__(self, options: SourceOptions, projection: Projection) -> None:
+        """Look at no file yet."""
+        self._options: Final = options
+        self._projection: Final = projection
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Arrow batches.
+
+        Raises:
+            KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
+        """
+        from kseg.spark.reading import read_task, settle
+
+        settle()
+        if partition.value is not None:  # Spark's stand-in for an empty plan
+            yield from read_task(partition.value, self._projection, self._options)
+
+
+class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans each micro-batch on the driver, reads it in the workers."""
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
-        """Keep what to read; no file is read yet."""
-        self._options: Final = options
-        self._projection: Final = projection
-        self._watched: Watch | None = None
-        self._ends: StreamOffsets | None = None
-
-    def _watch(self) -> Watch:
-        from kseg.spark.watching import Watch
-
-        if self._watched is None:
-            self._watched = Watch(self._options)
-        return self._watched
+        """Look at no file yet."""
+        super().__init__(options, projection)
+        self._watch: Final = Watch(options)
+        self._ends: Mapping[str, Place] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what only the driver needs."""
-        return {**self.__dict__, "_watched": None}
+        """Without what the watch has seen, which only the driver needs."""
+        return {**self.__dict__, "_watch": Watch(self._options)}
 
     # ---- on the driver ---------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query starts: where `startingOffsets` says, else with the first records."""
-        return StreamOffsets(self._starts({})).to_json()
+        return offsets_document(self._starts({}))
 
     def _starts(self, known: Mapping[str, Place]) -> dict[str, Place]:
         """The known places, and a place for each new partition: new ones are read whole."""
-        watch, places = self._watch(), dict(known)
+        watch, places = self._watch, dict(known)
         for name, log in watch.logs().items():
             if name in places:
                 continue
@@ -140,48 +160,44 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             KsegError: a log's end is damaged, or records are gone, and the options say to fail.
             OSError: a log cannot be read.
         """
-        known = {} if start is None else dict(StreamOffsets.from_json(start).places)
+        known = {} if start is None else places_of(start)
         starts = self._starts(known)
         everything = limit is None or type(limit).__name__ == "ReadAllAvailable"
-        amount = Amount() if everything else _limit_of(self._options)
+        amount = NO_LIMIT if everything else _limit_of(self._options)
         if self._ends is None:
-            ends = admit(starts, amount, self._watch().advance)
+            ends = admit(starts, amount, self._watch.advance)
         else:
             ends = self._towards(starts, self._ends, amount)
         # Spark takes any difference in the text for new data, so a log without news keeps its text.
         moved = {name: end for name, end in ends.items() if end.offset != starts[name].offset}
-        return StreamOffsets({**starts, **moved}).to_json()
+        return offsets_document({**starts, **moved})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """One of the limits of the options, for Spark's progress reports; all of them are kept."""
         from pyspark.sql.streaming import datasource
 
-        limit = _limit_of(self._options)
-        if limit.rows is not None:
-            return datasource.ReadMaxRows(limit.rows)
-        if limit.bytes is not None:
-            return datasource.ReadMaxBytes(limit.bytes)
-        if limit.segments is not None:
-            return datasource.ReadMaxFiles(limit.segments)
+        kinds = (datasource.ReadMaxRows, datasource.ReadMaxBytes, datasource.ReadMaxFiles)
+        for kind, most in zip(kinds, _limit_of(self._options), strict=True):
+            if most < INT64_MAX:
+                return kind(most)
         return datasource.ReadAllAvailable()
 
     def _towards(
-        self, starts: Mapping[str, Place], pinned: StreamOffsets, amount: Amount
+        self, starts: Mapping[str, Place], pinned: Mapping[str, Place], amount: Amount
     ) -> dict[str, Place]:
         """The end of the next micro-batch: up to the limit, and never past ends fixed before."""
-        reach = {name: place for name, place in starts.items() if name in pinned.places}
-        ends = admit(reach, amount, self._watch().advance)
+        reach = {name: place for name, place in starts.items() if name in pinned}
+        ends = admit(reach, amount, self._watch.advance)
         for name, place in ends.items():
-            end = pinned.places[name]
+            end = pinned[name]
             if place.offset > end.offset:
                 ends[name] = end if end.offset > starts[name].offset else starts[name]
         return {**starts, **ends}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the ends: a query with `availableNow` reads nothing that comes later."""
-        watch = self._watch()
-        ends = {name: watch.end_of(name, log) for name, log in watch.logs().items()}
-        self._ends = StreamOffsets(ends)
+        logs = self._watch.logs()
+        self._ends = {name: self._watch.end_of(name, log) for name, log in logs.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks for the records from `start` to `end`.
@@ -190,13 +206,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             OffsetOutOfRangeError: records are gone, and `failOnDataLoss` is true.
             OSError: a log cannot be read.
         """
-        from kseg.spark.plan import make_plan
-
-        watch = self._watch()
+        watch = self._watch
         logs = watch.list_anew()
-        starts = StreamOffsets.from_json(start).places
+        starts = places_of(start)
         ranges = {}
-        for name, place in StreamOffsets.from_json(end).places.items():
+        for name, place in places_of(end).items():
             first = starts.get(name)
             offset = watch.start_of(logs[name]).offset if first is None else first.offset
             if offset < place.offset:
@@ -215,16 +229,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Do nothing: no file stays open between calls."""
-
-    # ---- in a worker -----------------------------------------------------------------------------
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Arrow batches.
-
-        Raises:
-            KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
-        """
-        return _rows(partition, self._projection, self._options)
 
 
 #: Spark plans a query with filters in a process that runs this module, and only with pushdown on.
@@ -306,14 +310,10 @@ class KsegDataSource(DataSource):
         return writer_of(self.options, schema, overwrite, "outputMode('append')")
 
 
-class RecordReader(DataSourceReader):
+class RecordReader(_TaskReader, DataSourceReader):
     """Plans on the driver, reads in the workers."""
 
-    def __init__(self, options: SourceOptions, projection: Projection) -> None:
-        """Note what to read; nothing is looked at yet."""
-        self._options = options
-        self._projection = projection
-        self._narrowing = Narrowing()
+    _narrowing = Narrowing()
 
     def partitions(self) -> list[InputPartition]:
         """One partition for each task of the plan.
@@ -322,18 +322,8 @@ class RecordReader(DataSourceReader):
             NotALogError: the paths hold no segment.
             OSError: a path cannot be read.
         """
-        from kseg.spark.plan import list_logs, make_plan
-
         tasks = make_plan(list_logs(self._options), self._options, self._narrowing)
         return [InputPartition(task) for task in tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, as Arrow batches.
-
-        Raises:
-            KsegError: damage, where `onCorrupt` is `fail`; names file, position and code.
-        """
-        return _rows(partition, self._projection, self._options)
 
 
 class FilteringReader(RecordReader):
@@ -347,14 +337,3 @@ class FilteringReader(RecordReader):
         self._narrowing, recheck = push(filters)
         # Spark drops the rows of damage, which have no offset, where a filter asks for offsets.
         return filters if self._options.permissive else recheck
-
-
-def _rows(
-    partition: InputPartition, projection: Projection, options: SourceOptions
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, in a worker."""
-    from kseg.spark.reading import read_task, settle
-
-    settle()
-    if partition.value is not None:  # Spark's stand-in for an empty plan
-        yield from read_task(partition.value, projection, options)

@@ -1,9 +1,9 @@
 """Logs that grow, as a stream sees them: the new records of each, up to the last whole batch.
 
 A stream does not read what a writer has not finished: half a batch at the end of a log, zeros, or a
-last batch whose checksum is not right yet. If a log has not changed, that costs a `stat` of its
-directories and of its last file. What this remembers only saves walks; the results come from places
-and files. Nothing here imports pyspark.
+last batch whose checksum is not right yet. A look at a log that has not changed costs a `stat` of
+its directories and of its last file. The memory of earlier looks only saves walks: the results come
+from places and files. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import glob
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from kseg import Segment
-from kseg.constants import StopReason
+from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import OffsetOutOfRangeError
 from kseg.format.header import BatchTable
 from kseg.log.log import Log
@@ -29,7 +29,9 @@ from kseg.spark.options import SourceOptions
 from kseg.spark.plan import LogEntry, SegmentEntry, list_logs
 
 _VERSION: Final = 1
-_INT64_MAX: Final = 2**63 - 1
+_LOGGER = logging.getLogger("kseg.spark")
+#: Times of files advance in steps of some milliseconds.
+_SETTLED_NS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +49,29 @@ class Place:
     position: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOffsets:
-    """The place in each partition, by the name of its directory."""
+def offsets_document(places: Mapping[str, Place]) -> dict[str, Any]:
+    """The places by the names of partition directories, in their order, as Spark keeps them."""
+    return {
+        "v": _VERSION,
+        "topics": {
+            name: {"offset": place.offset, "segment": place.segment, "pos": place.position}
+            for name, place in sorted(places.items())
+        },
+    }
 
-    places: Mapping[str, Place]
 
-    def to_json(self) -> dict[str, Any]:
-        """As Spark keeps it: a dict of numbers, strings and dicts, in the order of names."""
-        return {
-            "v": _VERSION,
-            "topics": {
-                name: {"offset": place.offset, "segment": place.segment, "pos": place.position}
-                for name, place in sorted(self.places.items())
-            },
-        }
+def places_of(document: Mapping[str, Any]) -> dict[str, Place]:
+    """The places in the document of a checkpoint.
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> StreamOffsets:
-        """What a checkpoint says.
-
-        Raises:
-            ValueError: another version wrote it, or something else did.
-        """
-        version = document.get("v")
-        if version != _VERSION:
-            raise ValueError(f"kseg: the checkpoint's offsets have version {version!r}, not 1")
-        topics = document.get("topics")
-        if not isinstance(topics, Mapping):
-            raise ValueError("kseg: the checkpoint's offsets name no topics")
-        return cls({str(name): _place(name, given) for name, given in topics.items()})
+    Raises:
+        ValueError: another version wrote it, or another program.
+    """
+    version, topics = document.get("v"), document.get("topics")
+    if version != _VERSION:
+        raise ValueError(f"kseg: the checkpoint's offsets have version {version!r}, not 1")
+    if not isinstance(topics, Mapping):
+        raise ValueError("kseg: the checkpoint's offsets name no topics")
+    return {str(name): _place(name, given) for name, given in topics.items()}
 
 
 def _place(name: object, given: Any) -> Place:
@@ -86,61 +81,43 @@ def _place(name: object, given: Any) -> Place:
         numbers = []
     # The offset behind the last one of all has more than 64 bits.
     if not numbers or not all(
-        type(number) is int and -1 <= number <= _INT64_MAX + (not place)
+        type(number) is int and -1 <= number <= INT64_MAX + (not place)
         for place, number in enumerate(numbers)
     ):
         raise ValueError(f"kseg: the checkpoint's offset of {name!r} is {given!r}")
     return Place(*numbers)
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """Records, bytes of log, and segments begun; as a limit, None is none."""
+class Amount(NamedTuple):
+    """Records, bytes of log, and segments begun; as a limit, INT64_MAX is no limit."""
 
-    rows: int | None = None
-    bytes: int | None = None
-    segments: int | None = None
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether there is no limit at all."""
-        return self.rows is None and self.bytes is None and self.segments is None
-
-    @property
-    def is_used_up(self) -> bool:
-        """Whether nothing fits any more."""
-        return any(
-            left is not None and left <= 0 for left in (self.rows, self.bytes, self.segments)
-        )
+    rows: int = INT64_MAX
+    bytes: int = INT64_MAX
+    segments: int = INT64_MAX
 
     def share(self, count: int) -> Amount:
         """One of `count` equal parts, rounded up."""
-
-        def part(whole: int | None) -> int | None:
-            return None if whole is None else -(-whole // count)
-
-        return Amount(part(self.rows), part(self.bytes), part(self.segments))
+        return Amount(*(-(-whole // count) for whole in self))
 
     def less(self, taken: Amount) -> Amount:
-        """What is left when so much is taken."""
+        """The rest."""
+        return Amount(*(whole - part for whole, part in zip(self, taken, strict=True)))
 
-        def rest(whole: int | None, part: int | None) -> int | None:
-            return None if whole is None else whole - (part or 0)
-
-        return Amount(
-            rest(self.rows, taken.rows),
-            rest(self.bytes, taken.bytes),
-            rest(self.segments, taken.segments),
-        )
+    def plus(self, more: Amount) -> Amount:
+        """Both amounts together."""
+        return Amount(*(one + other for one, other in zip(self, more, strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+NO_LIMIT: Final = Amount()
+_NOTHING: Final = Amount(0, 0, 0)
+
+
+class Advance(NamedTuple):
     """How far one partition gets within a limit.
 
     Attributes:
         place: where it then stands.
-        taken: what lies between.
+        taken: the amount in front of the place.
         at_end: nothing more is there to take.
     """
 
@@ -149,30 +126,26 @@ class Advance:
     at_end: bool
 
 
-class Advancer(Protocol):
-    """How far a partition gets from a place within a limit."""
-
-    def __call__(self, name: str, place: Place, limit: Amount, *, at_least: bool) -> Advance:
-        """With `at_least`, one batch is taken even if it is more than the limit."""
-        ...
-
-
-def admit(starts: Mapping[str, Place], limit: Amount, advance: Advancer) -> dict[str, Place]:
+def admit(
+    starts: Mapping[str, Place], limit: Amount, advance: Callable[..., Advance]
+) -> dict[str, Place]:
     """The places up to which the next micro-batch reads.
 
     Args:
         starts: where each partition stands.
         limit: of all partitions together.
-        advance: how far one partition gets.
+        advance: how far one partition gets, as `Watch.advance` says it.
     """
     places = dict(starts)
+    if limit == NO_LIMIT:
+        return {name: advance(name, place, limit).place for name, place in places.items()}
     waiting = _in_turn(starts)
     left, nothing_yet = limit, True
     while waiting:
         behind = []
         for number, name in enumerate(waiting):
             for part in (left.share(len(waiting) - number), left):
-                if left.is_used_up:
+                if min(left) <= 0:
                     return places
                 step = advance(name, places[name], part, at_least=nothing_yet)
                 if step.at_end or step.taken.bytes:
@@ -194,30 +167,13 @@ def _in_turn(starts: Mapping[str, Place]) -> list[str]:
     return names[stage:] + names[:stage]
 
 
-def without_hints(place: Place) -> Place:
-    """The same offset, found by a walk."""
-    return replace(place, segment=-1, position=0)
-
-
-_LOGGER = logging.getLogger("kseg.spark")
-_NOTHING: Final = Amount(0, 0, 0)
-#: Times of files advance in steps of some milliseconds.
-_SETTLED_NS: Final = 1_000_000_000
-_UNFINISHED: Final = (
-    StopReason.END,
-    StopReason.LIMIT,
-    StopReason.TORN_TAIL,
-    StopReason.ZERO_TAIL,
-    StopReason.BAD_CRC,
-)
-
-
 class Watch:
     """The logs of one load, looked at again and again."""
 
     def __init__(self, options: SourceOptions) -> None:
         """Look at nothing yet."""
         self._options: Final = options
+        self._fails: Final = options.on_corrupt == "fail"
         self._logs: dict[str, LogEntry] = {}
         self._directories: dict[str, int] = {}
         self._ends: dict[str, tuple[str, int, Place]] = {}
@@ -278,7 +234,7 @@ class Watch:
 
     def end_of(self, name: str, log: LogEntry) -> Place:
         """Where they end now, behind the last whole batch."""
-        return self.advance(name, self.start_of(log), Amount()).place
+        return self.advance(name, self.start_of(log), NO_LIMIT).place
 
     def checked(self, name: str, place: Place) -> Place:
         """The place, or the log's start if the records from there on are gone.
@@ -335,12 +291,12 @@ class Watch:
     ) -> Advance:
         taken, left = _NOTHING, limit
         for segment in _from(log, place):
-            if limit.is_unlimited and not segment.is_last:
+            if limit == NO_LIMIT and not segment.is_last:
                 continue  # all of it is new, however much it is
             place, more, whole = self._within(name, segment, place, left, at_least=at_least)
             at_least = at_least and taken == more == _NOTHING
-            taken, left = _sum(taken, more), left.less(more)
-            if not whole or (left.is_used_up and not segment.is_last):
+            taken, left = taken.plus(more), left.less(more)
+            if not whole or (min(left) <= 0 and not segment.is_last):
                 return Advance(place, taken, at_end=False)
         return Advance(place, taken, at_end=True)
 
@@ -353,19 +309,19 @@ class Watch:
         with Segment.open(entry.path, is_last=entry.is_last) as segment:
             for table in _tables(segment, _begin(segment, base, place), is_last=entry.is_last):
                 force = at_least and taken == _NOTHING
-                fits = _fitting(table, place, limit.less(taken), at_least=force)
+                fits, more = _fitting(table, place, limit.less(taken), at_least=force)
                 if fits:
-                    end, more = _behind(table, fits, base), _new(table, fits, place)
-                    taken = replace(_sum(taken, more), segments=1)
+                    last = table[fits - 1]
+                    end = Place(last.last_offset + 1, base, last.position + last.size)
+                    taken = taken.plus(more)._replace(segments=1)
                 if fits < len(table):
                     return end, taken, False
             size = segment.size
         if not entry.is_last:
             after = entry.next_base_offset or 0
             return Place(max(after, place.offset), after, 0), taken, True
-        if table.stop not in _UNFINISHED and self._options.on_corrupt == "fail":
-            fault = segment.stop_fault(table)
-            assert fault is not None
+        fault = segment.stop_fault(table)
+        if fault is not None and table.stop is not StopReason.BAD_CRC and self._fails:
             raise named(fault, entry.path)
         if end.offset < place.offset:
             self._lost(name, f"the log ends at {end.offset}, and was read up to {place.offset}")
@@ -415,49 +371,24 @@ def _tables(segment: Segment, start: int, *, is_last: bool) -> Iterator[BatchTab
         yield from behind
 
 
-def _fitting(table: BatchTable, place: Place, limit: Amount, *, at_least: bool) -> int:
-    """How many batches of a table fit."""
-    fits = len(table)
-    if limit.rows is not None:
-        rows = np.cumsum(_rows(table, place))
-        fits = min(fits, int(np.searchsorted(rows, limit.rows, side="right")))
-    if limit.bytes is not None:
-        sizes = np.cumsum(np.where(table.last_offset >= place.offset, table.size, 0))
-        fits = min(fits, int(np.searchsorted(sizes, limit.bytes, side="right")))
-    if not fits and at_least and len(table):
-        new = np.flatnonzero(table.last_offset >= place.offset)
-        return int(new[0]) + 1 if len(new) else len(table)
-    return fits
-
-
-def _rows(table: BatchTable, place: Place) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Records of each batch that are new; where only the records tell, the offsets it spans."""
-    counts = table.record_count.astype(np.int64)
+def _fitting(
+    table: BatchTable, place: Place, limit: Amount, *, at_least: bool
+) -> tuple[int, Amount]:
+    """How many batches of a table fit, and how much of these is new."""
+    new = table.last_offset >= place.offset
+    # Of a compressed message of magic 0 or 1 the header says no count: the offsets it spans.
     spans = np.diff(table.last_offset, prepend=table.last_offset[:1] - 1)
-    known = np.where((table.magic < 2) & (table.codec != 0), spans, counts)
-    return np.where(table.last_offset >= place.offset, known, 0)
-
-
-def _behind(table: BatchTable, count: int, base: int) -> Place:
-    """Where the first `count` batches lead."""
-    offset = int(table.last_offset[count - 1]) + 1
-    return Place(offset, base, int(table.position[count - 1]) + int(table.size[count - 1]))
-
-
-def _new(table: BatchTable, count: int, place: Place) -> Amount:
-    """How much of the first `count` batches is new."""
-    new = table.last_offset[:count] >= place.offset
-    rows = int(_rows(table, place)[:count].sum())
-    return Amount(rows, int(table.size[:count][new].sum()), 0)
-
-
-def _sum(one: Amount, other: Amount) -> Amount:
-    """Both amounts together."""
-    return Amount(
-        (one.rows or 0) + (other.rows or 0),
-        (one.bytes or 0) + (other.bytes or 0),
-        (one.segments or 0) + (other.segments or 0),
+    known = np.where((table.magic < 2) & (table.codec != 0), spans, table.record_count)
+    rows = np.cumsum(np.where(new, known, 0))
+    sizes = np.cumsum(np.where(new, table.size, 0))
+    fits = min(
+        int(rows.searchsorted(limit.rows, side="right")),
+        int(sizes.searchsorted(limit.bytes, side="right")),
     )
+    if not fits and at_least and len(table):
+        fits = int(new.argmax()) + 1 if new.any() else len(table)
+    amount = Amount(int(rows[fits - 1]), int(sizes[fits - 1]), 0) if fits else _NOTHING
+    return fits, amount
 
 
 def _committed(log: LogEntry, start: Place, step: Advance) -> Advance:
@@ -466,5 +397,4 @@ def _committed(log: LogEntry, start: Place, step: Advance) -> Advance:
         stable = opened.last_stable_offset
     if step.place.offset <= stable:
         return step
-    place = without_hints(replace(step.place, offset=max(stable, start.offset)))
-    return Advance(place, step.taken, at_end=True)
+    return Advance(Place(max(stable, start.offset)), step.taken, at_end=True)

@@ -46,7 +46,7 @@ from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer.state import Known
 from kseg.spark.options import parse_options
-from kseg.spark.watching import StreamOffsets
+from kseg.spark.watching import offsets_document, places_of
 from tests import builders
 from tests.builders import record, records_of, write_segment
 from tests.fuzz.appending import check_taken
@@ -532,9 +532,9 @@ def spark_values(source: Random, _root: Path) -> None:
     if options is not None:
         may(options.check_batch)
     place = {"offset": value, "segment": source.choice(BORDERS), "pos": source.choice(BORDERS)}
-    offsets = may(StreamOffsets.from_json, {"v": 1, "topics": {"t-0": place}})
+    offsets = may(places_of, {"v": 1, "topics": {"t-0": place}})
     if offsets is not None:
-        assert offsets.to_json()["topics"]["t-0"] == place
+        assert offsets_document(offsets)["topics"]["t-0"] == place
 
 
 #: Kinds of cases, and how often each comes.

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from kseg.spark import schema
 from kseg.spark.options import parse_options
 from kseg.spark.source import StreamReader, stream_reader
-from kseg.spark.watching import StreamOffsets
+from kseg.spark.watching import places_of
 from tests.builders import batch, record, write_segment
 
 pytestmark = pytest.mark.spark
@@ -145,7 +145,7 @@ def test_a_range_gives_the_same_rows_whatever_has_come_since(log: Path) -> None:
 def test_a_start_may_be_the_latest(log: Path) -> None:
     stream = reader(log, startingOffsets="latest")
     start = stream.initialOffset()
-    assert StreamOffsets.from_json(start).places["orders-0"].offset == 100
+    assert places_of(start)["orders-0"].offset == 100
     assert stream.latestOffset(start, stream.getDefaultReadLimit()) == start
     write_segment(log, 100, rows(100))
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
@@ -168,7 +168,7 @@ def test_ends_that_were_fixed_are_reached_and_not_passed(log: Path) -> None:
     ends = []
     for _ in range(4):
         end = stream.latestOffset(start, stream.getDefaultReadLimit())
-        ends.append(StreamOffsets.from_json(end).places["orders-0"].offset)
+        ends.append(places_of(end)["orders-0"].offset)
         start = end
     assert ends == [60, 100, 100, 100]
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 import pytest
 
-from kseg.spark.watching import Advance, Amount, Place, StreamOffsets, admit
+from kseg.spark.watching import Advance, Amount, Place, admit, offsets_document, places_of
 
 
 def test_offsets_survive_json_in_the_order_of_names() -> None:
-    given = StreamOffsets({"t-1": Place(5), "t-0": Place(1200, 1000, 81920)})
-    text = json.dumps(given.to_json())
+    given = {"t-1": Place(5), "t-0": Place(1200, 1000, 81920)}
+    text = json.dumps(offsets_document(given))
     assert text == (
         '{"v": 1, "topics": {"t-0": {"offset": 1200, "segment": 1000, "pos": 81920}, '
         '"t-1": {"offset": 5, "segment": -1, "pos": 0}}}'
     )
-    assert StreamOffsets.from_json(json.loads(text)).places == given.places
+    assert places_of(json.loads(text)) == given
 
 
 @pytest.mark.parametrize(
@@ -38,19 +38,15 @@ def test_a_checkpoint_of_another_making_is_refused(
     document: Mapping[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        StreamOffsets.from_json(document)
+        places_of(document)
 
 
 def batches_of(sizes: Mapping[str, int], rows: int = 10):
     """Logs of so many batches, each of `rows` records and 100 bytes."""
 
-    def advance(name: str, place: Place, limit: Amount, *, at_least: bool) -> Advance:
+    def advance(name: str, place: Place, limit: Amount, *, at_least: bool = True) -> Advance:
         there = sizes[name] - place.offset // rows
-        fits = there
-        if limit.rows is not None:
-            fits = min(fits, limit.rows // rows)
-        if limit.bytes is not None:
-            fits = min(fits, limit.bytes // 100)
+        fits = min(there, limit.rows // rows, limit.bytes // 100)
         fits = max(fits, min(there, int(at_least)))
         taken = Amount(fits * rows, fits * 100, int(fits > 0))
         return Advance(Place(place.offset + fits * rows), taken, at_end=fits == there)

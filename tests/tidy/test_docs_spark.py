@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from kseg.constants import INT64_MAX
 from kseg.spark import options, schema, sink
 from tests.tidy import tree
 
@@ -35,7 +36,7 @@ def test_the_page_has_every_option_of_the_source_and_no_other() -> None:
             assert options.parse_options({**PATH, name: default}) == usual, name
         else:
             field, _parse = options.OPTIONS[name]
-            assert getattr(usual, field) in (None, (), {}, options.TopicChoice()), name
+            assert getattr(usual, field) in (None, (), {}, INT64_MAX, options.TopicChoice()), name
 
 
 def test_the_page_has_every_option_of_the_sink_and_no_other() -> None:
