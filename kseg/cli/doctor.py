@@ -12,8 +12,7 @@ import click
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, some_of
-from kseg.cli.paths import data_directories
-from kseg.cli.settings import check_settings
+from kseg.cli.settings import check_settings, data_directories
 
 if TYPE_CHECKING:
     from kseg.analysis.doctor import BrokerFinding, DirectoryOutlook, DoctorReport, PartitionOutlook

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
-from kseg.cli.paths import data_directories
-from kseg.cli.settings import check_settings, defaults_lines
+from kseg.cli.settings import check_settings, data_directories, defaults_lines
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:

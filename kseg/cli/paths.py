@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import click
 
-from kseg.cli.failures import Exit, complain, has_passed_over, pass_over, usage_errors
-from kseg.cli.parsing import GivenSettings, Selection
+from kseg.cli.failures import Exit, complain, has_passed_over, pass_over
+from kseg.cli.parsing import Selection
 from kseg.errors import NotALogError
-from kseg.files import metadata
 from kseg.files.names import (
     FileKind,
     FileName,
@@ -77,45 +76,6 @@ def known_path(path: str) -> KnownPath:
                 f"{error.reason}; on standard input, as -, dump and convert take any", path=path
             ) from None
     return known
-
-
-def data_directories(
-    paths: Sequence[str], given: GivenSettings
-) -> tuple[tuple[str, ...], GivenSettings]:
-    """The data directories DIR... of a verb; a file among them stands for those that it names.
-
-    Args:
-        paths: partition directories, data directories, or a broker's `server.properties`. Without
-            any, the file of `--broker-config` is taken.
-        given: what else was given of settings.
-
-    Returns:
-        The directories, and the same settings with that file as `--broker-config` if none is given.
-
-    Raises:
-        UsageError: the file names no directory, or is malformed.
-        OSError: it cannot be read.
-    """
-    files = [path for path in paths if path.endswith(".properties") and os.path.isfile(path)]
-    if not paths and given.broker_config is not None:
-        paths = files = [given.broker_config]
-    found: dict[str, None] = {}
-    for path in paths:
-        found |= dict.fromkeys(_named_in(path) if path in files else [path])
-    if given.broker_config is None and files:
-        given = given._replace(broker_config=files[0])
-    return tuple(found), given
-
-
-def _named_in(file: str) -> tuple[str, ...]:
-    """The data directories that a broker's file names."""
-    with usage_errors():
-        properties = metadata.read_properties(file)
-    named = metadata.log_directories(properties)
-    if not named:
-        raise click.UsageError(f"{file} has no log.dirs; give the data directories themselves.")
-    own = properties.get("metadata.log.dir", "").strip()
-    return (*named, own) if own else named
 
 
 def is_one_log(paths: Sequence[str]) -> bool:

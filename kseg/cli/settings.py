@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,50 @@ from kseg.cli.failures import complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
 from kseg.cli.paths import Partition
 from kseg.errors import KsegError, UnsupportedFormatError
+from kseg.files import metadata
 from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
     from kseg.log.settings import SettingValue
+
+
+def data_directories(
+    paths: Sequence[str], given: GivenSettings
+) -> tuple[tuple[str, ...], GivenSettings]:
+    """The data directories DIR... of a verb; a file among them stands for those that it names.
+
+    Args:
+        paths: partition directories, data directories, or a broker's `server.properties`. Without
+            any, the file of `--broker-config` is taken.
+        given: what else was given of settings.
+
+    Returns:
+        The directories, and the same settings with that file as `--broker-config` if none is given.
+
+    Raises:
+        UsageError: the file names no directory, or is malformed.
+        OSError: it cannot be read.
+    """
+    files = [path for path in paths if path.endswith(".properties") and os.path.isfile(path)]
+    if not paths and given.broker_config is not None:
+        paths = files = [given.broker_config]
+    found: dict[str, None] = {}
+    for path in paths:
+        found |= dict.fromkeys(_named_in(path) if path in files else [path])
+    if given.broker_config is None and files:
+        given = given._replace(broker_config=files[0])
+    return tuple(found), given
+
+
+def _named_in(file: str) -> tuple[str, ...]:
+    """The data directories that a broker's file names."""
+    with usage_errors():
+        properties = metadata.read_properties(file)
+    named = metadata.log_directories(properties)
+    if not named:
+        raise click.UsageError(f"{file} has no log.dirs; give the data directories themselves.")
+    own = properties.get("metadata.log.dir", "").strip()
+    return (*named, own) if own else named
 
 
 def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfig:

@@ -2,6 +2,8 @@
 
 An analysis is the verb itself, with Spark's workers in place of its threads. The other verbs choose
 partitions, run a job and print its answer as the verb without Spark does.
+
+This module needs pyspark.
 """
 
 from __future__ import annotations
@@ -14,18 +16,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 
+from kseg.analysis.stats import StatsOptions
 from kseg.cli import closed, output
+from kseg.cli.cleanup import write_compaction
+from kseg.cli.doctor import write_reports
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Range, Selection, parse_names
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import check_given, say_of_findings
+from kseg.cli.stats import write_report
 from kseg.errors import NotALogError
+from kseg.log.cleanup import CompactionOptions
+from kseg.log.recovery import KINDS
+from kseg.spark import jobs
+from kseg.spark.demo import quiet_spark
+from kseg.spark.jobs import CompactOptions, ExportResult, ReindexOptions, SparkRunner
+from kseg.spark.options import parse_options
+from kseg.spark.plan import list_logs, local_paths
+from kseg.spark.remote import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from kseg.spark.jobs import ExportResult
 
 #: The jobs begin their refusals with this word, for Spark's users.
 _MARK = "kseg: "
@@ -40,18 +54,11 @@ _NOUNS = {
 @contextmanager
 def _session(cores: int) -> Iterator[SparkSession]:
     """A session; an error of Spark's is one of kseg's."""
-    from kseg.spark.demo import quiet_spark
-
     with quiet_spark(cores) as session:
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
-
-        from kseg.spark.jobs import error_of
-
         try:
             yield session
         except (PySparkException, Py4JError) as error:
-            raise error_of(str(error)) from error
+            raise jobs.error_of(str(error)) from error
 
 
 def _say_skipped(verb: str, skipped: int) -> None:
@@ -63,8 +70,6 @@ def _say_skipped(verb: str, skipped: int) -> None:
 def _run(verb: str, cores: int, job: str | None, *given: Any, **how: Any) -> Any:
     """The result of a job, run in a session, with a progress bar on a terminal."""
     with _session(cores) as session, output.progress(f"spark {verb}", 0) as bar:
-        from kseg.spark import jobs
-
         progress = bar.to if output.wants_progress() else None
         with usage_errors(marked=_MARK):
             found = getattr(jobs, verb)(session, *given, job=job, progress=progress, **how)
@@ -84,8 +89,6 @@ def analysis(
         job: of `--job`.
         words: options and paths.
     """
-    from kseg.spark.jobs import SparkRunner
-
     with ExitStack() as stack:
         runner = SparkRunner(
             lambda: stack.enter_context(_session(cores)),
@@ -105,8 +108,6 @@ def local(paths: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         UsageError: one is in a store.
     """
-    from kseg.spark.plan import local_paths
-
     with usage_errors(marked=_MARK):
         return tuple(local_paths(paths))
 
@@ -121,8 +122,6 @@ def chosen_paths(
         NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
         OSError: the store refuses.
     """
-    from kseg.spark.remote import is_remote
-
     found: list[str] = []
     for path in paths:
         if not (stores and is_remote(path)):
@@ -134,9 +133,6 @@ def chosen_paths(
 
 def _chosen_there(path: str, selection: Selection) -> list[str]:
     """The partitions under a URL that are chosen."""
-    from kseg.spark.options import parse_options
-    from kseg.spark.plan import list_logs
-
     logs = list_logs(parse_options({"path": path}))
     found = [log.directory for log in logs if selection.takes(log.topic, log.partition)]
     if not found:
@@ -154,8 +150,6 @@ def doctor_of_fleet(
     as_json: bool,
 ) -> int:
     """Run `doctor --fleet`; returns the exit code."""
-    from kseg.cli.doctor import write_reports
-
     how = {"fleet": True, "release": release, "now_ms": given.now_ms}
     found = _run("doctor", cores, job, directories, **given.arguments, **how)
     return write_reports(found.reports, directories, given.settings, as_json=as_json)
@@ -175,15 +169,10 @@ def stats(
     as_json: bool,
 ) -> int:
     """Run the job; returns the exit code."""
-    from kseg.analysis.stats import StatsOptions
-    from kseg.cli.stats import write_report
-
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     options = StatsOptions(records=not headers, top=top)
     planned = None
     if with_compaction:
-        from kseg.spark.jobs import CompactOptions
-
         plan = CompactOptions(**given.arguments, now_ms=given.now_ms)
         found = _run("compaction", cores, job, chosen, options=options, plan=plan)
         planned = found.planned.partitions
@@ -213,11 +202,9 @@ def export(
     as_json: bool,
 ) -> int:
     """Run the job; returns the exit code."""
-    from kseg.spark.jobs import EXPORT_FIELD_NAMES, EXPORT_FIELDS
-
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     with usage_errors("--fields"):
-        named = None if fields is None else parse_names(fields, "field", EXPORT_FIELD_NAMES)
+        named = None if fields is None else parse_names(fields, "field", jobs.EXPORT_FIELD_NAMES)
     source = {
         "startingOffsets": offsets[0],
         "endingOffsets": offsets[1],
@@ -233,7 +220,7 @@ def export(
         chosen,
         out,
         by=by,
-        fields=named or EXPORT_FIELDS,
+        fields=named or jobs.EXPORT_FIELDS,
         compression=codec,
         options={name: str(value) for name, value in source.items() if value is not None},
         overwrite=overwrite,
@@ -265,9 +252,6 @@ def compact(
     **how: Any,
 ) -> int:
     """Run the job; returns the exit code."""
-    from kseg.log.cleanup import CompactionOptions
-    from kseg.spark.jobs import CompactOptions
-
     options = CompactOptions(
         how=CompactionOptions(**how),
         **given.arguments,
@@ -288,7 +272,7 @@ def compact(
     )
     of_settings = [each for one in found.partitions for each in one.settings.findings]
     findings = [*found.settings_findings, *of_settings]
-    return closed.write_compaction(found.partitions, findings, say, as_json=as_json)
+    return write_compaction(found.partitions, findings, say, as_json=as_json)
 
 
 def reindex(
@@ -306,9 +290,6 @@ def reindex(
     as_json: bool,
 ) -> int:
     """Run the job; returns the exit code."""
-    from kseg.log.recovery import KINDS
-    from kseg.spark.jobs import ReindexOptions
-
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
     options = ReindexOptions(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kseg.cli import closed, output
+from kseg.cli import output
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.parsing import GivenSettings, Selection
@@ -39,8 +39,12 @@ def stats(
     from kseg.analysis.stats import stats as run
 
     selection = Selection(topics, partitions)
-    planned = _planned(paths, selection, given) if with_compaction else None
-    if planned is None and given != GivenSettings():
+    planned = None
+    if with_compaction:
+        from kseg.cli.cleanup import planned_for_stats  # few counts need the cleaner
+
+        planned = planned_for_stats(paths, selection, given)
+    elif given != GivenSettings():
         raise click.UsageError("Settings and --now are for --compaction.")
     options = StatsOptions(records=not headers, top=top)
     with output.progress("stats", 0) as bar:
@@ -54,34 +58,6 @@ def stats(
     for skipped in report.skipped:
         pass_over(skipped.error)
     return write_report(report, paths, encoding, planned, as_json=as_json)
-
-
-def _planned(
-    paths: Sequence[str],
-    selection: Selection,
-    given: GivenSettings,
-) -> list[ClosedPartition]:
-    """The partitions with segments, and what compaction would do to them."""
-    from kseg.cli.paths import partitions
-    from kseg.cli.settings import known_settings, say_of_findings
-    from kseg.log.cleanup import Cleanup
-    from kseg.log.closed import has_segments
-
-    found = list(partitions(paths, selection))
-    known = known_settings(found, given)
-    say_of_findings(known.findings)
-    how = Cleanup(given.clock())
-    planned = []
-    for each in found:
-        if has_segments(each.path):
-            one = how.of(each.path, known.of(each.path))
-            try:
-                how.plan(one)
-            except OSError as error:
-                pass_over(error)
-            else:
-                planned.append(one)
-    return planned
 
 
 def write_report(
@@ -101,20 +77,19 @@ def write_report(
         planned: what compaction would do; None where it was not asked for.
         as_json: one document instead of tables.
     """
-    if as_json:
-        write = _ENCODERS[encoding]
-        rows = [_document(one, write) for one in report.partitions]
-        if planned is not None:
-            plans = {str(one.path): closed.compaction_document(one) for one in planned}
-            for row in rows:
-                row["compaction"] = plans.get(row["path"])
-        output.write_document("stats/1", {"path": output.path_field(paths), "partitions": rows})
-    else:
+    rows = [_document(one, _ENCODERS[encoding]) for one in report.partitions] if as_json else []
+    if not as_json:
         _print(report)
-        if planned is not None:
-            _print_compaction(planned)
+    damaged = False
+    if planned is not None:
+        from kseg.cli import cleanup
+
+        cleanup.add_to_stats(rows, planned, as_json=as_json)
+    if as_json:
+        output.write_document("stats/1", {"path": output.path_field(paths), "partitions": rows})
     complain(*(f"kseg: {fault}" for one in report.partitions for fault in one.stats.faults))
-    damaged = planned is not None and closed.say_damage(planned)
+    if planned is not None:
+        damaged = cleanup.say_damage(planned)
     return Exit.FOUND if report.fault_count or damaged else Exit.OK
 
 
@@ -178,31 +153,6 @@ def _estimates(*, with_errors: bool) -> Iterator[str]:
     yield f"keys, the different ones, are estimated with a standard error of {DISTINCT_ERROR:.1%}"
     if with_errors:
         yield "a key has its records and bytes at least; its bytes are more by its error at most"
-
-
-def _print_compaction(planned: Sequence[ClosedPartition]) -> None:
-    """What would be saved, by partition and by segment; then what stays, and why."""
-    plans = [(one.path.name, one.plan) for one in planned if one.plan is not None]
-    names = ("bytes", "kept_bytes", "saved_bytes", "records", "kept_records", "saved_records")
-    output.write_line()
-    output.write_table(
-        ("compaction", *names),
-        [
-            (name, *(getattr(plan, each) for each in names))
-            for name, plan in plans
-            if plan.skipped is None
-        ],
-    )
-    segments = [
-        (name, each.base_offset, each.bytes, each.kept_bytes, each.saved_bytes)
-        for name, plan in plans
-        for group in plan.groups
-        for each in group.segments
-    ]
-    if segments:
-        output.write_line()
-        output.write_table(("partition", "segment", *names[:3]), segments)
-    closed.say_what_stays(planned)
 
 
 def _row(name: str, document: dict[str, Any]) -> list[object]:

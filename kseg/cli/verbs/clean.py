@@ -29,7 +29,7 @@ from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
         "This is the only copy: segments above a broker's high watermark may go, too."
     ),
     json_option,
-    home="closed",
+    home="cleanup",
 )
 def retain() -> None:
     """Show which segments of DIR... are too old, too many, or before the log's start.
@@ -90,7 +90,7 @@ def retain() -> None:
         "This is the only copy: what lies above a broker's high watermark is compacted, too."
     ),
     json_option,
-    home="closed",
+    home="cleanup",
 )
 def compact() -> None:
     """Say what compaction would leave of DIR...: of each key the last record.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from inspect import cleandoc
 from typing import Any
 
@@ -27,6 +28,7 @@ from kseg.cli.starting import Verb
 from kseg.cli.verbs.clean import compact
 from kseg.cli.verbs.look import diff, doctor, explain, stats, verify
 from kseg.cli.verbs.repair import reindex
+from kseg.spark.versions import check_pyspark
 
 
 def parse_master(text: str) -> int:
@@ -106,7 +108,7 @@ def spark() -> None:
 def _add(
     name: str,
     base: click.Command,
-    run: Callable[..., int],
+    run: Callable[..., Any],
     *more: click.Parameter,
     without: tuple[str, ...] = (),
     says: str = "",
@@ -127,12 +129,17 @@ def _add(
     spark.add_command(Verb(name, callback=run, params=params, help=says))
 
 
-def _analysis(base: click.Command) -> Callable[..., int]:
+def _running() -> Any:
+    """The module that runs jobs, which needs pyspark."""
+    check_pyspark()
+    return import_module("kseg.cli.spark")
+
+
+def _analysis(base: click.Command) -> Callable[..., Any]:
     """The verb itself, with Spark's workers in place of threads."""
 
-    def run(cores: int, job: str | None, **words: Any) -> int:
-        from kseg.cli import spark as running
-
+    def run(cores: int, job: str | None, **words: Any) -> Any:
+        running = _running()
         for name in ("paths", "directories", "copies"):
             if name in words:
                 words[name] = running.local(words[name])
@@ -146,14 +153,11 @@ def _analysis(base: click.Command) -> Callable[..., int]:
     return run
 
 
-def _job(name: str, **fixed: Any) -> Callable[..., int]:
+def _job(name: str, **fixed: Any) -> Callable[..., Any]:
     """A function of `kseg.cli.spark`, which gets the settings as one value."""
 
-    def run(**words: Any) -> int:
-        from kseg.cli import spark as running
-
-        code: int = getattr(running, name)(**fixed, **_with_settings(words))
-        return code
+    def run(**words: Any) -> Any:
+        return getattr(_running(), name)(**fixed, **_with_settings(words))
 
     return run
 
@@ -210,14 +214,12 @@ _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 @selection_options
 @offset_and_time_options
 @json_option
-def export(**given: Any) -> int:
+def export(**given: Any) -> Any:
     """Write records as Parquet: OUT/topic=orders/partition=0/... or OUT/day=2025-10-09/...
 
     OUT appears when it is complete, with a list of its files in OUT/_manifest.json.
     """
-    from kseg.cli.spark import export as run
-
-    return run(**given)
+    return _running().export(**given)
 
 
 #: Spark ends committed records at the first open transaction.

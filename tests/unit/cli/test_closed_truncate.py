@@ -11,7 +11,7 @@ from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
-from tests.unit.cli.test_closed_retain import everything, log_names
+from tests.unit.cli.test_cleanup_retain import everything, log_names
 from tests.unit.files.foreign import holding
 
 NOW_MS = 1_760_000_000_000

@@ -40,7 +40,7 @@ def started(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[int]
         asked.append(cores)
         yield session
 
-    monkeypatch.setattr("kseg.spark.demo.quiet_spark", quiet_spark)
+    monkeypatch.setattr("kseg.cli.spark.quiet_spark", quiet_spark)
     return asked
 
 

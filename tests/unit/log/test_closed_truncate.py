@@ -15,7 +15,7 @@ from kseg.errors import (
     UncleanShutdownError,
 )
 from tests.builders import batch, record, write_segment
-from tests.unit.cli.test_closed_retain import everything
+from tests.unit.cli.test_cleanup_retain import everything
 from tests.unit.files.foreign import holding
 
 NOW_MS = 1_760_000_000_000

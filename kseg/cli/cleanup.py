@@ -1,0 +1,424 @@
+"""`kseg retain` and `compact`: old segments and superseded records of closed logs.
+
+`kseg.log.cleanup` plans and changes; this chooses partitions and prints the plans, or the changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Literal
+
+from kseg import CompactionPlan, KsegError, RetentionPlan
+from kseg.cli import output
+from kseg.cli.closed import change_of, report, report_lost_mark
+from kseg.cli.failures import Exit, complain, one_line, pass_over
+from kseg.cli.parsing import GivenSettings, Selection
+from kseg.cli.paths import is_one_log, partition_at
+from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.settings import (
+    data_directories,
+    have_damage,
+    known_settings,
+    say_of_findings,
+    say_of_settings,
+    settings_fields,
+)
+from kseg.commands import command_line
+from kseg.format.times import iso_text
+from kseg.log.cleanup import (
+    LOG_START,
+    SIZE,
+    Cleanup,
+    ClosedPartition,
+    CompactionOptions,
+    RetiredSegment,
+    StayingSegment,
+)
+from kseg.log.closed import Change, has_segments
+from kseg.log.data_directory import EntryKind
+from kseg.log.recovery import Action
+
+
+def retain(
+    directories: tuple[str, ...],
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    given: GivenSettings,
+    high_watermark: Literal["end"] | None,
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Run `kseg retain`; returns the exit code."""
+    change, cleanup = change_of(**how), Cleanup(given.clock(), high_watermark, None)
+    selection = Selection(topics, partitions)
+    directories, ones, findings = _clean_up(cleanup, change, directories, selection, given)
+    plans = [one.deletion for one in ones if one.deletion is not None]
+    if not as_json:
+        _say_what_retention_leaves(ones, findings, is_plan=change.is_plan)
+    code = report(
+        "retain",
+        output.path_field(directories),
+        change,
+        [action for one in ones for action in _deletions(one)],
+        (kept for one in ones for kept in one.kept),
+        freed_bytes=sum(one.freed_bytes for one in ones) if change.apply else 0,
+        as_json=as_json,
+        deleted_bytes=sum(plan.deleted_bytes for plan in plans),
+        findings=[str(each) for each in findings],
+        partitions=[_retained(one, plan) for one, plan in zip(ones, plans, strict=True)],
+    )
+    return Exit.FOUND if have_damage(findings) else code
+
+
+def compact(
+    directories: tuple[str, ...],
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    given: GivenSettings,
+    high_watermark: Literal["end"] | None,
+    apply: bool,
+    output_dir: str | None,
+    backup_dir: str | None,
+    as_json: bool,
+    **how: Any,
+) -> int:
+    """Run `kseg compact`; returns the exit code."""
+    keep = backup_dir is not None
+    change = change_of(
+        apply=apply, output_dir=output_dir, backup_dir=backup_dir, no_backup=not keep
+    )
+    cleanup = Cleanup(given.clock(), high_watermark, CompactionOptions(**how))
+    selection = Selection(topics, partitions)
+    directories, ones, findings = _clean_up(cleanup, change, directories, selection, given)
+    say_it = partial(
+        report,
+        "compact",
+        output.path_field(directories),
+        change,
+        kept=[kept for one in ones for kept in one.kept],
+        freed_bytes=sum(one.freed_bytes for one in ones) if change.apply else 0,
+    )
+    return write_compaction(ones, findings, say_it, as_json=as_json)
+
+
+def _clean_up(
+    cleanup: Cleanup,
+    change: Change,
+    directories: tuple[str, ...],
+    selection: Selection,
+    given: GivenSettings,
+) -> tuple[tuple[str, ...], list[ClosedPartition], list[KsegError]]:
+    """Plan, and change what goes; answers the data directories, the partitions, the findings.
+
+    The findings are those in the sources of the settings.
+    """
+    directories, given = data_directories(directories, given)
+    found = list(partitions_of(directories, selection, strict=True))
+    known = known_settings(found, given, directories)
+    kinds = [EntryKind.LOG] if cleanup.options else [EntryKind.LOG, EntryKind.CLUSTER_METADATA]
+    if len(found) > 1:  # an empty or deleted log has no retention, unless it is asked for by name
+        found = [each for each in found if has_segments(each.path, kinds)]
+    of_one_log = is_one_log(directories)
+    ones = [cleanup.of(each.path, known.of(each.path), of_one_log=of_one_log) for each in found]
+    for one in ones:
+        cleanup.plan(one)
+    if not change.is_plan:
+        cleanup.apply_all(ones, change, given.clock, report_lost_mark)
+    findings = [*known.findings, *(each for one in ones for each in one.settings.findings)]
+    return directories, ones, findings
+
+
+def _topic_of(one: ClosedPartition) -> str:
+    return partition_at(one.path).topic or one.path.name
+
+
+def _where(one: ClosedPartition) -> dict[str, Any]:
+    partition = partition_at(one.path)
+    return {
+        "path": str(one.path),
+        "topic": partition.topic,
+        "partition": partition.partition,
+    }
+
+
+def _retained(one: ClosedPartition, plan: RetentionPlan) -> dict[str, Any]:
+    """A partition in the document of `retain`."""
+    return {
+        **_where(one),
+        "log_start_offset": plan.log_start_offset,
+        "new_log_start_offset": plan.new_log_start_offset,
+        "log_end_offset": plan.log_end_offset,
+        "deleted_segments": len(plan.segments),
+        "deleted_bytes": plan.deleted_bytes,
+        "kept_bytes": plan.kept_bytes,
+        "high_watermark": plan.high_watermark,
+        "held_bytes": plan.held_bytes,
+        "skipped": plan.skipped,
+        "why": plan.why or None,
+        "stays": [
+            {"base_offset": each.base_offset, "cause": each.why, "until_ms": each.until_ms}
+            for each in one.staying
+        ],
+        **settings_fields(one.settings),
+    }
+
+
+def _say_left_alone(left: Iterable[tuple[str, str]]) -> None:
+    """Name each topic that is left alone, and why."""
+    for (topic, why), count in Counter(left).items():
+        partitions = output.counted(count, "partition")
+        output.write_line(f"left alone: {topic} ({partitions}): {why}")
+
+
+def _say_what_retention_leaves(
+    ones: Sequence[ClosedPartition], findings: Sequence[KsegError], *, is_plan: bool
+) -> None:
+    say_of_settings(findings, (one.settings for one in ones))
+    plans = [(one, one.deletion) for one in ones if one.deletion is not None]
+    _say_left_alone((_topic_of(one), plan.why) for one, plan in plans if plan.why)
+    if is_plan:
+        output.write_lines(_stay_lines(ones))
+        segments = output.counted(sum(len(plan.segments) for _, plan in plans), "segment")
+        goes = output.human_bytes(sum(plan.deleted_bytes for _, plan in plans))
+        stays = output.human_bytes(sum(plan.kept_bytes for _, plan in plans))
+        output.write_line(f"in all: {segments}, {goes} go; {stays} stay")
+    for one, plan in plans:
+        if plan.held_bytes:
+            how = "--high-watermark end says that this is the only copy"
+            output.write_line(f"{one.path}: {plan.why_held}; {how}")
+
+
+def _stay_lines(ones: Iterable[ClosedPartition]) -> Iterator[str]:
+    """The segments of each topic that stay, by cause, and when the first of them goes."""
+    found: dict[tuple[str, str], list[StayingSegment]] = {}
+    for one in ones:
+        for segment in one.staying:
+            found.setdefault((_topic_of(one), segment.why), []).append(segment)
+    for (topic, why), segments in found.items():
+        count = output.counted(len(segments), "segment")
+        size = output.human_bytes(sum(each.bytes for each in segments))
+        dates = [each.until_ms for each in segments if each.until_ms is not None]
+        date = f"; from {iso_text(min(dates))} on" if dates else ""
+        yield f"stays: {topic}: {count}, {size}: {why}{date}"
+
+
+def _deletions(one: ClosedPartition) -> Iterator[Action]:
+    """The actions of retention."""
+    plan, place = one.deletion, one.place
+    if plan is None:
+        return
+    if plan.rolls:
+        why = "every segment goes, and a log has one to append to"
+        yield Action("roll", str(place), 0, why)
+    if plan.new_log_start_offset != plan.log_start_offset:
+        why = f"the log starts at {plan.new_log_start_offset} then, not at {plan.log_start_offset}"
+        yield Action("log-start", str(place), 0, why)
+    for segment in plan.segments:
+        path = place / segment.path.name
+        yield Action("delete", str(path), segment.bytes, _why_deleted(segment, plan))
+
+
+def _why_deleted(segment: RetiredSegment, plan: RetentionPlan) -> str:
+    if segment.why == LOG_START:
+        return f"{LOG_START}: all of it lies before offset {plan.log_start_offset}"
+    if segment.why == SIZE:
+        return f"{SIZE}: the log has retention.bytes without it"
+    newest = iso_text(segment.largest_timestamp)
+    return f"{segment.why}: what is newest in it, of {newest}, is older than retention.ms"
+
+
+def write_compaction(
+    ones: Sequence[ClosedPartition],
+    findings: Sequence[KsegError],
+    say_it: Callable[..., Exit],
+    *,
+    as_json: bool,
+) -> Exit:
+    """Print what compaction does, or would do; returns the exit code.
+
+    Args:
+        ones: the partitions.
+        findings: in the sources of their settings.
+        say_it: prints `actions`, and with `as_json` fields of the document beside them.
+        as_json: one document instead of tables.
+    """
+    plans = [one.plan for one in ones if one.plan is not None]
+    if not as_json:
+        say_of_settings(findings, (one.settings for one in ones))
+        say_what_stays(ones)
+    code = say_it(
+        actions=[action for one in ones for action in _compactions(one)],
+        as_json=as_json,
+        saved_bytes=sum(plan.saved_bytes or 0 for plan in plans),
+        room_bytes=max((plan.room_bytes for plan in plans), default=0),
+        partitions=[compaction_document(one) for one in ones],
+        findings=[
+            {
+                "path": None if each.path is None else str(each.path),
+                "position": each.position,
+                "offset": each.offset,
+                "message": str(each),
+            }
+            for each in (*findings, *(one.finding for one in ones if one.finding is not None))
+        ],
+    )
+    compacted = [plan for plan in plans if plan.groups]
+    if compacted and not as_json:
+        kept = sum(plan.kept_bytes or 0 for plan in compacted)
+        size = sum(plan.bytes or 0 for plan in compacted)
+        output.write_line(f"in all {kept} of {size} bytes stay of what is compacted")
+    return Exit.FOUND if say_damage(ones) or have_damage(findings) else code
+
+
+def say_damage(ones: Iterable[ClosedPartition]) -> bool:
+    """Name the damage for which partitions stay as they are; answers whether there is any."""
+    damaged = False
+    for one in ones:
+        if one.finding is not None and one.rules is not None:
+            damaged = True
+            policy = f"cleanup.policy={','.join(sorted(one.rules.config.cleanup_policy))}"
+            salvage = command_line("kseg", "salvage", one.path, "-o", "OUT")
+            again = command_line("kseg", "compact", "OUT", "--config", policy, "--apply")
+            complain(
+                f"kseg: not compacted: {one_line(one.finding)}",
+                "To compact what can be saved of this log, in a directory OUT:",
+                f"    {salvage}",
+                f"    {again}",
+            )
+    return damaged
+
+
+def say_what_stays(ones: Sequence[ClosedPartition]) -> None:
+    """Name the topics that are left alone; then each segment that stays, and why."""
+    plans = [(one, one.plan) for one in ones if one.plan is not None]
+    _say_left_alone((_topic_of(one), plan.why) for one, plan in plans if plan.skipped is not None)
+    for one, plan in plans:
+        for segment in plan.staying:
+            path = one.place / segment.path.name
+            output.write_line(f"stays: {path} ({segment.bytes} bytes): {segment.why}")
+        if plan.groups:
+            room = output.counted(plan.room_bytes, "byte")
+            output.write_line(f"{one.place}: {room} of free room are needed")
+
+
+def _compactions(one: ClosedPartition) -> Iterator[Action]:
+    """The actions of compaction, and of the retention after it."""
+    plan = one.plan
+    if plan is None or one.finding is not None:
+        return
+    for group in plan.groups:
+        for segment in group.segments:
+            why = f"{segment.kept_bytes} of its {segment.bytes} bytes stay"
+            if len(group.segments) > 1:
+                why += f", in one segment at {group.base_offset}"
+            path = str(one.place / segment.path.name)
+            yield Action("compact", path, segment.saved_bytes or 0, why)
+    if plan.advances:
+        why = f"clean up to {plan.end_offset} then, not to {plan.first_dirty_offset}"
+        if not plan.is_complete:
+            why += ", and further with the next pass: the map is full"
+        yield Action("checkpoint", str(one.place), 0, why)
+    yield from _deletions(one)
+
+
+def compaction_document(one: ClosedPartition) -> dict[str, Any]:
+    """A partition in the document of `compact`."""
+    document = {**_where(one), **settings_fields(one.settings)}
+    return document if one.plan is None else document | _plan_fields(one, one.plan)
+
+
+def _plan_fields(one: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
+    names = (
+        *("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset"),
+        *("first_dirty_offset", "first_uncleanable_offset", "end_offset"),
+        *("clean_bytes", "cleanable_bytes", "dirty_ratio", "bytes", "kept_bytes", "saved_bytes"),
+        *("room_bytes", "records", "kept_records", "saved_records"),
+    )
+    return {
+        **{name: getattr(plan, name) for name in names},
+        "complete": plan.is_complete,
+        "skipped": plan.skipped,
+        "why": plan.why or None,
+        "segments": [
+            {
+                "base_offset": segment.base_offset,
+                "bytes": segment.bytes,
+                "kept_bytes": segment.kept_bytes,
+                "saved_bytes": segment.saved_bytes,
+                "into": group.base_offset,
+            }
+            for group in plan.groups
+            for segment in group.segments
+        ],
+        "staying": [
+            {"base_offset": each.base_offset, "bytes": each.bytes, "why": each.why}
+            for each in plan.staying
+        ],
+        "report": None if one.done is None else asdict(one.done),
+    }
+
+
+# ---- for `kseg stats --compaction` ---------------------------------------------------------------
+
+
+def planned_for_stats(
+    paths: Sequence[str],
+    selection: Selection,
+    given: GivenSettings,
+) -> list[ClosedPartition]:
+    """The partitions with segments, and what compaction would do to them."""
+    found = list(partitions_of(paths, selection))
+    known = known_settings(found, given)
+    say_of_findings(known.findings)
+    how = Cleanup(given.clock())
+    planned = []
+    for each in found:
+        if has_segments(each.path):
+            one = how.of(each.path, known.of(each.path))
+            try:
+                how.plan(one)
+            except OSError as error:
+                pass_over(error)
+            else:
+                planned.append(one)
+    return planned
+
+
+def add_to_stats(
+    rows: Sequence[dict[str, Any]], planned: Sequence[ClosedPartition], *, as_json: bool
+) -> None:
+    """Add what compaction would do to the documents of partitions, or print it as tables."""
+    if not as_json:
+        _print_plans(planned)
+        return
+    plans = {str(one.path): compaction_document(one) for one in planned}
+    for row in rows:
+        row["compaction"] = plans.get(row["path"])
+
+
+def _print_plans(planned: Sequence[ClosedPartition]) -> None:
+    """Print what would be saved, by partition and by segment; then what stays, and why."""
+    plans = [(one.path.name, one.plan) for one in planned if one.plan is not None]
+    names = ("bytes", "kept_bytes", "saved_bytes", "records", "kept_records", "saved_records")
+    output.write_line()
+    output.write_table(
+        ("compaction", *names),
+        [
+            (name, *(getattr(plan, each) for each in names))
+            for name, plan in plans
+            if plan.skipped is None
+        ],
+    )
+    segments = [
+        (name, each.base_offset, each.bytes, each.kept_bytes, each.saved_bytes)
+        for name, plan in plans
+        for group in plan.groups
+        for each in group.segments
+    ]
+    if segments:
+        output.write_line()
+        output.write_table(("partition", "segment", *names[:3]), segments)
+    say_what_stays(planned)
