@@ -100,7 +100,7 @@ def append(
     state: ProducerState, *batches: BatchHeader, origin: AppendOrigin = CLIENT
 ) -> tuple[CompletedTxn, ...]:
     """One append from checking to completing; what a log does, without the log."""
-    update: ProducerUpdate = state.prepare(batches, origin=origin)
+    update: ProducerUpdate = state.prepare(table(batches), origin=origin)
     assert update.duplicate is None
     completed = state.commit(update)
     for transaction in completed:

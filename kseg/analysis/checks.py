@@ -41,12 +41,12 @@ from kseg.errors import (
 )
 from kseg.files import checkpoints, metadata, producer_snapshot
 from kseg.files.checkpoints import EpochEntry, assign_epochs
-from kseg.files.log_file import LogFile, OnUnreadable
-from kseg.files.mapping import MappedFile, held_by_another
+from kseg.files.log_file import LogFile, OnUnreadable, Tile
+from kseg.files.mapping import MappedFile, Mapping, held_by_another
 from kseg.files.names import DataDirectory, FileKind, NamedFile, PartitionFiles, parse_name
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.columns import decode
-from kseg.format.header import CODEC_MASK, CONTROL, FIELDS, stop_code, stop_error
+from kseg.format.header import CODEC_MASK, CONTROL, FIELDS, BatchTable, stop_code, stop_error
 from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
@@ -65,9 +65,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.analysis.units import Unit
-    from kseg.files.log_file import Tile
-    from kseg.files.mapping import Mapping
-    from kseg.format.header import BatchTable
 
     Mask = npt.NDArray[np.bool_]
     Int64Array = npt.NDArray[np.int64]

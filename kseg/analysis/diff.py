@@ -31,9 +31,11 @@ import numpy as np
 from kseg.analysis.units import Jobs, Progress, run_units
 from kseg.documents import Documented, VerbReport, document
 from kseg.errors import KsegError, os_reason
+from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.format.take import take_binary, take_headers, take_rows
+from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from kseg.internal.ids import id_text
 from kseg.log.copies import (
     EPOCH,
@@ -44,6 +46,7 @@ from kseg.log.copies import (
     POSITION,
     SIZE,
     BatchSeen,
+    Chosen,
     Copy,
     CopyPath,
     join_copies,
@@ -57,9 +60,6 @@ from kseg.log.copies import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.files.mapping import Mapping
-    from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
-    from kseg.log.copies import Chosen
     from kseg.log.salvage import LostOffsets
 
     Offsets = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from kseg.constants import NO_TIMESTAMP, codec_label
 from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import PathKind, classify_path, is_new, readable_partitions
+from kseg.format.header import BatchTable
 from kseg.log.log import Log
-
-if TYPE_CHECKING:
-    from kseg.format.header import BatchTable
 
 
 @dataclass(slots=True)

@@ -26,19 +26,17 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.info import Summary
-from kseg.analysis.units import Jobs, Unit, UnitKind, plan, run_units, skipped_of
+from kseg.analysis.units import Jobs, OnError, Unit, UnitKind, plan, run_units, skipped_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
+from kseg.files.mapping import Mapping
+from kseg.files.names import Unreadable
 from kseg.format import key_hashes as _keymap
+from kseg.format.values import BinaryColumn
 from kseg.log.log import Log
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from kseg.analysis.units import OnError
-    from kseg.files.mapping import Mapping
-    from kseg.files.names import Unreadable
-    from kseg.format.values import BinaryColumn
 
     Counts = npt.NDArray[np.int64]
     Hashes = npt.NDArray[np.uint64]

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache, partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from kseg.files.names import (
     DataDirectory,
@@ -28,11 +28,7 @@ from kseg.files.names import (
     readable_partitions,
 )
 from kseg.log.data_directory import CLUSTER_METADATA, DirectoryFiles, partition_of, told_in
-from kseg.workers import At, at_file, in_order
-
-if TYPE_CHECKING:
-    from kseg.workers import Put
-
+from kseg.workers import At, Put, at_file, in_order
 
 _Listing = Callable[[Path], PartitionFiles]
 _Said = Callable[[str], DirectoryFiles]

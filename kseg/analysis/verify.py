@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING
 
 from kseg.analysis.checks import (
     check_across,
@@ -28,6 +27,7 @@ from kseg.analysis.checks import (
 from kseg.analysis.units import (
     Jobs,
     Listings,
+    OnError,
     Progress,
     Unit,
     UnitKind,
@@ -46,6 +46,7 @@ from kseg.analysis.values import (
     Severity,
 )
 from kseg.errors import os_reason
+from kseg.files.mapping import Mapping
 from kseg.files.names import (
     DataDirectory,
     PartitionFiles,
@@ -55,10 +56,6 @@ from kseg.files.names import (
     path_order,
 )
 from kseg.log.clock import now_of
-
-if TYPE_CHECKING:
-    from kseg.analysis.units import OnError
-    from kseg.files.mapping import Mapping
 
 INFLATED_BYTES_MAX = 128 << 20
 

@@ -24,20 +24,26 @@ from kseg.errors import (
     StalePlanError,
 )
 from kseg.files.names import FileKind, segment_name
+from kseg.format.times import Time
 from kseg.log import disk_room
 from kseg.log.cleaner import clean as applying
 from kseg.log.cleaner.clean import CompactionOptions, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs
+from kseg.log.cleaner.values import CompactionPlan, CompactionReport
 from kseg.log.closed import Change, home_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import entry_of
 from kseg.log.log import Log
+from kseg.log.reader.version import HighWatermark
+from kseg.log.recovery.backup import Backup, Kept
 from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
 from kseg.log.writer import retention
 from kseg.log.writer.retention import (
     LOG_START,
     SIZE,
     TIME,
+    RetentionPlan,
+    RetentionReport,
     RetiredSegment,
     StayingSegment,
     latest_of,
@@ -45,12 +51,7 @@ from kseg.log.writer.retention import (
 )
 
 if TYPE_CHECKING:
-    from kseg.format.times import Time
-    from kseg.log.cleaner.values import CompactionPlan, CompactionReport
-    from kseg.log.reader.version import HighWatermark
-    from kseg.log.recovery.backup import Backup, Kept
     from kseg.log.settings.joined import PartitionSettings
-    from kseg.log.writer.retention import RetentionPlan, RetentionReport
 
 #: The damage that stops compaction of one partition, while the others go on.
 _DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import time_ns
-from typing import TYPE_CHECKING
 
 from kseg.constants import INT64_MAX
-from kseg.format.times import time_ms
-
-if TYPE_CHECKING:
-    from kseg.format.times import Time
+from kseg.format.times import Time, time_ms
 
 
 def machine_ms() -> int:

@@ -33,13 +33,10 @@ from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, SegmentFiles, list_partition
 from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.format.header import BatchTable
 
 if TYPE_CHECKING:
-    from kseg.format.header import BatchTable
-
-    #: `read(kind, position, size)`: bytes of an index.
     Read = Callable[[FileKind, int, int], bytes]
-    #: `headers(start)`: the headers of the log from a batch on.
     Headers = Callable[[int], Iterable[BatchTable]]
 
 _ENTRY_BYTES: Final = {

@@ -11,23 +11,22 @@ import warnings
 from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, Self
+from uuid import UUID
 
 from kseg.constants import AppendOrigin
 from kseg.errors import KsegError
+from kseg.files.checkpoints import EpochEntry
 from kseg.files.mapping import Mapping
 from kseg.format.header import EncodedBatch
+from kseg.format.times import Time
 from kseg.log.clock import clock_of, now_of
 from kseg.log.reader.read import LogReading
 from kseg.log.reader.version import HighWatermark, SegmentInfo, Version
 from kseg.log.reader.view import ISOLATIONS, LogView
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kseg.files.checkpoints import EpochEntry
     from kseg.format.encode import RecordSource
     from kseg.format.options import BatchOptions
-    from kseg.format.times import Time
     from kseg.log.cleaner.values import CompactionReport
     from kseg.log.config import LogConfig
     from kseg.log.data_directory import DataDirectoryLease

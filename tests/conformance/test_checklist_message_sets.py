@@ -22,7 +22,8 @@ from kseg.errors import (
 )
 from kseg.format.message import Message, MessageSet, OffsetCounter, entry
 from kseg.format.message07 import Message07, MessageSet07
-from kseg.log.validate.kafka_0_10 import Validated010, validate_0_10
+from kseg.log.validate.kafka_0_10 import validate_0_10
+from kseg.log.validate.rules import ValidatedBatch
 from tests import builders
 from tests.builders import record
 from tests.reference_codecs import crc32, inflate
@@ -206,7 +207,7 @@ def messages_of(magic: int) -> list[Message]:
     ]
 
 
-def validate(data: bytes, **rules: Any) -> Validated010:
+def validate(data: bytes, **rules: Any) -> ValidatedBatch:
     defaults: dict[str, Any] = {"next_offset": 50, "now_ms": NOW, "source": NONE, "target": NONE}
     return validate_0_10(data, **{**defaults, **rules})
 
@@ -265,7 +266,7 @@ def test_shallow_iteration_gives_wrappers_and_deep_iteration_their_contents(magi
 @both_magics
 def test_both_codecs_none_and_all_magics_right_get_offsets_in_place(magic: int) -> None:
     result = validate(builders.messages(GIVEN, magic=magic), magic=magic)
-    assert result.messages == builders.messages(GIVEN, magic=magic, base_offset=50)
+    assert result.head == builders.messages(GIVEN, magic=magic, base_offset=50)
     assert (result.next_offset, result.sizes_maybe_changed) == (53, False)
 
 
@@ -273,8 +274,8 @@ def test_both_codecs_none_and_all_magics_right_get_offsets_in_place(magic: int) 
 def test_both_codecs_none_and_a_wrong_magic_are_converted(magic: int, grown: int) -> None:
     source = builders.messages(GIVEN, magic=magic)
     result = validate(source, magic=1 - magic)
-    assert len(result.messages) == len(source) + 3 * grown
-    assert {message.magic for _, message in shallow(result.messages)} == {1 - magic}
+    assert len(result.head) == len(source) + 3 * grown
+    assert {message.magic for _, message in shallow(result.head)} == {1 - magic}
     assert result.sizes_maybe_changed
 
 
@@ -286,7 +287,7 @@ def test_source_equal_to_target_in_order_stays_in_place(
 ) -> None:
     source = builders.wrapper(GIVEN, magic=1, codec=codec, timestamp=stored)
     result = validate(source, source=codec, target=codec, timestamp_type=kind)
-    (((_, before)), ((offset, after))) = (*shallow(source), *shallow(result.messages))
+    (((_, before)), ((offset, after))) = (*shallow(source), *shallow(result.head))
     assert (offset, result.sizes_maybe_changed) == (52, False)
     assert after.view_value() == before.view_value()
     assert after.is_valid
@@ -326,7 +327,7 @@ def test_otherwise_the_set_is_rebuilt(claim: str) -> None:
     source, rules = REBUILT[claim]
     result = validate(source, **{"source": GZIP, "target": GZIP, **rules})
     assert result.sizes_maybe_changed
-    found = list(MessageSet(result.messages))
+    found = list(MessageSet(result.head))
     assert [each.offset for each in found] == list(range(50, 50 + len(found)))
     assert result.next_offset == 50 + len(found) > 51
     assert {each.message.magic for each in found} == {rules.get("magic", 1)}

@@ -27,6 +27,7 @@ from tests.producing import (
     append,
     data,
     marker,
+    table,
 )
 
 
@@ -38,7 +39,7 @@ def state() -> ProducerState:
 def test_psm_01_sequences_and_epochs_go_on(state: ProducerState) -> None:
     append(state, data(0))
     append(state, data(1, 0, time=1))
-    assert state.prepare([data(1)], origin=CLIENT).duplicate == (1, 0, 0, 1)
+    assert state.prepare(table([data(1)]), origin=CLIENT).duplicate == (1, 0, 0, 1)
     # The same sequence in a batch that is none of those before.
     for wrong in (data(1, 0, count=2), data(5)):
         with pytest.raises(OutOfOrderSequenceError):
@@ -77,7 +78,9 @@ def test_psm_03_the_largest_sequence_is_not_followed_by_1(state: ProducerState) 
 
 
 def test_psm_04_a_batch_whose_sequences_wrap_is_kept_as_such(state: ProducerState) -> None:
-    update = state.prepare([data(SEQUENCE_MAX - 10, 2000, count=21, time=7)], origin=REPLICATION)
+    update = state.prepare(
+        table([data(SEQUENCE_MAX - 10, 2000, count=21, time=7)]), origin=REPLICATION
+    )
     assert state.is_empty
     state.commit(update)
     (known,) = state.entries[1].batches
@@ -111,7 +114,7 @@ def test_psm_07_where_a_transaction_begins_is_kept_with_segment_and_position(
     state: ProducerState,
 ) -> None:
     begun = [data(0, 105, transactional=True)]
-    update = state.prepare(begun, origin=CLIENT, segment_base_offset=99, position=935)
+    update = state.prepare(table(begun), origin=CLIENT, segment_base_offset=99, position=935)
     assert list(update.started) == [(1, OffsetMetadata(105, 99, 935))]
     state.commit(update)
     assert state.first_unstable == OffsetMetadata(105, 99, 935)
@@ -121,7 +124,7 @@ def test_psm_09_preparing_changes_nothing_and_five_batches_are_kept(state: Produ
     append(state, data(0, 9, transactional=True))
     batches = [data(1, 16, count=5), data(6, 26, count=5)]
     batches = [replace(one, attributes=0x10) for one in batches]
-    update = state.prepare(batches, origin=CLIENT)
+    update = state.prepare(table(batches), origin=CLIENT)
     assert [known.last_sequence for known in state.entries[1].batches] == [0]
     assert state.entries[1].last_sequence == 0
     state.commit(update)
@@ -137,7 +140,7 @@ def test_psm_10_a_transaction_begins_and_ends_in_one_append(state: ProducerState
     append(state, data(0, 9, epoch=5))
     both = {"epoch": 5, "count": 5, "transactional": True}
     batches = [data(1, 16, **both), data(6, 26, **both), marker(COMMIT, 40, epoch=5, coordinator=7)]
-    update = state.prepare(batches, origin=COORDINATOR)
+    update = state.prepare(table(batches), origin=COORDINATOR)
     assert update.completed == (CompletedTxn(1, 16, 40, aborted=False),)
     assert list(update.started) == [(1, OffsetMetadata(16))]
     after = update.entries[1]
@@ -218,7 +221,7 @@ class TestPsm33AnnouncedTransactions:
 
     def fits(self, state: ProducerState, sequence: int) -> bool:
         try:
-            state.prepare([data(sequence, transactional=True)], origin=CLIENT)
+            state.prepare(table([data(sequence, transactional=True)]), origin=CLIENT)
         except ProducerError:
             return False
         return True
@@ -252,8 +255,8 @@ def test_psm_34_a_sequence_above_the_announced_is_refused_without_verification_t
     guard = state.start_verification(1, 0, 0, now_ms=0)
     state.verification_enabled = False
     with pytest.raises(OutOfOrderSequenceError):
-        state.prepare([data(4, transactional=True)], origin=CLIENT, guard=guard)
-    assert state.prepare([data(0, transactional=True)], origin=CLIENT, guard=guard).entries
+        state.prepare(table([data(4, transactional=True)]), origin=CLIENT, guard=guard)
+    assert state.prepare(table([data(0, transactional=True)]), origin=CLIENT, guard=guard).entries
 
 
 def test_psm_35_an_announcement_expires_by_the_time_it_was_made() -> None:
@@ -273,7 +276,7 @@ def test_psm_36_up_to_where_all_is_stable_with_a_transaction_decided(state: Prod
     seen = []
     for producer, last in {2: 1010, 1: 1015, 3: 1020}.items():
         ending = [marker(COMMIT, last, producer=producer)]
-        (ended,) = state.commit(state.prepare(ending, origin=COORDINATOR))
+        (ended,) = state.commit(state.prepare(table(ending), origin=COORDINATOR))
         stable = state.last_stable_offset(ended)
         state.complete(ended)
         state.high_watermark_updated(last + 1)
@@ -284,7 +287,7 @@ def test_psm_36_up_to_where_all_is_stable_with_a_transaction_decided(state: Prod
 def test_psm_37_empty_transactions_complete_nothing(state: ProducerState) -> None:
     append(state, data(0, 0))
     empty = [marker(COMMIT, offset) for offset in (1, 2)]
-    update = state.prepare(empty, origin=COORDINATOR)
+    update = state.prepare(table(empty), origin=COORDINATOR)
     assert (update.completed, list(update.started)) == ((), [])
     batches = [
         data(1, 16, transactional=True),
@@ -292,7 +295,7 @@ def test_psm_37_empty_transactions_complete_nothing(state: ProducerState) -> Non
         marker(ABORT, 22),
         data(2, 30, transactional=True),
     ]
-    update = state.prepare(batches, origin=COORDINATOR)
+    update = state.prepare(table(batches), origin=COORDINATOR)
     assert update.completed == (CompletedTxn(1, 16, 20, aborted=False),)
     assert [place.offset for _, place in update.started] == [16, 30]
     for completed in state.commit(update):

@@ -92,7 +92,7 @@ def validated(request: Request, release: str) -> Answer:
         timestamp_difference_max_ms=request["difference_max"],
     )
     return {
-        "data": taken.messages,
+        "data": taken.head,
         "max_timestamp": taken.max_timestamp,
         "shallow_offset": taken.offset_of_max_timestamp,
         "sizes_changed": taken.sizes_maybe_changed,

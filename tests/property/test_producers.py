@@ -93,7 +93,7 @@ def test_a_replica_is_prepared_from_a_table_as_from_each_of_its_headers(
         state = ProducerState()
         append(state, data(0, -9), data(1, -8, epoch=1), origin=REPLICATION)
         try:
-            update = state.prepare(batches, origin=REPLICATION)
+            update = state.prepare(table(batches), origin=REPLICATION)
         except KsegError as error:
             outcomes.append((type(error), error.offset))
             continue
@@ -133,6 +133,6 @@ def test_whatever_headers_say_they_are_taken_in_and_can_be_kept(log: list[BatchH
     for one in log:
         for origin in AppendOrigin:
             try:
-                state.prepare([one], origin=origin)
+                state.prepare(table([one]), origin=origin)
             except KsegError as error:
                 assert error.offset == one.base_offset  # noqa: PT017

@@ -10,12 +10,19 @@ Source: Kafka `ProducerStateEntry`, `BatchMetadata`, `ProducerAppendInfo`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, AppendOrigin, ControlType
+from kseg.constants import (
+    INT32_MAX,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    AppendOrigin,
+    ControlType,
+)
 from kseg.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -36,13 +43,10 @@ from kseg.format.header import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.format.header import BatchHeader
-
 #: So many last batches of a producer are kept, to recognize one that it repeats.
 BATCHES_KEPT: Final = 5
 #: Batches that a working copy holds before it drops the older ones.
 _BATCHES_MAX: Final = 64
-_SEQUENCE_MAX: Final = 2**31 - 1
 _NO_EPOCH: Final = -1
 
 
@@ -80,24 +84,13 @@ class ProducerBatch(NamedTuple):
         return bool(self.attributes & TRANSACTIONAL)
 
 
-_OF_HEADER: Final = attrgetter(*ProducerBatch._fields)
 _OF_ROW: Final = itemgetter(*(COLUMN[name] for name in ProducerBatch._fields))
-
-
-def batch_of(header: BatchHeader) -> ProducerBatch:
-    """A `ProducerBatch` from one header."""
-    return ProducerBatch._make(_OF_HEADER(header))
-
-
-def batch_of_row(row: list[int]) -> ProducerBatch:
-    """A `ProducerBatch` from a row of a `BatchTable`."""
-    return ProducerBatch._make(_OF_ROW(row))
 
 
 def last_sequence(base: int, delta: int) -> int:
     """Sequence of a batch's last record; -1 for a batch without."""
     last = base + delta
-    if base >= 0 and base <= last <= _SEQUENCE_MAX:
+    if base >= 0 and base <= last <= INT32_MAX:
         return last
     return NO_SEQUENCE if base == NO_SEQUENCE else increment_sequence(base, delta)
 
@@ -169,7 +162,7 @@ class ProducerEntry(NamedTuple):
         """Offset of the last record of data; -1 if none is remembered."""
         return self.batches[-1].last_offset if self.batches else -1
 
-    def duplicate_of(self, batch: BatchHeader | ProducerBatch) -> BatchDescriptor | None:
+    def duplicate_of(self, batch: ProducerBatch) -> BatchDescriptor | None:
         """The remembered batch that `batch` repeats: same epoch, same first and last sequence.
 
         Source: Kafka `ProducerStateEntry.findDuplicateBatch`.
@@ -186,16 +179,9 @@ class ProducerEntry(NamedTuple):
     @classmethod
     def from_snapshot(cls, stored: ProducerSnapshotEntry) -> ProducerEntry:
         """The entry from a snapshot: one batch at most, with the producer's last timestamp."""
-        batches: tuple[BatchDescriptor, ...] = ()
-        if stored.has_batch:
-            batches = (
-                BatchDescriptor(
-                    stored.last_sequence,
-                    stored.last_offset,
-                    stored.offset_delta,
-                    stored.last_timestamp,
-                ),
-            )
+        batch = BatchDescriptor(
+            stored.last_sequence, stored.last_offset, stored.offset_delta, stored.last_timestamp
+        )
         first = stored.current_txn_first_offset
         return cls(
             stored.producer_id,
@@ -203,7 +189,7 @@ class ProducerEntry(NamedTuple):
             stored.coordinator_epoch,
             stored.last_timestamp,
             first if first >= 0 else None,
-            batches,
+            (batch,) if stored.has_batch else (),
         )
 
     def to_snapshot(self) -> ProducerSnapshotEntry:
@@ -223,7 +209,7 @@ class ProducerEntry(NamedTuple):
 
 def in_sequence(last: int, following: int) -> bool:
     """Whether one sequence comes right after another; 0 after 2147483647, and after none (-1)."""
-    return following == last + 1 or (following == 0 and last == _SEQUENCE_MAX)
+    return following == last + 1 or (following == 0 and last == INT32_MAX)
 
 
 # ---- guards of transactions ----------------------------------------------------------------------
@@ -261,51 +247,6 @@ class VerificationEntry:
             self.producer_epoch, self.lowest_sequence = producer_epoch, sequence
         elif producer_epoch == self.producer_epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
-
-
-class Verifications:
-    """The guards of one log, by producer. Not for several threads at once.
-
-    Attributes:
-        entries: what is waited for, by producer id.
-    """
-
-    __slots__ = ("entries",)
-
-    def __init__(self) -> None:
-        """Begin without any."""
-        self.entries: dict[int, VerificationEntry] = {}
-
-    def __len__(self) -> int:
-        """How many producers are waited for."""
-        return len(self.entries)
-
-    def start(
-        self, producer_id: int, sequence: int, producer_epoch: int, now_ms: int
-    ) -> VerificationEntry:
-        """The producer's entry, made if there is none, with the announcement noted.
-
-        Source: Kafka `ProducerStateManager.maybeCreateVerificationStateEntry`.
-        """
-        entry = self.entries.get(producer_id)
-        if entry is None:
-            entry = VerificationEntry(now_ms, sequence, producer_epoch)
-            self.entries[producer_id] = entry
-        entry.announce(sequence, producer_epoch)
-        return entry
-
-    def get(self, producer_id: int) -> VerificationEntry | None:
-        """The producer's entry, if there is one."""
-        return self.entries.get(producer_id)
-
-    def clear(self, producer_id: int) -> None:
-        """Forget a producer's: its transaction has begun, or ended."""
-        self.entries.pop(producer_id, None)
-
-    def expire(self, now_ms: int, after_ms: int) -> None:
-        """Forget those that were made `after_ms` ago or earlier."""
-        kept = {k: e for k, e in self.entries.items() if now_ms - e.created_ms < after_ms}
-        self.entries = kept
 
 
 # ---- a producer's part of an append --------------------------------------------------------------
@@ -414,7 +355,7 @@ class ProducerAppend:
             self._check_sequence(batch)
         self._enter_epoch(batch.producer_epoch)
         delta = batch.last_offset - batch.base_offset
-        if not 0 <= delta <= _SEQUENCE_MAX:  # a damaged header; 32 bits are what is kept of it
+        if not 0 <= delta <= INT32_MAX:  # a damaged header; 32 bits are what is kept of it
             delta = (delta + 2**31) % 2**32 - 2**31
         last = last_sequence(batch.base_sequence, delta)
         self._batches.append(BatchDescriptor(last, batch.last_offset, delta, batch.max_timestamp))
@@ -530,7 +471,7 @@ def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[Produ
         if len(known) > _FEW and not all_known:
             known = known[_leaving_traces(rows[:, _ASKED][known])]
         rows = rows[known]
-    return [batch_of_row(row) for row in rows.tolist() if row[_PRODUCER_ID] >= 0]
+    return [ProducerBatch._make(_OF_ROW(row)) for row in rows.tolist() if row[_PRODUCER_ID] >= 0]
 
 
 def _leaving_traces(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -540,15 +481,15 @@ def _leaving_traces(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     control = (attributes & CONTROL) != 0
     first = np.ones(len(order), np.bool_)
     first[1:] = producers[1:] != producers[:-1]
-    told = first | control
-    told[1:] |= control[:-1] | (epochs[1:] != epochs[:-1])
-    told[1:] |= ((attributes[1:] ^ attributes[:-1]) & TRANSACTIONAL) != 0
+    chosen = first | control
+    chosen[1:] |= control[:-1] | (epochs[1:] != epochs[:-1])
+    chosen[1:] |= ((attributes[1:] ^ attributes[:-1]) & TRANSACTIONAL) != 0
     # Data rows of the same producer that follow: those up to its last row less those up to here.
     data = np.cumsum(~control)
     lasts = np.append(np.flatnonzero(first)[1:], len(order)) - 1
     following = data[lasts][np.cumsum(first) - 1] - data
-    told |= ~control & (following < BATCHES_KEPT)
-    return np.sort(order[told])
+    chosen |= ~control & (following < BATCHES_KEPT)
+    return np.sort(order[chosen])
 
 
 __all__ = [

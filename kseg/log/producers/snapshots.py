@@ -15,13 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.errors import CorruptIndexError, KsegError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.names import FileKind, PartitionFiles, list_partition, segment_name
 from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
 
 if TYPE_CHECKING:
-    from kseg.errors import KsegError
     from kseg.log.producers.state import ProducerState
     from kseg.log.segment.reader import Segment
 
@@ -91,7 +90,7 @@ class SnapshotFiles:
             paths: the snapshots by their offsets, or what their paths are as text: most are never
                 opened, and a `Path` for each would take longer than the listing.
             disk: where they lie.
-            careful: do not believe one that tells of offsets beyond its own, as Kafka does.
+            careful: refuse a snapshot with offsets beyond its own, as Kafka does.
         """
         self._careful: Final = careful
         self._disk: Final[SnapshotDisk] = _Disk() if disk is None else disk
@@ -174,7 +173,7 @@ class SnapshotFiles:
     def _read(self, offset: int, path: Path) -> tuple[ProducerSnapshotEntry, ...]:
         entries = self._disk.read(path).entries
         if self._careful and any(producer_snapshot.entries_beyond(entries, offset)):
-            raise CorruptIndexError("a snapshot tells of offsets beyond its own", path=path)
+            raise CorruptIndexError("a snapshot has offsets beyond its own", path=path)
         return entries
 
     def strays(self, base_offsets: Collection[int]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from kseg.constants import AppendOrigin
 from kseg.errors import InvalidRecordError, InvalidTxnStateError, KsegError
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn
-from kseg.format.header import COLUMN, BatchHeader, BatchTable
+from kseg.format.header import COLUMN, BatchTable
 from kseg.log.producers.entry import (
     BATCHES_KEPT,
     BatchDescriptor,
@@ -30,9 +30,8 @@ from kseg.log.producers.entry import (
     ProducerAppend,
     ProducerBatch,
     ProducerEntry,
+    VerificationEntry,
     VerificationGuard,
-    Verifications,
-    batch_of,
     telling_batches,
 )
 
@@ -68,13 +67,6 @@ class TransactionsByOffset:
     def oldest(self) -> tuple[int, OffsetMetadata] | None:
         """Producer id and first offset of the oldest."""
         return self._values[self._offsets[0]] if self._offsets else None
-
-    def oldest_of_another(self, producer_id: int) -> OffsetMetadata | None:
-        """First offset of the oldest that is not of that producer."""
-        for owner, place in self:
-            if owner != producer_id:
-                return place
-        return None
 
     def put(self, producer_id: int, place: OffsetMetadata) -> None:
         """Add one, in place of another that begins at the same offset."""
@@ -142,7 +134,7 @@ class ProducerUpdate:
 #: A data batch that continues its producer's sequence, as `kseg._kernels.placement` has it:
 #: producer id, epoch, position in its segment (-1 if it is of no transaction), last sequence, last
 #: offset, offset delta, largest timestamp.
-Told = tuple[int, int, int, int, int, int, int]
+WrittenBatch = tuple[int, int, int, int, int, int, int]
 
 #: The update for nearly every append without producer ids.
 NOTHING: Final = ProducerUpdate()
@@ -192,7 +184,7 @@ class ProducerState:
         self._unreplicated = TransactionsByOffset()
         self._completed_offsets: dict[int, int] = {}
         self._completed_min = 0
-        self._verifications = Verifications()
+        self._verifications: dict[int, VerificationEntry] = {}
 
     # ---- looking ---------------------------------------------------------------------------------
 
@@ -204,7 +196,7 @@ class ProducerState:
     @property
     def unguarded(self) -> dict[int, ProducerEntry] | None:
         """The producers by id, to look at only; None where an append may need a guard."""
-        guarded = self.verification_enabled or self._verifications.entries
+        guarded = self.verification_enabled or self._verifications
         return None if guarded else self._entries
 
     @property
@@ -230,11 +222,9 @@ class ProducerState:
         Lately means: by a marker that is not below the high watermark. The place in the log comes
         with the offset, if it is known.
         """
-        ongoing, decided = self._ongoing.oldest, self._unreplicated.oldest
-        if ongoing is None or decided is None:
-            found = ongoing or decided
-            return found and found[1]
-        return min(ongoing[1], decided[1], key=lambda place: place.offset)
+        oldest = (self._ongoing.oldest, self._unreplicated.oldest)
+        places = (found[1] for found in oldest if found)
+        return min(places, key=lambda place: place.offset, default=None)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -249,8 +239,8 @@ class ProducerState:
         producer, else the offset behind the marker. Source: Kafka
         `ProducerStateManager.lastStableOffset`.
         """
-        other = self._ongoing.oldest_of_another(completed.producer_id)
-        return completed.last_offset + 1 if other is None else other.offset
+        others = (at.offset for owner, at in self._ongoing if owner != completed.producer_id)
+        return next(others, completed.last_offset + 1)
 
     def has_late_transaction(self, now_ms: int) -> bool:
         """Whether the oldest open transaction is open 5 minutes longer than any may be."""
@@ -265,7 +255,7 @@ class ProducerState:
 
     def prepare(
         self,
-        batches: Sequence[BatchHeader] | BatchTable,
+        batches: BatchTable,
         *,
         origin: AppendOrigin,
         segment_base_offset: int = -1,
@@ -291,14 +281,10 @@ class ProducerState:
                 `kseg.log.producers.entry`.
             InvalidRecordError: a control batch with a producer that is no marker.
         """
-        if isinstance(batches, BatchTable):
-            chosen = telling_batches(batches, all_known=origin != AppendOrigin.REPLICATION)
-            start = int(batches.rows[0, _POSITION]) if chosen else 0
-        else:
-            chosen = [batch_of(batch) for batch in batches if batch.producer_id >= 0]
-            start = batches[0].position if chosen else 0
+        chosen = telling_batches(batches, all_known=origin != AppendOrigin.REPLICATION)
         if not chosen:
             return NOTHING
+        start = int(batches.rows[0, _POSITION])
         appends: dict[int, ProducerAppend] = {}
         completed: list[CompletedTxn] = []
         for batch in chosen:
@@ -327,20 +313,20 @@ class ProducerState:
             verified=self._served_by(chosen),
         )
 
-    def take(self, told: Iterable[Told], segment_base_offset: int) -> bool:
+    def take(self, written: Iterable[WrittenBatch], segment_base_offset: int) -> bool:
         """Take in batches that a kernel has checked, now that they are written.
 
         The same as `commit` of what `prepare` would make of them.
 
         Args:
-            told: in the log's order; of a long run of one producer, its first and its last batches.
+            written: in the log's order; of a long run of one producer, its first and last batches.
             segment_base_offset: of the segment that they are in.
 
         Returns:
             Whether one of them is part of a transaction.
         """
         entries, undecided = self._entries, False
-        for producer_id, epoch, position, *batch in told:
+        for producer_id, epoch, position, *batch in written:
             known = entries.get(producer_id) or ProducerEntry(producer_id)
             descriptor = _tuple(BatchDescriptor, batch)
             transaction = known.current_txn_first_offset
@@ -379,7 +365,7 @@ class ProducerState:
             for producer_id, place in update.started:
                 self._ongoing.put(producer_id, place)
             for producer_id in update.verified:
-                self._verifications.clear(producer_id)
+                self._verifications.pop(producer_id, None)
         return update.completed
 
     def complete(self, completed: CompletedTxn) -> None:
@@ -421,7 +407,11 @@ class ProducerState:
         expired = tuple(k for k, entry in self._entries.items() if self.is_expired(entry, now_ms))
         for producer_id in expired:
             del self._entries[producer_id]
-        self._verifications.expire(now_ms, self.expiration_ms)
+        self._verifications = {
+            producer_id: entry
+            for producer_id, entry in self._verifications.items()
+            if now_ms - entry.created_ms < self.expiration_ms
+        }
         return expired
 
     def is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
@@ -435,14 +425,20 @@ class ProducerState:
     def start_verification(
         self, producer_id: int, sequence: int, producer_epoch: int, *, now_ms: int
     ) -> VerificationGuard | None:
-        """The guard that the append which opens a transaction must bring; None if one is open."""
+        """The guard that the append which opens a transaction must bring; None if one is open.
+
+        Source: Kafka `ProducerStateManager.maybeCreateVerificationStateEntry`.
+        """
         if self._is_in_transaction(producer_id, producer_epoch):
             return None
-        return self._verifications.start(producer_id, sequence, producer_epoch, now_ms).guard
+        new = VerificationEntry(now_ms, sequence, producer_epoch)
+        entry = self._verifications.setdefault(producer_id, new)
+        entry.announce(sequence, producer_epoch)
+        return entry.guard
 
     def clear_verification(self, producer_id: int) -> None:
         """Forget the guard of a producer."""
-        self._verifications.clear(producer_id)
+        self._verifications.pop(producer_id, None)
 
     def _is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         entry = self._entries.get(producer_id)
@@ -563,6 +559,6 @@ __all__ = [
     "ProducerEntry",
     "ProducerState",
     "ProducerUpdate",
-    "Told",
     "TransactionsByOffset",
+    "WrittenBatch",
 ]

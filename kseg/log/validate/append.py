@@ -17,10 +17,11 @@ Example:
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from kseg.constants import (
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     AppendOrigin,
+    Buffer,
     Compression,
     TimestampType,
 )
@@ -64,7 +66,6 @@ from kseg.format.header import (
 from kseg.format.options import BatchOptions, overhead_bytes
 from kseg.format.request import Request
 from kseg.log.validate.batches import (
-    AppendInfo,
     Examined,
     analyze,
     check_batch,
@@ -87,11 +88,6 @@ from kseg.log.validate.rules import (
     ValidationMetrics,
     check_given,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kseg.log.validate.batches import Buffer
 
 # ---- batches built anew --------------------------------------------------------------------------
 # Where a log cannot take them as they are: another format, codec or offsets. The bytes that were
@@ -422,10 +418,10 @@ def validate_append(
     taken = _as_usual(view, rules, next_offset, now_ms)
     if taken is not None:
         return taken
-    info = analyze(view, rules, metrics=metrics)
-    check_whole(info.table, len(view))
-    append = _Append(view, info.table, rules, next_offset, now_ms, _counted(metrics))
-    taken = _choose(append, info.source)
+    table = analyze(view, rules, metrics=metrics)
+    check_whole(table, len(view))
+    append = _Append(view, table, rules, next_offset, now_ms, _counted(metrics))
+    taken = _choose(append, source_codec(table))
     if taken.sizes_maybe_changed and rules.batch_bytes_max is not None:
         for header in walk(taken.head, verify=False):
             if header.size > rules.batch_bytes_max:
@@ -468,45 +464,51 @@ def validate_replica(
     follower = rules.origin != AppendOrigin.RAFT_LEADER
     if follower:
         rules = replace(rules, origin=AppendOrigin.REPLICATION)
-    info = analyze(view, rules, keep_offsets=True, ignore_sizes=follower, metrics=metrics)
+    table = analyze(view, rules, keep_offsets=True, ignore_sizes=follower, metrics=metrics)
     if not follower:
-        check_whole(info.table, len(view))
-    if not info.valid_bytes:
+        check_whole(table, len(view))
+    if not len(table):
         raise InvalidRecordError("no whole batch")
-    is_told = int(info.table.magic[0]) >= 2
-    first = info.first_offset if is_told else info.last_offset_of_first_batch
+    last = int(table.last_offset[-1])
+    has_first = int(table.magic[0]) >= 2
+    first = int(table.base_offset[0] if has_first else table.last_offset[0])
     if first < next_offset:
-        told = first if is_told else _first_offset_inside(view, info)
-        error = UnexpectedAppendOffsetError(f"offset {told} where the log goes on at {next_offset}")
-        error.first_offset, error.last_offset = told, info.last_offset
+        first = first if has_first else _first_offset_inside(view, table)
+        error = UnexpectedAppendOffsetError(
+            f"offset {first} where the log goes on at {next_offset}"
+        )
+        error.first_offset, error.last_offset = first, last
         raise error
-    check_last_offset(info.last_offset)
-    counts = info.table.record_count
+    check_last_offset(last)
+    counts = table.record_count
+    latest = int(np.argmax(table.max_timestamp))
+    max_timestamp = int(table.max_timestamp[latest])
+    has_time = max_timestamp > NO_TIMESTAMP
     taken = ValidatedBatch(
         head=b"",
-        tail=view[: info.valid_bytes],
+        tail=view[: table.end_position],
         first_offset=first,
-        last_offset=info.last_offset,
-        next_offset=info.last_offset + 1,
+        last_offset=last,
+        next_offset=last + 1,
         record_count=-1 if (counts < 0).any() else int(counts.sum()),
-        max_timestamp=info.max_timestamp,
-        offset_of_max_timestamp=info.offset_of_max_timestamp,
+        max_timestamp=max_timestamp if has_time else NO_TIMESTAMP,
+        offset_of_max_timestamp=int(table.last_offset[latest]) if has_time else -1,
         sizes_maybe_changed=False,
         log_append_time=NO_TIMESTAMP,
         stats=NOTHING_CONVERTED,
         in_place=True,
-        table=info.table,
+        table=table,
     )
     return _checked_total(taken, rules)
 
 
-def _first_offset_inside(view: memoryview, info: AppendInfo) -> int:
+def _first_offset_inside(view: memoryview, table: BatchTable) -> int:
     """The first offset of messages; compressed ones are inflated for it."""
     request = Request(columns=("offset",), max_rows=1, control=True)
     with suppress(KsegError):
-        for columns in decode(view, info.table[:1], request):
+        for columns in decode(view, table[:1], request):
             return int(columns["offset"][0])
-    return info.last_offset_of_first_batch
+    return int(table.last_offset[0])
 
 
 def validate(
@@ -771,7 +773,6 @@ def _taken(
 
 
 __all__ = [
-    "AppendInfo",
     "AppendOrigin",
     "AppendRules",
     "ConversionStats",

@@ -10,16 +10,16 @@ answers, and raises errors with a text for each. It gives no offsets and builds 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from kseg._kernels import validate as _validate
 from kseg.constants import (
     LOG_OVERHEAD,
-    NO_TIMESTAMP,
     AppendOrigin,
+    Buffer,
     Compression,
     StopReason,
     TimestampType,
@@ -54,43 +54,10 @@ from kseg.log.validate.rules import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Buffer = bytes | bytearray | memoryview
     Refusal = tuple[npt.NDArray[np.bool_] | bool, Callable[[BatchHeader], KsegError]]
 
 #: The first version of a produce request that holds batches of magic 2 only, and of zstd in it.
 _MAGIC_2_VERSION, _ZSTD_VERSION = 3, 7
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AppendInfo:
-    """What the headers of an append say; -1 where a value is unknown.
-
-    Attributes:
-        first_offset: base offset of the first batch; -1 for magic 0 and 1, whose messages would
-            have to be inflated.
-        last_offset: of the last batch.
-        last_offset_of_first_batch: used in place of `first_offset` where that is unknown.
-        last_leader_epoch: of the last batch.
-        max_timestamp: the largest timestamp that a batch claims, in ms.
-        offset_of_max_timestamp: last offset of the first batch that claims it.
-        source: the codec of the last batch that has one.
-        valid_bytes: bytes of whole batches; an incomplete one behind them is to be cut off.
-        monotonic: whether last offsets grow from batch to batch.
-        table: the headers.
-
-    Source: Kafka LogAppendInfo.
-    """
-
-    first_offset: int
-    last_offset: int
-    last_offset_of_first_batch: int
-    last_leader_epoch: int
-    max_timestamp: int
-    offset_of_max_timestamp: int
-    source: Compression
-    valid_bytes: int
-    monotonic: bool
-    table: BatchTable
 
 
 def walk(data: Buffer, *, verify: bool) -> BatchTable:
@@ -198,7 +165,7 @@ def analyze(
     keep_offsets: bool = False,
     ignore_sizes: bool = False,
     metrics: ValidationMetrics | None = None,
-) -> AppendInfo:
+) -> BatchTable:
     """Check the batches of an append by their headers, as leader and follower do.
 
     Args:
@@ -207,6 +174,9 @@ def analyze(
         keep_offsets: the batches bring their offsets, which then have to grow.
         ignore_sizes: take batches of any size, as a follower does.
         metrics: counts wrong checksums.
+
+    Returns:
+        The headers.
 
     Raises:
         InvalidRecordError: a producer's batch does not start at offset 0, a Raft leader's has
@@ -222,12 +192,13 @@ def analyze(
     batches = table[0] if len(table) == 1 else table
     _refuse_first(batches, rules, ignore_sizes, metrics)
     check_end(table, len(data))
-    info = _summary(batches, table)
-    if keep_offsets and not info.monotonic:
+    last = table.last_offset
+    grows = (last[:1] > -1).all() and (last[1:] > last[:-1]).all()
+    if keep_offsets and not grows:
         raise OffsetsOutOfOrderError(
-            f"offsets that are kept have to grow; last offsets are {_few(table.last_offset)}"
+            f"offsets that are kept have to grow; last offsets are {_few(last)}"
         )
-    return info
+    return table
 
 
 def _few(offsets: npt.NDArray[np.int64]) -> str:
@@ -291,33 +262,6 @@ def too_large(header: BatchHeader, limit: int) -> RecordTooLargeError:
     """The error for a batch larger than allowed."""
     reason = f"a batch of {header.size} bytes, {limit} are allowed"
     return at_batch(RecordTooLargeError(reason), header)
-
-
-def _summary(batches: BatchTable | BatchHeader, table: BatchTable) -> AppendInfo:
-    if isinstance(batches, BatchHeader):
-        first = last = latest = batches
-        source, grows = batches.compression, batches.last_offset > -1
-    elif not len(table):
-        return AppendInfo(-1, -1, -1, -1, -1, -1, Compression.NONE, 0, True, table)
-    else:
-        first, last = table[0], table[len(table) - 1]
-        latest = table[int(np.argmax(table.max_timestamp))]
-        offsets = table.last_offset
-        grows = first.last_offset > -1 and bool((offsets[1:] > offsets[:-1]).all())
-        source = source_codec(table)
-    has_time = latest.max_timestamp > NO_TIMESTAMP
-    return AppendInfo(
-        first_offset=first.base_offset if first.magic >= 2 else -1,
-        last_offset=last.last_offset,
-        last_offset_of_first_batch=first.last_offset,
-        last_leader_epoch=last.leader_epoch,
-        max_timestamp=latest.max_timestamp if has_time else NO_TIMESTAMP,
-        offset_of_max_timestamp=latest.last_offset if has_time else -1,
-        source=source,
-        valid_bytes=table.end_position,
-        monotonic=grows,
-        table=table,
-    )
 
 
 def source_codec(table: BatchTable) -> Compression:
@@ -496,22 +440,16 @@ def examine_batch(
         InvalidRecordError, InvalidTimestampError: with all refused records, or for bytes that are
             no record.
     """
-
-    def look(faults: Any) -> Examined:
-        return Examined(
-            *_validate.examine_records(
-                body,
-                count=header.record_count,
-                base_offset=header.base_offset,
-                base_timestamp=header.base_timestamp,
-                max_timestamp=header.max_timestamp,
-                log_append=header.timestamp_type == TimestampType.LOG_APPEND_TIME,
-                skip=skip,
-                faults=faults,
-                **_asked(rules, now_ms),
-            )
-        )
-
+    look = partial(
+        _validate.examine_records,
+        body,
+        count=header.record_count,
+        base_offset=header.base_offset,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        log_append=header.timestamp_type == TimestampType.LOG_APPEND_TIME,
+        skip=skip,
+    )
     return _held(look, header, rules, now_ms, metrics)
 
 
@@ -530,39 +468,16 @@ def examine_wrapper(
         InvalidRecordError, InvalidTimestampError: with all refused records, or for a set that is
             none.
     """
-
-    def look(faults: Any) -> Examined:
-        return Examined(
-            *_validate.examine_messages(
-                body,
-                inner=True,
-                magic=header.magic,
-                offset=header.last_offset,
-                timestamp=header.max_timestamp,
-                log_append=header.timestamp_type == TimestampType.LOG_APPEND_TIME,
-                faults=faults,
-                **_asked(rules, now_ms),
-            )
-        )
-
+    look = partial(
+        _validate.examine_messages,
+        body,
+        inner=True,
+        magic=header.magic,
+        offset=header.last_offset,
+        timestamp=header.max_timestamp,
+        log_append=header.timestamp_type == TimestampType.LOG_APPEND_TIME,
+    )
     return _held(look, header, rules, now_ms, metrics)
-
-
-def _held(
-    look: Callable[[Any], Examined],
-    header: BatchHeader,
-    rules: AppendRules,
-    now_ms: int,
-    metrics: ValidationMetrics,
-) -> Examined:
-    """The result of the check of one batch's records; raises what is wrong with them."""
-    found = look(_NO_FAULTS)
-    _count(found, metrics)
-    if found.status:
-        raise record_error(found.status, header, found.records)
-    if found.fault_count:
-        raise _refused(look, found, header, rules, now_ms)
-    return found
 
 
 def examine_entries(
@@ -580,54 +495,61 @@ def examine_entries(
         InvalidTimestampError: refused for its time.
     """
     magic = int(table.magic[0])
-
-    def look(faults: Any) -> Examined:
-        return Examined(
-            *_validate.examine_messages(
-                data,
-                inner=False,
-                magic=magic,
-                offset=0,
-                timestamp=0,
-                log_append=False,
-                faults=faults,
-                **_asked(rules, now_ms),
-            )
-        )
-
-    found = look(_NO_FAULTS)
-    _count(found, metrics)
-    if found.status == _MESSAGE_MAGIC:
-        metrics.invalid_magic += 1
-        header = table[found.records]
-        reason = f"magic {header.magic} behind messages of magic {magic}"
-        raise at_batch(InvalidRecordError(reason), header)
-    if found.status:
-        raise record_error(found.status, table[found.records], 0)
-    if found.fault_count:
-        raise _refused(look, found, table[found.records], rules, now_ms)
-    return found
+    look = partial(
+        _validate.examine_messages,
+        data,
+        inner=False,
+        magic=magic,
+        offset=0,
+        timestamp=0,
+        log_append=False,
+    )
+    return _held(look, table, rules, now_ms, metrics)
 
 
-def _asked(rules: AppendRules, now_ms: int) -> dict[str, Any]:
-    """The rules as the kernels take them."""
-    return {
-        "compacted": rules.compacted,
-        "create_time": not rules.is_log_append,
-        "now": now_ms,
-        "before_max": rules.timestamp_before_max_ms,
-        "after_max": rules.timestamp_after_max_ms,
-    }
+def _held(
+    look: Callable[..., tuple[int, ...]],
+    headers: BatchHeader | BatchTable,
+    rules: AppendRules,
+    now_ms: int,
+    metrics: ValidationMetrics,
+) -> Examined:
+    """The result of a pass over records; raises what is wrong with them.
 
-
-def _count(found: Examined, metrics: ValidationMetrics) -> None:
+    Args:
+        look: the kernel's pass.
+        headers: of the batch with all records, or a table with a message of its own for each.
+        rules, now_ms, metrics: see `examine_batch`.
+    """
+    look = partial(
+        look,
+        compacted=rules.compacted,
+        create_time=not rules.is_log_append,
+        now=now_ms,
+        before_max=rules.timestamp_before_max_ms,
+        after_max=rules.timestamp_after_max_ms,
+    )
+    found = Examined._make(look(faults=_NO_FAULTS))
     metrics.invalid_magic += found.bad_magic
     metrics.no_key_compacted += found.no_key
     metrics.invalid_checksum += found.status == _MESSAGE_CRC
+    if not (found.status or found.fault_count):
+        return found
+    if isinstance(headers, BatchHeader):
+        header, record = headers, found.records
+    else:
+        header, record = headers[found.records], 0
+        if found.status == _MESSAGE_MAGIC:
+            metrics.invalid_magic += 1
+            reason = f"magic {header.magic} behind messages of magic {headers[0].magic}"
+            raise at_batch(InvalidRecordError(reason), header)
+    if found.status:
+        raise record_error(found.status, header, record)
+    raise _refused(look, found, header, rules, now_ms)
 
 
 def _refused(
-    look: Callable[[Any], Examined],
+    look: Callable[..., tuple[int, ...]],
     found: Examined,
     header: BatchHeader,
     rules: AppendRules,
@@ -638,7 +560,7 @@ def _refused(
     Source: Kafka LogValidator.processRecordErrors.
     """
     noted = np.zeros((found.fault_count, len(NOTED_FIELDS)), np.int64)
-    look(noted)
+    look(faults=noted)
     plain = header.magic < 2 and not header.codec
     faults = tuple(
         RecordFault(0 if plain else record, _reason(reason, timestamp, header, rules, now_ms))

@@ -18,10 +18,9 @@ kafka.message.ByteBufferMessageSet.validateMessagesAndAssignOffsets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Compression, TimestampType
+from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Buffer, Compression, TimestampType
 from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -41,55 +40,8 @@ from kseg.log.validate.rules import (
     check_given,
 )
 
-if TYPE_CHECKING:
-    from kseg.constants import Buffer
-
 #: The largest difference that two timestamps can have: as a bound it refuses nothing.
 DIFFERENCE_UNBOUNDED_MS = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Analyzed010:
-    """What the outermost messages of a set say.
-
-    Attributes:
-        first_offset: of the first message; -1 for none.
-        last_offset: of the last message; -1 for none.
-        max_timestamp: the largest timestamp in ms; -1 for none.
-        offset_of_max_timestamp: of the first message that has it; -1 for none.
-        source: codec of the last compressed message; none if no message is.
-        message_count: how many outermost messages.
-        valid_bytes: what they take; anything behind is a cut-off message.
-        monotonic: whether each offset is larger than the one before.
-    """
-
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    offset_of_max_timestamp: int
-    source: Compression
-    message_count: int
-    valid_bytes: int
-    monotonic: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Validated010:
-    """A set that may be written as it stands.
-
-    Attributes:
-        messages: the set.
-        next_offset: the offset after its last message.
-        max_timestamp: the largest timestamp in ms; -1 for none.
-        offset_of_max_timestamp: where that one can be found; -1 for none.
-        sizes_maybe_changed: the set was made anew, so its messages may have become too large.
-    """
-
-    messages: bytes
-    next_offset: int
-    max_timestamp: int
-    offset_of_max_timestamp: int
-    sizes_maybe_changed: bool
 
 
 def validate_append_010(
@@ -105,7 +57,7 @@ def validate_append_010(
         now_ms: the broker's clock; what log append time stamps.
 
     Returns:
-        What may be written, all of it in `head`; `stats` tell nothing.
+        The set to write, all of it in `head`; `stats` are empty.
 
     Raises:
         ValueError: magic 2, a codec that the magic lacks, two different bounds of timestamps, or an
@@ -134,7 +86,7 @@ def validate_append_010(
     if rules.timestamp_after_max_ms != difference_ms:
         raise ValueError("Kafka 0.10.1 has one largest difference of timestamps")
     bytes_max = 2**31 - 1 if rules.batch_bytes_max is None else rules.batch_bytes_max
-    source = analyze_0_10(data, message_bytes_max=bytes_max).source
+    source = analyze_0_10(data, message_bytes_max=bytes_max)
     taken = validate_0_10(
         data,
         next_offset=next_offset,
@@ -148,52 +100,33 @@ def validate_append_010(
         inflated_max=rules.inflated_bytes_max,
     )
     if taken.sizes_maybe_changed:
-        analyze_0_10(taken.messages, message_bytes_max=bytes_max)
-    return ValidatedBatch(
-        head=taken.messages,
-        tail=b"",
-        first_offset=next_offset,
-        last_offset=taken.next_offset - 1,
-        next_offset=taken.next_offset,
-        record_count=taken.next_offset - next_offset,
-        max_timestamp=taken.max_timestamp,
-        offset_of_max_timestamp=taken.offset_of_max_timestamp,
-        sizes_maybe_changed=taken.sizes_maybe_changed,
-        log_append_time=now_ms if rules.is_log_append else NO_TIMESTAMP,
-        stats=NOTHING_CONVERTED,
-        in_place=not taken.sizes_maybe_changed,
-    )
+        analyze_0_10(taken.head, message_bytes_max=bytes_max)
+    return taken
 
 
-def analyze_0_10(data: Buffer, *, message_bytes_max: int) -> Analyzed010:
+def analyze_0_10(data: Buffer, *, message_bytes_max: int) -> Compression:
     """Check the outermost messages of a set, from a producer or from the leader.
 
     Args:
         data: the set; a cut-off last message is left out.
         message_bytes_max: the most bytes of one message with its offset and size.
 
+    Returns:
+        The codec of the last compressed message; NONE if no message is compressed.
+
     Raises:
         RecordTooLargeError: a message is larger.
         CorruptRecordError: a size that no message has, or a wrong checksum.
     """
-    first = last = largest_at = -1
-    largest = NO_TIMESTAMP
-    source, monotonic, count, valid = Compression.NONE, True, 0, 0
-    for message, offset in MessageSet(data).shallow():
-        first = offset if first < 0 else first
-        monotonic = monotonic and last < offset
-        last = offset
+    source = Compression.NONE
+    for index, (message, offset) in enumerate(MessageSet(data).shallow()):
         size = LOG_OVERHEAD + message.size
         if size > message_bytes_max:
             reason = f"message of {size} bytes, {message_bytes_max} at most"
-            raise RecordTooLargeError(reason, offset=offset, record_index=count)
-        _ensure_valid(message, count)
-        if message.timestamp > largest:
-            largest, largest_at = message.timestamp, offset
+            raise RecordTooLargeError(reason, offset=offset, record_index=index)
+        _ensure_valid(message, index)
         source = message.compression or source
-        count += 1
-        valid += size
-    return Analyzed010(first, last, largest, largest_at, source, count, valid, monotonic)
+    return source
 
 
 def validate_0_10(
@@ -208,7 +141,7 @@ def validate_0_10(
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     timestamp_difference_max_ms: int = DIFFERENCE_UNBOUNDED_MS,
     inflated_max: int = INFLATED_BYTES_MAX,
-) -> Validated010:
+) -> ValidatedBatch:
     """Check the messages of a produced set, and give them offsets and timestamps.
 
     Args:
@@ -216,7 +149,7 @@ def validate_0_10(
             checked the checksums of outermost messages.
         next_offset: for the first message.
         now_ms: the broker's clock; what log-append time stamps.
-        source: codec of the set, as `analyze_0_10` tells it.
+        source: codec of the set, from `analyze_0_10`.
         target: codec to write.
         compacted: refuse messages without a key.
         magic: message format of the topic, 0 or 1.
@@ -271,6 +204,31 @@ class _Rules(NamedTuple):
     difference_max_ms: int
 
 
+def _taken(
+    messages: bytes,
+    rules: _Rules,
+    next_offset: int,
+    max_timestamp: int,
+    offset_of_max_timestamp: int,
+    *,
+    rebuilt: bool,
+) -> ValidatedBatch:
+    return ValidatedBatch(
+        head=messages,
+        tail=b"",
+        first_offset=rules.next_offset,
+        last_offset=next_offset - 1,
+        next_offset=next_offset,
+        record_count=next_offset - rules.next_offset,
+        max_timestamp=max_timestamp,
+        offset_of_max_timestamp=offset_of_max_timestamp,
+        sizes_maybe_changed=rebuilt,
+        log_append_time=rules.now_ms if rules.log_append else NO_TIMESTAMP,
+        stats=NOTHING_CONVERTED,
+        in_place=not rebuilt,
+    )
+
+
 class _Largest:
     """The largest timestamp so far, and the offset of the first message that has it."""
 
@@ -282,7 +240,7 @@ class _Largest:
             self.timestamp, self.offset = timestamp, offset
 
 
-def _convert(messages: MessageSet, rules: _Rules) -> Validated010:
+def _convert(messages: MessageSet, rules: _Rules) -> ValidatedBatch:
     """Plain messages, some of another magic than the topic's."""
     parts: list[bytes] = []
     largest = _Largest()
@@ -295,10 +253,10 @@ def _convert(messages: MessageSet, rules: _Rules) -> Validated010:
         parts.append(entry(made, offset))
         largest.see(made.timestamp, offset)
     end = rules.next_offset + len(parts)
-    return Validated010(b"".join(parts), end, largest.timestamp, largest.offset, True)
+    return _taken(b"".join(parts), rules, end, largest.timestamp, largest.offset, rebuilt=True)
 
 
-def _assign_in_place(messages: MessageSet, rules: _Rules) -> Validated010:
+def _assign_in_place(messages: MessageSet, rules: _Rules) -> ValidatedBatch:
     """Plain messages that all have the topic's magic."""
     parts: list[bytes] = []
     largest = _Largest()
@@ -313,10 +271,10 @@ def _assign_in_place(messages: MessageSet, rules: _Rules) -> Validated010:
         parts.append(entry(written, offset))
         largest.see(written.timestamp, offset)
     end = rules.next_offset + len(parts)
-    return Validated010(b"".join(parts), end, largest.timestamp, largest.offset, False)
+    return _taken(b"".join(parts), rules, end, largest.timestamp, largest.offset, rebuilt=False)
 
 
-def _validate_deep(messages: MessageSet, rules: _Rules, inflated_max: int) -> Validated010:
+def _validate_deep(messages: MessageSet, rules: _Rules, inflated_max: int) -> ValidatedBatch:
     """A set that is compressed, or is to be."""
     in_place = rules.source == rules.target and rules.magic > 0
     largest = _Largest()
@@ -351,7 +309,7 @@ def _only_wrapper(messages: MessageSet, magic: int) -> Message | None:
 
 def _update_wrapper(
     wrapper: Message, kept: list[Message], largest: int, rules: _Rules
-) -> Validated010:
+) -> ValidatedBatch:
     """Leave what is compressed alone: a new offset, and a new timestamp where need be."""
     for index, message in enumerate(kept):
         _ensure_valid(message, index)
@@ -360,10 +318,10 @@ def _update_wrapper(
         wrapper = _stamped(wrapper, rules.now_ms)
     elif wrapper.timestamp != largest:
         wrapper = patched(wrapper, attributes=wrapper.attributes, timestamp=largest)
-    return Validated010(entry(wrapper, last), last + 1, wrapper.timestamp, last, False)
+    return _taken(entry(wrapper, last), rules, last + 1, wrapper.timestamp, last, rebuilt=False)
 
 
-def _rebuild(kept: list[Message], largest: _Largest, rules: _Rules) -> Validated010:
+def _rebuild(kept: list[Message], largest: _Largest, rules: _Rules) -> ValidatedBatch:
     """All messages in a new set, compressed or not."""
     end = rules.next_offset + len(kept)
     plain = rules.target == Compression.NONE
@@ -380,7 +338,7 @@ def _rebuild(kept: list[Message], largest: _Largest, rules: _Rules) -> Validated
         timestamp=timestamp,
         timestamp_type=TimestampType(rules.log_append),
     )
-    return Validated010(bytes(made.data), end, timestamp, offset, True)
+    return _taken(bytes(made.data), rules, end, timestamp, offset, rebuilt=True)
 
 
 def _stamped(message: Message, now_ms: int) -> Message:

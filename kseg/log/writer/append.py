@@ -34,11 +34,13 @@ from kseg.errors import (
     OffsetOverflowError,
     RecordBatchTooLargeError,
 )
+from kseg.files import io
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.down_convert import ConversionStats
 from kseg.format.encode import (
     SOURCE_FIELDS,
+    RecordSource,
     columns_of,
     encode_batches,
     rows_of,
@@ -46,19 +48,20 @@ from kseg.format.encode import (
 from kseg.format.header import BatchTable, EncodedBatch, scan
 from kseg.format.options import BatchOptions
 from kseg.format.values import RecordColumns
-from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata
-from kseg.log.producers.state import NOTHING, ProducerUpdate, Told
+from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata, VerificationGuard
+from kseg.log.producers.state import NOTHING, ProducerUpdate, WrittenBatch
+from kseg.log.segment.writer import SegmentAppender
 from kseg.log.validate.append import inflate_records, validate_append, validate_replica
 from kseg.log.validate.batches import check_end, check_rising, walk
-from kseg.log.validate.rules import NOTHING_CONVERTED, AppendRules, ValidatedBatch
+from kseg.log.validate.rules import (
+    NOTHING_CONVERTED,
+    AppendRules,
+    ValidatedBatch,
+    ValidationMetrics,
+)
 from kseg.log.writer.flush import base_after, flush, roll
 
 if TYPE_CHECKING:
-    from kseg.files import io
-    from kseg.format.encode import RecordSource
-    from kseg.log.producers.entry import VerificationGuard
-    from kseg.log.segment.writer import SegmentAppender
-    from kseg.log.validate.rules import ValidationMetrics
     from kseg.log.writer.state import LogState
 
     Buffer = bytes | bytearray | memoryview
@@ -283,11 +286,11 @@ def _lead_as_usual(
     found = appender.places.lead(view, rules, first, now_ms, producers, inflate_records)
     if found is None:
         return None
-    (head, records, last, latest, latest_at, appended_ms, inflated_bytes), told = found
+    (head, records, last, latest, latest_at, appended_ms, inflated_bytes), batches = found
     size, start = len(view), state.log_start_offset
     cost = ConversionStats(inflated_bytes) if inflated_bytes else NOTHING_CONVERTED
     answer = first, last, records, size, latest, latest_at, appended_ms, start, -1, False, cost, 0
-    _write(state, appender, (head, view[len(head) :]), size, last + 1, told, now_ms)
+    _write(state, appender, (head, view[len(head) :]), size, last + 1, batches, now_ms)
     return _tuple(AppendResult, answer)
 
 
@@ -307,10 +310,10 @@ def _follow_as_usual(
     found = appender.places.follow(view, state.log_end.offset, epoch, producers)
     if found is None:
         return None
-    first, last, records, latest, latest_at, told = found
+    first, last, records, latest, latest_at, batches = found
     size, start, none, cost = len(view), state.log_start_offset, NO_TIMESTAMP, NOTHING_CONVERTED
     answer = first, last, records, size, latest, latest_at, none, start, epoch, False, cost, 0
-    _write(state, appender, (view,), size, last + 1, told, None)
+    _write(state, appender, (view,), size, last + 1, batches, None)
     return _tuple(AppendResult, answer)
 
 
@@ -320,7 +323,7 @@ def _write(
     parts: Sequence[io.Bytes],
     size: int,
     end: int,
-    told: list[Told] | None,
+    batches: list[WrittenBatch] | None,
     now_ms: int | None,
 ) -> None:
     """Write, update the producers, let readers see it, and flush if that is due.
@@ -332,7 +335,7 @@ def _write(
     foreseen, due = state.foresee(place), state.is_flush_due(end, now_ms)
     try:
         appender.write(parts, size)
-        if told is not None and state.producers.take(told, base):
+        if batches is not None and state.producers.take(batches, base):
             foreseen = None
         state.advance(place, foreseen)
     except BaseException as error:
@@ -385,11 +388,11 @@ def _accepted(batch: ValidatedBatch, leader_epoch: int) -> Accepted:
     table = batch.table
     if table is None:
         table = walk(batch.to_bytes(), verify=False)
-        told = int(table.magic[0]) >= 2
-        return Accepted(batch, table, batch.first_offset, leader_epoch if told else -1)
+        epoch = leader_epoch if int(table.magic[0]) >= 2 else -1
+        return Accepted(batch, table, batch.first_offset, epoch)
     check_rising(table, batch.first_offset - 1)
-    told = int(table.magic[0]) >= 2
-    return Accepted(batch, table, batch.first_offset if told else -1, int(table.leader_epoch[-1]))
+    first = batch.first_offset if int(table.magic[0]) >= 2 else -1
+    return Accepted(batch, table, first, int(table.leader_epoch[-1]))
 
 
 # ---- judging -------------------------------------------------------------------------------------
@@ -562,8 +565,8 @@ def _give_up(state: LogState, error: BaseException) -> None:
     Bytes that reached the file without being announced stay there: a load finds them, and makes
     what is missing beside them. After an interrupt it is unknown how much is there.
     """
-    segment, told = state.active, state.version.log_end.position
-    if segment.poisoned or segment.size != told or not isinstance(error, Exception):
+    segment, announced = state.active, state.version.log_end.position
+    if segment.poisoned or segment.size != announced or not isinstance(error, Exception):
         state.fail(error)
 
 
@@ -584,7 +587,7 @@ def batches_of(
 
     Raises:
         TypeError: it is neither; or options for batches, which have theirs.
-        ValueError, InvalidRecordError: as `encode_batches`, which tells some when its batch is due.
+        ValueError, InvalidRecordError: as `encode_batches`, some only when their batch is due.
     """
     if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
         columns_of(given)  # type: ignore[arg-type]  # it raises, and says how they are taken

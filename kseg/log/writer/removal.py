@@ -32,8 +32,6 @@ from kseg.log.pending_deletes import files_of_segment
 from kseg.log.writer import flush
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.writer.state import LogState
 

@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING, Final
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.time_index import TimeIndex
+from kseg.format.times import Time
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import entry_of
-from kseg.log.reader.version import END, HighWatermark
+from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from
@@ -46,11 +47,7 @@ from kseg.log.writer.removal import delete_segments
 from kseg.log.writer.truncate import increment_log_start
 
 if TYPE_CHECKING:
-    from kseg.format.times import Time
-    from kseg.log.config import LogConfig
-    from kseg.log.reader.version import SegmentInfo
     from kseg.log.reader.view import LogView
-    from kseg.log.segment.index_entries import Latest
     from kseg.log.writer.state import LogState
 
 
@@ -263,11 +260,11 @@ def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
     return retention_rules(known_topics(directory.parent), topic, config, of_one_log=True)
 
 
-def high_watermark_of(path: Path, start: int, end: int, told: HighWatermark | None) -> int:
+def high_watermark_of(path: Path, start: int, end: int, given: HighWatermark | None) -> int:
     """Of a log that is open for reading, in its range."""
-    if told is None and metadata.is_of_broker(path.resolve().parent):
-        told = data_directory.told_of(path).high_watermark or 0
-    return end if told is None or told == END else min(max(told, start), end)
+    if given is None and metadata.is_of_broker(path.resolve().parent):
+        given = data_directory.told_of(path).high_watermark or 0
+    return end if given is None or given == END else min(max(given, start), end)
 
 
 def plan_state(
@@ -359,7 +356,7 @@ def latest_of(info: SegmentInfo) -> Latest:
 def delete_old_segments(
     state: LogState, now_ms: Time | None = None, rules: RetentionRules | None = None
 ) -> RetentionReport:
-    """Plan and apply in one, with nothing in between; by the log's own settings if not told."""
+    """Plan and apply under one lock; without `rules` by the log's own settings."""
     with state.lock:
         return apply_state(state, plan_state(state, config=rules, now_ms=now_ms))
 

@@ -448,7 +448,7 @@ class LogState:
 
         Args:
             write: write the checkpoints at once, as a cut needs it.
-            all_go: for a while there may be no segment whose name tells where the log starts.
+            all_go: for a while there may be no segment whose name says where the log starts.
 
         Raises:
             OSError: the checkpoints could not be written; the old ones are there.
@@ -731,7 +731,7 @@ def _has_segments(directory: Path) -> bool:
 
 def _load(
     directory: Path,
-    told: PartitionOffsets,
+    recorded: PartitionOffsets,
     known: Known,
     config: LogConfig,
     clean: bool,
@@ -742,20 +742,20 @@ def _load(
     inputs = RecoveryInputs(
         config,
         clean,
-        max(told.recovery_point if point is None else point, 0),
-        max(told.log_start_offset if start is None else start, 0),
+        max(recorded.recovery_point if point is None else point, 0),
+        max(recorded.log_start_offset if start is None else start, 0),
         now_ms,
     )
     return load(directory, inputs)
 
 
 def _replicated(
-    told: HighWatermark | None, lease: DataDirectoryLease, partition: TopicPartition
+    given: HighWatermark | None, lease: DataDirectoryLease, partition: TopicPartition
 ) -> int | None:
     """See `LogState.replicated`; without a line a broker takes the log's start, and no less."""
-    if told is None and metadata.is_of_broker(lease.path):
+    if given is None and metadata.is_of_broker(lease.path):
         return lease.offsets_of(partition).high_watermark or 0
-    return None if told == END else told
+    return None if given == END else given
 
 
 def _state_of(

@@ -15,7 +15,7 @@ from kseg.errors import (
 )
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import BatchHeader
-from kseg.log.producers.entry import OffsetMetadata, Verifications, telling_batches
+from kseg.log.producers.entry import OffsetMetadata, telling_batches
 from kseg.log.producers.state import ProducerState, TransactionsByOffset
 from kseg.log.validate.rules import AppendOrigin
 from tests.producing import (
@@ -41,7 +41,7 @@ def test_nothing_changes_before_the_commit(origin: AppendOrigin, sequence: int, 
     before = described(state), state.ongoing, state.first_unstable, state.map_end_offset
     for second in (data(sequence, 2, epoch=epoch), marker(ABORT, 2, epoch=epoch)):
         try:
-            state.prepare([second], origin=origin)
+            state.prepare(table([second]), origin=origin)
         except KsegError as error:
             assert error.offset == 2  # noqa: PT017
         after = described(state), state.ongoing, state.first_unstable, state.map_end_offset
@@ -60,7 +60,7 @@ def test_a_batch_that_is_refused_takes_those_before_it_along() -> None:
 def test_a_duplicate_ends_the_append_whatever_came_before_it() -> None:
     state = ProducerState()
     append(state, data(0))
-    update = state.prepare([data(0, 1, producer=2), data(0, 2)], origin=CLIENT)
+    update = state.prepare(table([data(0, 1, producer=2), data(0, 2)]), origin=CLIENT)
     assert update.duplicate is not None
     assert (update.entries, update.started) == ({}, ())
 
@@ -91,7 +91,7 @@ def test_a_follower_takes_older_epochs_and_coordinators() -> None:
 @pytest.mark.parametrize("kind", [-1, 2, 3])
 def test_a_control_batch_of_a_producer_is_a_marker(kind: int) -> None:
     with pytest.raises(InvalidRecordError):
-        ProducerState().prepare([marker(kind)], origin=COORDINATOR)
+        ProducerState().prepare(table([marker(kind)]), origin=COORDINATOR)
 
 
 def test_a_marker_of_newer_transactions_may_come_again_once_it_has_no_effect() -> None:
@@ -99,12 +99,14 @@ def test_a_marker_of_newer_transactions_may_come_again_once_it_has_no_effect() -
     append(state, data(0, epoch=1, transactional=True))
     for offset in (1, 2):
         ending = [marker(COMMIT, offset, epoch=2, coordinator=offset)]
-        update = state.prepare(ending, origin=COORDINATOR, transaction_version=2)
+        update = state.prepare(table(ending), origin=COORDINATOR, transaction_version=2)
         for completed in state.commit(update):
             state.complete(completed)
     assert (state.entries[1].coordinator_epoch, state.ongoing) == (2, ())
     with pytest.raises(InvalidProducerEpochError):
-        state.prepare([marker(COMMIT, 3, epoch=1)], origin=COORDINATOR, transaction_version=2)
+        state.prepare(
+            table([marker(COMMIT, 3, epoch=1)]), origin=COORDINATOR, transaction_version=2
+        )
 
 
 def test_an_epoch_that_comes_and_goes_counts_where_batches_are_taken_in_singly() -> None:
@@ -202,18 +204,18 @@ def test_without_its_guard_no_transaction_is_opened() -> None:
     state = ProducerState(verification_enabled=True)
     for origin in (CLIENT, COORDINATOR):
         with pytest.raises(InvalidTxnStateError):
-            state.prepare(OPENS, origin=origin)
+            state.prepare(table(OPENS), origin=origin)
     guard = state.start_verification(1, 0, 0, now_ms=0)
     foreign = ProducerState().start_verification(1, 0, 0, now_ms=0)
     with pytest.raises(InvalidTxnStateError):
-        state.prepare(OPENS, origin=CLIENT, guard=foreign)
-    state.commit(state.prepare(OPENS, origin=CLIENT, guard=guard))
+        state.prepare(table(OPENS), origin=CLIENT, guard=foreign)
+    state.commit(state.prepare(table(OPENS), origin=CLIENT, guard=guard))
     assert state.start_verification(1, 1, 0, now_ms=0) is None
     append(state, data(1, 1, transactional=True))
     # The guard has served with the first batch.
     append(state, marker(COMMIT, 2), origin=COORDINATOR)
     with pytest.raises(InvalidTxnStateError):
-        state.prepare([data(2, 3, transactional=True)], origin=CLIENT, guard=guard)
+        state.prepare(table([data(2, 3, transactional=True)]), origin=CLIENT, guard=guard)
 
 
 def test_followers_and_batches_outside_of_transactions_need_no_guard() -> None:
@@ -230,7 +232,7 @@ def test_an_open_transaction_of_an_older_epoch_is_no_leave_for_a_newer_one() -> 
     assert state.start_verification(1, 0, 0, now_ms=0) is None
     assert state.start_verification(1, 0, 1, now_ms=0) is not None
     with pytest.raises(InvalidTxnStateError):
-        state.prepare([data(0, 1, epoch=1, transactional=True)], origin=CLIENT)
+        state.prepare(table([data(0, 1, epoch=1, transactional=True)]), origin=CLIENT)
 
 
 def test_a_guard_is_of_its_log_alone_and_cleared_when_asked() -> None:
@@ -239,18 +241,15 @@ def test_a_guard_is_of_its_log_alone_and_cleared_when_asked() -> None:
     assert state.start_verification(1, 5, 0, now_ms=9) is guard
     state.clear_verification(1)
     with pytest.raises(InvalidTxnStateError):
-        state.prepare(OPENS, origin=CLIENT, guard=guard)
+        state.prepare(table(OPENS), origin=CLIENT, guard=guard)
 
 
-def test_entries_are_counted_and_expire_one_by_one() -> None:
-    waiting = Verifications()
-    for producer in range(3):
-        waiting.start(producer, 0, 0, 10 * producer)
-    waiting.expire(now_ms=110, after_ms=100)
-    assert (len(waiting), waiting.get(1)) == (1, None)
-    waiting.clear(2)
-    waiting.clear(2)
-    assert len(waiting) == 0
+def test_guards_expire_one_by_one() -> None:
+    state = ProducerState(verification_enabled=True, expiration_ms=100)
+    guards = [state.start_verification(n, 0, 0, now_ms=10 * n) for n in range(3)]
+    state.expire(now_ms=110)
+    again = [state.start_verification(n, 0, 0, now_ms=110) for n in range(3)]
+    assert [one is other for one, other in zip(guards, again, strict=True)] == [False, False, True]
 
 
 steps = st.lists(st.tuples(st.sampled_from("++++-k"), st.integers(0, 8), st.integers(0, 3)))
@@ -277,7 +276,6 @@ def test_transactions_are_told_in_the_order_of_their_offsets(
         oldest = kept.oldest
         assert (oldest and oldest[1].offset) == min(plain, default=None)
         others = [o for o, p in plain.items() if p != producer]
-        other = kept.oldest_of_another(producer)
-        assert (other and other.offset) == min(others, default=None)
+        assert [at.offset for owner, at in kept if owner != producer] == sorted(others)
     kept.clear()
     assert (len(kept), kept.oldest) == (0, None)

@@ -129,7 +129,7 @@ def test_nothing_whole_is_nothing_to_append(data: bytes) -> None:
         append(data)
     with pytest.raises(InvalidRecordError, match="no whole batch"):
         validate_replica(data, AppendRules(), next_offset=0)
-    assert analyze(data, AppendRules()).valid_bytes == 0
+    assert analyze(data, AppendRules()).end_position == 0
 
 
 @pytest.mark.parametrize("zeros", [11, 12, 40])

@@ -16,7 +16,8 @@ from kseg.errors import (
     LimitExceededError,
 )
 from kseg.format.message import Message, MessageSet
-from kseg.log.validate.kafka_0_10 import Validated010, validate_0_10
+from kseg.log.validate.kafka_0_10 import validate_0_10
+from kseg.log.validate.rules import ValidatedBatch
 from tests import builders
 from tests.builders import Record, record
 from tests.reference_codecs import crc32
@@ -34,12 +35,12 @@ GIVEN = [
 ]
 
 
-def validate(data: bytes, **rules: Any) -> Validated010:
+def validate(data: bytes, **rules: Any) -> ValidatedBatch:
     defaults: dict[str, Any] = {"next_offset": 50, "now_ms": NOW, "source": NONE, "target": NONE}
     return validate_0_10(data, **{**defaults, **rules})
 
 
-def outcome(result: Validated010) -> tuple[int, int, int, bool]:
+def outcome(result: ValidatedBatch) -> tuple[int, int, int, bool]:
     return (
         result.next_offset,
         result.max_timestamp,
@@ -58,8 +59,8 @@ def only(data: bytes) -> Message:
 
 def test_stamping_leaves_attribute_bits_without_a_meaning() -> None:
     data = builders.message(record(b"v"), magic=1, attributes=0xF0)
-    assert only(validate(data, timestamp_type=LOG_APPEND).messages).attributes == 0xF8
-    assert only(validate(data).messages).attributes == 0xF0
+    assert only(validate(data, timestamp_type=LOG_APPEND).head).attributes == 0xF8
+    assert only(validate(data).head).attributes == 0xF0
 
 
 def test_the_set_that_was_given_stays_as_it_is() -> None:
@@ -80,14 +81,14 @@ def test_a_right_timestamp_leaves_even_a_wrong_checksum() -> None:
     source = bytearray(builders.wrapper(GIVEN, magic=1, codec=GZIP))
     source[12:16] = b"oops"
     result = validate(bytes(source), source=GZIP, target=GZIP)
-    assert only(result.messages).crc == int.from_bytes(b"oops", "big")
+    assert only(result.head).crc == int.from_bytes(b"oops", "big")
 
 
 def test_checksums_inside_are_not_looked_at_when_the_set_is_made_anew() -> None:
     inner = builders.message(GIVEN[0], magic=1, crc=7)
     source = builders.wrapper(GIVEN[:1], magic=1, codec=GZIP, inner=inner)
     result = validate(source, source=GZIP, target=LZ4)
-    (found,) = MessageSet(result.messages)
+    (found,) = MessageSet(result.head)
     assert (found.message.crc, found.message.value) == (7, b"a")
 
 
@@ -98,15 +99,15 @@ def test_a_wrapper_with_nothing_inside_is_taken() -> None:
     source = builders.wrapper([], magic=1, codec=GZIP, offset=0, inner=b"")
     in_place = validate(source, source=GZIP, target=GZIP)
     assert outcome(in_place) == (50, -1, 49, False)
-    assert only(in_place.messages).value == only(source).value
-    assert validate(source, source=GZIP, target=NONE).messages == b""
+    assert only(in_place.head).value == only(source).value
+    assert validate(source, source=GZIP, target=NONE).head == b""
 
 
 @pytest.mark.parametrize("kind", [CREATE, LOG_APPEND])
 def test_a_wrapper_of_another_magic_with_nothing_inside_does_not_stay(kind: TimestampType) -> None:
     source = builders.wrapper([], magic=0, codec=GZIP, offset=0, inner=b"")
     result = validate(source, source=GZIP, target=GZIP, timestamp_type=kind)
-    assert (result.messages, result.next_offset, result.sizes_maybe_changed) == (b"", 50, True)
+    assert (result.head, result.next_offset, result.sizes_maybe_changed) == (b"", 50, True)
 
 
 # Refused
