@@ -243,7 +243,7 @@ def say(
         output.write_document(f"{verb}/1", document)
     else:
         if actions:
-            rows = [(each.action, each.bytes, each.path, each.told) for each in actions]
+            rows = [(each.action, each.bytes, each.path, each.reason) for each in actions]
             output.write_table(("action", "bytes", "path", "why"), rows)
         lines = [] if actions else ["nothing to do"]
         lines += [f"what went is kept in {backup}" for backup in backups]

@@ -119,7 +119,7 @@ CODES: dict[str, Code] = {
     # Beside the log.
     "snapshot-crc": Code("error", "a producer snapshot does not match its checksum", _SNAPSHOT),
     "snapshot-format": Code("error", "a producer snapshot is cut short or not one", _SNAPSHOT),
-    "snapshot-offset": Code("error", "a snapshot tells of offsets beyond its own", _SNAPSHOT),
+    "snapshot-offset": Code("error", "a snapshot has offsets beyond its own", _SNAPSHOT),
     "snapshot-ahead": Code("error", "a snapshot lies beyond the end of the log", _LOST),
     "epochs-format": Code("error", "leader-epoch-checkpoint cannot be read", _REPLICA),
     "epochs-missing": Code("error", "leader-epoch-checkpoint is gone", _RESTART),

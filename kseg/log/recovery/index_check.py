@@ -29,13 +29,13 @@ import os
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import compress
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
-from kseg.constants import ControlType, StopReason
+from kseg.constants import INT32_MAX, INT64_MIN, ControlType, StopReason
 from kseg.errors import CorruptIndexError, LimitExceededError
-from kseg.files import io, offset_index, time_index, txn_index
+from kseg.files import io
 from kseg.files.names import FileKind
 from kseg.files.offset_index import OffsetIndex
 from kseg.files.time_index import TimeIndex
@@ -45,7 +45,13 @@ from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerBatch, telling_batches
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.findings import PER_CODE_MAX, Finding
-from kseg.log.recovery.sweep import DerivedEntries, pass_over
+from kseg.log.recovery.sweep import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    TXN_ENTRY,
+    DerivedEntries,
+    pass_over,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,13 +63,13 @@ if TYPE_CHECKING:
     from kseg.log.recovery.findings import Severity, Sink
 
     Int64Array = npt.NDArray[np.int64]
+    #: Counts the entries that a log makes for both indexes, the one at the end included.
+    Due = Callable[[], tuple[int, int]]
     Mask = npt.NDArray[np.bool_]
 
 _DEFAULTS: Final = LogConfig()
 _END_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
 _NONE: Final = np.empty(0, np.int64)
-_INT32_MAX: Final = 2**31 - 1
-_OFFSET_MIN: Final = -(2**63)
 #: Ends of a walk that a crash leaves at the end of a partition.
 TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 #: A batch is no smaller.
@@ -82,7 +88,7 @@ class IndexPlace:
         log_bytes: of the segment's log; None where that is not at hand.
         mapping: see `kseg.files.mapping`.
         live: another process may be writing both.
-        believed: a start of a broker takes the index as it lies.
+        believed: a broker uses the index unchanged when it starts.
         interval: `index.interval.bytes` of the log; Kafka's default where it is not known.
     """
 
@@ -97,20 +103,13 @@ class IndexPlace:
     interval: int = _DEFAULTS.index_interval_bytes
 
 
-class Due(NamedTuple):
-    """How many entries a log makes, that for the largest timestamp at the end included."""
-
-    entries: int
-    time_entries: int
-
-
 def bytes_max(log_bytes: int, entry_bytes: int) -> int:
     """No index needs more: an entry a batch, and one that closes a time index."""
     return (log_bytes // _BATCH_BYTES_MIN + 1) * entry_bytes
 
 
 class _Check:
-    """One file, and the first thing that is wrong with it."""
+    """The check of one file, with its first fault."""
 
     def __init__(self, place: IndexPlace, found: Sink | None) -> None:
         self.fault: Finding | None = None
@@ -126,7 +125,7 @@ class _Check:
         severity: Severity | None = None,
         why: str = "",
     ) -> None:
-        """Tell what is wrong."""
+        """Report a fault."""
         path = self._place.path
         finding = Finding(code, path, message, position, offset, severity, why)
         self.fault = self.fault or finding
@@ -134,29 +133,51 @@ class _Check:
             self._found.note(finding)
 
 
+#: Of the offset and the time index: the word in codes, the class, bytes of an entry, the name of
+#: the number beside an offset, the index's name, the first words of a finding, and its words for
+#: entries beyond the end.
+_ENTRIES: Final[
+    dict[FileKind, tuple[str, type[OffsetIndex | TimeIndex], int, str, str, str, tuple[str, str]]]
+] = {
+    FileKind.INDEX: (
+        "index",
+        OffsetIndex,
+        OFFSET_ENTRY.size,
+        "position",
+        "offset index",
+        "offset {} to position {},",
+        ("beyond the end of the log", "points behind the last batch"),
+    ),
+    FileKind.TIMEINDEX: (
+        "time-index",
+        TimeIndex,
+        TIME_ENTRY.size,
+        "timestamp",
+        "time index",
+        "time {1} to offset {0}, which",
+        ("lies beyond the end of the log", "lies behind the last batch"),
+    ),
+}
+
+
 class _EntriesCheck(_Check):
     """The entries of an offset index or a time index that no batch has been compared with yet."""
 
-    word: ClassVar[str]
-    index: ClassVar[type[OffsetIndex | TimeIndex]]
-    entry_bytes: ClassVar[int]
-    other: ClassVar[str]
-    name: ClassVar[str]
-    #: The first words of a finding, and its words for entries that point nowhere.
-    sentence: ClassVar[str]
-    beyond: ClassVar[tuple[str, str]]
+    kind: ClassVar[FileKind]
 
     def __init__(self, place: IndexPlace, found: Sink | None) -> None:
         """Read the entries and judge their order; what is out of order is compared with nothing."""
         super().__init__(place, found)
+        self.word, self.index, self.entry_bytes, self.other, name, self.sentence, self.beyond = (
+            _ENTRIES[self.kind]
+        )
         self._offsets, self._others, self.count = _NONE, _NONE, 0
-        self._next = 0
-        self._last_offset = _OFFSET_MIN
+        self._next, self._last_offset = 0, INT64_MIN
         if place.size < 0:
             if place.log_bytes:
                 self.note(
                     f"{self.word}-missing",
-                    f"there is no {self.name} beside the log",
+                    f"there is no {name} beside the log",
                     severity="warning" if place.is_last else None,
                     why="missing",
                 )
@@ -185,8 +206,17 @@ class _EntriesCheck(_Check):
             if place.log_bytes is not None and used * entry > 2 * bytes_max(place.log_bytes, entry):
                 self._note_order(f"{used} entries are more than the log can need", 0)
                 return _NONE, _NONE
-            self._check_unused(used, slots, index.stray_slot())
-            columns = index.entries()
+            stray, columns = index.stray_slot(), index.entries()
+        # Zeros may follow the used entries only where a start makes the index anew.
+        if stray is not None:
+            self.note(
+                f"{self.word}-tail",
+                f"entry {stray} is in use behind entry {used}, which is empty",
+                position=stray * entry,
+                why="has entries that are not in order",
+            )
+        elif slots > used and place.believed:
+            self._note_unused(used, slots)
         return columns.offsets, getattr(columns, f"{self.other}s")
 
     def _note_order(self, message: str, position: int | None, offset: int | None = None) -> None:
@@ -197,18 +227,6 @@ class _EntriesCheck(_Check):
             offset=offset,
             why="has entries that are not in order",
         )
-
-    def _check_unused(self, used: int, slots: int, stray: int | None) -> None:
-        """Behind the used entries there may be zeros only where a start makes the index anew."""
-        if stray is not None:
-            self.note(
-                f"{self.word}-tail",
-                f"entry {stray} is in use behind entry {used}, which is empty",
-                position=stray * self.entry_bytes,
-                why="has entries that are not in order",
-            )
-        elif slots > used and self._place.believed:
-            self._note_unused(used, slots)
 
     def _note_unused(self, used: int, slots: int) -> None:
         self.note(
@@ -236,7 +254,7 @@ class _EntriesCheck(_Check):
         )
         return False
 
-    def finish(self, stop: StopReason, due: Callable[[], Due]) -> None:
+    def finish(self, stop: StopReason, due: Due) -> None:
         """Judge entries that point beyond the last batch, and missing ones; not behind damage.
 
         Logs are written before their indexes, so an entry for nothing says that the log was longer
@@ -244,7 +262,7 @@ class _EntriesCheck(_Check):
 
         Args:
             stop: why the walk over the log ended.
-            due: tells what the log makes; asked where there may be too few entries.
+            due: counts the entries that the log makes; called where there may be too few.
         """
         if stop is not StopReason.END and not (self._place.is_last and stop in TAILS):
             return
@@ -255,13 +273,13 @@ class _EntriesCheck(_Check):
         if self.fault is None and self._place.size >= 0:
             self._check_complete(due)
 
-    def _check_complete(self, due: Callable[[], Due]) -> None:
+    def _check_complete(self, due: Due) -> None:
         raise NotImplementedError
 
-    def _check_count(self, count: int, due: Callable[[], int]) -> None:
+    def _check_count(self, count: int, due: Due, column: int) -> None:
         place = self._place
         most = (place.log_bytes or 0) // (place.interval + 1) + 1
-        wanted = most if count * 2 >= most else due()
+        wanted = most if count * 2 >= most else due()[column]
         if count * 2 < wanted:
             self.note(
                 f"{self.word}-length",
@@ -291,13 +309,7 @@ class _EntriesCheck(_Check):
 class OffsetIndexCheck(_EntriesCheck):
     """The entries of one `.index`."""
 
-    word = "index"
-    entry_bytes = offset_index.ENTRY_BYTES
-    other = "position"
-    name = "offset index"
-    index = OffsetIndex
-    sentence = "offset {} to position {},"
-    beyond = ("beyond the end of the log", "points behind the last batch")
+    kind = FileKind.INDEX
 
     def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
         falls = (offsets < self._place.base_offset) | (others < 0)
@@ -327,21 +339,15 @@ class OffsetIndexCheck(_EntriesCheck):
         past = (offsets <= before) | (offsets < table.base_offset[at])
         self._report("offset", numbers[past], "behind batches that hold it", mild=live)
 
-    def _check_complete(self, due: Callable[[], Due]) -> None:
-        self._check_count(self.count, lambda: due().entries)
+    def _check_complete(self, due: Due) -> None:
+        self._check_count(self.count, due, 0)
 
 
 class TimeIndexCheck(_EntriesCheck):
     """The entries of one `.timeindex`."""
 
-    word = "time-index"
-    entry_bytes = time_index.ENTRY_BYTES
-    other = "timestamp"
-    name = "time index"
-    index = TimeIndex
-    sentence = "time {1} to offset {0}, which"
-    beyond = ("lies beyond the end of the log", "lies behind the last batch")
-    _latest = _OFFSET_MIN
+    kind = FileKind.TIMEINDEX
+    _latest = INT64_MIN
 
     def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
         falls = offsets < self._place.base_offset
@@ -370,10 +376,10 @@ class TimeIndexCheck(_EntriesCheck):
         before = np.concatenate(([self._latest], latest))[at]
         late = before > timestamps
         # Beside a damaged batch it is unknown which entries were its own.
-        told = table.bad_crc_count == 0
-        in_gap = (offsets < table.base_offset[at]) & told
+        is_sound = table.bad_crc_count == 0
+        in_gap = (offsets < table.base_offset[at]) & is_sound
         # Magic 0 has no time, yet Kafka 0.10 indexed its producers' times.
-        known = (table.magic[at] > 0) & told & ~late & ~in_gap
+        known = (table.magic[at] > 0) & is_sound & ~late & ~in_gap
         other = (table.max_timestamp[at] != timestamps) & known
         for mask, code, text in (
             (late, "late", "has later records before it"),
@@ -383,7 +389,7 @@ class TimeIndexCheck(_EntriesCheck):
             numbers = np.flatnonzero(mask) + chosen.start
             self._report(code, numbers, text, mild=mask is in_gap)
 
-    def finish(self, stop: StopReason, due: Callable[[], Due]) -> None:
+    def finish(self, stop: StopReason, due: Due) -> None:
         """See `_EntriesCheck.finish`; the log has to confirm an only entry of zeros."""
         is_zero = self.count == len(self._others) == 1 and not self._others[0]
         alone = is_zero and self._offsets[0] == self._place.base_offset
@@ -391,7 +397,7 @@ class TimeIndexCheck(_EntriesCheck):
             self._note_unused(0, 1)
         super().finish(stop, due)
 
-    def _check_complete(self, due: Callable[[], Due]) -> None:
+    def _check_complete(self, due: Due) -> None:
         last = int(self._others[-1]) if self.count else -1
         # Until the last segment is closed its time index lacks the entry for the end.
         if last < self._latest and (self._place.believed or not self._place.is_last):
@@ -402,7 +408,7 @@ class TimeIndexCheck(_EntriesCheck):
                 why="does not end with the largest time",
             )
         else:
-            self._check_count(self.count + self._place.is_last, lambda: due().time_entries)
+            self._check_count(self.count + self._place.is_last, due, 1)
 
 
 def _ends(table: BatchTable) -> Int64Array:
@@ -418,7 +424,7 @@ def _ends(table: BatchTable) -> Int64Array:
 
 @dataclass(frozen=True, slots=True)
 class TxnTrail:
-    """What a segment says of transactions, and what its `.txnindex` does. It pickles.
+    """The transactions in a segment's log and in its `.txnindex`. It pickles.
 
     Attributes:
         place: the index, or the log of a segment without one.
@@ -427,7 +433,7 @@ class TxnTrail:
         marked: which of them have their marker in this segment.
         emptied: last offsets of those whose producers have no records in this segment from where
             the entry begins to where the log begins the transaction.
-        batches: those that begin or end transactions that an entry may tell of.
+        batches: those that begin or end transactions that may have an entry.
         whole: whether the walk came to the end of the log.
     """
 
@@ -439,27 +445,27 @@ class TxnTrail:
     batches: tuple[ProducerBatch, ...]
     whole: bool
 
-    def expected(self, told: Iterable[AbortedTxn]) -> tuple[AbortedTxn, ...]:
-        """What the index must have, by what the log tells, the segments in front included."""
-        found = {each.last_offset: each for each in told}
+    def expected(self, by_log: Iterable[AbortedTxn]) -> tuple[AbortedTxn, ...]:
+        """The entries that the index must have, by those that the log makes from its start on."""
+        found = {each.last_offset: each for each in by_log}
         for number, each in enumerate(self.stored):
-            if not self.marked[number] or not _is_possible(each):
+            if not self.marked[number] or not is_possible(each):
                 continue
             known = found.get(each.last_offset)
             if known is None or self._knows_more(each, known):
                 found[each.last_offset] = each
         return tuple(found[last] for last in sorted(found))
 
-    def _knows_more(self, stored: AbortedTxn, told: AbortedTxn) -> bool:
+    def _knows_more(self, stored: AbortedTxn, made: AbortedTxn) -> bool:
         """Whether what differs can be of records that retention or compaction has removed.
 
         An entry may begin in a segment in front, where this trail does not look. One that is stable
         from an earlier offset on is looked at by more readers, and misleads none.
         """
-        begins = stored.first_offset == told.first_offset or (
-            stored.first_offset < told.first_offset and stored.last_offset in self.emptied
+        begins = stored.first_offset == made.first_offset or (
+            stored.first_offset < made.first_offset and stored.last_offset in self.emptied
         )
-        return begins and stored.last_stable_offset <= told.last_stable_offset
+        return begins and stored.last_stable_offset <= made.last_stable_offset
 
     def check(self, expected: tuple[AbortedTxn, ...], found: Sink | None = None) -> Finding | None:
         """Report missing and wrong entries; returns the first finding."""
@@ -487,7 +493,7 @@ class TxnTrail:
                     f"entry {number} has offsets {one.first_offset} to {one.last_offset}, stable "
                     f"from {one.last_stable_offset} on; the log says {each.first_offset} to "
                     f"{each.last_offset}, stable from {each.last_stable_offset} on",
-                    position=number * txn_index.ENTRY_BYTES,
+                    position=number * TXN_ENTRY.size,
                     offset=one.last_offset,
                 )
         return check.fault
@@ -495,11 +501,11 @@ class TxnTrail:
 
 def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Iterator[int]:
     """See `TxnTrail.emptied`; the segment is read again, once, where entries begin too early."""
-    told = {each.last_offset: each for each in _aborted_by(ProducerState(), trail.batches)}
+    made = {each.last_offset: each for each in _aborted_by(ProducerState(), trail.batches)}
     before: dict[int, int] = {}
     early: dict[int, list[tuple[int, int, int]]] = {}
     for each in compress(trail.stored, trail.marked):
-        known = told.get(each.last_offset)
+        known = made.get(each.last_offset)
         end = each.last_offset if known is None else known.first_offset
         # Transactions of a producer follow each other: one that does not was made by no log.
         if before.get(each.producer_id, -1) < each.first_offset < end:
@@ -551,13 +557,9 @@ def _aborted_by(state: ProducerState, batches: Sequence[ProducerBatch]) -> tuple
     return state.feed(BatchTable(rows, 0, StopReason.END), on_error=pass_over)
 
 
-def is_possible(first: int, last: int, stable: int) -> bool:
-    """Whether a transaction can have these offsets: of its records, its marker, what is stable."""
-    return first <= last and stable <= last + 1
-
-
-def _is_possible(entry: AbortedTxn) -> bool:
-    return is_possible(entry.first_offset, entry.last_offset, entry.last_stable_offset)
+def is_possible(entry: AbortedTxn) -> bool:
+    """Whether a transaction can have these offsets: of its records, its marker, the stable end."""
+    return entry.first_offset <= entry.last_offset >= entry.last_stable_offset - 1
 
 
 class TxnIndexCheck(_Check):
@@ -567,7 +569,6 @@ class TxnIndexCheck(_Check):
         """Read the entries, if there is a file, and judge them by themselves."""
         super().__init__(place, found)
         self._stored: tuple[AbortedTxn, ...] = ()
-        self._versions: list[int] = []
         self._usable = True
         self._aborts: dict[int, int] = {}
         #: Open transactions by producer: how they began, and how many markers of aborts were seen.
@@ -578,18 +579,15 @@ class TxnIndexCheck(_Check):
             self._read()
 
     def _read(self) -> None:
-        place, size = self._place, txn_index.ENTRY_BYTES
+        place, size = self._place, TXN_ENTRY.size
         try:
             index = TxnIndex.open(place.path)
-        except CorruptIndexError as error:
-            self.note("txn-index-version", error.reason, position=error.position)
+        except (CorruptIndexError, LimitExceededError) as error:
+            word = "version" if isinstance(error, CorruptIndexError) else "order"
+            self.note(f"txn-index-{word}", error.reason, position=error.position)
             self._usable = False
             return
-        except LimitExceededError as error:
-            self.note("txn-index-order", error.reason)
-            self._usable = False
-            return
-        self._stored, self._versions = index.entries(), index.versions.tolist()
+        self._stored, versions = index.entries(), index.versions.tolist()
         if index.tail_bytes:
             self.note(
                 "txn-index-torn",
@@ -599,10 +597,10 @@ class TxnIndexCheck(_Check):
             )
         before = place.base_offset - 1
         for number, each in enumerate(self._stored):
-            if self._versions[number]:
-                message = f"version {self._versions[number]} of an aborted transaction"
+            if versions[number]:
+                message = f"version {versions[number]} of an aborted transaction"
                 self.note("txn-index-version", f"{message} is not known", position=number * size)
-            if each.last_offset <= before or not _is_possible(each):
+            if each.last_offset <= before or not is_possible(each):
                 self.note(
                     "txn-index-order",
                     f"entry {number} has offsets {each.first_offset} to {each.last_offset}",
@@ -614,7 +612,7 @@ class TxnIndexCheck(_Check):
     def feed(self, table: BatchTable) -> None:
         """Note what begins and ends transactions among the batches.
 
-        A transaction that was committed, and open across no marker of an abort, tells nothing.
+        A transaction that was committed, and open across no marker of an abort, does not count.
         """
         if not table.attributes_seen & (CONTROL | TRANSACTIONAL):
             return
@@ -651,7 +649,7 @@ class TxnIndexCheck(_Check):
             self.note(
                 "txn-index-points-nowhere",
                 f"entry {number} ends at offset {last}, which is no abort marker",
-                position=number * txn_index.ENTRY_BYTES,
+                position=number * TXN_ENTRY.size,
                 offset=last,
                 severity="warning" if place.is_last else None,
             )
@@ -678,15 +676,15 @@ _CHECKS: Final[dict[FileKind, type[OffsetIndexCheck | TimeIndexCheck | TxnIndexC
 CHECKED: Final = tuple(_CHECKS)
 
 
-def _due(base_offset: int, tables: Iterable[BatchTable]) -> Due:
+def _due(base_offset: int, tables: Iterable[BatchTable]) -> tuple[int, int]:
     """The entries that a log makes; none where a batch can have none, as in a damaged log."""
     made = DerivedEntries(base_offset, _DEFAULTS, careful=True)
     for table in tables:
-        far = (table.last_offset < base_offset) | (table.last_offset - base_offset > _INT32_MAX)
+        far = (table.last_offset < base_offset) | (table.last_offset - base_offset > INT32_MAX)
         if base_offset < 0 or far.any() or made.add(table)[1] is not None:
-            return Due(0, 0)
+            return 0, 0
     times = len(made.times) + len(made.closing_entry())
-    return Due(len(made.offsets) // offset_index.ENTRY_BYTES, times // time_index.ENTRY_BYTES)
+    return len(made.offsets) // OFFSET_ENTRY.size, times // TIME_ENTRY.size
 
 
 class IndexChecks:
@@ -723,38 +721,25 @@ class IndexChecks:
         self,
         stop: StopReason,
         read: Callable[[], Iterable[BatchTable]],
-        due: Callable[[], Due] | None = None,
+        due: Due | None = None,
     ) -> TxnTrail | None:
         """Judge what is left; see the checks. Answers what there is to know of transactions.
 
         Args:
             stop: why the walk over the log ended.
             read: gives the headers of the segment once more.
-            due: tells what the log makes; found out with Kafka's defaults if None.
+            due: counts the entries that the log makes; with Kafka's defaults if None.
         """
         trail = None
-        told = due or cache(lambda: _due(self._log.base_offset, read()))
+        counted = due or cache(lambda: _due(self._log.base_offset, read()))
         for check in self._checks.values():
             if isinstance(check, TxnIndexCheck):
                 trail = check.finish(stop, read)
             else:
-                check.finish(stop, told)
+                check.finish(stop, counted)
         return trail
 
     @property
     def faults(self) -> dict[FileKind, Finding | None]:
         """The first thing that is wrong with each index."""
         return {kind: check.fault for kind, check in self._checks.items()}
-
-
-__all__ = [
-    "CHECKED",
-    "TAILS",
-    "Due",
-    "IndexChecks",
-    "IndexPlace",
-    "TxnTrail",
-    "bytes_max",
-    "is_possible",
-    "judge_transactions",
-]

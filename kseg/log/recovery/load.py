@@ -18,7 +18,7 @@ Where it differs from Kafka 4.2.0 (which `as_broker` follows exactly):
     clean, time index missing        an empty one                   made anew
     clean, transaction index gone    stays so                       made anew, by a plan
     clean, no snapshot at all        no producers                   read from the log
-    a snapshot that tells of         is believed                    goes, as a corrupt one does
+    a snapshot that names            is believed                    goes, as a corrupt one does
       offsets beyond its own
     clean, a sealed segment without  cut where it is not sound,     indexes made anew if all of it
       index                          a hole in the log              is sound, else left alone
@@ -747,7 +747,7 @@ class Loading(LoadContext):
         snapshots = self.snapshots()
         state = self.new_state()
         # A snapshot where the first segment begins stays: with older segments gone, nothing else
-        # tells what it does. Kafka deletes it, and knows those producers until the next crash.
+        # has its producers. Kafka deletes it, and knows those producers until the next crash.
         self.rebuild(state, snapshots, inputs.log_start_offset, end)
         # Kafka does so before, so that what was the newest stays until the next time.
         snapshots.remove_stray(self.bases)

@@ -1,63 +1,47 @@
 """What damage costs: which offsets cannot be read, and how much of what follows is sound.
 
-`lost_ranges` tells it for each damaged place of a file, in order. `gone` tells it for a cut: all
-that lies behind it goes, sound or not. Both use `kseg.format.search`.
+`lost_ranges` lists the damaged places of a file. `gone` counts what a cut removes: all behind it,
+sound or not. Both use `kseg.format.search`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from kseg.constants import StopReason
+from kseg.constants import INT32_MAX, StopReason
 from kseg.documents import Documented
 from kseg.errors import UnreadableError
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader, refused_batch
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from kseg.files.log_file import LogFile
+    from kseg.log.segment.reader import Segment
 
-    from kseg.files.log_file import Tile
-    from kseg.format.header import BatchTable
-    from kseg.format.search import SoundRun
-
-    class Damaged(Protocol):
-        """A log file that is open for reading."""
-
-        @property
-        def path(self) -> Path: ...
-        @property
-        def size(self) -> int: ...
-        def head_at(self, position: int) -> bytes: ...
-        def walk(self, *, start: int, limit: int) -> Iterator[Tile]: ...
-        def headers(self, *, start: int, limit: int, policy: str) -> Iterator[BatchTable]: ...
-        def sound_runs(
-            self, start: int, *, first_offset: int, last_offset: int | None
-        ) -> Iterator[SoundRun]: ...
-
+    #: An open log file.
+    Log: TypeAlias = LogFile | Segment
 
 #: At most so many damaged places of one file are reported one by one.
 PLACES_MAX: Final = 100
-_INT32_MAX: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Lost(Documented):
-    """Records that cannot be read, or that go; None where a number is unknown.
+    """Records that cannot be read, or that a cut removes; None where a number is unknown.
 
     Attributes:
         path: the log file.
-        position: byte in it where that begins.
+        position: byte in it where they begin.
         first_offset: the first offset: the one behind what is sound in front.
-        last_offset: the last one, as what is sound behind tells.
+        last_offset: the last one, by the sound batches behind.
         records: how many.
-        batches: that they lie in.
+        batches: how many hold them.
         bytes: of log, in all files.
         sound_behind: batches behind the damage that were found sound.
-        sound_records: how many records these say they hold.
+        sound_records: the records of those, by their headers.
     """
 
     path: str
@@ -106,7 +90,7 @@ def _counted(records: int) -> str:
 
 
 def lost_ranges(
-    log: Damaged,
+    log: Log,
     position: int,
     *,
     next_offset: int | None,
@@ -119,7 +103,7 @@ def lost_ranges(
         log: the file.
         position: where the first damage begins.
         next_offset: the offset behind what is sound in front; None if nothing is known of it.
-        base_offset: of the segment; None for a file whose offsets are not told by its name.
+        base_offset: of the segment; None for a file without an offset in its name.
         following: where the next segment begins; None if none does.
 
     Raises:
@@ -146,7 +130,7 @@ def lost_ranges(
 
 
 def gone(
-    log: Damaged, position: int, *, next_offset: int, base_offset: int, following: int | None
+    log: Log, position: int, *, next_offset: int, base_offset: int, following: int | None
 ) -> Lost | None:
     """What goes where a log file is cut at `position`; None for nothing but zeros.
 
@@ -185,7 +169,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 
 def _pieces(
-    log: Damaged,
+    log: Log,
     position: int,
     next_offset: int | None,
     base_offset: int | None,
@@ -198,7 +182,7 @@ def _pieces(
     path = str(log.path)
     last = None if following is None else following - 1
     if last is None and base_offset is not None:
-        last = base_offset + _INT32_MAX
+        last = base_offset + INT32_MAX
     expected = next_offset
     for run in log.sound_runs(position, first_offset=next_offset or 0, last_offset=last):
         if run.position > position:
@@ -213,7 +197,7 @@ def _pieces(
         yield _damaged(log, position, log.size, expected, before)
 
 
-def _is_zeros(log: Damaged, position: int) -> bool:
+def _is_zeros(log: Log, position: int) -> bool:
     try:
         tile = next(iter(log.walk(start=position, limit=position + 1)))
     except UnreadableError:
@@ -221,50 +205,45 @@ def _is_zeros(log: Damaged, position: int) -> bool:
     return tile.table.stop is StopReason.ZERO_TAIL
 
 
-def _damaged(log: Damaged, position: int, end: int, first: int | None, last: int | None) -> Lost:
-    """A damaged place; what its head says counts where what lies around it says so, too.
+def _damaged(log: Log, position: int, end: int, first: int | None, last: int | None) -> Lost:
+    """A damaged place. The numbers in its head count if the batches around it agree with them.
 
     Batches that match their checksums hold the records that they say, whatever their offsets are.
     """
     path, size = str(log.path), end - position
-    whole = _whole_batches(log, position, end)
-    batches = whole.batches if whole.end == end else None
+    batches, records = _whole_batches(log, position, end)
     if first is not None and last is not None and last < first:
-        return Lost(path, position, None, None, whole.records, batches, size, 0)
-    if batches is not None:
-        return Lost(path, position, first, last, whole.records, batches, size, 0)
-    said = claimed(log.head_at(position), position)
-    if said is not None and (said.base_offset, said.last_offset) == (first, last):
-        count = said.record_count
-        # Without records a batch is its header alone: more bytes, and the count is damaged.
-        least = 0 if size <= HEAD_BYTES else 1
-        if least <= count <= said.last_offset - said.base_offset + 1:
-            return Lost(path, position, first, last, count, 1, size, 0)
-    return Lost(path, position, first, last, None, None, size, 0)
+        return Lost(path, position, None, None, records, batches, size, 0)
+    if batches is None:
+        records = _claimed_records(log, position, size, (first, last))
+        batches = None if records is None else 1
+    return Lost(path, position, first, last, records, batches, size, 0)
 
 
-class _Whole(NamedTuple):
-    """Batches that match their checksums: where they end, how many, and how many records in all.
+def _claimed_records(
+    log: Log, position: int, size: int, offsets: tuple[int | None, int | None]
+) -> int | None:
+    """The records of a damaged batch by its head; None if that does not fit the offsets around."""
+    head = claimed(log.head_at(position), position)
+    if head is None or (head.base_offset, head.last_offset) != offsets:
+        return None
+    # Without records a batch is its header alone: more bytes, and the count is damaged.
+    least = 0 if size <= HEAD_BYTES else 1
+    span = head.last_offset - head.base_offset + 1
+    return head.record_count if least <= head.record_count <= span else None
 
-    The records are None where a batch does not tell, or the disk does not give it.
+
+def _whole_batches(log: Log, position: int, end: int) -> tuple[int | None, int | None]:
+    """How many batches fill a damaged place, and their records, if all match their checksums.
+
+    The records are those up to the first batch that does not match; None where a batch does not
+    say, or the disk does not give it. No byte behind the place is read, so that the time for all
+    places of a file is linear.
     """
-
-    end: int
-    batches: int
-    records: int | None
-
-
-def _whole_batches(log: Damaged, position: int, end: int) -> _Whole:
-    """Those of a damaged place that lie one behind the other from its start on.
-
-    No byte behind the place is looked at, so that the time for all places of a file is linear.
-    """
-    batches, records = 0, 0
+    batches = records = 0
     try:
         stop = _end_of_sizes(log, position, end)
-        if stop == position:
-            return _Whole(position, 0, 0)
-        for tile in log.walk(start=position, limit=stop):
+        for tile in log.walk(start=position, limit=stop) if stop > position else ():
             table = tile.table
             wrong = np.flatnonzero(table.crc_ok != 1)
             count = int(wrong[0]) if len(wrong) else len(table)
@@ -273,17 +252,17 @@ def _whole_batches(log: Damaged, position: int, end: int) -> _Whole:
                 position = int(table.position[count - 1] + table.size[count - 1])
                 counts = table.record_count[:count]
                 if (counts < 0).any():
-                    return _Whole(position, batches, None)
+                    return batches if position == end else None, None
                 records += int(counts.sum())
             if count < len(table):
                 break
     except UnreadableError:
-        return _Whole(position, batches, None)
-    return _Whole(position, batches, records)
+        return batches if position == end else None, None
+    return batches if position == end else None, records
 
 
-def _end_of_sizes(log: Damaged, position: int, end: int) -> int:
-    """How far the sizes of batches lead, from `position` on, without passing over `end`."""
+def _end_of_sizes(log: Log, position: int, end: int) -> int:
+    """The position behind the batches from `position` on, by their sizes, that end by `end`."""
     for table in log.headers(start=position, limit=end, policy="file"):
         ends = table.position + table.size
         inside = int(np.searchsorted(ends, end, "right"))
@@ -294,12 +273,9 @@ def _end_of_sizes(log: Damaged, position: int, end: int) -> int:
 
 
 def claimed(head: bytes, position: int) -> BatchHeader | None:
-    """What the head of a damaged batch says; None if it is too short, or of no format."""
+    """The header in the first bytes of a damaged batch; None for too few, or of no format."""
     if len(head) < ENTRY_BYTES_MIN or head[16] > 2:
         return None
     if head[16] == 2 and len(head) < HEAD_BYTES:
         return None
     return refused_batch(head, position=position, size=len(head))[0]
-
-
-__all__ = ["PLACES_MAX", "Lost", "claimed", "gone", "joined", "lost_ranges"]

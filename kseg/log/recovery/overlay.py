@@ -82,13 +82,13 @@ class Action:
     target: str | None = None
 
     @property
-    def told(self) -> str:
+    def reason(self) -> str:
         """Why, and the new name of a "rename"."""
         return f"{self.why} (now {Path(self.target).name})" if self.target else self.why
 
     def to_json(self) -> dict[str, Any]:
         """As in the `actions` of a document."""
-        return {"action": self.action, "path": self.path, "bytes": self.bytes, "why": self.told}
+        return {"action": self.action, "path": self.path, "bytes": self.bytes, "why": self.reason}
 
 
 @dataclass(slots=True)
@@ -340,7 +340,7 @@ class Overlay:
         return self.files[name].size if name in self.files else 0
 
     def read(self, name: str, *, size: int | None = None, position: int = 0) -> bytes:
-        """Bytes of a file, all of them unless told; fewer where it ends."""
+        """Bytes of a file from a position on, `size` of them or all; fewer where it ends."""
         file = self.files[name]
         end = file.size if size is None else min(position + size, file.size)
         if file.data is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     OnError = Callable[[KsegError], None]
 
-#: Told of a compressed message of magic 0 or 1: the log file, and the position in it.
+#: Takes the place of a compressed message of magic 0 or 1: its log file and position.
 Inflates = Callable[[str, int], None]
 
 _ENTRY: Final = struct.Struct(">ii")
@@ -93,8 +93,8 @@ def position_of(
         segment: to be read.
         entries: its offset index.
         offset: wanted.
-        inflates: told of each compressed message on the way: where its offsets begin, Kafka learns
-            by inflating it.
+        inflates: takes each compressed message on the way, which Kafka inflates to learn where its
+            offsets begin.
 
     Raises:
         CorruptRecordError: a size that no batch has lies before it.

@@ -1,6 +1,6 @@
 """What has to be done to a partition before it can be appended to: planned, and done on the disk.
 
-    plan_recovery    loads the log in an overlay, and tells what that comes to; takes no lock
+    plan_recovery    loads the log in an overlay, and returns the steps; takes no lock
     apply_recovery   looks at the files again, loads anew, and takes the steps of that on the disk
     recover          loads once under the lock, and takes the steps of that
 
@@ -71,7 +71,7 @@ class RecoveryPlan:
         seen: the files that the plan was made for.
         error: why the log cannot be loaded, instead of all the offsets; None if it can.
         inflated: compressed messages of magic 0 and 1, by log file and position, that Kafka
-            inflates to learn their offsets; only told `as_broker`.
+            inflates to learn their offsets; known only `as_broker`.
         first_unstable_offset: where the oldest open transaction begins; None without one.
         ended_at: where a log with records ended, if its start lies behind that, so that all of it
             goes; None else.
@@ -231,7 +231,7 @@ def plan_recovery(
         now_ms: the clock.
         thorough: search the headers of segments without a transaction index for aborted
             transactions, which takes time; a broker does not.
-        progress: told how many bytes of log were walked, and how many there are to walk.
+        progress: called with the bytes of log walked so far, and in all.
 
     Raises:
         ValueError: an offset has more than 64 bits.
@@ -257,16 +257,16 @@ def _inputs(
     if not directory.is_dir():
         os.stat(directory)
         raise NotALogError("not a partition directory", path=directory)
-    told = data_directory.PartitionOffsets()
+    stored = data_directory.PartitionOffsets()
     if clean is None or recovery_point is None or log_start_offset is None:
-        told = data_directory.told_of(directory)
-    point = told.recovery_point if recovery_point is None else recovery_point
-    start = told.log_start_offset if log_start_offset is None else log_start_offset
+        stored = data_directory.told_of(directory)
+    point = stored.recovery_point if recovery_point is None else recovery_point
+    start = stored.log_start_offset if log_start_offset is None else log_start_offset
     if max(point, start) > INT64_MAX:
         raise ValueError(f"an offset has 64 bits, unlike {max(point, start)}")
     return RecoveryInputs(
         config=config or LogConfig(),
-        clean=told.clean if clean is None else clean,
+        clean=stored.clean if clean is None else clean,
         recovery_point=max(point, 0),
         log_start_offset=max(start, 0),
         now_ms=now_of(now_ms),
@@ -335,7 +335,7 @@ def apply_recovery(
         backup_directory: where what is cut, removed or replaced is kept; a sibling of the data
             directory, named after the time of the plan, if None.
         keep_cut: false makes no backup.
-        progress: told how many bytes of log were walked, and how many there are to walk.
+        progress: called with the bytes of log walked so far, and in all.
 
     Raises:
         StalePlanError: files have changed since the plan was made; nothing was done.
@@ -441,7 +441,7 @@ def _is_believed(plan: RecoveryPlan) -> bool:
 
 
 def _check_room(plan: RecoveryPlan) -> None:
-    """Refuse what a full disk has no room for, as far as the plan tells."""
+    """Refuse what a full disk has no room for, as far as the plan knows."""
     directory = Path(plan.path)
     block = os.statvfs(directory).f_frsize
     written = [one.bytes for one in plan.actions if one.action in ("create", "replace")]

@@ -15,7 +15,6 @@ Source: Kafka `LogSegment.recover`, `UnifiedLog.rebuildProducerState`.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,10 +43,7 @@ from kseg.files.names import (
     list_partition,
     segment_name,
 )
-from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
 from kseg.files.txn_index_writer import pack_entries
 from kseg.format.times import Time, time_ms
 from kseg.log import data_directory
@@ -56,92 +52,54 @@ from kseg.log.config import LogConfig
 from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.backup import Backup
+from kseg.log.recovery.backup import Backup, Kept, windows
 from kseg.log.recovery.findings import Finding
-from kseg.log.recovery.index_check import TAILS, Due, IndexChecks, IndexPlace, bytes_max
+from kseg.log.recovery.index_check import TAILS, IndexChecks, IndexPlace, bytes_max
+from kseg.log.recovery.load_context import ENTRIES
 from kseg.log.recovery.overlay import Action, FileSeen, look_at
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
     from kseg.log.data_directory import DataDirectoryLease
-    from kseg.log.recovery.backup import Kept
 
     #: `progress(done, total)`: bytes of log looked at so far, and in all.
     Progress = Callable[[int, int], None]
 
-_WINDOW_BYTES: Final = 2**20
 
+def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | None:
+    """The size of a file that does not have these bytes, and how it differs, in words.
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How a file differs from what it should hold.
+    Args:
+        path: the file.
+        data: the wanted bytes.
+        entry_bytes: the size of an entry.
 
-    Attributes:
-        size: its bytes; -1 if there is no file.
-        position: of the first byte that differs, or where the shorter one ends.
-        empty: whether only zeros follow from there on.
+    Returns:
+        -1 and "missing" if there is no file; None if it has these bytes.
     """
-
-    size: int
-    position: int
-    empty: bool
-
-    @property
-    def missing(self) -> bool:
-        """Whether there is no file."""
-        return self.size < 0
-
-    def text(self, entry_bytes: int, wanted: int) -> str:
-        """The difference in words, for entries of so many bytes; `wanted` bytes of them."""
-        if self.missing:
-            return "missing"
-        if self.position == wanted and self.empty:
-            return "has room behind its entries that nobody cut off"
-        if self.position == wanted:
-            return "has more entries than the log makes"
-        if self.position == self.size and self.size % entry_bytes == 0:
-            return "lacks the last entries"
-        return f"differs from entry {self.position // entry_bytes} on"
-
-
-def compare(path: Path, data: bytes) -> Difference | None:
-    """How a file differs from `data`; None if it does not."""
     try:
         fd = io.open_read(path)
     except FileNotFoundError:
-        return Difference(-1, 0, empty=False)
+        return -1, "missing"
     try:
         size = io.file_size(fd)
-        position, empty = -1, True
-        for start in range(0, size, _WINDOW_BYTES):
-            window = io.read_at(fd, start, min(_WINDOW_BYTES, size - start), path)
-            if position < 0:
-                position = _first_difference(window, data, start)
-                if position < 0:
-                    continue
-                window = window[position - start :]
-            empty = empty and not np.frombuffer(window, np.uint8).any()
-            if not empty:
-                break
+        found = io.read_at(fd, 0, min(size, len(data)), path)
+        wanted = np.frombuffer(data, np.uint8, len(found))
+        differing = np.flatnonzero(np.frombuffer(found, np.uint8) != wanted)
+        position = int(differing[0]) if len(differing) else len(found)
+        behind = windows(path, fd, (position, size))
+        has_more = position == len(data) and any(window.strip(b"\0") for window in behind)
     finally:
         os.close(fd)
-    if position < 0:
-        if size == len(data):
-            return None
-        position = size
-    return Difference(size, position, empty)
-
-
-def _first_difference(window: bytes, data: bytes, start: int) -> int:
-    """Position of the first byte of a window that is not that of `data`; -1 for none."""
-    wanted = data[start : start + len(window)]
-    if window == wanted:
-        return -1
-    count = min(len(window), len(wanted))
-    pair = (np.frombuffer(each, np.uint8, count) for each in (window, wanted))
-    differing = np.flatnonzero(np.not_equal(*pair))
-    return start + (int(differing[0]) if len(differing) else count)
+    if position == size == len(data):
+        return None
+    if position == len(data):
+        more = "has more entries than the log makes"
+        return size, more if has_more else "has room behind its entries that nobody cut off"
+    if position == size and size % entry_bytes == 0:
+        return size, "lacks the last entries"
+    return size, f"differs from entry {position // entry_bytes} on"
 
 
 # ---- plan and report -----------------------------------------------------------------------------
@@ -276,12 +234,6 @@ class ReindexReport:
 #: What can be made anew.
 KINDS: Final = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT)
 
-_ENTRY_BYTES: Final = {
-    FileKind.INDEX: OFFSET_ENTRY_BYTES,
-    FileKind.TIMEINDEX: TIME_ENTRY_BYTES,
-    FileKind.TXNINDEX: TXN_ENTRY_BYTES,
-}
-
 
 def plan_reindex(
     path: io.StrPath,
@@ -320,7 +272,7 @@ def plan_reindex(
     seen = look_at(directory)
     chosen = tuple(kind for kind in KINDS if kind in kinds)
     by = None if now_ms is None else time_ms(now_ms)
-    run = _Run(directory, config or LogConfig(), chosen, by, exact=exact, progress=progress)
+    run = _Reindexing(directory, config or LogConfig(), chosen, by, exact=exact, progress=progress)
     return run.plan(seen)
 
 
@@ -331,7 +283,6 @@ def apply_reindex(
     keep: bool = True,
     backup: Backup | None = None,
     progress: Progress | None = None,
-    keeper: Backup | None = None,
 ) -> ReindexReport:
     """Do what a plan says. If it is killed on the way, plan and apply again.
 
@@ -343,7 +294,6 @@ def apply_reindex(
         keep: whether to keep them.
         backup: keeps them, instead of these two.
         progress: called after each segment.
-        keeper: the former name of `backup`.
 
     Raises:
         StalePlanError: a file has changed since; nothing was done.
@@ -354,9 +304,6 @@ def apply_reindex(
     directory = plan.path
     refuse_cluster_metadata(directory)
     home = directory.resolve()
-    if keeper is not None:
-        warnings.warn("keeper is backup", DeprecationWarning, stacklevel=2)
-        backup = keeper
     if backup is None and keep:
         backup = Backup(home.parent, backup_directory, now_ms=now_of(plan.now_ms))
     with _alone_in(home) as lease:
@@ -368,8 +315,9 @@ def apply_reindex(
         if plan.files:
             lease.forget_broker_epoch()
         how = (plan.config, plan.kinds, plan.now_ms)
-        run = _Run(directory, *how, exact=plan.exact, progress=progress)
-        run.applier = _Applier(directory, backup)
+        run = _Reindexing(
+            directory, *how, exact=plan.exact, progress=progress, applies=True, backup=backup
+        )
         done = run.plan(plan.seen) if plan.files else plan
     kept = () if backup is None else tuple(backup.kept[before:])
     return ReindexReport(done.files, done.findings, kept)
@@ -392,32 +340,8 @@ def _alone_in(home: Path) -> Iterator[DataDirectoryLease]:
         lease.leave(clean=sound)
 
 
-class _Applier:
-    """Makes changes on the disk."""
-
-    def __init__(self, directory: Path, backup: Backup | None) -> None:
-        self._directory, self._backup = directory, backup
-
-    def put(self, path: Path, data: bytes) -> None:
-        """Give a file these bytes, lasting but for its name."""
-        if self._backup is not None:
-            self._backup.keep_file(path)
-        replace_file(path, data, keep_modified=True, flush_directory=False)
-
-    def remove(self, path: Path) -> None:
-        """Remove a file."""
-        if self._backup is not None:
-            self._backup.move_file(path)
-        else:
-            io.unlink(path)
-
-    def settle(self) -> None:
-        """Make the names lasting."""
-        io.flush_directory(self._directory)
-
-
-class _Run:
-    """One pass over a partition; with an applier it also changes what is wrong."""
+class _Reindexing:
+    """One pass over a partition; if it `applies`, it also changes the files that are wrong."""
 
     def __init__(
         self,
@@ -428,13 +352,15 @@ class _Run:
         *,
         exact: bool,
         progress: Progress | None,
+        applies: bool = False,
+        backup: Backup | None = None,
     ) -> None:
+        self._applies, self._backup = applies, backup
         self._exact = exact
         self._directory, self._config, self._kinds = directory, config, kinds
         self._now_ms, self._progress = now_ms, progress
         self._snapshots = SnapshotFiles(directory)
         self._first_offset = 0
-        self.applier: _Applier | None = None
 
     def plan(self, seen: tuple[FileSeen, ...]) -> ReindexPlan:
         """Look at all segments, and say what differs."""
@@ -479,8 +405,9 @@ class _Run:
         )
 
     def _settle(self, files: Collection[RemadeFile]) -> None:
-        if files and self.applier is not None:
-            self.applier.settle()
+        """Make the names of changed files lasting."""
+        if files and self._applies:
+            io.flush_directory(self._directory)
 
     # ---- indexes ---------------------------------------------------------------------------------
 
@@ -501,9 +428,10 @@ class _Run:
                 if kind is FileKind.TXNINDEX or (kind in self._kinds and not self._exact):
                     checks.add(kind, path)
             swept = sweep_segment(segment, config=self._config, producers=state, watch=checks.feed)
-            finding = swept.end_fault
-            if is_last and swept.error is None and swept.stop in TAILS:
-                finding = None
+            fault, finding = swept.end_fault, None
+            is_tail = is_last and swept.error is None and swept.stop in TAILS
+            if fault is not None and not is_tail:
+                finding = Finding("", files.log, fault.reason, fault.position, fault.offset)
             changes: list[RemadeFile] = []
             if finding is None:
                 swept, faults = self._judged(segment, swept, checks)
@@ -515,7 +443,7 @@ class _Run:
             index_entries=swept.offset_entry_count,
             time_index_entries=swept.time_entry_count,
             aborted=None if swept.aborted is None else len(swept.aborted),
-            finding=None if finding is None else _of_log(finding, files.log),
+            finding=finding,
             files=tuple(changes),
         )
 
@@ -523,7 +451,7 @@ class _Run:
         self, segment: Segment, swept: Swept, checks: IndexChecks
     ) -> tuple[Swept, dict[FileKind, Finding | None]]:
         """What is wrong with the indexes; with entries that the log alone cannot tell any more."""
-        due = Due(swept.offset_entry_count, swept.time_entry_count)
+        due = (swept.offset_entry_count, swept.time_entry_count)
         trail = checks.finish(
             StopReason.END,
             segment.headers,
@@ -550,36 +478,33 @@ class _Run:
             if fault is None and not self._exact:
                 continue
             path = files.log.with_name(f"{stem}.{kind.value}")
-            size = _ENTRY_BYTES[kind]
-            found = compare(path, data)
-            optional = kind is FileKind.TXNINDEX and not data
-            if found is None or (found.missing and optional):
+            size = ENTRIES[kind.value].size
+            found = difference(path, data, size)
+            if found is None:
                 continue
-            why = "" if fault is None else fault.why
-            if why and found.size > bytes_max(swept.size, size):
+            before, text = found
+            if before < 0 and kind is FileKind.TXNINDEX and not data:
+                continue
+            why = text if fault is None else fault.why or text
+            if fault is not None and fault.why and before > bytes_max(swept.size, size):
                 why = "is longer than its log can need"
-            yield self._put(
-                path,
-                kind,
-                data,
-                entries_before=None if found.missing else found.size // size,
-                entries_after=len(data) // size,
-                why=why or found.text(size, len(data)),
-            )
+            entries_before = None if before < 0 else before // size
+            yield self._put(path, kind, data, entries_before, len(data) // size, why)
 
     def _put(
         self,
         path: Path,
         kind: FileKind,
         data: bytes,
-        *,
         entries_before: int | None,
         entries_after: int,
         why: str,
     ) -> RemadeFile:
         action = "create" if why == "missing" else "replace"
-        if self.applier is not None:
-            self.applier.put(path, data)
+        if self._applies:
+            if self._backup is not None:
+                self._backup.keep_file(path)
+            replace_file(path, data, keep_modified=True, flush_directory=False)
         return RemadeFile(action, path, kind, len(data), entries_before, entries_after, why)
 
     # ---- snapshots -------------------------------------------------------------------------------
@@ -620,14 +545,8 @@ class _Run:
                 before, why = len(stored), self._contradiction(stored, entries, offset)
                 if not why:
                     return
-        yield self._put(
-            path,
-            FileKind.SNAPSHOT,
-            producer_snapshot.to_bytes(entries),
-            entries_before=before,
-            entries_after=len(entries),
-            why=why,
-        )
+        data = producer_snapshot.to_bytes(entries)
+        yield self._put(path, FileKind.SNAPSHOT, data, before, len(entries), why)
 
     def _contradiction(
         self,
@@ -636,12 +555,12 @@ class _Run:
         offset: int,
     ) -> str:
         """How the log contradicts a snapshot, in words; empty if it does not."""
-        told = {entry.producer_id: entry for entry in entries}
+        known = {entry.producer_id: entry for entry in entries}
         for each in stored:
             producer = f"producer {each.producer_id}"
             if each.last_offset >= offset:
                 return f"{producer} cannot have written offset {each.last_offset} by then"
-            entry = told.get(each.producer_id)
+            entry = known.get(each.producer_id)
             if entry is None or not entry.has_batch or entry.last_offset < each.last_offset:
                 continue
             if entry.last_offset > each.last_offset:
@@ -661,8 +580,10 @@ class _Run:
             stored = _read_snapshot(path)
             if isinstance(stored, KsegError):
                 size = os.path.getsize(path)
-                if self.applier is not None:
-                    self.applier.remove(path)
+                if self._applies and self._backup is not None:
+                    self._backup.move_file(path)
+                elif self._applies:
+                    io.unlink(path)
                 why = f"{stored.reason}, and no segment begins there"
                 yield RemadeFile("delete", path, FileKind.SNAPSHOT, size, None, 0, why)
 
@@ -675,25 +596,8 @@ def _paths(files: SegmentFiles) -> dict[FileKind, Path | None]:
     }
 
 
-def _of_log(error: KsegError, path: Path) -> Finding:
-    return Finding("", path, error.reason, error.position, error.offset)
-
-
 def _read_snapshot(path: Path) -> tuple[ProducerSnapshotEntry, ...] | KsegError:
     try:
         return producer_snapshot.read(path).entries
     except (CorruptIndexError, LimitExceededError) as error:
         return error
-
-
-__all__ = [
-    "KINDS",
-    "Difference",
-    "ReindexPlan",
-    "ReindexReport",
-    "ReindexedSegment",
-    "RemadeFile",
-    "apply_reindex",
-    "compare",
-    "plan_reindex",
-]

@@ -9,18 +9,17 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from kseg.constants import ControlType, StopReason
+from kseg.constants import INT64_MAX, ControlType, StopReason
 from kseg.files.names import FileKind
-from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
+from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import CONTROL, ENTRY_BYTES_MIN, scan
 from kseg.log import closed_indexes
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import is_possible
 from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, LoadContext, file_of
+from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,34 +27,14 @@ if TYPE_CHECKING:
     from kseg.format.header import BatchTable
     from kseg.log.segment.reader import Segment
 
-_OFFSET_ENTRY: Final = struct.Struct(">ii")
-_TIME_ENTRY: Final = struct.Struct(">qi")
-_TXN_ENTRY: Final = struct.Struct(">hqqqq")
 _START: Final = struct.Struct(">qiib")
 #: A batch of magic 2 up to its largest timestamp.
 _HEAD: Final = struct.Struct(">qiibIhiqq")
-_INT64_MAX: Final = 2**63 - 1
 #: Entries of what is torn off, one in 4 KiB: 16 MiB.
 _ENTRIES_TRIED_MAX: Final = 4096
 #: The end of a log that is read at once, rather than walked.
 _TAIL_BYTES: Final = 1 << 17
 _GOES_ON: Final = (StopReason.END, StopReason.LIMIT)
-
-
-class _Head(NamedTuple):
-    """What the first bytes of a batch say; of magic 0 and 1 the offsets are both the last one."""
-
-    base_offset: int
-    last_offset: int
-    max_timestamp: int
-
-
-class _Fault(NamedTuple):
-    """The part of a `Finding` that the check of one file gives."""
-
-    code: str
-    message: str
-    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +83,11 @@ class _Ends:
             self._known[kind, position] = known
         return known[:size]
 
-    def head(self, position: int) -> _Head | None:
-        """The batch at a position by its head alone, read with the log's end behind it."""
+    def head(self, position: int) -> tuple[int, int] | None:
+        """Base offset and largest timestamp of the batch at a position, by its head alone.
+
+        Near the end of the log all the rest is read at once. See `_head_in`.
+        """
         left = self.log_bytes - position
         data = self.read(FileKind.LOG, position, left if left <= _TAIL_BYTES else _HEAD.size)
         return _head_in(data, left)
@@ -122,29 +104,37 @@ class _Ends:
 
 
 def index_fault_of(context: LoadContext, base: int) -> Finding | None:
-    """What is wrong with a segment's indexes; None if the check finds nothing."""
+    """The first fault of a segment's indexes; None if the check finds nothing."""
     ends = _Ends(context, base)
-    looks = ((INDEX, _of_index), (TIMEINDEX, _of_time_index), (TXNINDEX, _of_txn_index))
-    for kind, look in looks if ends.log_bytes else ():
-        fault = look(context, base, ends)
+    checks = (_of_index, _of_time_index, _of_txn_index)
+    for check in checks if ends.log_bytes else ():
+        fault = check(context, base, ends)
         if fault is not None:
-            return Finding(fault.code, context.path(base, kind), fault.message, fault.position)
+            return fault
     end = closed_indexes.fault_of(ends.log_bytes, ends.sizes, ends.read, ends.headers)
     if end is None:
         return None
     return Finding(end.code, ends.path(end.kind), end.message, end.position)
 
 
-def _of_index(context: LoadContext, base: int, ends: _Ends) -> _Fault | None:
+def _fault(
+    context: LoadContext, base: int, kind: str, code: str, message: str, at: int | None = None
+) -> Finding:
+    return Finding(code, context.path(base, kind), message, at)
+
+
+def _of_index(context: LoadContext, base: int, ends: _Ends) -> Finding | None:
     size = ends.sizes.get(FileKind.INDEX)
     if size is None:
-        return _Fault("index-missing", "the offset index is missing")
-    if size % OFFSET_ENTRY_BYTES:
-        return _Fault("index-length", f"{size} bytes are no whole number of entries")
+        return _fault(context, base, INDEX, "index-missing", "the offset index is missing")
+    if size % OFFSET_ENTRY.size:
+        return _fault(
+            context, base, INDEX, "index-length", f"{size} bytes are no whole number of entries"
+        )
     if not size:
         return _of_empty_index(context, base)
-    at = size - OFFSET_ENTRY_BYTES
-    relative, position = _OFFSET_ENTRY.unpack(ends.read(FileKind.INDEX, at, OFFSET_ENTRY_BYTES))
+    at = size - OFFSET_ENTRY.size
+    relative, position = OFFSET_ENTRY.unpack(ends.read(FileKind.INDEX, at, OFFSET_ENTRY.size))
     if at and not relative:
         return None  # unused: the next check says so
     header = None
@@ -152,15 +142,15 @@ def _of_index(context: LoadContext, base: int, ends: _Ends) -> _Fault | None:
         header = ends.head(position)
     if header is None:
         message = f"its last entry points at {position}, where no batch lies"
-        return _Fault("index-points-nowhere", message, at)
-    if relative < 0 or base + relative < header.base_offset:
+        return _fault(context, base, INDEX, "index-points-nowhere", message, at)
+    if relative < 0 or base + relative < header[0]:
         message = f"its last entry leads past offset {base + relative}, which it is for"
-        return _Fault("index-offset", message, at)
+        return _fault(context, base, INDEX, "index-offset", message, at)
     return None
 
 
-def _of_empty_index(context: LoadContext, base: int) -> _Fault | None:
-    """An index without entries fits a log of one interval, or of one batch."""
+def _of_empty_index(context: LoadContext, base: int) -> Finding | None:
+    """The fault of an index without entries; it fits a log of one interval, or of one batch."""
     interval = context.inputs.config.index_interval_bytes
     if context.size(base) <= interval:
         return None
@@ -168,50 +158,59 @@ def _of_empty_index(context: LoadContext, base: int) -> _Fault | None:
         *_before, table = segment.headers(limit=interval + 1)
         if table.stop is not StopReason.LIMIT or table.end_position >= segment.size:
             return None
-    return _Fault("index-length", "no entries for a log of several intervals")
+    return _fault(context, base, INDEX, "index-length", "no entries for a log of several intervals")
 
 
-def _of_time_index(context: LoadContext, base: int, ends: _Ends) -> _Fault | None:
+def _of_time_index(context: LoadContext, base: int, ends: _Ends) -> Finding | None:
     size = ends.sizes.get(FileKind.TIMEINDEX)
     if size is None:
-        return _Fault("time-index-missing", "the time index is missing")
-    if size % TIME_ENTRY_BYTES:
+        return _fault(context, base, TIMEINDEX, "time-index-missing", "the time index is missing")
+    if size % TIME_ENTRY.size:
         message = f"{size} bytes are no whole number of entries"
-        return _Fault("time-index-length", message)
+        return _fault(context, base, TIMEINDEX, "time-index-length", message)
     if not size:
         first = ends.head(0)
-        if first is None or first.max_timestamp <= 0:
+        if first is None or first[1] <= 0:
             return None
-        return _Fault("time-index-length", "no entries for a log whose batches have times")
-    at = size - TIME_ENTRY_BYTES
-    entry = ends.read(FileKind.TIMEINDEX, at, TIME_ENTRY_BYTES)
-    if len(entry) < TIME_ENTRY_BYTES:
+        return _fault(
+            context,
+            base,
+            TIMEINDEX,
+            "time-index-length",
+            "no entries for a log whose batches have times",
+        )
+    at = size - TIME_ENTRY.size
+    entry = ends.read(FileKind.TIMEINDEX, at, TIME_ENTRY.size)
+    if len(entry) < TIME_ENTRY.size:
         return None  # made anew before a split had all looked at again, and not held
-    timestamp, relative = _TIME_ENTRY.unpack(entry)
+    timestamp, relative = TIME_ENTRY.unpack(entry)
     if at and not relative:
         return None  # unused: the next check says so
     if timestamp < 0 or relative < 0 or base + relative >= _end(context, base):
         message = f"its last entry is for {timestamp} ms at offset {base + relative}"
-        return _Fault("time-index-order", message, at)
+        return _fault(context, base, TIMEINDEX, "time-index-order", message, at)
     return None
 
 
-def _of_txn_index(context: LoadContext, base: int, _ends: _Ends) -> _Fault | None:
+def _of_txn_index(context: LoadContext, base: int, _ends: _Ends) -> Finding | None:
     name = file_of(base, TXNINDEX)
     if name not in context.overlay.files:
         return None
     data = context.overlay.read(name)
-    if len(data) % TXN_ENTRY_BYTES:
-        return _Fault("txn-index-torn", "bytes behind its last whole entry")
+    if len(data) % TXN_ENTRY.size:
+        return _fault(
+            context, base, TXNINDEX, "txn-index-torn", "bytes behind its last whole entry"
+        )
     before, end = base - 1, _end(context, base)
-    for number, entry in enumerate(_TXN_ENTRY.iter_unpack(data)):
-        version, _producer_id, first, last, stable = entry
-        at = number * TXN_ENTRY_BYTES
+    for number, (version, *fields) in enumerate(TXN_ENTRY.iter_unpack(data)):
+        entry, at = AbortedTxn(*fields), number * TXN_ENTRY.size
         if version:
-            return _Fault("txn-index-version", f"version {version} is not known", at)
-        if not before < last < end or not is_possible(first, last, stable):
-            return _Fault("txn-index-order", "entries out of order, or not possible", at)
-        before = last
+            message = f"version {version} is not known"
+            return _fault(context, base, TXNINDEX, "txn-index-version", message, at)
+        if not before < entry.last_offset < end or not is_possible(entry):
+            message = "entries out of order, or not possible"
+            return _fault(context, base, TXNINDEX, "txn-index-order", message, at)
+        before = entry.last_offset
     return None
 
 
@@ -230,8 +229,10 @@ def has_abort_marker(context: LoadContext, base: int) -> bool:
     return False
 
 
-def _head_in(data: bytes, left: int) -> _Head | None:
-    """The batch that begins with these bytes; None if there is none, or it is not whole.
+def _head_in(data: bytes, left: int) -> tuple[int, int] | None:
+    """Base offset and largest timestamp of a batch; None if there is no whole one.
+
+    Of magic 0 and 1 these are the last offset, and 0.
 
     Args:
         data: from its first byte on.
@@ -240,15 +241,11 @@ def _head_in(data: bytes, left: int) -> _Head | None:
     if len(data) < ENTRY_BYTES_MIN:
         return None
     first, length, _epoch, magic = _START.unpack_from(data)
-    size = 12 + length
-    if size < ENTRY_BYTES_MIN or size > left:
+    if not ENTRY_BYTES_MIN <= 12 + length <= left:
         return None
-    if magic < 2:
-        return _Head(first, first, 0) if magic >= 0 else None
-    if magic > 2 or len(data) < _HEAD.size:
-        return None
-    delta, _base_timestamp, max_timestamp = _HEAD.unpack_from(data)[-3:]
-    return _Head(first, first + delta, max_timestamp)
+    if 0 <= magic < 2:
+        return first, 0
+    return (first, _HEAD.unpack_from(data)[-1]) if magic == 2 and len(data) >= _HEAD.size else None
 
 
 def end_of(context: LoadContext, base: int) -> LogEnd:
@@ -272,19 +269,16 @@ def _last_start(context: LoadContext, base: int, segment: Segment) -> int:
 
     The last entries may be for batches that were never written, or only in part.
     """
-    start = segment.start_for_offset(_INT64_MAX).position
+    start = segment.start_for_offset(INT64_MAX).position
     name = file_of(base, INDEX)
     if start or name not in context.overlay.files:
         return start
     data = context.overlay.read(name)
-    size = len(data) // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
-    entries = list(_OFFSET_ENTRY.iter_unpack(data[:size]))
+    size = len(data) // OFFSET_ENTRY.size * OFFSET_ENTRY.size
+    entries = list(OFFSET_ENTRY.iter_unpack(data[:size]))
     used = [relative for relative, position in entries if relative >= 0 < position]
     for relative in used[: -_ENTRIES_TRIED_MAX - 1 : -1]:
         start = segment.start_for_offset(base + relative).position
         if start:
             break
     return start
-
-
-__all__ = ["LogEnd", "end_of", "index_fault_of"]

@@ -333,7 +333,10 @@ def _split(context: LoadContext, error: OffsetOverflowError) -> None:
     if context.careful and not overflows(context, base):
         raise error
     config, careful = context.inputs.config, context.careful
-    pieces = plan_split(Path(file.source), config, careful=careful, size=file.size)
+    try:
+        pieces = plan_split(Path(file.source), config, careful=careful, size=file.size)
+    except ValueError as refused:  # no index entry has a negative base
+        raise (refused if isinstance(refused, KsegError) else error) from None
     bases = [piece.base_offset for piece in pieces]
     if bases in ([], [base]):
         raise error

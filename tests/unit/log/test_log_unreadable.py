@@ -28,7 +28,7 @@ from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.recover import apply_recovery, plan_recovery
-from kseg.log.recovery.reindex import compare
+from kseg.log.recovery.reindex import difference
 from kseg.log.recovery.split import split_log
 from tests.bad_sectors import bad_sectors
 from tests.builders import write_segment
@@ -177,7 +177,7 @@ def a_bound_that_is_probed(log: Path, there: Path) -> Reader:
 
 def an_index_that_is_compared(log: Path, there: Path) -> Reader:
     index = log.with_suffix(".index")
-    return index, lambda: compare(index, b"")
+    return index, lambda: difference(index, b"", 8)
 
 
 def a_segment_that_is_split(log: Path, there: Path) -> Reader:
