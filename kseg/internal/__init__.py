@@ -8,9 +8,8 @@
     log_rows        `rows`: the records of a scan, of a log or of record columns, one by one
     arrow_tables    `tables`, `record_batches`: the same in Arrow, a table for each record type
 
-No record type is known by hand: what `schemas.json` does not have is handed on as raw bytes, with
-the reason. Nothing here touches a disk, but for that file, which is read once, when the first
-record is decoded.
+All record types come from `schemas.json`. A record of another type stays raw bytes, with the
+reason. Nothing here reads the disk except for that file, once, when the first record is decoded.
 
 Example:
     >>> from kseg.internal import decode
@@ -23,7 +22,7 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: What programs may use of this room. Only rows and tables need numpy, only tables Arrow.
+#: The names that programs may use. Only rows and tables need numpy, only tables Arrow.
 _HOMES = {
     "kseg.internal.topics": ("InternalTopic",),
     "kseg.internal.records": ("InternalRecord", "decode"),

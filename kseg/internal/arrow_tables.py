@@ -1,11 +1,11 @@
 """Records of internal topics as Arrow tables: one table for each type of record.
 
-| column | what |
+| column | content |
 |---|---|
 | partition | where a scan knows it, else null |
 | offset, timestamp | of the record; the time is null where it has none |
 | version | of the value's layout |
-| tombstone | whether the record says that what its key names is gone |
+| tombstone | whether the record deletes the object that its key names |
 | key, value | structs with the fields of every version; null where a version has no such field |
 | key_bytes, value_bytes | of a record that stays bytes, else null |
 | reason | why it does, else null |
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 else:
     pa = require("pyarrow", extra="arrow")
 
-#: The table of records whose type is not known, or could not be told.
+#: The table of records whose type is not known.
 UNKNOWN: Final = "UNKNOWN"
 _SIMPLE: Final = {
     "int8": pa.int8(),
@@ -228,7 +228,7 @@ def _message(name: str) -> pa.DataType:
 
 
 def _struct_fields(lists: list[list[Schema]], rule: Schema) -> list[pa.Field]:
-    """The fields of several versions of a struct; `rule` tells of messages inside its arrays."""
+    """The fields of several versions of a struct; `rule` names the messages inside its arrays."""
     same: dict[str, list[Schema]] = {}
     for fields in lists:
         for field in fields:

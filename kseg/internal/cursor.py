@@ -1,4 +1,4 @@
-"""Bytes read one after the other: each step is held against what is left before it is made."""
+"""Bytes read one after the other: each step is compared with the bytes that are left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Cursor:
         data: the bytes, borrowed.
         position: of the next byte to read.
         end: no byte from here on is read.
-        part: what the bytes are, in the words of an error: "key" or "value".
+        part: "key" or "value", for errors.
         items_left: how many items of arrays may still come.
     """
 
@@ -39,7 +39,7 @@ class Cursor:
         return self.end - self.position
 
     def error(self, reason: str) -> InvalidRecordError:
-        """What to raise about the bytes here."""
+        """The error about the bytes here."""
         return InvalidRecordError(f"the {self.part}: {reason}", position=self.position)
 
     def take(self, count: int, what: str) -> bytes:
@@ -55,10 +55,10 @@ class Cursor:
         return self.data[start : self.position]
 
     def count(self, items: int, smallest: int, what: str) -> None:
-        """Hold the number of an array's items against the bytes that are left, and the limit.
+        """Compare the number of an array's items with the bytes that are left, and the limit.
 
         Raises:
-            InvalidRecordError: they cannot lie there, with `smallest` bytes each at least; or the
+            InvalidRecordError: they do not fit, with `smallest` bytes each at least; or the
                 record has more than any that Kafka writes.
         """
         if items * smallest > self.left:

@@ -1,4 +1,4 @@
-"""Records of internal topics, one by one, out of record columns: what lies around `decode`."""
+"""Records of internal topics, one by one, out of record columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class InternalRow(NamedTuple):
         partition: that it comes from, where a scan knows it.
         offset: of the record.
         timestamp: in ms; -1 for none.
-        record: what it says.
+        record: the decoded record.
     """
 
     partition: int | None
@@ -32,7 +32,7 @@ class InternalRow(NamedTuple):
 
 
 class Readable(Protocol):
-    """A log: what has a topic and can be read."""
+    """A log: it has a topic and can be read."""
 
     @property
     def topic(self) -> str | None:
@@ -73,7 +73,7 @@ def pieces_of(source: Source, topic: str | None) -> Iterator[tuple[RecordColumns
 def decode_or_keep(
     topic: InternalTopic, key: bytes | None, value: bytes | None
 ) -> tuple[InternalRecord, InvalidRecordError | None]:
-    """`decode`; a record that is not what its schema says stays bytes, and the error says why."""
+    """`decode`; a record that does not fit its schema stays bytes, and the error says why."""
     try:
         return decode(topic, key, value), None
     except InvalidRecordError as error:
@@ -89,8 +89,8 @@ def rows(
     Args:
         source: a scan, a log, or record columns with `offset`, `timestamp`, `key` and `value`.
         topic: whose records they are; by the source if None.
-        on_error: "raise" where a record is not what its schema says, or "raw" to hand it on as
-            bytes, with the reason.
+        on_error: "raise" where a record does not fit its schema, or "raw" to keep its bytes, with
+            the reason.
 
     Raises:
         ValueError: `on_error` is neither, or the topic is not known or not internal.

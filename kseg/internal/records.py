@@ -35,7 +35,7 @@ class InternalRecord:
         topic: whose.
         type: id of the record's type; None if a newer frame hides it.
         name: of the type, as Kafka's dump prints it; None for a type that is not known.
-        version: of the value's layout; None for a tombstone, and where it could not be told.
+        version: of the value's layout; None for a tombstone, and where it is not known.
         key: fields of the key by name, or its bytes as they are. In the metadata topics a key says
             nothing, and is handed on as it is.
         value: fields of the value by name, or its bytes as they are; None for a tombstone.
@@ -52,7 +52,7 @@ class InternalRecord:
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether the record says that what its key names is gone."""
+        """Whether the record deletes the object that its key names."""
         return self.value is None
 
 
@@ -69,7 +69,7 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 
     Raises:
         ValueError: the topic is none of Kafka's internal ones.
-        InvalidRecordError: the bytes are not what their schema says; `position` is counted from the
+        InvalidRecordError: the bytes do not fit their schema; `position` is counted from the
             start of the key, or of the value.
 
     Source: Kafka `CoordinatorRecordSerde`, `AbstractApiMessageSerde`.
@@ -156,8 +156,8 @@ def _decode_embedded(message: str, content: Fields, cursor: Cursor) -> None:
 def _embedded(message: str, data: bytes, around: Cursor) -> Fields | bytes:
     """A message behind its version; the bytes as they are if they cannot be read.
 
-    Clients write these, newer ones than the broker too: a version above the highest is read as far
-    as the highest goes, and what lies behind is ignored; but its structs are not known.
+    Clients write these, newer ones than the broker too. A version above the highest is read as far
+    as the highest goes, and the bytes behind are ignored; but its structs are not known.
 
     Source: Kafka `ConsumerProtocol.deserializeSubscription`, `deserializeAssignment`.
     """

@@ -1,8 +1,8 @@
 """Schemas of messages, compiled into readers: `schemas.json` is read and compiled on first use.
 
-A reader takes a cursor to the end of one value. Its nesting is that of its schema, which has no
-recursion; what a count or a length says is held against the bytes that are left, so that a value
-takes memory in proportion to the bytes that it lies in, whatever they say.
+A reader takes a cursor to the end of one value. It is nested as deep as its schema, which has no
+recursion. Each count and length is compared with the bytes that are left, so a value takes memory
+in proportion to its bytes.
 
 | type | read as |
 |---|---|
@@ -49,7 +49,7 @@ _NUMBERS: Final = {
     "bool": struct.Struct(">?"),
 }
 _UUID_BYTES: Final = 16
-#: What tells the length of a type of variable size: a number, or a varint of one more.
+#: The type of the length in front of a value of variable size; compact types have a varint.
 _LENGTHS: Final = {"string": "int16", "bytes": "int32", "array": "int32"}
 _COMPACT: Final = "compact_"
 
@@ -100,7 +100,7 @@ def record_types(topic: str) -> Mapping[int, RecordType]:
 
 @cache
 def message_reader(name: str, version: int) -> Reader:
-    """What reads one version of a message.
+    """The reader of one version of a message.
 
     Raises:
         KeyError: there is no such message or version.
@@ -113,7 +113,7 @@ def message_reader(name: str, version: int) -> Reader:
 
 
 def _struct(fields: list[Schema], *, flexible: bool) -> Reader:
-    """What reads a struct: its fields in order, then its tagged section."""
+    """The reader of a struct: its fields in order, then its tagged section."""
     plain = tuple((each["name"], _field(each, flexible)) for each in fields if "tag" not in each)
     tagged = {
         each["tag"]: (each["name"], _field(each, flexible)) for each in fields if "tag" in each
@@ -134,7 +134,7 @@ def _struct(fields: list[Schema], *, flexible: bool) -> Reader:
 def _read_tags(
     cursor: Cursor, tagged: Mapping[int, tuple[str, Reader]], value: dict[str, Any]
 ) -> None:
-    """Read a tagged section; each tag has two bytes at least, so a count cannot lie for long."""
+    """Read a tagged section; each tag has two bytes at least, so a wrong count ends soon."""
     for _ in range(cursor.uvarint("the number of tags")):
         tag = cursor.uvarint("a tag")
         size = cursor.uvarint("the size of a tag")
@@ -188,7 +188,7 @@ def _default(field: Schema) -> Any:
 
 
 def _reader(field: Schema, flexible: bool) -> Reader:
-    """What reads a value of a field's type, but for the mark of a struct that may be null."""
+    """The reader of a field's type, without the mark of a struct that may be null."""
     kind, name = field["type"], field.get("name", "an item")
     nullable = field.get("nullable", False)
     if kind in _NUMBERS:
@@ -214,7 +214,7 @@ def _length(kind: str, name: str) -> Length:
 
 
 def _blob(name: str, length: Length, nullable: bool, *, is_text: bool) -> Reader:
-    """What reads text, or bytes."""
+    """The reader of text, or of bytes."""
 
     def read(cursor: Cursor) -> str | bytes | None:
         count = length(cursor)
@@ -228,7 +228,7 @@ def _blob(name: str, length: Length, nullable: bool, *, is_text: bool) -> Reader
 
 
 def _array(name: str, length: Length, item: Reader, smallest: int, nullable: bool) -> Reader:
-    """What reads an array; `smallest` is what one item takes at least, in bytes."""
+    """The reader of an array; `smallest` is the least size of an item, in bytes."""
 
     def read(cursor: Cursor) -> tuple[Any, ...] | None:
         count = length(cursor)

@@ -1,4 +1,4 @@
-"""Will a broker start on these data directories, what will it do, and what would be lost?
+"""Will a broker start on these data directories, what will it do, and which records are lost?
 
 answer       `doctor`: the answer for all data directories of a broker
 values       the answer as values, and its codes

@@ -135,7 +135,7 @@ _CHECKPOINTS: Final = (
     FileKind.REPLICATION,
     FileKind.CLEANER,
 )
-#: What a broker does without one of these that is not a malformed line, but a bad number.
+#: The consequence of a bad number, rather than a malformed line, in one of these.
 _RESET: Final = {
     FileKind.RECOVERY_POINT: "Kafka takes 0 for every recovery point, and reads all logs again",
     FileKind.LOG_START: "Kafka lets every log start at its first segment",
@@ -293,7 +293,7 @@ class BrokerDirectory:
         try:
             self.meta = metadata.read_meta_properties(path)
         except FileNotFoundError:
-            pass  # `of_formatting` says what follows: it depends on the other directories
+            pass  # `of_formatting` has the consequence, which depends on the other directories
         except (KsegError, OSError) as error:
             self._note("meta-properties", path, reason_of(error), _WRITE_IDS)
 
@@ -369,7 +369,7 @@ class BrokerDirectory:
 
 
 def _may(found: os.stat_result, owner: os.stat_result, bits: int) -> bool:
-    """Whether a user has rights; root has all. Groups are those of the data directory alone."""
+    """Whether a user has rights; root has all. Only the group of the data directory counts."""
     if owner.st_uid == 0:
         return True
     mode = stat.S_IMODE(found.st_mode)
@@ -836,7 +836,7 @@ class Node:
                 )
 
     def _unformatted(self, home: BrokerDirectory, place: Path) -> tuple[str, str]:
-        """The likely past of a directory without ids, and the advice."""
+        """The likely history of a directory without ids, and the advice."""
         here = [name for name, entry in self.logs.items() if entry.path.parent == home.path]
         found = (self.given[each][1] for each in here if each in self.given)
         ids = Counter(self._place_of(each) for each in found)
@@ -890,7 +890,7 @@ def _records_in(found: Iterable[PartitionOutlook]) -> int:
 
 
 def _understood(cluster: Cluster | None) -> Cluster | None:
-    """The cluster, if what bears on partitions was understood up to the log's end, or to a cut."""
+    """The cluster, if all about partitions was understood up to the log's end, or to a cut."""
     if cluster is None or not (cluster.trusted or cluster.cut_at is not None):
         return None
     return cluster
@@ -1130,13 +1130,13 @@ _StrPath = str | PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class DoctorPlan:
-    """What is asked about one broker, as `plan` has found it.
+    """A question about one broker: its directories, its settings and the loads to examine.
 
     Attributes:
         release: of Kafka.
         known: the one of `RELEASES` that it belongs to; None for another.
         homes: the data directories.
-        server: what `server.properties` says.
+        server: the settings of `server.properties`.
         settings: of the partitions.
         units: partitions to load, each once.
     """
@@ -1163,11 +1163,11 @@ def doctor(
 ) -> DoctorReport:
     """Say whether a broker starts on its data directories, what it does, and what it loses.
 
-    Nothing is changed, and no lock is taken. One bad partition is a row of the answer. What is not
-    known is `Outcome.UNKNOWN`.
+    Nothing is changed, and no lock is taken. One bad partition is a row of the answer. An outcome
+    that is not known is `Outcome.UNKNOWN`.
 
     Args:
-        data_directories: all those of one broker.
+        data_directories: all data directories of one broker.
         release: of Kafka, one of `RELEASES` or with more digits. Others than 4.2 are known to cut
             the same; whether they start is `UNKNOWN` where 4.2 does not.
         metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
@@ -1248,7 +1248,7 @@ def _release_of(release: str) -> str | None:
 
 
 def _refuse_partition(home: BrokerDirectory) -> None:
-    """Refuse a partition, or what holds data directories, in the place of a data directory."""
+    """Refuse a partition, or a directory of data directories, in the place of one."""
     kind = None
     if home.exists and not home.entries:
         with suppress(NotALogError, OSError):
@@ -1317,7 +1317,7 @@ def _directory(
 def _with_loads(
     findings: Iterable[BrokerFinding], partitions: Sequence[PartitionOutlook]
 ) -> Iterator[BrokerFinding]:
-    """Findings of a directory, with what follows for its partitions, which are loaded afterwards.
+    """Findings of a directory, with the consequences for its partitions, which are loaded later.
 
     A directory that a checkpoint takes offline is loaded nevertheless. A load that then deletes a
     segment, or reads where an open transaction begins, stops the broker.
@@ -1365,7 +1365,7 @@ def _of_room(
 
 
 def _for_release(found: DoctorReport, *, known: str | None) -> DoctorReport:
-    """What is not known of another release than the one that is followed."""
+    """The report without the outcomes that are not known for another release."""
     if known == _FOLLOWED:
         return found
     directories = tuple(

@@ -1,6 +1,6 @@
-"""What loading makes of one partition: Kafka's own steps in an overlay, and what they cost.
+"""The load of one partition: Kafka's own steps in an overlay, and their costs.
 
-The steps are those of `kseg.log.recovery`, which the differential tests hold to Kafka 4.2.0.
+`kseg.log.recovery` has the steps, and differential tests compare them with Kafka 4.2.0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from kseg.log import closed_indexes
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
 
-#: What Kafka raises where kseg raises another; the first that fits counts.
+#: The exceptions of Kafka for errors of kseg; the first that fits counts.
 _EXCEPTIONS: Final = (
     (CorruptRecordError, "CorruptRecordException"),
     (OffsetOverflowError, "IllegalArgumentException"),
@@ -68,7 +68,7 @@ _MAGIC_AT, _LEGACY_ATTRIBUTES_AT, _HEAD_BYTES = 16, 17, 18
 
 @dataclass(frozen=True, slots=True)
 class PartitionUnit:
-    """One partition to look at, and what its data directory says of it.
+    """One partition to examine, with the mark and the checkpoints of its data directory.
 
     Attributes:
         path: its directory.
@@ -88,7 +88,7 @@ class PartitionUnit:
 
 
 def exception_of(error: BaseException) -> str | None:
-    """Kafka's exception for what kseg could not load; None if it is not known."""
+    """Kafka's exception for a load that failed; None if it is not known."""
     if isinstance(error, OSError):
         return "IOException"
     if isinstance(error, KsegError) and error.kafka_exception is not None:
@@ -97,7 +97,7 @@ def exception_of(error: BaseException) -> str | None:
 
 
 def outcome_of(exception: str | None) -> Outcome:
-    """What an exception of a load leads to."""
+    """The outcome of an exception of a load."""
     if exception is None:
         return Outcome.UNKNOWN
     return Outcome.OFFLINE if exception in _OF_DISK else Outcome.FAILS
@@ -106,7 +106,7 @@ def outcome_of(exception: str | None) -> Outcome:
 def examine(unit: PartitionUnit) -> PartitionOutlook:
     """Load a partition as Kafka does, in an overlay; changes nothing.
 
-    What cannot be read is the answer, not an error.
+    A file that cannot be read is a finding, not an error.
     """
     entry = entry_of(Path(unit.path))
     begin = time.perf_counter()
@@ -269,7 +269,7 @@ def _is_spoilt(segment: Segment, position: int) -> bool:
 
 
 def _may_inflate(path: str, position: int) -> bool:
-    """Whether what is cut looks like a compressed message of magic 0 or 1 to Kafka."""
+    """Whether the bytes at a cut look like a compressed message of magic 0 or 1 to Kafka."""
     try:
         fd = io.open_read(path)
     except FileNotFoundError:  # the log begins anew in a file that is not there yet
@@ -284,7 +284,7 @@ def _may_inflate(path: str, position: int) -> bool:
 
 
 def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """After a clean stop Kafka leaves a torn end as it is; what is appended then is lost later."""
+    """After a clean stop Kafka leaves a torn end as it is, and later loses the next appends."""
     careful = _plan(unit, as_broker=False)
     if careful.error is not None or not careful.truncated_bytes:
         return

@@ -19,7 +19,7 @@ Weight = Literal["error", "warning", "note"]
 
 
 class Outcome(Enum):
-    """What becomes of a directory, or of the broker, at a start; the worst last."""
+    """The outcome of a start for a directory, or for the broker; the worst last."""
 
     STARTS = "starts"
     UNKNOWN = "unknown"
@@ -138,7 +138,7 @@ CODES: Final[dict[str, Code]] = {
     "maps": Code("warning", "more indexes than the kernel lets a process map"),
 }
 
-#: What takes records from their readers, cut or put aside.
+#: The findings that take records from their readers, cut or put aside.
 LOSING: Final = frozenset(
     {
         *("records-cut", "log-start-ahead", "hidden", "partition-lost"),
@@ -154,12 +154,12 @@ class BrokerFinding(Documented):
     Attributes:
         code: a word of `CODES`.
         path: the file or directory.
-        message: what it is, with the values that show it.
-        outcome: what it leads to by itself.
-        exception: Kafka's; None where none is raised.
-        mend: what mends it, a line each; a command has a line of its own.
-        records: how many a start takes from their readers; None where that is not known.
-        partitions: whose records these are, by name; of the path itself if there are none.
+        message: the fault, with the values that show it.
+        outcome: its consequence by itself.
+        exception: of Kafka; None where Kafka raises nothing.
+        mend: the advice, in lines; a command has a line of its own.
+        records: number of records that a start takes from their readers; None if not known.
+        partitions: the names of the partitions with these records; empty for the path itself.
     """
 
     DOCUMENT = "code severity path message outcome exception mend records partitions"
@@ -175,7 +175,7 @@ class BrokerFinding(Documented):
 
     @property
     def severity(self) -> Weight:
-        """How much it weighs."""
+        """Its weight."""
         return CODES[self.code].weight
 
 
@@ -195,21 +195,21 @@ def count_records(lost: Iterable[Lost | BrokerFinding]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOutlook(Documented):
-    """What loading makes of one partition.
+    """The load of one partition.
 
     Attributes:
         path: its directory.
         topic, partition: by the directory's name.
         kind: log, future, delete, stray or cluster metadata.
         outcome: of its load.
-        segments, bytes: of log, as they lie.
+        segments, bytes: of log before the load.
         swept_segments, swept_bytes: that the load reads again.
         log_start_offset, log_end_offset: afterwards; -1 where it cannot be loaded.
         cut_offset: the lowest offset that goes; None if the log is not cut. A sealed segment that
             has lost its index may be cut in front of others that stay.
         truncated_bytes: of log that go.
         written_bytes: that the load writes.
-        lost: what goes, with offsets and numbers of records.
+        lost: the stretches that go, with offsets and numbers of records.
         seconds: that reading took here.
         findings: the findings.
         reads_itself: the load deletes a segment, or reads where an open transaction begins, which
@@ -249,12 +249,12 @@ class PartitionOutlook(Documented):
 
 @dataclass(frozen=True, slots=True)
 class DirectoryOutlook(Documented):
-    """What a start makes of one data directory.
+    """A start on one data directory.
 
     Attributes:
         path: the directory.
         outcome: of the directory.
-        clean: whether the mark of a clean stop lies there.
+        clean: whether it has the mark of a clean stop.
         cluster_id, node_id, directory_id: of `meta.properties`; None where they are not known.
         threads: that load its partitions, as configured.
         swept_bytes: that loading reads again.
@@ -285,7 +285,7 @@ class DoctorReport(VerbReport):
         outcome: of the broker: it starts, perhaps without some directories, or fails.
         rate: bytes a second that were read again here; None if too few were.
         directories: one value each, as given.
-        findings: what is about the broker or the machine.
+        findings: about the broker or the machine.
     """
 
     DOCUMENT = "ok for=release outcome rate directories findings"
@@ -320,7 +320,7 @@ class DoctorReport(VerbReport):
 
     @property
     def losing(self) -> tuple[BrokerFinding, ...]:
-        """What takes records from their readers."""
+        """The findings that take records from their readers."""
         found = (one for one in self.all_findings() if one.code in LOSING)
         return tuple(one for one in found if one.records != 0)
 

@@ -1,10 +1,10 @@
-"""Why is the disk full: what keeps each byte, until when, and what would free it.
+"""Why is the disk full: the cause that keeps each byte, until when, and how to free it.
 
 answer       `explain`: the answer for the data directories of a broker
 values       the answer as values; the causes that can keep bytes
 
-Nothing is changed, and nothing is locked. What retention and compaction do is asked of their own
-plans (`kseg.log.cleanup`): a date here is one at which they delete.
+Nothing is changed, and nothing is locked. Causes and dates come from the plans of retention and
+compaction (`kseg.log.cleanup`): at such a date they delete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`explain`: why is the disk full? The cause that keeps each file, and how room could become free.
 
-Bytes are those of a file's blocks; a file that is removed meanwhile takes none. Beside the
-partitions lie small files, backups, and deleted files that a process has open.
+Bytes are the blocks of a file; a file that is removed meanwhile has none. There are also small
+files beside the partitions, backups, and deleted files that a process has open.
 
 Room could become free by steps, in the order of their cost, printed as commands and never run:
 first leftovers, then segments that go by the settings anyway, then the cleaner's next pass, then
@@ -70,7 +70,7 @@ _SECTOR_BYTES: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """What a file takes: bytes on the disk up to its end, its size, and bytes beyond its end."""
+    """The room of a file: bytes on the disk up to its end, its size, and bytes beyond its end."""
 
     bytes: int
     size: int
@@ -83,7 +83,7 @@ class Disk:
 
 
 def disk_of(path: str | os.PathLike[str]) -> Disk:
-    """What a file takes.
+    """The room of a file.
 
     Raises:
         OSError: it cannot be looked at.
@@ -96,7 +96,7 @@ def disk_of(path: str | os.PathLike[str]) -> Disk:
 
 
 def disk_of_stat(found: os.stat_result) -> Disk:
-    """As `disk_of`, by what the system says of a file."""
+    """The room of a file, by its status."""
     taken = found.st_blocks * _SECTOR_BYTES
     kept = min(taken, _rounded(found.st_size, max(found.st_blksize, 4096)))
     return Disk(kept, found.st_size, taken - kept)
@@ -120,9 +120,9 @@ def files_below(path: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def disk_below(path: Path) -> Disk:
-    """What all files below a directory take; one with several names there counts once.
+    """The room of all files below a directory; a file with several names there counts once.
 
-    A file that has a name elsewhere, too, takes nothing here: it stays when this one goes.
+    A file with a name elsewhere, too, does not count: its bytes stay when this name goes.
 
     Raises:
         OSError: a directory cannot be listed.
@@ -149,7 +149,7 @@ _GONE: Final = " (deleted)"
 
 
 def beside(home: Path, entries: Sequence[DirectoryEntry]) -> Iterator[KeptFile]:
-    """What lies in a data directory beside its partitions, and its backups."""
+    """The files of a data directory beside its partitions, and its backups."""
     listed = list_data_directory(home)
     known = {entry.path for entry in entries if entry.kind is not EntryKind.UNKNOWN}
     known |= {each.path for each in listed.partitions}
@@ -180,14 +180,14 @@ def _whole(path: Path, cause: str) -> KeptFile:
 
 
 def open_deleted(homes: Sequence[Path], proc: Path = _PROC) -> tuple[list[KeptFile], list[str]]:
-    """Deleted files of data directories that a process has open; and what could not be seen."""
+    """Deleted files of data directories that a process has open; and the gaps in this answer."""
     inside = tuple(f"{os.path.realpath(home)}{os.sep}" for home in homes)
     found: dict[tuple[int, int], KeptFile] = {}
     hidden = 0
     try:
         numbers = [name for name in os.listdir(proc) if name.isdecimal()]
     except OSError:
-        return [], ["which deleted files are still open cannot be told on this system"]
+        return [], ["this system does not show which deleted files are still open"]
     for number in numbers:
         try:
             names = os.listdir(proc / number / "fd")
@@ -221,7 +221,7 @@ def _note_deleted(
 
 
 def spaces_of(homes: Sequence[Path]) -> tuple[Space, ...]:
-    """The file systems that directories lie on."""
+    """The file systems of some directories."""
     found: dict[int, list[Path]] = {}
     for home in homes:
         try:
@@ -244,7 +244,7 @@ _WHOLE: Final = {
     EntryKind.STRAY: "stray-directory",
     EntryKind.FUTURE: "future-directory",
 }
-#: The cleaner's words for what it does not touch.
+#: The cleaner's words for segments that it does not touch.
 _UNCLEANED: Final = {
     "active": "active",
     "high-watermark": "high-watermark",
@@ -263,7 +263,7 @@ class KeepUnit:
 
     Attributes:
         path: its directory.
-        retention, compaction: what both go by; None where the settings cannot be read.
+        retention, compaction: the rules of both; None where the settings cannot be read.
         now_ms: the clock.
         cost: bytes of log, roughly.
         why: why the settings cannot be read.
@@ -282,7 +282,7 @@ class KeepUnit:
 
 
 def examine(unit: KeepUnit) -> PartitionKeeps:
-    """Say what keeps each file; what cannot be read is a row of the answer, not an error."""
+    """Find the cause that keeps each file; a file that cannot be read is a row, not an error."""
     path = Path(unit.path)
     entry = entry_of(path)
     rows: list[KeptFile] = []
@@ -349,7 +349,7 @@ def _temporary(path: Path) -> str:
 
 
 class _Sizes:
-    """What the files of the segments take; what was taken ahead is summed up."""
+    """The room of the files of segments; the room that was taken ahead is summed up."""
 
     def __init__(self, files: PartitionFiles) -> None:
         self.ahead = 0
@@ -475,7 +475,7 @@ def _saved(plan: CompactionPlan) -> dict[int, int]:
 
 
 def _cause_of(each: StayingSegment, end: int, plan: CompactionPlan, *, is_last: bool) -> str:
-    """What the cleaner leaves a segment for."""
+    """The cause for which the cleaner leaves a segment."""
     if is_last:
         return "active"
     if each.base_offset >= plan.first_uncleanable_offset:
@@ -514,7 +514,7 @@ def _young_until(log: Log, plan: CompactionPlan) -> int | None:
 
 
 def _parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
-    """A segment that the next pass makes smaller, in two parts: what goes, and what stays."""
+    """A segment that the next pass makes smaller, in two parts: one goes, one stays."""
     if not saved:
         yield row
         return
@@ -523,18 +523,18 @@ def _parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
     yield replace(row, bytes=row.bytes - goes, size=row.size - saved)
 
 
-#: What `kseg recover` removes at once; it keeps other leftovers, or puts them in place.
+#: The leftovers that `kseg recover` removes at once; it keeps others, or puts them in place.
 _REMOVED: Final = (".deleted", ".cleaned")
-#: So that what goes is not kept in a backup, which would free nothing.
+#: A backup of the deleted bytes would free nothing.
 _FOR_GOOD: Final = ("--no-backup", "--apply")
 _NOT_KEPT: Final = "--no-backup, as a backup would keep the room"
 _DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
-#: What goes when retention gets shorter.
+#: The causes that end when retention gets shorter.
 _SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
 
 #: Words of a command line.
 Words = tuple[str, ...]
-#: By cause, what the user could name for a topic, so that there is something to propose.
+#: By cause, the settings that the user could name for a topic.
 _MISSING: Final = {
     "no-limit": (
         "no limit lets a record go; --what-if {0}:retention.ms=MS, or {0}:retention.bytes=BYTES, "
@@ -608,7 +608,7 @@ def propose(found: ExplainReport, wanted: int, given: Words) -> Proposal:
 
 
 def _unproposed(partitions: Sequence[PartitionKeeps]) -> tuple[MissingSetting, ...]:
-    """What settings that are missing keep: a limit is no guess of kseg's."""
+    """The bytes that missing settings keep: kseg guesses no limit."""
     found: list[MissingSetting] = []
     for cause, advice in _MISSING.items():
         freed: dict[str, int] = {}
@@ -648,7 +648,7 @@ def _removal(row: KeptFile, why: str) -> Step:
 
 
 def _planned(partitions: Sequence[PartitionKeeps], given: Words) -> Iterator[Step]:
-    """What goes by the settings, then what the cleaner takes."""
+    """The segments that go by the settings, then the bytes that the cleaner takes."""
     for cause, kind, verb, why in (
         (DUE, "due", "retain", f"retention takes it by the settings; {_NOT_KEPT}"),
         (COMPACTION_DUE, "compaction", "compact", "the next pass of compaction takes it"),
@@ -706,7 +706,7 @@ def _shortened(
     return Step("retention", command, freed, f"{now}; {_NOT_KEPT}", broker)
 
 
-#: What decides on deletion.
+#: The settings that decide on deletion.
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 _StrPath = str | PathLike[str]
 _TopicConfig = Mapping[str, Mapping[str, str]]
@@ -782,7 +782,7 @@ class _Question:
         return one.topic in self.topic_what_if or (one.is_known and not one.is_internal)
 
     def own(self, partitions: Iterable[PartitionKeeps]) -> dict[str, tuple[str, ...]]:
-        """The topics that have a value of their own of what is supposed for all, by setting."""
+        """The topics with a value of their own of a supposed setting, by setting."""
         found: dict[str, set[str]] = {}
         for one in partitions:
             for name in self.what_if.keys() - self.topic_what_if.get(one.topic or "", {}).keys():
@@ -819,15 +819,15 @@ def explain(
 ) -> ExplainReport:
     """Say what keeps each byte on the disk, until when, and how room could become free.
 
-    Nothing is changed, and no lock is taken. What cannot be read is a row with the cause `unknown`.
+    Nothing is changed, and no lock is taken. A file that cannot be read has the cause `unknown`.
 
     Args:
-        data_directories: those of one broker, or partitions of them.
+        data_directories: the data directories of one broker, or partitions of them.
         metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
-        what_if: settings to suppose for all topics whose policy is known but Kafka's own ones. As a
-            change of the broker's configuration would, they leave alone what a topic says itself.
+        what_if: settings to suppose for all topics whose policy is known, except for Kafka's own.
+            Like a change of the broker's configuration, they do not touch a topic's own settings.
         topic_what_if: settings to suppose by topic, before all others.
         free_bytes: propose how so many bytes could become free.
         now_ms: the clock.
@@ -881,7 +881,7 @@ def explain(
 
 
 def _home_at(path: Path) -> _Directory:
-    """A data directory with what lies beside its partitions, or one partition.
+    """A data directory with the files beside its partitions, or one partition.
 
     Raises:
         FileNotFoundError, NotADirectoryError: it is none.

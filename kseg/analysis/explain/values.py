@@ -46,7 +46,7 @@ CAUSES: Final[dict[str, str]] = {
     "unknown": "it cannot be read",
 }
 
-#: What retention frees, and what the cleaner does.
+#: The causes that free bytes: retention, the cleaner.
 DUE: Final = "due"
 COMPACTION_DUE: Final = "compaction-due"
 UNKNOWN: Final = "unknown"
@@ -66,7 +66,7 @@ class NewestRecord(Documented):
 
 @dataclass(frozen=True, slots=True)
 class KeptFile(Documented):
-    """What one cause keeps of one file or directory.
+    """The bytes of one file or directory that one cause keeps.
 
     Attributes:
         path: the log of a segment, another file, or a directory.
@@ -104,7 +104,7 @@ class KeptFile(Documented):
 
 @dataclass(frozen=True, slots=True)
 class PartitionKeeps(Documented):
-    """What a partition keeps.
+    """The bytes that a partition keeps.
 
     Attributes:
         path: its directory.
@@ -165,7 +165,7 @@ class Total(Documented):
 
 @dataclass(frozen=True, slots=True)
 class Space(Documented):
-    """A file system that data directories lie on: bytes in all, free for all, kept for root."""
+    """A file system with data directories: bytes in all, free for all, reserved for root."""
 
     paths: tuple[str, ...]
     size: int
@@ -181,8 +181,8 @@ class Step(Documented):
         kind: leftovers, due, compaction or retention.
         command: of a shell.
         bytes: that the disk gets back.
-        why: what it is.
-        broker_command: what does the same while the broker runs; None if there is none.
+        why: its effect.
+        broker_command: the same by a running broker; None if there is no such command.
     """
 
     kind: str
@@ -197,10 +197,10 @@ class MissingSetting(Documented):
     """Bytes that no step frees, since a setting is missing that you alone can name.
 
     Attributes:
-        cause: what keeps them: no-limit or policy-unknown.
+        cause: no-limit or policy-unknown.
         bytes: of segments and their indexes.
         topics: theirs, sorted.
-        advice: what could be set.
+        advice: the settings to make.
     """
 
     cause: str
@@ -215,8 +215,8 @@ class Proposal(Documented):
 
     Attributes:
         wanted: bytes that are to become free.
-        steps: in the order of what they cost.
-        unproposed: where that is not enough, what settings of yours could free.
+        steps: in the order of their cost.
+        unproposed: where that is not enough, the bytes that settings of yours could free.
     """
 
     DOCUMENT = "wanted reached bytes steps unproposed"
@@ -227,7 +227,7 @@ class Proposal(Documented):
 
     @property
     def bytes(self) -> int:
-        """What all steps free."""
+        """The bytes that all steps free."""
         return sum(step.bytes for step in self.steps)
 
     @property
@@ -238,13 +238,13 @@ class Proposal(Documented):
 
 @dataclass(frozen=True, slots=True)
 class WhatIf(Documented):
-    """What other settings would change.
+    """The effect of other settings.
 
     Attributes:
         settings: `[TOPIC:]NAME=VALUE`, as they were supposed.
-        goes: what would go at once and does not by the settings that are.
-        sooner: what would go later, at a date that is nearer than by the settings that are.
-        stays: what goes, or has a date, by the settings that are, and would stay or stay longer.
+        goes: files that would go at once, unlike by the present settings.
+        sooner: files that would go later, but sooner than by the present settings.
+        stays: files that go or have a date by the present settings, and would stay longer.
         own: by setting, topics that have their own value of it, which a change for all topics would
             not touch; so it was not supposed for them.
     """
@@ -259,7 +259,7 @@ class WhatIf(Documented):
 
     @property
     def bytes(self) -> int:
-        """What would go at once."""
+        """The bytes that would go at once."""
         return sum(row.all_bytes for row in self.goes)
 
 
@@ -270,10 +270,10 @@ class ExplainReport(VerbReport):
     Attributes:
         now_ms: the time that counts.
         partitions: one value each, by path.
-        elsewhere: what lies beside them, backups, and deleted files that are open.
+        elsewhere: files beside them, backups, and deleted files that are open.
         spaces: the file systems.
-        unknown: what could not be looked at, in words.
-        what_if, free: what was asked for besides.
+        unknown: the gaps in the answer, in words.
+        what_if, free: answers to further questions.
     """
 
     DOCUMENT = "ok now_ms bytes totals partitions elsewhere spaces unknown what_if free"
@@ -287,11 +287,11 @@ class ExplainReport(VerbReport):
     free: Proposal | None = field(default=None)
 
     def rows(self) -> Iterator[KeptFile]:
-        """All of them."""
+        """All rows."""
         return (row for _, row in self.rows_by_partition())
 
     def rows_by_partition(self) -> Iterator[tuple[PartitionKeeps | None, KeptFile]]:
-        """All of them, each with its partition; None for what lies beside."""
+        """All rows, each with its partition; None for files beside the partitions."""
         for partition in self.partitions:
             yield from ((partition, row) for row in partition.rows)
         yield from ((None, row) for row in self.elsewhere)
@@ -308,7 +308,7 @@ class ExplainReport(VerbReport):
 
     @property
     def ok(self) -> bool:
-        """Whether all could be read, and what was to become free can."""
+        """Whether all files could be read, and the wanted bytes can become free."""
         return (self.free is None or self.free.reached) and not any(
             row.cause == "unknown" for row in self.rows()
         )

@@ -6,8 +6,8 @@ metadata are the text forms of Java objects.
 Source: Kafka 4.2 `DumpLogSegments.CoordinatorRecordMessageParser`,
 `ClusterMetadataLogMessageParser`, `RemoteMetadataLogMessageParser`, `printControlRecord`;
 `CoordinatorRecordSerde`, `AbstractApiMessageSerde`, `ControlRecordType`, `EndTransactionMarker`;
-`*JsonConverter`, Jackson's `JsonNode.toString`; `RemoteLogSegmentMetadata.toString` and those of
-its kind, `RemoteLogMetadataTransform`.
+`*JsonConverter`, Jackson's `JsonNode.toString`; `RemoteLogSegmentMetadata.toString`
+and its like, `RemoteLogMetadataTransform`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 #: The texts of a key and of a payload.
 Shown = tuple[str | None, str | None]
 _SHORT_MAX = 2**15 - 1
-#: Reasons of `kseg.internal`, and what Kafka says for the same; a number cut short is `null`.
+#: Reasons of `kseg.internal`, and Kafka's words for the same; a number cut short is `null`.
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\w+) is null, which"), "non-nullable field {0} was serialized as null"),
     (
@@ -247,7 +247,7 @@ def _body(known: RecordType, kind: int, version: int, cursor: Cursor) -> dict[st
 
 # ---- control records -----------------------------------------------------------------------------
 
-#: What precedes the JSON of a value, and the message that it is; always read as version 0.
+#: The text in front of the JSON of a value, and its message; always read as version 0.
 _CONTROL_MESSAGES = {
     ControlType.LEADER_CHANGE: (" LeaderChange: ", "LeaderChangeMessage"),
     ControlType.SNAPSHOT_HEADER: (" SnapshotHeader ", "SnapshotHeaderRecord"),
@@ -269,7 +269,7 @@ def control_marks(columns: RecordColumns) -> tuple[Texts, Failed]:
 
 
 def control_text(key: bytes | None, value: bytes | None) -> str:
-    """What one control record says.
+    """The text of one control record.
 
     Raises:
         InvalidRecordError: it cannot be read.
@@ -301,7 +301,7 @@ def message_json(message: str, version: int, fields: dict[str, Any]) -> str:
     Args:
         message: its name in the schemas.
         version: whose fields are written; the nearest known one for any other.
-        fields: its values by name; those of the version that are missing have their defaults.
+        fields: its values by name; a missing field of the version has its default.
     """
     versions = load()["messages"][message]
     chosen = min(map(int, versions), key=lambda known: abs(known - version))
@@ -326,7 +326,7 @@ def _plain(default: Any) -> str:
 
 
 def _value(field: Schema, value: Any) -> str:
-    """A value by its type; what was decoded where the schema has bytes has types of its own."""
+    """A value by its type; a message that was decoded out of bytes has types of its own."""
     if value is None:
         return "null"
     if "fields" in field:

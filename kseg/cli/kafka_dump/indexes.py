@@ -191,7 +191,7 @@ class _Batches:
         """The first batch from a position on that ends at or past an offset, and where it ends.
 
         Raises:
-            CorruptRecordError: the position lies outside the log, or the bytes there are no batch.
+            CorruptRecordError: the position is outside of the log, or no batch begins there.
         """
         if not 0 <= position <= self._log.size:
             raise CorruptRecordError("the index points outside of the log", position=position)
@@ -238,7 +238,7 @@ def _last_offset(log: LogFile, position: int, size_max: int) -> int:
     """The last offset of the batch at a position.
 
     Raises:
-        CorruptRecordError: the position lies outside of the log, or no whole batch lies there.
+        CorruptRecordError: the position is outside of the log, or no whole batch begins there.
     """
     if not 0 <= position <= log.size:
         raise CorruptRecordError("the index points outside of the log", position=position)
@@ -260,7 +260,7 @@ def _read(path: Path) -> bytes:
 
 
 def _check(path: Path, data: bytes, layout: np.dtype[np.void], last: int, base_offset: int) -> None:
-    """What Kafka checks of an index when it opens one.
+    """The check of an index when Kafka opens it.
 
     Source: Kafka `OffsetIndex.sanityCheck`, `TimeIndex.sanityCheck`.
     """
@@ -272,7 +272,7 @@ def _check(path: Path, data: bytes, layout: np.dtype[np.void], last: int, base_o
 
 
 def print_snapshot(path: Path, line: Line) -> str | None:
-    """Print a line for each producer; returns what Kafka's tool says of a damaged file."""
+    """Print a line for each producer; returns the complaint about a damaged file."""
     try:
         snapshot = producer_snapshot.read(path)
     except KsegError as error:

@@ -231,7 +231,7 @@ Decoder = Callable[[bytes], bytes]
 
 
 class DumpOptions(NamedTuple):
-    """What to print of logs and of indexes.
+    """The options of a run, for logs and for indexes.
 
     Attributes:
         style: of keys, values and names, see `style_of`.

@@ -5,13 +5,13 @@ Lines of older releases:
     0.8 .. 0.10.0   a line for each message, without a time
     0.10            a line for each message
     0.11 .. 1.1     a line for each batch, or with deep iteration for each record
-    2.8             a line for each batch; behind it, with deep iteration, each record's, which says
-                    once more what the batch says
+    2.8             a line for each batch; behind it, with deep iteration, a line for each record,
+                    which repeats the fields of the batch
 
-Messages, those inside compressed messages too: the tool prints the checksum and the lengths that a
-message stores. It reads a key and a value only where it prints them, so a value whose length lies
-does no harm before that: `without_lies` has such messages, which `kseg.format.columns.decode`
-refuses, with null for the value.
+Of each message, inside compressed messages too, the tool prints the stored checksum and lengths. It
+reads a key and a value only to print them. So a wrong length of a value does no harm before that:
+`without_lies` has such messages, which `kseg.format.columns.decode` refuses, with null for the
+value.
 
 Source: Kafka 0.8.2, 0.10.2, 1.1 and 2.8 `kafka.tools.DumpLogSegments`; `LegacyRecord`,
 `AbstractLegacyRecordBatch`.
@@ -124,7 +124,7 @@ VERSIONS: Final = {
 
 # ---- messages ------------------------------------------------------------------------------------
 
-#: Where the length of a key lies, from the start of an entry of magic 0 and of magic 1.
+#: The place of the length of a key in an entry of magic 0 and of magic 1.
 _KEY_AT = np.array([18, 26])
 _LENGTH_BYTES = 4
 _NULL = b"\xff\xff\xff\xff"
@@ -177,10 +177,10 @@ class MessageReader:
 def without_lies(
     data: memoryview, base: int, header: BatchHeader, request: Request, *, skip: int
 ) -> Iterator[RecordColumns]:
-    """The messages of one entry behind the first `skip`, with null for values whose length lies.
+    """The messages of one entry behind the first `skip`; null for a value with a wrong length.
 
     Yields:
-        Nothing where no such length lies, or the messages cannot be told apart.
+        Nothing if no length is wrong, or the messages cannot be separated.
 
     Raises:
         KsegError: at a message that cannot be read even so.
@@ -200,7 +200,7 @@ def without_lies(
 
 
 def _mended(entry: memoryview, header: BatchHeader) -> memoryview | None:
-    """An entry with null for each value whose length lies; None if none does."""
+    """An entry with null for each value with a wrong length; None if all lengths are right."""
     if not header.codec:
         outer = _messages(entry, np.zeros(1, np.int64), scan(entry, on_bad_crc="note"))
         return _with_nulls(entry, outer)

@@ -99,7 +99,7 @@ def refuse_kafka_options(given: dict[str, Any]) -> None:
 
 
 def refuse_own_options(context: click.Context) -> None:
-    """Refuse what `--kafka` has no use for, rather than pass it over.
+    """Refuse the options of `kseg dump` that `--kafka` does not have.
 
     Raises:
         UsageError: names the first one.

@@ -80,7 +80,7 @@ _DECODERS: Final[dict[str, Any]] = {
 
 
 def dump(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: Any) -> int:
-    """Run the tool with what the command line has; returns the exit code.
+    """Run the tool with the options of the command line; returns the exit code.
 
     Raises:
         UsageError: there is no path, no such decoder, or an option that the tool does not have.
@@ -222,7 +222,7 @@ class Gaps:
         self.previous = last
 
     def join(self, behind: Gaps) -> None:
-        """Take those of the next offsets, which were looked at by themselves."""
+        """Take the gaps of the next offsets, which were compared by themselves."""
         if behind.first is not None:
             self.add(np.array([behind.first], np.int64))
             self.pairs += behind.pairs
@@ -345,7 +345,7 @@ class _TileLines:
         return direct
 
     def _unread(self, tile: Tile, table: BatchTable, error: KsegError) -> Iterator[RecordColumns]:
-        """The messages behind one whose length lies, which Kafka's tool prints; none of a batch."""
+        """The messages behind a wrong length, which Kafka's tool prints; nothing of a batch."""
         header = table[int(np.searchsorted(table.position, error.position or 0))]
         if header.magic < 2:
             yield from self._messages.behind_a_lie(tile.data, tile.base, header, _REQUEST)
@@ -433,7 +433,7 @@ class _BatchLines:
         return self._data, self._ends
 
     def pass_over(self, end: int) -> None:
-        """Those of batches before `end` are written."""
+        """Note that the lines of batches before `end` are written."""
         self._done = end
 
     def rest(self, end: int) -> memoryview:
@@ -492,7 +492,7 @@ class KafkaDump:
     """One run of the tool.
 
     Attributes:
-        options: what to print.
+        options: of the run.
         out: standard output.
         jobs: threads that share the work.
         found: whether something is damaged or differs.
@@ -565,15 +565,15 @@ class KafkaDump:
         self._gaps.append((str(path), gaps))
         yield putting(_title(file_name(path), options.lines).encode())
         file = LogFile.open(path)
-        with Lent(file.close) as lent:
+        with Lent(file.close) as shared:
             end = file.size if options.max_bytes is None else options.max_bytes
             position = 0
             tile_bytes = PIECE_BYTES if self.jobs > 1 else None
             for tile in file.walk(end=end, on_bad_crc="note", policy="file", tile_bytes=tile_bytes):
                 self.found = self.found or bool(tile.table.bad_crc_count)
-                yield lent.to(partial(self._tile, tile, file, gaps))
+                yield shared.to(partial(self._tile, tile, file, gaps))
                 position = tile.table.end_position
-            yield lent.to(partial(self._end, file, position, min(end, file.size)))
+            yield shared.to(partial(self._end, file, position, min(end, file.size)))
 
     def _tile(self, tile: Tile, file: LogFile, gaps: Gaps, put: Put) -> None:
         tile = tile._replace(table=_whole_headers(file, tile.table))
