@@ -1,18 +1,12 @@
 """Logs that come to harm by chance, and what a salvage of them must come to.
 
-    python -m tests.property.salvaging --seed 17 --keep look    one case, its directories left there
-    python -m tests.property.salvaging --cases 5000             what all of them come to
-
 The other reader is `tests/reference.py`: it finds sound batches by trying every position.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import shutil
 import struct
-import tempfile
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -547,46 +541,3 @@ def _check_lost(case: Case, partition: SalvagedPartition, kept: set[bytes]) -> N
 
 def _are_moved(case: Case) -> bool:
     return any("swapped" in one or "again" in one for one in case.harm)
-
-
-def run(seed: int, home: Path) -> Came:
-    """One case in a fresh directory."""
-    shutil.rmtree(home, ignore_errors=True)
-    return check(a_case(seed), home)
-
-
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--keep", type=Path)
-    parser.add_argument("--cases", type=int, default=5_000)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
-    if options.seed is not None:
-        case = a_case(options.seed)
-        shutil.rmtree(options.keep, ignore_errors=True)
-        try:
-            print(check(case, options.keep))
-        finally:
-            print(case.kind, "indexed" if case.indexed else "", *case.harm, sep="\n")
-        return
-    total, batches, failed = Came(0, Counter(), 0, 0), 0, 0
-    with tempfile.TemporaryDirectory() as home:
-        for seed in range(options.first, options.first + options.cases):
-            batches += len(a_case(seed).batches)
-            try:
-                came = run(seed, Path(home) / "case")
-            except AssertionError as error:
-                failed += 1
-                print(seed, str(error).splitlines()[0] if str(error) else error)
-                continue
-            total.kept += came.kept
-            total.left_out += came.left_out
-            total.displaced += came.displaced
-            total.epochs += came.epochs
-    print(f"{options.cases} cases, {batches} batches, {failed} failed: {total}")
-
-
-if __name__ == "__main__":
-    main()

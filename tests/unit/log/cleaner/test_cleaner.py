@@ -51,7 +51,9 @@ HERE = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
-def test_cln_02_the_last_record_of_each_key_stays(opened: Callable[..., Log], codec: int) -> None:
+def test_cln_02_19_the_last_record_of_each_key_stays(
+    opened: Callable[..., Log], codec: int
+) -> None:
     log = opened()
     for number in range(10):
         fill(log, keyed(b"%d" % (number % 3), b"%d" % number, b"once", codec=codec), roll=False)
@@ -89,7 +91,7 @@ def test_cln_27_where_everything_is_superseded_the_end_of_the_range_is_seen(
     assert log.log_end_offset == 2
 
 
-def test_k42_33_a_tombstone_gets_a_horizon_first_and_goes_at_it(
+def test_k42_33_cln_18_a_tombstone_gets_a_horizon_first_and_goes_at_it(
     opened: Callable[..., Log], clock: Clock
 ) -> None:
     log = fill(opened(delete_retention_ms=1000), keyed(b"a"), keyed(b"a", None), keyed(b"b"))
@@ -104,7 +106,7 @@ def test_k42_33_a_tombstone_gets_a_horizon_first_and_goes_at_it(
     assert kept(log) == [(2, b"b", b"v")]
 
 
-def test_k42_34_aborted_data_goes_and_its_marker_later(
+def test_k42_34_cln_14_aborted_data_goes_and_its_marker_later(
     opened: Callable[..., Log], clock: Clock
 ) -> None:
     log = opened(delete_retention_ms=1000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +28,6 @@ from tests.unit.log.cleaner.compacting import (
     fill,
     kept,
     keyed,
-    names,
 )
 from tests.unit.log.logs import NOW_MS, Clock, open_log
 
@@ -92,56 +90,6 @@ def test_cln_24_the_active_segment_counts_neither_as_clean_nor_as_dirty(opened: 
     assert plan.dirty_ratio == pytest.approx(2 / 3)
 
 
-def test_cln_19_what_was_read_and_written_is_counted(opened: Opened) -> None:
-    log = fill(opened(), *(keyed(b"%d" % (number % 2)) for number in range(5)))
-    report = compact(log)
-    assert (report.end_offset, report.records, report.kept_records) == (5, 5, 2)
-    assert (report.bytes_after, report.unkeyed_records) == (log.segments[0].size, 0)
-
-
-def leave(directory: Path, done: Path, swapped: int, deleted: bool, renamed: int) -> None:
-    """Leave what a pass has that comes so far: new files under `.swap`, old ones away, renamed."""
-    new = sorted(path.name for path in done.glob("0*") if path.name.startswith(f"{0:020d}."))
-    old = [path for path in directory.glob("0*") if path.suffix != ".snapshot"]
-    old = [path for path in old if int(path.stem) < 4]
-    if deleted:
-        for path in old:
-            path.rename(path.with_name(path.name + ".deleted"))
-    for number, name in enumerate(sorted(new, key=lambda name: not name.endswith(".log"))):
-        suffix = "" if number < renamed else ".swap" if number < swapped else ".cleaned"
-        shutil.copy2(done / name, directory / f"{name}{suffix}")
-
-
-STATES = {
-    "cleaned": (0, False, 0, False),
-    "cleaned and swap": (1, False, 0, False),
-    "swap beside the old ones": (9, False, 0, True),
-    "swap, the old ones deleted": (9, True, 0, True),
-    "an index under swap": (9, True, 2, True),
-    "renamed": (9, True, 9, True),
-}
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_cln_34_a_killed_pass_leaves_the_old_keys_or_the_new_ones(
-    opened: Opened, tmp_path: Path, clock: Clock, state: str
-) -> None:
-    swapped, deleted, renamed, is_new = STATES[state]
-    log = opened(segment_bytes=10_000)
-    for number in range(4):
-        fill(log, keyed(b"%d" % (number % 2), b"%d" % number))
-    log.close()
-    done = tmp_path / "done" / "t-0"
-    shutil.copytree(tmp_path / "t-0", done)
-    with open_log(done, clock, cleanup_policy=COMPACT, recover=True) as other:
-        compact(other, force=True)
-    leave(tmp_path / "t-0", done, swapped, deleted, renamed)
-    (tmp_path / ".kafka_cleanshutdown").unlink()
-    log = opened(recover=True)
-    assert offsets(log) == ([2, 3] if is_new else [0, 1, 2, 3])
-    assert not [name for name in names(log) if name.endswith((".cleaned", ".swap"))]
-
-
 def test_cln_33_a_segment_that_overflows_is_split_and_then_compacted(
     tmp_path: Path, clock: Clock
 ) -> None:
@@ -188,16 +136,6 @@ def test_cln_17_a_wrong_magic_or_a_cut_file_stops_the_log(opened: Opened, harm: 
     with pytest.raises(CorruptRecordError) as caught:
         kseg.plan_compaction(log)
     assert (str(caught.value.path), path.read_bytes()) == (str(path), noise)
-
-
-def test_cln_18_keys_with_tombstones_are_gone_at_last(opened: Opened, clock: Clock) -> None:
-    log = opened(delete_retention_ms=1000)
-    fill(log, *(keyed(b"%d" % number) for number in range(10)))
-    fill(log, *(keyed(b"%d" % number, None) for number in range(0, 10, 2)))
-    compact(log)
-    clock.ms += 1000
-    again(log)
-    assert keys(log) == [b"1", b"3", b"5", b"7", b"9"]
 
 
 def test_cln_38_an_old_tombstone_stays_for_its_time_all_the_same(
@@ -431,22 +369,6 @@ def test_cln_13_data_in_one_segment_and_its_marker_in_the_next(
         again(log)
         assert (offsets(log), last_offsets(log)) == (left, [0, 1])
         clock.ms += 100 * DAY_MS if ending is Producer.abort else 0
-
-
-def test_cln_14_an_abort_marker_goes_at_its_horizon(opened: Opened, clock: Clock) -> None:
-    log = opened(delete_retention_ms=1000)
-    one = Producer(log)
-    one.send(b"1")
-    one.abort()
-    one.send(b"3")
-    one.commit()
-    log.roll()
-    for _ in range(2):
-        again(log)
-        assert (keys(log), offsets(log)) == ([b"3"], [1, 2, 3])
-    clock.ms += 1000
-    again(log)
-    assert offsets(log) == [2, 3]
 
 
 def test_cln_15_sequences_that_begin_at_0_again_keep_the_last_batch(

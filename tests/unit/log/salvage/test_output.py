@@ -21,7 +21,6 @@ from kseg.log.salvage.output import (
 )
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.values import Span
-from tests.stopping import Stopped, stopping_at
 from tests.unit.analysis.copied import told, write_copy
 
 BASE = told(6)
@@ -60,14 +59,6 @@ def test_the_logs_are_the_bytes_that_were_named_and_the_rest_is_made_anew(tmp_pa
     points = read_offset_checkpoint(out / "recovery-point-offset-checkpoint").offsets
     assert points == {TopicPartition("t", 0): 12}
     assert list(beside(out).iterdir()) == []
-
-
-def test_a_log_is_opened_where_it_ends(tmp_path: Path) -> None:
-    source, out = write_copy(tmp_path / "in" / "t-0", BASE), tmp_path / "out"
-    out.mkdir()
-    write_output(out, [target(source)], sources=[source])
-    with kseg.Log.open(out / "t-0", mode="append") as log:
-        assert (log.log_start_offset, log.log_end_offset) == (0, 12)
 
 
 def place_in_source(tmp_path: Path) -> Path:
@@ -116,24 +107,3 @@ def test_a_source_that_has_changed_leaves_no_output_and_the_next_run_begins_anew
     assert not out.exists()
     write_output(out, [plan], sources=[source])
     assert logs(out / "t-0") == logs(source)
-
-
-def test_a_run_that_is_killed_at_any_call_leaves_no_part_of_an_output(tmp_path: Path) -> None:
-    source = write_copy(tmp_path / "in" / "t-0", BASE)
-    plan, killed = target(source), 0
-    for number in range(1, 400, 7):
-        out = tmp_path / str(number) / "out"
-        try:
-            with stopping_at(number):
-                write_output(out, [plan], sources=[source])
-        except Stopped:
-            killed += 1
-            if out.exists() and any(out.iterdir()):
-                assert logs(out / "t-0") == logs(source)
-                continue
-            write_output(out, [plan], sources=[source])
-            assert logs(out / "t-0") == logs(source)
-        else:
-            assert logs(out / "t-0") == logs(source)
-            break
-    assert killed > 3

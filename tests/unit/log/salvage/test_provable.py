@@ -31,11 +31,6 @@ def garble(directory: Path, base: int, batch: int, *, byte: int = 70) -> None:
     path.write_bytes(data)
 
 
-def test_of_a_whole_log_nothing_is_lost(tmp_path: Path) -> None:
-    found = read_provable(write_copy(tmp_path / "t-0", BASE))
-    assert (offsets(found), found.unprovable, found.lost) == ([(0, 5), (6, 11)], (), ())
-
-
 def test_where_compaction_left_holes_a_loss_is_an_upper_bound(tmp_path: Path) -> None:
     batches = [BASE[0], Told(2, 2, without=(2,)), *BASE[2:]]
     garble(write_copy(tmp_path / "t-0", batches), 6, 1)
