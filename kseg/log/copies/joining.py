@@ -113,7 +113,8 @@ def join_copies(
     given = [_given(places_of(path)) for path in paths]
     _check(given)
     if all(each.is_partition for each in given):
-        name = _name_of(given)
+        names = {key for each in given for key in each.partitions}
+        name = names.pop() if len(names) == 1 else _NO_KEY
         given = [replace(each, partitions={_NO_KEY: each.places[0]}) for each in given]
         return list(_joined(name, given, _NO_KEY))
     keys = sorted({key for each in given for key in each.partitions}, key=str)
@@ -124,30 +125,22 @@ def join_copies(
 
 
 def _given(places: tuple[Path, ...]) -> _Given:
-    if len(places) > 1:
-        return _one_broker(places)
-    (path,) = places
-    known = classify_path(path)
-    if known.kind is PathKind.FILE:
-        raise NotALogError(
-            "a file; copies are partition directories or data directories", path=path
-        )
-    if known.kind is PathKind.PARTITION:
-        return _Given(places, True, _by_name([PartitionDirectory(path, known.partition)]))
-    listing = known.data_directory
-    assert listing is not None
-    return _Given(places, False, _by_name([*listing.partitions, *listing.lost]))
-
-
-def _one_broker(places: tuple[Path, ...]) -> _Given:
-    """Several data directories as one copy: none of its partitions lies in two of them."""
     partitions: dict[_Key, Path] = {}
-    for each in map(_given, ((place,) for place in places)):
-        if each.is_partition:
+    for place in places:
+        known = classify_path(place)
+        if known.kind is PathKind.FILE:
             raise NotALogError(
-                "a partition directory among the data directories of a broker", path=each.path
+                "a file; copies are partition directories or data directories", path=place
             )
-        for key, path in each.partitions.items():
+        if known.kind is PathKind.PARTITION:
+            if len(places) > 1:
+                raise NotALogError(
+                    "a partition directory among the data directories of a broker", path=place
+                )
+            return _Given(places, True, _by_name([PartitionDirectory(place, known.partition)]))
+        listing = known.data_directory
+        assert listing is not None
+        for key, path in _by_name([*listing.partitions, *listing.lost]).items():
             other = partitions.setdefault(key, path)
             if other is not path:
                 raise NotALogError(f"the partition lies in {other}, too", path=path)
@@ -162,12 +155,6 @@ def _by_name(entries: Iterable[PartitionDirectory]) -> dict[_Key, Path]:
         if known.kind in _LIVE and known.partition is not None:
             found[known.partition] = entry.path
     return found
-
-
-def _name_of(given: Sequence[_Given]) -> _Key:
-    """Topic and number of copies of one partition, if their names agree."""
-    names = {key for each in given for key in each.partitions}
-    return names.pop() if len(names) == 1 else _NO_KEY
 
 
 def _check(given: Sequence[_Given]) -> None:

@@ -16,9 +16,9 @@ The algorithm, for each partition:
 Nothing is moved to another offset, and no byte of a batch is changed.
 
 values      a provable partition as values; headers of its batches, read again from their files
-chains      step 2: which sound batches of a file belong to the log
 places      step 3: which of them have a certain place
-provable    steps 1 to 3 for one copy: provable batches by offset, other bytes, lost offsets
+provable    steps 1 to 3 for one copy: provable batches by offset, other bytes, lost offsets; its
+            `Chains` are step 2
 output      step 4: a new data directory of batches from other files, whole or not at all
 salvage     `plan_salvage`, `apply_salvage`: a partition, or all of a data directory
 
