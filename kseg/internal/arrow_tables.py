@@ -36,13 +36,12 @@ from kseg.internal.log_rows import (
     pieces_of,
     plain,
 )
-from kseg.internal.schemas import load, record_types
+from kseg.internal.schemas import RecordType, Schema, load, record_types
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from kseg.format.values import RecordColumns
-    from kseg.internal.schemas import RecordType, Schema
     from kseg.internal.topics import InternalTopic
 else:
     pa = require("pyarrow", extra="arrow")

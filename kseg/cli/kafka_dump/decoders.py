@@ -30,14 +30,13 @@ from kseg.internal import InternalTopic, decode
 from kseg.internal.cursor import Cursor
 from kseg.internal.ids import id_text
 from kseg.internal.records import has_structs
-from kseg.internal.schemas import RecordType, load, message_reader, record_types
+from kseg.internal.schemas import RecordType, Schema, load, message_reader, record_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kseg.cli.kafka_dump.lines import Failed, Mask
     from kseg.format.values import RecordColumns
-    from kseg.internal.schemas import Schema
 
 #: The texts of a key and of a payload.
 Shown = tuple[str | None, str | None]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kseg.cli.kafka_dump.lines import int_piece
-from kseg.cli.row_writer import RowWriter
+from kseg.cli.kafka_dump.lines import DumpOptions, int_piece
+from kseg.cli.row_writer import RowWriter, Write
 from kseg.constants import MESSAGE_BYTES_MIN
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.files import producer_snapshot
@@ -33,8 +33,6 @@ from kseg.log.recovery import stored_position
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.kafka_dump.lines import DumpOptions
-    from kseg.cli.row_writer import Write
     from kseg.files.producer_snapshot import ProducerSnapshotEntry
 
     Int64Array = npt.NDArray[np.int64]

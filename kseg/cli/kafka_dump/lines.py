@@ -20,13 +20,12 @@ import numpy as np
 from kseg.constants import Compression, TimestampType
 from kseg.errors import InvalidRecordError, KsegError
 from kseg.format import text
-from kseg.format.header import DELETE_HORIZON
+from kseg.format.header import DELETE_HORIZON, BatchTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.cli.row_writer import Piece, Template
-    from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, RecordColumns
 
     Mask = npt.NDArray[np.bool_]

@@ -31,15 +31,13 @@ from kseg.format.bodies import wrapper_value
 from kseg.format.codec import Arena, decompress_into
 from kseg.format.columns import decode
 from kseg.format.compress import compress
-from kseg.format.header import scan
-from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.format.header import BatchHeader, BatchTable, scan
+from kseg.format.request import INFLATED_BYTES_MAX, Request
 from kseg.format.take import take_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.format.header import BatchHeader, BatchTable
-    from kseg.format.request import Request
     from kseg.format.values import RecordColumns
 
     Numbers = npt.NDArray[np.int64]

@@ -53,19 +53,17 @@ from kseg.files.grammar import FileKind, FileName, file_name
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
 from kseg.format import text
 from kseg.format.columns import decode
-from kseg.format.header import refused_batch
+from kseg.format.header import BatchTable, refused_batch
 from kseg.format.request import Request
 from kseg.format.take import runs
-from kseg.workers import Kept, Lent, each_at, putting, run_in_order
+from kseg.workers import Kept, Lent, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.cli.kafka_dump.older import MessageReader
-    from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
     from kseg.format.workspace import Workspace
-    from kseg.workers import Put, Work
 
     Memory = tuple[Workspace, RowWriter]
 
