@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike, fspath, statvfs
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from kseg.analysis.doctor.partitions import PartitionUnit, examine
@@ -951,6 +951,7 @@ def _known_records(homes: Sequence[BrokerDirectory], partition: TopicPartition) 
 
 # ---- the directories together --------------------------------------------------------------------
 
+_Key = TypeVar("_Key")
 _MAPS_MAX: Final = Path("/proc/sys/vm/max_map_count")
 #: A broker has some for itself, its connections among them.
 _FILES_BESIDE: Final = 1_000
@@ -963,7 +964,8 @@ def _has_metadata(home: BrokerDirectory) -> bool:
 def across(node: Node) -> Iterator[BrokerFinding]:
     """Contradictions between directories, and limits of the machine that are too low."""
     homes, server = node.homes, node.server
-    yield from _of_same(homes)
+    for path, other, _ in _twice((home.path.resolve(), home.path) for home in homes):
+        yield finding("same-directory", path, f"the same directory as {other}")
     yield from _of_ids(homes, server)
     if node.is_kraft:
         yield from node.of_formatting()
@@ -987,14 +989,6 @@ def across(node: Node) -> Iterator[BrokerFinding]:
             )
 
 
-def _of_same(homes: Sequence[BrokerDirectory]) -> Iterator[BrokerFinding]:
-    seen: dict[Path, Path] = {}
-    for home in homes:
-        other = seen.setdefault(home.path.resolve(), home.path)
-        if other is not home.path:
-            yield finding("same-directory", home.path, f"the same directory as {other}")
-
-
 def _of_ids(homes: Sequence[BrokerDirectory], server: BrokerFile) -> Iterator[BrokerFinding]:
     known = sorted(
         ((home.path, home.meta) for home in homes if home.meta is not None),
@@ -1002,15 +996,19 @@ def _of_ids(homes: Sequence[BrokerDirectory], server: BrokerFile) -> Iterator[Br
     )
     yield from _not_equal(((path, meta.cluster_id) for path, meta in known), "cluster.id", None)
     yield from _not_equal(((path, meta.node_id) for path, meta in known), "node.id", server.node_id)
-    seen: dict[str, Path] = {}
-    for path, meta in known:
-        if meta.directory_id is None:
-            continue
-        other = seen.setdefault(meta.directory_id, path)
+    ids = ((meta.directory_id, path) for path, meta in known if meta.directory_id is not None)
+    for path, other, one in _twice(ids):
         if other != path:
-            yield _id_fault(
-                path, f"directory.id {meta.directory_id} is also that of {other}: one is a copy"
-            )
+            yield _id_fault(path, f"directory.id {one} is also that of {other}: one is a copy")
+
+
+def _twice(places: Iterable[tuple[_Key, Path]]) -> Iterator[tuple[Path, Path, _Key]]:
+    """The places of a key behind its first place, each with the first place and the key."""
+    first: dict[_Key, Path] = {}
+    for key, path in places:
+        other = first.setdefault(key, path)
+        if other is not path:
+            yield path, other, key
 
 
 def _not_equal(
@@ -1075,15 +1073,13 @@ def of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Iterator[Broker
 
 
 def _of_duplicates(homes: Sequence[BrokerDirectory]) -> Iterator[BrokerFinding]:
-    seen: dict[object, Path] = {}
-    for entry in (entry for home in homes for entry in home.entries):
-        if entry.kind not in (EntryKind.LOG, EntryKind.FUTURE) or entry.partition is None:
-            continue
-        other = seen.setdefault((entry.kind, entry.partition), entry.path)
-        if other != entry.path and other.resolve() != entry.path.resolve():
+    entries = (entry for home in homes for entry in home.entries if entry.partition is not None)
+    logs = (one for one in entries if one.kind in (EntryKind.LOG, EntryKind.FUTURE))
+    for path, other, _ in _twice(((one.kind, one.partition), one.path) for one in logs):
+        if other.resolve() != path.resolve():
             yield finding(
                 "duplicate-partition",
-                entry.path,
+                path,
                 f"the same partition as {other}; kseg diff says which one has more",
                 "move the one away that is behind",
             )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -61,7 +61,7 @@ from kseg.log.clock import now_of
 from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of, list_entries
 from kseg.log.log import Log
 from kseg.log.recovery import backup_root
-from kseg.log.settings import OF_TOPICS, SettingSources, SettingValue
+from kseg.log.settings import OF_TOPICS, PartitionSettings, SettingSources
 from kseg.log.topic_policy import RetentionRules
 
 #: The unit of `st_blocks`, whatever the file system's blocks are.
@@ -263,22 +263,19 @@ class KeepUnit:
 
     Attributes:
         path: its directory.
-        retention, compaction: the rules of both; None where the settings cannot be read.
+        own: its settings; the reason in words where they cannot be read.
+        of_one_log: as of `PartitionSettings.retention_rules`.
+        shown: names of the settings for the answer.
         now_ms: the clock.
         cost: bytes of log, roughly.
-        why: why the settings cannot be read.
-        settings: those that decide on deletion, and those that were supposed, as far as known.
-        assumed: as of `PartitionSettings`.
     """
 
     path: str
-    retention: RetentionRules | None
-    compaction: RetentionRules | None
+    own: PartitionSettings | str
+    of_one_log: bool
+    shown: tuple[str, ...]
     now_ms: int
     cost: int = 0
-    why: str = ""
-    settings: Mapping[str, SettingValue] = field(default_factory=dict)
-    assumed: tuple[str, ...] = ()
 
 
 def examine(unit: KeepUnit) -> PartitionKeeps:
@@ -295,15 +292,12 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
     except OSError as error:
         rows.append(KeptFile(unit.path, UNKNOWN, 0, 0, why=_reason(error)))
     topic, partition = entry.partition or (None, None)
-    return PartitionKeeps(
-        unit.path,
-        topic,
-        partition,
-        entry.kind.value,
-        tuple(rows),
-        unit.settings,
-        unit.assumed,
-    )
+    found = PartitionKeeps(unit.path, topic, partition, entry.kind.value, tuple(rows))
+    if isinstance(unit.own, str):
+        return found
+    values = unit.own.values
+    settings = {name: values[name] for name in unit.shown if name in values}
+    return replace(found, settings=settings, assumed=tuple(sorted(unit.own.assumed)))
 
 
 def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
@@ -317,11 +311,11 @@ def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
 
 def _of_segments(unit: KeepUnit, files: PartitionFiles, sizes: _Sizes) -> tuple[KeptFile, ...]:
     """The segments; all of them are unknown if one cannot be read, so that none counts twice."""
-    if unit.retention is None or unit.compaction is None:
-        why = unit.why
+    if isinstance(unit.own, str):
+        why = unit.own
     else:
         try:
-            return tuple(_kept_segments(unit, unit.retention, unit.compaction, sizes))
+            return tuple(_kept_segments(unit, unit.own, sizes))
         except (KsegError, OSError) as error:
             why = _reason(error)
     return tuple(sizes.row(each.log, UNKNOWN, each.base_offset, why=why) for each in files.segments)
@@ -394,10 +388,9 @@ def _used_bytes(path: Path, files: SegmentFiles) -> int:
         return os.path.getsize(path)
 
 
-def _kept_segments(
-    unit: KeepUnit, retention: RetentionRules, compaction: RetentionRules, sizes: _Sizes
-) -> Iterator[KeptFile]:
+def _kept_segments(unit: KeepUnit, own: PartitionSettings, sizes: _Sizes) -> Iterator[KeptFile]:
     """The segments that retention takes, then the others, each with its cause."""
+    retention, compaction = own.retention_rules(of_one_log=unit.of_one_log), own.compaction_rules()
     with Log.open(unit.path) as log:
         plan = plan_retention(log, config=retention, now_ms=unit.now_ms)
         segments = {info.base_offset: info for info in log.view.segments}
@@ -742,30 +735,16 @@ class _Question:
     def units(self) -> tuple[KeepUnit, ...]:
         """The partitions to look at, each once."""
         known = KnownSettings(self.sources, [home.path for home in self.homes])
-        units = (self._unit(entry, home, known) for home in self.homes for entry in home.entries)
-        return tuple({unit.path: unit for unit in units}.values())
-
-    def _unit(self, entry: DirectoryEntry, home: _Directory, known: KnownSettings) -> KeepUnit:
-        path, cost = str(entry.path), 0
-        with suppress(OSError):
-            cost = sum(log_sizes(path))
-        own = known.of(entry.path)
-        if isinstance(own, str):
-            return KeepUnit(path, None, None, self.now_ms, cost, own)
-        retention = own.retention_rules(of_one_log=home.of_one_log)
-        return KeepUnit(
-            path,
-            retention,
-            own.compaction_rules(),
-            self.now_ms,
-            cost,
-            settings={
-                name: own.values[name]
-                for name in sorted({*_DECIDING, *self.what_if})
-                if name in own.values
-            },
-            assumed=tuple(sorted(own.assumed)),
-        )
+        shown = tuple(sorted({*_DECIDING, *self.what_if}))
+        units: dict[str, KeepUnit] = {}
+        for home in self.homes:
+            for entry in home.entries:
+                path, cost = str(entry.path), 0
+                with suppress(OSError):
+                    cost = sum(log_sizes(path))
+                own = known.of(entry.path)
+                units[path] = KeepUnit(path, own, home.of_one_log, shown, self.now_ms, cost)
+        return tuple(units.values())
 
     def supposed(self) -> _Question | None:
         """The same with the settings to suppose; None where there are none."""
