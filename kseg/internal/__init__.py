@@ -1,6 +1,5 @@
 """The records of Kafka's internal topics, from bytes to values.
 
-    cursor          bytes read one after the other, never past their end
     ids             ids as Kafka prints them
     topics          their names
     schemas         `schemas.json` compiled into readers: one for each message and version

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kseg.errors import InvalidRecordError
-from kseg.internal.cursor import Cursor
-from kseg.internal.schemas import RecordType, load, message_reader, record_types
+from kseg.internal.schemas import Cursor, RecordType, load, message_reader, record_types
 from kseg.internal.topics import InternalTopic
 
 _INT16: Final = struct.Struct(">h")

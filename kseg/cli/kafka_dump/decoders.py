@@ -27,10 +27,9 @@ from kseg.constants import ControlType
 from kseg.errors import InvalidRecordError, KsegError
 from kseg.format.control import EndMarker, parse_control_key
 from kseg.internal import InternalTopic, decode
-from kseg.internal.cursor import Cursor
 from kseg.internal.ids import id_text
 from kseg.internal.records import has_structs
-from kseg.internal.schemas import RecordType, Schema, load, message_reader, record_types
+from kseg.internal.schemas import Cursor, RecordType, Schema, load, message_reader, record_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

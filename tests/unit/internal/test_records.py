@@ -9,8 +9,7 @@ import pytest
 
 from kseg.errors import InvalidRecordError
 from kseg.internal import InternalRecord, InternalTopic, decode
-from kseg.internal.cursor import Cursor
-from kseg.internal.schemas import load, message_reader, record_types
+from kseg.internal.schemas import Cursor, load, message_reader, record_types
 from tests.internal_schemas import encode_fields, encode_message
 from tests.tidy.test_surface import modules_loaded_by
 
