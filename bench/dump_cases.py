@@ -83,7 +83,7 @@ class Lines:
 
 def dumped(form: str, path: Path, records: int) -> int:
     """Dump a log in this process, in one thread; answers records."""
-    from kseg.cli.dump import Asked, Dump
+    from kseg.cli.dump import Dump
     from kseg.cli.kafka_dump.lines import DumpOptions, stored_contents, style_of
     from kseg.cli.kafka_dump.run import KafkaDump
     from kseg.cli.parsing import Selection
@@ -96,7 +96,7 @@ def dumped(form: str, path: Path, records: int) -> int:
         KafkaDump(options, out).run([str(path)])
     else:
         style = Style(form, "utf8" if form == "text" else "base64")
-        Dump(Asked(batches=False), style, out).paths([str(path)], Selection((), ()))
+        Dump(style, out).paths([str(path)], Selection((), ()))
     assert lines.count >= records
     return records
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import kseg
-from kseg.cli.parsing import Range
 from kseg.cli.rows import UNKNOWN
 from kseg.format.bodies import message_error
 from kseg.format.columns import decode
@@ -77,20 +76,6 @@ def message_errors(columns: RecordColumns, table: BatchTable) -> Iterator[Corrup
     outer = np.searchsorted(table.position, columns.position[rows])
     for row in rows[table.crc_ok[outer] != 0].tolist():
         yield message_error(int(columns.position[row]), int(columns.offset[row]))
-
-
-def holding(table: BatchTable, offsets: Range, times: Range) -> BatchTable:
-    """The batches that can hold a record of the ranges, by their headers."""
-    keep = np.ones(len(table), np.bool_)
-    if offsets[0] is not None:
-        keep &= table.last_offset >= offsets[0]
-    if offsets[1] is not None:
-        keep &= table.base_offset < offsets[1]
-    if times[0] is not None:
-        keep &= table.max_timestamp >= times[0]
-    if times[1] is not None:
-        keep &= table.base_timestamp < times[1]
-    return table if keep.all() else table.take(keep)
 
 
 def tail_of(

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import numpy as np
 
+from kseg.cli.row_writer import Mask, Template
 from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
 from kseg.errors import InvalidRecordError
 from kseg.format.take import take_rows
@@ -27,7 +27,6 @@ from kseg.internal.records import InternalRecord
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kseg.cli.row_writer import Mask, Template
     from kseg.internal.topics import InternalTopic
 
 #: Records decoded at a time: what is made of them lies in memory until it is written.
@@ -54,19 +53,9 @@ def _fields() -> Iterator[Field]:
 DECODED_FIELDS: Final = tuple(_fields())
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """A few records, decoded.
-
-    Attributes:
-        template: their rows.
-        count: how many.
-        faults: errors of those that are not what their schemas say, with their offsets.
-    """
-
-    template: Template
-    count: int
-    faults: list[InvalidRecordError]
+#: The rows of a few records, how many they are, and the errors of records that do not fit their
+#: schemas, with their offsets.
+Decoded = tuple[Template, int, list[InvalidRecordError]]
 
 
 def decoded_rows(
@@ -110,7 +99,7 @@ def _decoded(columns: RecordColumns, topic: InternalTopic, style: Style) -> Deco
         "value": binary_column([_json(one.value, style) for one in records]),
         "reason": binary_column(reasons),
     }
-    return Decoded(rows_of(held, style, DECODED_FIELDS), len(columns), faults)
+    return rows_of(held, style, DECODED_FIELDS), len(columns), faults
 
 
 def _records(

@@ -226,7 +226,7 @@ range_options = together(
         "--last", type=WholeNumber(min=0), metavar="N", help="Only the last N of each partition."
     ),
 )
-#: How records of internal topics are shown: names of `kseg.cli.decoding`.
+#: How records of internal topics are shown: names of `kseg.cli.records`.
 decode_options = together(
     click.option(
         "--decode",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from kseg.cli.failures import complain
-from kseg.cli.parsing import ALL, Range
+from kseg.cli.parsing import ALL
 from kseg.constants import StopReason
 from kseg.errors import CorruptRecordError
 from kseg.format import text as _text
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.files.log_file import Tile
+    from kseg.format.request import Request
     from kseg.format.values import BinaryColumn
 
 
@@ -443,29 +444,30 @@ class RowSinks:
         if self._one is not None:
             self._one.finish()
 
-    def tell_nothing(self, noun: str, offsets: Range, times: Range) -> None:
-        """Report that ranges of the command line have nothing, if they do.
+    def tell_nothing(self, noun: str, request: Request) -> None:
+        """Report that the ranges of a request have nothing, if they do.
 
         Args:
             noun: what rows are: record or batch.
-            offsets: as the user gave them.
-            times: likewise, in milliseconds.
+            request: with the ranges.
         """
-        if not self.is_empty or self.full or offsets == times == ALL:
+        if not self.is_empty or self.full:
             return
+        asked: Any = (("--offset", request.offset, _plain), ("--time", request.time, _iso))
         ranges = [
             f"{option} {text(bounds[0])}..{text(bounds[1])}"
-            for option, bounds, text in (("--offset", offsets, _plain), ("--time", times, _iso))
+            for option, bounds, text in asked
             if bounds != ALL
         ]
-        complain(f"kseg: nothing is there: no {noun} asked for lies in {' '.join(ranges)}")
+        if ranges:
+            complain(f"kseg: nothing is there: no {noun} asked for lies in {' '.join(ranges)}")
 
 
-def _plain(bound: int | None) -> str:
+def _plain(bound: Any) -> str:
     return "" if bound is None else str(bound)
 
 
-def _iso(bound: int | None) -> str:
+def _iso(bound: Any) -> str:
     return iso_text(bound) or _plain(bound)
 
 

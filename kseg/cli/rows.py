@@ -58,10 +58,6 @@ class Style(NamedTuple):
             | (_text.EXACT if exact else 0)
         )
 
-    def of(self, directory: str | None, file: str | None) -> Style:
-        """The same look for rows of another file."""
-        return self._replace(directory=directory, file=file)
-
 
 class Field(NamedTuple):
     """One field of a row: its name, the kind of its column, and for enumerations the names.

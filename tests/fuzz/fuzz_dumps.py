@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 
 from kseg.cli import dump, row_writer
-from kseg.cli.dump import Asked, Dump
+from kseg.cli.dump import Dump
 from kseg.cli.kafka_dump import run as kafka_run
 from kseg.cli.kafka_dump.lines import DumpOptions, stored_contents, style_of
 from kseg.cli.kafka_dump.run import KafkaDump
@@ -56,7 +56,7 @@ def _kafka(path: Path, out: Any, source: Random) -> object:
 
 
 def _rows(path: Path, out: Any, source: Random) -> object:
-    run = Dump(Asked(batches=False), source.choice(STYLES), out)
+    run = Dump(source.choice(STYLES), out)
     run.paths([str(path)], Selection((), ()))
     return run.findings, run.sinks.replaced
 

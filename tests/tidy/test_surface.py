@@ -136,7 +136,11 @@ def test_the_command_line_starts_light(arguments: list[str]) -> None:
 
 
 #: The verbs that share `kseg.cli.closed`.
-CLOSED = {"recover", "reindex", "retain", "compact", "truncate"}
+#: The modules of verbs that share one.
+HOMES = {
+    **dict.fromkeys(("recover", "reindex", "truncate"), "closed"),
+    **dict.fromkeys(("retain", "compact"), "cleanup"),
+}
 
 
 def test_every_verb_is_a_command_and_a_function_of_its_name() -> None:
@@ -144,7 +148,7 @@ def test_every_verb_is_a_command_and_a_function_of_its_name() -> None:
         command = cli.get_command(click.Context(cli), verb)
         assert isinstance(command, click.Command)
         if not isinstance(command, click.Group):
-            module = importlib.import_module(f"kseg.cli.{'closed' if verb in CLOSED else verb}")
+            module = importlib.import_module(f"kseg.cli.{HOMES.get(verb, verb)}")
             assert inspect.isfunction(getattr(module, verb))
 
 
