@@ -29,7 +29,14 @@ from kseg.analysis.values import (
     PartitionSummary,
     SegmentSummary,
 )
-from kseg.constants import BATCH_HEADER_BYTES, INT64_MAX, NO_TIMESTAMP, Compression, StopReason
+from kseg.constants import (
+    BATCH_HEADER_BYTES,
+    INT32_MAX,
+    INT64_MAX,
+    NO_TIMESTAMP,
+    Compression,
+    StopReason,
+)
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -285,8 +292,7 @@ def _check_offsets(
             )
 
 
-_INT32_MAX = 2**31 - 1
-_INT64_MIN = _OFFSET_MIN = -(2**63)
+_INT64_MIN = -(2**63)
 _AHEAD_MS = 24 * 60 * 60 * 1000
 _RECORD_BYTES_MIN = 7
 #: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
@@ -476,18 +482,18 @@ class LogChecks:
     def _check_offsets(self, table: BatchTable) -> None:
         """Offsets grow, and lie where 32 bits from the base offset reach.
 
-        A compressed message of magic 0 or 1 tells only its last offset without being inflated.
+        The header of a compressed message of magic 0 or 1 has only its last offset.
         """
         first = np.where(table.base_offset < 0, table.last_offset, table.base_offset)
         negative = (table.magic >= 2) & (table.base_offset < 0)
         text = "offsets {b.base_offset} to {b.last_offset}"
         self._report("offset-range", table, negative | (table.last_offset < first), text)
         if self.base_offset is not None:
-            far = (first < self.base_offset) | (table.last_offset - self.base_offset > _INT32_MAX)
+            far = (first < self.base_offset) | (table.last_offset - self.base_offset > INT32_MAX)
             text += f" in a segment that starts at {self.base_offset}"
             self._report("offset-range", table, far & ~negative, text)
         before = np.empty_like(first)
-        before[0] = _OFFSET_MIN if self.last_offset is None else self.last_offset
+        before[0] = _INT64_MIN if self.last_offset is None else self.last_offset
         before[1:] = table.last_offset[:-1]
         running = np.maximum.accumulate(before)
         message = "offsets {b.base_offset} to {b.last_offset} behind higher ones"
@@ -608,7 +614,7 @@ def examine_segment(
         checks = LogChecks(
             unit.path, unit.base_offset, unit.is_last, deep, inflated_max, found, now_ms=now_ms
         )
-        indexes = _Indexes(unit, size, mapping, found, live=live)
+        indexes, index_sizes = _open_indexes(unit, size, mapping, found, live=live)
         stop, kafka07 = StopReason.LIMIT, log.kafka07
         unreadable: list[UnreadableError] = []
         trail: TxnTrail | None = None
@@ -626,7 +632,8 @@ def examine_segment(
             stop = StopReason.LIMIT if unreadable else table.stop
             checks.finish(table, size)
             # What lies behind a damaged batch may be its own: its end is not known.
-            trail = indexes.finish(log, StopReason.BAD_CRC if checks.bad_crc_count else stop)
+            index_stop = StopReason.BAD_CRC if checks.bad_crc_count else stop
+            trail = indexes.finish(index_stop, log.headers)
             if unit.partition is None and not unreadable:
                 judge_transactions((), [(unit.base_offset or 0, True, trail)], found)
             lost = _lost_in(log, unit, checks)
@@ -647,8 +654,8 @@ def examine_segment(
         transactions=None if unreadable else trail,
     )
     return Examined(
-        files=1 + indexes.files,
-        bytes=size + indexes.bytes,
+        files=1 + len(index_sizes),
+        bytes=size + sum(index_sizes),
         batches=checks.batches,
         records=checks.records,
         findings=found.taken(),
@@ -712,39 +719,24 @@ def _join(tables: list[BatchTable]) -> BatchTable:
     )
 
 
-class _Indexes:
-    """The indexes of the segment, compared with its batches, and what these make of them."""
-
-    def __init__(
-        self, unit: Unit, log_bytes: int, mapping: Mapping, found: Findings, *, live: bool
-    ) -> None:
-        self.files = self.bytes = 0
-        base = unit.base_offset or 0
-        believed = unit.believed and not live
-        log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live, believed)
-        self._checks = IndexChecks(log, found)
-        whole = unit.partition is not None and not unit.path.endswith(".kafka")
-        for kind, path in (
-            (FileKind.INDEX, unit.index),
-            (FileKind.TIMEINDEX, unit.time_index),
-            (FileKind.TXNINDEX, unit.txn_index),
-        ):
-            if path is not None or whole or kind is FileKind.TXNINDEX:
-                with found.noting_unreadable():
-                    self._add(kind, path)
-
-    def _add(self, kind: FileKind, path: str | None) -> None:
-        size = self._checks.add(kind, path)
-        self.files += size >= 0
-        self.bytes += max(size, 0)
-
-    def feed(self, table: BatchTable) -> None:
-        """Compare with the batches of a table."""
-        self._checks.feed(table)
-
-    def finish(self, log: LogFile, stop: StopReason) -> TxnTrail | None:
-        """Judge what is left; answers what there is to know of transactions."""
-        return self._checks.finish(stop, log.headers)
+def _open_indexes(
+    unit: Unit, log_bytes: int, mapping: Mapping, found: Findings, *, live: bool
+) -> tuple[IndexChecks, list[int]]:
+    """The checks of a segment's indexes, and the sizes of the files that are there."""
+    base = unit.base_offset or 0
+    believed = unit.believed and not live
+    log = IndexPlace(unit.path, base, unit.is_last, -1, log_bytes, mapping, live, believed)
+    checks, sizes = IndexChecks(log, found), []
+    whole = unit.partition is not None and not unit.path.endswith(".kafka")
+    for kind, path in (
+        (FileKind.INDEX, unit.index),
+        (FileKind.TIMEINDEX, unit.time_index),
+        (FileKind.TXNINDEX, unit.txn_index),
+    ):
+        if path is not None or whole or kind is FileKind.TXNINDEX:
+            with found.noting_unreadable():
+                sizes.append(checks.add(kind, path))
+    return checks, [size for size in sizes if size >= 0]
 
 
 OFFSET_CHECKPOINTS = frozenset(

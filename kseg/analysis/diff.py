@@ -348,21 +348,6 @@ class RecordsFound:
     compacted: tuple[Offsets, Offsets]
 
 
-def compare_records(copies: tuple[Copy, Copy], sides: tuple[Rows, Rows]) -> Iterator[RecordsFound]:
-    """Compare the records of some batches of two copies.
-
-    Args:
-        copies: both.
-        sides: the batches of each, by offset.
-
-    Raises:
-        KsegError, OSError: a file has changed, or a batch cannot be decoded.
-    """
-    pieces = (_pieces(copies[0], sides[0]), _pieces(copies[1], sides[1]))
-    for one, other in _aligned(*pieces):
-        yield _compared(copies, sides, (one, other))
-
-
 def _pieces(copy: Copy, rows: Rows) -> Iterator[RecordColumns]:
     """The records of batches as columns, a bounded piece at a time."""
     if not len(rows):
@@ -547,7 +532,9 @@ class Pair:
     def _feed_records(self, differing: Sides, lacking: Sides) -> None:
         """The same by records: those of batches that differ, and of those that one side lacks."""
         sides = (_merged(differing[0], lacking[0]), _merged(differing[1], lacking[1]))
-        for found in compare_records(self._copies, sides):
+        pieces = (_pieces(copy, rows) for copy, rows in zip(self._copies, sides, strict=True))
+        for aligned in _aligned(*pieces):
+            found = _compared(self._copies, sides, aligned)
             self._note_differing(differing, found.differing, found.differing, len(found.differing))
             self._epochs.add(found.epochs, found.epochs, len(found.epochs))
             for side in (0, 1):
@@ -667,11 +654,17 @@ def examine(unit: DiffUnit) -> PartitionDiff:
     """
     if sum(each.is_readable for each in unit.copies) > 1:
         with suppress(KsegError, OSError):
-            return _partition_diff(unit, [_assume(each, unit.mapping) for each in unit.copies])
+            assumed = [
+                _CopyRead(each, Copy.assumed(each.path, unit.mapping))
+                if each.is_readable
+                else _CopyRead(each, error=each.error)
+                for each in unit.copies
+            ]
+            return _partition_diff(unit, assumed)
     with suppress(KsegError, OSError):
-        return _partition_diff(unit, [_look(each, unit.mapping) for each in unit.copies])
+        return _partition_diff(unit, [_read_copy(each, unit) for each in unit.copies])
     try:
-        return _partition_diff(unit, [_look(each, unit.mapping) for each in unit.copies])
+        return _partition_diff(unit, [_read_copy(each, unit) for each in unit.copies])
     except (KsegError, OSError) as error:
         why = f"it changed while it was read: {_reason_of(error)}"
         failed = [CopySeen(each.path, each.topic_id, error=why) for each in unit.copies]
@@ -730,23 +723,12 @@ def _partition_diff(unit: DiffUnit, looked: Sequence[_CopyRead]) -> PartitionDif
     return PartitionDiff(unit.topic, unit.partition, first.seen, tuple(compared))
 
 
-def _assume(asked: CopyPath, mapping: Mapping) -> _CopyRead:
-    """Take one copy for sound.
-
-    Raises:
-        KsegError, OSError: it may not be, or cannot be read.
-    """
-    if not asked.is_readable:
-        return _CopyRead(asked, error=asked.error)
-    return _CopyRead(asked, Copy.assumed(asked.path, mapping))
-
-
-def _look(asked: CopyPath, mapping: Mapping) -> _CopyRead:
+def _read_copy(asked: CopyPath, unit: DiffUnit) -> _CopyRead:
     """Read one copy with its checksums."""
     if not asked.is_readable:
         return _CopyRead(asked, error=asked.error)
     try:
-        return _CopyRead(asked, Copy.read(asked.path, mapping))
+        return _CopyRead(asked, Copy.read(asked.path, unit.mapping))
     except (KsegError, OSError) as error:
         return _CopyRead(asked, error=_reason_of(error))
 
@@ -820,7 +802,6 @@ __all__ = [
     "RangeList",
     "Ranges",
     "RecordsFound",
-    "compare_records",
     "diff",
     "examine",
     "joined",

@@ -1,8 +1,8 @@
-"""What fills the disk: counts, bytes, times, codecs, sizes and top keys of each partition.
+"""The use of the disk: counts, bytes, times, codecs, sizes and top keys of each partition.
 
     units = plan(paths)                            the units of work, as for `verify`
     examine(unit, options) -> Stats                one unit, anywhere
-    merge(a, b) -> Stats                           in any order
+    merge_all(answers) -> Stats                    in any order
     report(stats, options) -> StatsReport          rows, a partition each
 
 The functions are the same in one process and on a cluster, so their answers are equal. Nothing is
@@ -146,11 +146,6 @@ class DistinctCount:
 
     registers: npt.NDArray[np.uint8]
 
-    @classmethod
-    def empty(cls) -> DistinctCount:
-        """Of no values."""
-        return cls(np.zeros(_REGISTERS, np.uint8))
-
     def merge(self, other: DistinctCount) -> DistinctCount:
         """Both together."""
         return DistinctCount(np.maximum(self.registers, other.registers))
@@ -201,12 +196,6 @@ class KeyTotals:
     errors: Counts
     names: dict[int, bytes]
     lost: int = 0
-
-    @classmethod
-    def empty(cls) -> KeyTotals:
-        """Of no keys."""
-        none = np.zeros(0, np.int64)
-        return cls(np.zeros(0, np.uint64), none, none, none, {})
 
     def merge(self, other: KeyTotals) -> KeyTotals:
         """Both together: what one side does not list may have had up to its `lost` there."""
@@ -603,13 +592,8 @@ def examine(unit: Unit, options: StatsOptions) -> Stats:
         return Stats()  # retention was faster
 
 
-def merge(first: Stats, second: Stats) -> Stats:
-    """Join two answers; in which order does not matter."""
-    return merge_all((first, second))
-
-
 def merge_all(answers: Iterable[Stats]) -> Stats:
-    """Join any number of answers."""
+    """Join answers, in any order."""
     joined: dict[str, PartitionStats] = {}
     for answer in answers:
         for path, one in answer.partitions.items():
@@ -709,7 +693,6 @@ __all__ = [
     "TopKey",
     "countable",
     "examine",
-    "merge",
     "merge_all",
     "plan",
     "report",

@@ -2,7 +2,7 @@
 
     units = plan(paths)                      what there is to do
     examine(unit, options) -> Examined       one unit, anywhere
-    merge(a, b) -> Examined                  in any order
+    merge_all(answers) -> Examined           in any order
     report(examined) -> Report               adds the checks across files
 
 Nothing is changed and nothing is locked. A log that a broker writes to at the same time may seem to
@@ -208,13 +208,8 @@ def _examine_listed(listing: PartitionFiles | DataDirectory) -> Examined:
     return examine_data_directory(listing)
 
 
-def merge(first: Examined, second: Examined) -> Examined:
-    """Join two answers; in which order does not matter to the report."""
-    return merge_all((first, second))
-
-
 def merge_all(answers: Iterable[Examined]) -> Examined:
-    """Join any number of answers."""
+    """Join answers; their order does not matter to the report."""
     known = list(answers)
     return Examined(
         files=sum(one.files for one in known),
@@ -258,7 +253,6 @@ __all__ = [
     "Unit",
     "VerifyOptions",
     "examine",
-    "merge",
     "merge_all",
     "plan",
     "report",

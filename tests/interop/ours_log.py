@@ -207,7 +207,7 @@ def _clean(state: LogState, step: Answer) -> Answer:
 
 
 def _epoch(state: LogState, step: Answer) -> Answer:
-    state.epochs.assign(step["epoch"], state.log_end_offset)
+    state.epochs.assign(step["epoch"], state.log_end.offset)
     return {}
 
 

@@ -335,23 +335,21 @@ class Cluster:
 
     def _add_topic(self, value: dict[str, Any], place: Place) -> None:
         name: str = value["name"]
-        self._forget(self.ids.get(name))
+        if name in self.ids:
+            self._remove_topic({"topicId": self.ids[name]}, place)
         self.topics[value["topicId"]] = name
         self.ids[name] = value["topicId"]
         self._made[name] = (place.path, place.position)
 
     def _remove_topic(self, value: dict[str, Any], place: Place) -> None:
-        self._forget(value["topicId"])
-
-    def _forget(self, topic_id: UUID | None) -> None:
-        name = None if topic_id is None else self.topics.pop(topic_id, None)
+        topic_id: UUID = value["topicId"]
+        name = self.topics.pop(topic_id, None)
         if name is not None:
             self.ids.pop(name, None)
             self.configs.pop((TOPIC, name), None)
             self.changes = [each for each in self.changes if each.resource != (TOPIC, name)]
             self._made.pop(name, None)
-        if topic_id is not None:
-            self.partitions.pop(topic_id, None)
+        self.partitions.pop(topic_id, None)
 
     def _assign(self, value: dict[str, Any], place: Place) -> None:
         """A partition, or a change of one; None leaves a field as it is."""
@@ -376,17 +374,13 @@ class Cluster:
         found = self.configs.setdefault(resource, {})
         name, after = value["name"], value["value"]
         before = found.get(name)
-        self._note_change(Change(resource, name, before, after, place.offset), place)
+        is_first = self._made.get(resource[1]) == (place.path, place.position)
+        if place.offset >= self.snapshot_end and not (is_first and resource[0] == TOPIC):
+            self.changes.append(Change(resource, name, before, after, place.offset))
         if after is None:
             found.pop(name, None)
         else:
             found[name] = after
-
-    def _note_change(self, change: Change, place: Place) -> None:
-        kind, resource = change.resource
-        is_first = kind == TOPIC and self._made.get(resource) == (place.path, place.position)
-        if place.offset >= self.snapshot_end and not is_first:
-            self.changes.append(change)
 
     def _set_feature(self, value: dict[str, Any], place: Place) -> None:
         self.features[value["name"]] = value["featureLevel"]
@@ -464,7 +458,7 @@ _FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp")
 _OnError = Callable[[KsegError], None]
 
 
-class _Found(NamedTuple):
+class _MetadataRecord(NamedTuple):
     """A record of the log, or of a snapshot."""
 
     place: Place
@@ -538,7 +532,7 @@ def _read_snapshot(snapshot: NamedFile) -> Cluster:
     return cluster
 
 
-def _note_voters(found: _Found, cluster: Cluster) -> None:
+def _note_voters(found: _MetadataRecord, cluster: Cluster) -> None:
     if parse_control_key(found.key).type is ControlType.KRAFT_VOTERS:
         voters = parse_control_as(KRaftVoters, found.key, found.value).voters
         cluster.voters = tuple(each.voter_id for each in voters)
@@ -585,14 +579,16 @@ def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
 
 def _behind(
     segments: Sequence[SegmentFiles], start: int, on_error: _OnError | None
-) -> Iterator[_Found]:
+) -> Iterator[_MetadataRecord]:
     """The records of a log from an offset on; no segment that ends before it is read."""
     for index, segment in enumerate(segments):
         if index + 1 == len(segments) or segments[index + 1].base_offset > start:
             yield from _records(segment.log, start, on_error)
 
 
-def _records(path: Path, start: int | None, on_error: _OnError | None = None) -> Iterator[_Found]:
+def _records(
+    path: Path, start: int | None, on_error: _OnError | None = None
+) -> Iterator[_MetadataRecord]:
     with Segment.open(path) as segment:
         read = segment.read(
             offset=(start, None), columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
@@ -603,7 +599,9 @@ def _records(path: Path, start: int | None, on_error: _OnError | None = None) ->
             controls = columns.control.tolist()
             for row, offset in enumerate(offsets):
                 place = Place(str(path), positions[row], offset)
-                yield _Found(place, columns.key[row], columns.value[row], controls[row], times[row])
+                yield _MetadataRecord(
+                    place, columns.key[row], columns.value[row], controls[row], times[row]
+                )
 
 
 __all__ = []

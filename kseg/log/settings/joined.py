@@ -176,8 +176,78 @@ class PartitionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
-    """What one data directory says beside its partitions."""
+class SettingSources:
+    """What a caller names beside the data directories; see `settings`.
+
+    Attributes:
+        metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
+        broker_config: the broker's `server.properties`.
+        config: settings for every topic, weaker than what the broker has.
+        topic_config: settings by topic, stronger than that.
+        supposed: settings to answer a question with, see `Settings.supposing`; None where files
+            are changed by the settings.
+    """
+
+    metadata_directory: str | PathLike[str] | None = None
+    broker_config: str | PathLike[str] | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    topic_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    supposed: Mapping[str, str] | None = None
+
+    def check(self) -> None:
+        """Refuse what is no setting, also where no partition would ask for it.
+
+        Raises:
+            ValueError: names it.
+        """
+        for each in (self.config, self.supposed or {}, *self.topic_config.values()):
+            LogConfig.from_kafka(each)
+
+    def read(self, homes: Sequence[Path]) -> Settings:
+        """The settings in the data directories of one broker.
+
+        Raises:
+            ValueError: two of them have a metadata log, or `broker_config` is malformed.
+            OSError: a file cannot be read.
+        """
+        places = [each.resolve() for each in homes]
+        origin = _metadata_home(places, self.metadata_directory)
+        cluster = None if origin is None else read_cluster(origin / f"{CLUSTER_METADATA}-0")
+        facts = {each: _facts_of(each, origin, cluster) for each in places}
+        properties = None if self.broker_config is None else _read_properties(self.broker_config)
+        return Settings(facts, properties, self)
+
+    def groups(self, homes: Iterable[Path]) -> list[list[Path]]:
+        """Data directories that share a metadata log.
+
+        All do where at most one is known. Else those of a broker share its log, by their ids, and
+        where that has several of them, too, each directory has its own alone.
+        """
+        different = sorted(set(homes))
+        if self.metadata_directory is not None or len(_logs(different)) <= 1:
+            return [different] if different else []
+        return [
+            group
+            for broker in group_by_broker(different)
+            for group in ([broker] if len(_logs(broker)) <= 1 else [[home] for home in broker])
+        ]
+
+    def by_home(self, homes: Iterable[Path]) -> dict[Path, Settings]:
+        """The settings in each data directory, of whichever broker it is.
+
+        Raises:
+            ValueError: `broker_config` is malformed.
+            OSError: a file cannot be read.
+        """
+        found: dict[Path, Settings] = {}
+        for group in self.groups(homes):
+            found |= dict.fromkeys(group, self.read(group))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _DirectoryFacts:
+    """What a data directory says of its topics, cluster and node."""
 
     known: KnownTopics
     cluster: Cluster | None
@@ -189,24 +259,22 @@ class Settings:
     """The settings of the partitions of some data directories, as `settings` has found them.
 
     Attributes:
-        cluster: what the metadata log says; None where there is none.
-        findings: what could not be understood in it, or beside the partitions.
+        sources: where they were read.
+        properties: the settings of topics in the broker's file; None without that file.
+        cluster: the state that the metadata log holds; None without one.
+        findings: records and files that could not be understood.
     """
 
     def __init__(
         self,
-        homes: Mapping[Path, _Home],
+        homes: Mapping[Path, _DirectoryFacts],
         properties: Mapping[str, str] | None,
-        given: Mapping[str, str],
-        given_for_topics: Mapping[str, Mapping[str, str]],
-        supposed: Mapping[str, str] | None = None,
+        sources: SettingSources,
     ) -> None:
         """Hold what was read; use `settings` instead."""
         self._homes: Final = homes
-        self.supposed: Final = supposed
-        self._properties: Final = properties
-        self._given: Final = given
-        self._given_for_topics: Final = given_for_topics
+        self.properties: Final = properties
+        self.sources: Final = sources
         self.cluster: Final = next((each.cluster for each in homes.values() if each.cluster), None)
         self.findings: Final = tuple(self.cluster.findings) if self.cluster else ()
 
@@ -216,8 +284,8 @@ class Settings:
         Args:
             supposed: goes before all but a topic's own settings, and what was given for it.
         """
-        given = self._given, self._given_for_topics
-        return Settings(self._homes, self._properties, *given, supposed)
+        sources = replace(self.sources, supposed=supposed)
+        return Settings(self._homes, self.properties, sources)
 
     def __iter__(self) -> Iterator[PartitionSettings]:
         """Those of every partition, in the order of the directories."""
@@ -241,15 +309,6 @@ class Settings:
             raise ValueError(f"{place} is in none of the data directories")
         return _Joined(place, home, self).result()
 
-    def given_to(self, topic: str | None) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """What was given for a topic, and for all."""
-        return self._given_for_topics.get(topic or "", {}), self._given
-
-    @property
-    def has_file(self) -> bool:
-        """Whether the broker's file was read."""
-        return self._properties is not None
-
     def broker_values(self, cluster: Cluster | None, node_id: int | None) -> Values:
         """What a broker's own configuration says of the settings of topics.
 
@@ -261,7 +320,7 @@ class Settings:
             Each setting by its name for topics, with its source; the broker's own goes before the
             default of its cluster, and both before its file.
         """
-        properties = self._properties or {}
+        properties = self.properties or {}
         joined = {name: SettingValue(text, FROM_FILE) for name, text in properties.items()}
         if cluster is not None and cluster.trusted:
             for resource, source in (("", FROM_CLUSTER), (str(node_id), FROM_BROKER)):
@@ -301,12 +360,8 @@ def settings(
     """
     if isinstance(data_directories, str | PathLike):
         data_directories = (data_directories,)
-    places = [Path(each).resolve() for each in data_directories]
-    origin = _metadata_home(places, metadata_directory)
-    cluster = None if origin is None else read_cluster(origin / f"{CLUSTER_METADATA}-0")
-    homes = {each: _home_of(each, origin, cluster) for each in places}
-    properties = None if broker_config is None else _read_properties(broker_config)
-    return Settings(homes, properties, config or {}, topic_config or {})
+    sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
+    return sources.read([Path(each) for each in data_directories])
 
 
 def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) -> Path | None:
@@ -325,26 +380,23 @@ def _metadata_beside(place: Path) -> Path | None:
 
     It is named and not read: it may be an old copy.
     """
-    meta = _meta_of(place)
-    if meta is None or meta.cluster_id is None or meta.node_id is None:
-        return None
+    broker = _broker_of(place)
     with suppress(OSError):
         for log in sorted(place.parent.glob(f"*/{CLUSTER_METADATA}-0")):
-            other = _meta_of(log.parent)
-            if other and (other.cluster_id, other.node_id) == (meta.cluster_id, meta.node_id):
+            if broker is not None and _broker_of(log.parent) == broker:
                 return log.parent
     return None
 
 
-def _home_of(place: Path, origin: Path | None, cluster: Cluster | None) -> _Home:
+def _facts_of(place: Path, origin: Path | None, cluster: Cluster | None) -> _DirectoryFacts:
     known, meta = known_topics(place), _meta_of(place)
     node_id = None if meta is None else meta.node_id
     if origin is None or cluster is None:
-        return _Home(known, None, node_id, _why_no_log(place) if known.of_broker else "")
+        return _DirectoryFacts(known, None, node_id, _why_no_log(place) if known.of_broker else "")
     other = _meta_of(origin)
     if meta is not None and other is not None and meta.cluster_id != other.cluster_id:
-        return _Home(known, None, node_id, "the metadata log is that of another cluster")
-    return _Home(known, cluster, node_id)
+        return _DirectoryFacts(known, None, node_id, "the metadata log is that of another cluster")
+    return _DirectoryFacts(known, cluster, node_id)
 
 
 def _why_no_log(place: Path) -> str:
@@ -367,10 +419,10 @@ def _read_properties(path: str | PathLike[str]) -> dict[str, str]:
 class _Joined:
     """The sources of one partition, joined."""
 
-    def __init__(self, path: Path, home: _Home, found: Settings) -> None:
+    def __init__(self, path: Path, home: _DirectoryFacts, found: Settings) -> None:
         self.path = path
         self.home = home
-        self.sources = found
+        self.settings = found
         self.topic = _topic_of(path)
         self.findings: list[KsegError] = []
         self.topic_id: UUID | None = None
@@ -382,7 +434,8 @@ class _Joined:
     def result(self) -> PartitionSettings:
         """What they come to."""
         self._join()
-        own, given = (dict(each) for each in self.sources.given_to(self.topic))
+        sources = self.settings.sources
+        own, given = dict(sources.topic_config.get(self.topic or "", {})), dict(sources.config)
         strong = {name: SettingValue(text, GIVEN_FOR_TOPIC) for name, text in own.items()}
         record = self._record() if self.is_joined else {}
         known, _ = known_policy(self.home.known, self.topic)
@@ -453,9 +506,9 @@ class _Joined:
     def _weak(self, given: Mapping[str, str]) -> Values:
         """What goes behind the topic's own; where that is not known, it deletes nothing."""
         cluster = self.home.cluster
-        broker = self._sound(self.sources.broker_values(cluster, self.home.node_id))
+        broker = self._sound(self.settings.broker_values(cluster, self.home.node_id))
         plain = {name: SettingValue(text, GIVEN) for name, text in given.items()}
-        supposed = self.sources.supposed or {}
+        supposed = self.settings.sources.supposed or {}
         asked = {name: SettingValue(text, SUPPOSED) for name, text in supposed.items()}
         if self.home.known.of_broker and not self.is_joined:
             _drop_deleting(broker)
@@ -473,9 +526,9 @@ class _Joined:
         cluster = self.home.cluster
         if cluster is None or not self.is_joined:
             return {}
-        if not self.sources.has_file or self.home.node_id is None:
+        if self.settings.properties is None or self.home.node_id is None:
             return {}
-        if self.sources.supposed is None and not _bears_changes(cluster, self.topic):
+        if self.settings.sources.supposed is None and not _bears_changes(cluster, self.topic):
             return {}
         defaults = default_settings()
         return {name: SettingValue(defaults[name], DEFAULT) for name in DELETING}
@@ -605,94 +658,22 @@ def _drop_deleting(values: Values) -> None:
         values.pop(name, None)
 
 
-@dataclass(frozen=True, slots=True)
-class SettingSources:
-    """What a caller names beside the data directories; see `settings`.
-
-    Attributes:
-        metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
-        broker_config: the broker's `server.properties`.
-        config: settings for every topic, weaker than what the broker has.
-        topic_config: settings by topic, stronger than that.
-        supposed: settings to answer a question with, see `Settings.supposing`; None where files
-            are changed by the settings.
-    """
-
-    metadata_directory: str | PathLike[str] | None = None
-    broker_config: str | PathLike[str] | None = None
-    config: Mapping[str, str] = field(default_factory=dict)
-    topic_config: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    supposed: Mapping[str, str] | None = None
-
-    def check(self) -> None:
-        """Refuse what is no setting, also where no partition would ask for it.
-
-        Raises:
-            ValueError: names it.
-        """
-        for each in (self.config, self.supposed or {}, *self.topic_config.values()):
-            LogConfig.from_kafka(each)
-
-    def read(self, homes: Sequence[Path]) -> Settings:
-        """The settings in the data directories of one broker.
-
-        Raises:
-            ValueError: two of them have a metadata log, or `broker_config` is malformed.
-            OSError: a file cannot be read.
-        """
-        found = settings(
-            homes,
-            metadata_directory=self.metadata_directory,
-            broker_config=self.broker_config,
-            config=self.config,
-            topic_config=self.topic_config,
-        )
-        return found if self.supposed is None else found.supposing(self.supposed)
-
-    def groups(self, homes: Iterable[Path]) -> list[list[Path]]:
-        """Data directories that share a metadata log.
-
-        All do where at most one is known. Else those of a broker share its log, by their ids, and
-        where that has several of them, too, each directory has its own alone.
-        """
-        different = sorted(set(homes))
-        if self.metadata_directory is not None or len(_logs(different)) <= 1:
-            return [different] if different else []
-        return [
-            group
-            for broker in group_by_broker(different)
-            for group in ([broker] if len(_logs(broker)) <= 1 else [[home] for home in broker])
-        ]
-
-    def by_home(self, homes: Iterable[Path]) -> dict[Path, Settings]:
-        """The settings in each data directory, of whichever broker it is.
-
-        Raises:
-            ValueError: `broker_config` is malformed.
-            OSError: a file cannot be read.
-        """
-        found: dict[Path, Settings] = {}
-        for group in self.groups(homes):
-            found |= dict.fromkeys(group, self.read(group))
-        return found
-
-
 def group_by_broker(homes: Iterable[Path]) -> list[list[Path]]:
     """Data directories by broker, in order; one whose ids are not known is by itself."""
     groups: dict[object, list[Path]] = {}
     for home in homes:
-        groups.setdefault(_broker_of(home), []).append(home)
+        groups.setdefault(_broker_of(home) or home, []).append(home)
     return list(groups.values())
 
 
-def _broker_of(home: Path) -> object:
-    """Cluster and node, or the directory itself."""
+def _broker_of(home: Path) -> tuple[str, int] | None:
+    """Cluster and node of a data directory; None where its ids are not known."""
     try:
         found = metadata.read_meta_properties(home / FileKind.META_PROPERTIES.value)
     except (CorruptIndexError, LimitExceededError, OSError):
-        return home
+        return None
     if found.cluster_id is None or found.node_id is None:
-        return home
+        return None
     return found.cluster_id, found.node_id
 
 

@@ -55,7 +55,7 @@ def delete_segments(
     """
     now_ms, delay_ms = state.now_ms(), state.config.file_delete_delay_ms
     renamed: list[Path] = []
-    state.note_names_gone()
+    state.gone_in_doubt = True
     for info in segments:
         files = files_of_segment(info.files)
         renamed += state.deletions.mark_for_deletion(files, now_ms=now_ms, delay_ms=delay_ms)
@@ -80,7 +80,7 @@ def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True)
     Raises:
         OSError: the disk refuses; what went before is gone.
     """
-    state.note_names_gone()
+    state.gone_in_doubt = True
     for path in files_of_segment(info.files):
         state.deletions.unlink(path)
     known = state.snapshots.path(info.base_offset) if snapshot else None

@@ -321,7 +321,7 @@ def _write_end(state: LogState, offset: int) -> None:
 
 def _make_last(state: LogState, last: SegmentInfo) -> None:
     """Append to a sealed segment from now on, and have none open that lies above it."""
-    writer = state.pop_unflushed(last.base_offset)
+    writer = state.unflushed.pop(last.base_offset, None)
     if writer is None:
         created_ms = state.created_ms(last.base_offset)
         writer = SegmentWriter.open(state.path, last.base_offset, state.config, now_ms=created_ms)

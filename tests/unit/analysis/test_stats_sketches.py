@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import reduce
 from itertools import permutations
 
 import numpy as np
 import pytest
 
-from kseg.analysis.stats import DistinctCount, KeyCounter, KeyTotals, SizeHistogram
+from kseg.analysis.stats import KeyCounter, KeyTotals, SizeHistogram
 from kseg.format.values import BinaryColumn
 
 
@@ -91,7 +92,7 @@ def test_distinct_counts_join_without_counting_twice() -> None:
     one.feed(column([b"a", b"b"]), np.ones(2, np.int64))
     other.feed(column([b"b", b"c"]), np.ones(2, np.int64))
     assert one.distinct().merge(other.distinct()).estimate() == 3
-    assert DistinctCount.empty().merge(one.distinct()).estimate() == 2
+    assert KeyCounter().distinct().merge(one.distinct()).estimate() == 2
 
 
 # ---- top keys ------------------------------------------------------------------------------------
@@ -138,9 +139,7 @@ def test_joined_totals_are_the_same_in_every_order_and_hold_the_truth() -> None:
     exact = truth([record for part in parts for record in part])
     answers = set()
     for order in permutations(sides):
-        joined = KeyTotals.empty()
-        for side in order:
-            joined = joined.merge(side)
+        joined = reduce(KeyTotals.merge, order)
         answers.add(joined.top(15))
         for one in joined.top(200):
             assert one.bytes <= exact[one.key] <= one.bytes + one.bytes_error
@@ -153,9 +152,7 @@ def test_joined_totals_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
         counted([(b"%d-%d" % (n, i), i) for i in range(50)], kept=50, limit=100, piece=50)
         for n in range(4)
     ]
-    joined = KeyTotals.empty()
-    for side in sides:
-        joined = joined.merge(side)
+    joined = reduce(KeyTotals.merge, sides)
     assert len(joined.hashes) <= 64
     assert len(joined.names) == len(joined.hashes)
     assert joined.lost > 0

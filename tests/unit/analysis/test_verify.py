@@ -6,7 +6,7 @@ import os
 import pickle
 import random
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,10 @@ import pytest
 from kseg.analysis import checks
 from kseg.analysis.values import CODES, PER_CODE_MAX
 from kseg.analysis.verify import (
-    Examined,
     Finding,
     VerifyOptions,
     examine,
-    merge,
+    merge_all,
     plan,
     report,
     verify,
@@ -103,10 +102,7 @@ def test_order_of_units_does_not_matter(data: Data) -> None:
     answers = []
     for seed in range(4):
         random.Random(seed).shuffle(parts)
-        whole = Examined()
-        for part in parts:
-            whole = merge(whole, part)
-        answers.append(report(whole))
+        answers.append(report(reduce(lambda one, other: merge_all((one, other)), parts)))
     assert all(answer == answers[0] for answer in answers)
     assert answers[0] == verify(data.root, options=OPTIONS)
 
