@@ -7,7 +7,6 @@ names the module that does the work.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, Self
@@ -202,12 +201,6 @@ class Log(LogReading):
     def version(self) -> Version:
         """What readers of a log open for appending see; KsegError otherwise."""
         return self.state.version
-
-    @property
-    def published(self) -> Version:
-        """The former name of `version`."""
-        warnings.warn("published is version", DeprecationWarning, stacklevel=2)
-        return self.version
 
     @property
     def mode(self) -> Mode:

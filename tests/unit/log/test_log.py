@@ -232,13 +232,6 @@ def test_what_keeps_old_indexes_is_a_backup(partition: Path, tmp_path: Path) -> 
     assert {each.backup for each in report.kept} == {tmp_path / "backup"}
 
 
-def test_what_a_log_has_published_is_its_version(partition: Path) -> None:
-    with kseg.Log.open(partition, mode="append") as log:
-        with pytest.warns(DeprecationWarning, match="version"):
-            former = log.published
-        assert former is log.version
-
-
 ROWS = 1000
 
 
