@@ -118,6 +118,16 @@ def open_read(path: StrPath) -> int:
     return fd
 
 
+@contextmanager
+def opened(path: StrPath) -> Iterator[int]:
+    """Open a regular file for reading, as `open_read` does, for the block alone."""
+    fd = open_read(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def file_size(fd: int) -> int:
     """Bytes that the open file has now."""
     return os.fstat(fd).st_size

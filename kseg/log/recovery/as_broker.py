@@ -22,15 +22,14 @@ from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, KsegError, OffsetsOutOfOrderError
 from kseg.files import checkpoints
 from kseg.files.grammar import offset_from_file_name
-from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from kseg.files.txn_index import ENTRY_BYTES as TXN_ENTRY_BYTES
-from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.producers.snapshots import SnapshotFiles
+from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import raw_lookups, split
 from kseg.log.recovery.load import Loading, clear
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
+    EPOCHS,
     INDEX,
     INDEX_SUFFIXES,
     LOG,
@@ -41,13 +40,12 @@ from kseg.log.recovery.load_context import (
     file_of,
 )
 from kseg.log.recovery.overlay import NOT_SAID
-from kseg.log.recovery.sweep import Swept, check_followed
+from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, check_followed
 from kseg.log.segment.index_entries import Latest
+from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
-    from kseg.log.producers.snapshots import OnError, SnapshotFiles
-    from kseg.log.producers.state import ProducerState
-    from kseg.log.segment.reader import Segment
+    from kseg.log.producers.snapshots import OnError
 
 _AS_BROKER: Final = "as a broker does"
 
@@ -65,7 +63,7 @@ class AsBroker(Loading):
             OSError: it cannot be read.
         """
         self.epochs = _read_epochs(self)
-        room = self.inputs.config.segment_index_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+        room = self.inputs.config.segment_index_bytes // OFFSET_ENTRY.size * OFFSET_ENTRY.size
         self.temporary_files = clear(self.overlay, careful=False, index_bytes=room)
         split.retried(self, self.find)
         if self.overlay.directory.name.endswith(DELETE_SUFFIX):
@@ -123,7 +121,8 @@ class AsBroker(Loading):
             # It comes back last of all; its absence says until then that the work is not finished.
             self.overlay.remove(file_of(base, INDEX), why, keep=False)
             self.overlay.settle()
-        self._cut_off(swept, why)
+        if swept.truncated_bytes:
+            self.cut_log(base, swept.valid_bytes, swept.next_offset, why)
         if self.epochs.dirty:
             self.put_epochs(self.epochs.entries, NOT_SAID)
         snapshots.take(state)
@@ -137,10 +136,6 @@ class AsBroker(Loading):
             latest = Latest(NO_TIMESTAMP, base)
             return Swept(base, 0, 0, StopReason.END, None, (), base, latest, b"", b"", (), 0, 0)
         return super().sweep(base, state, epochs)
-
-    def _cut_off(self, swept: Swept, why: str) -> None:
-        if swept.truncated_bytes:
-            self.cut_log(swept.base_offset, swept.valid_bytes, swept.next_offset, why)
 
     def recover_segments(self) -> int:
         """After an unclean end, every segment from the recovery point on; the log's end."""
@@ -167,7 +162,9 @@ class AsBroker(Loading):
             if refused:
                 self._empty(swept)
             else:
-                self._cut_off(swept, "no sound batch follows")
+                if gone:
+                    why_cut = "no sound batch follows"
+                    self.cut_log(base, swept.valid_bytes, swept.next_offset, why_cut)
                 snapshots.take(state)
                 self.install(swept, why)
             if gone:
@@ -207,9 +204,9 @@ class AsBroker(Loading):
         Source: Kafka `AbstractIndex.resize`.
         """
         overlay, room = self.overlay, self.inputs.config.segment_index_bytes
-        for kind, entry in ((INDEX, OFFSET_ENTRY_BYTES), (TIMEINDEX, TIME_ENTRY_BYTES)):
+        for kind, entry in ((INDEX, OFFSET_ENTRY.size), (TIMEINDEX, TIME_ENTRY.size)):
             name = file_of(self.bases[-1], kind)
-            size = overlay.size(name) if name in overlay.files else 0
+            size = overlay.size(name)
             # An index whose bytes are not held is as large as its entries.
             if size != room // entry * entry and size // entry > room // entry:
                 raise CorruptIndexError(
@@ -296,7 +293,7 @@ def _is_of_an_index(error: KsegError | None) -> bool:
 
 
 def _read_epochs(context: LoadContext) -> LeaderEpochs:
-    overlay, name = context.overlay, leader_epochs.FILE_NAME
+    overlay, name = context.overlay, EPOCHS
     if name not in overlay.files:
         overlay.create(name, _AS_BROKER)
         return LeaderEpochs(None)
@@ -306,7 +303,7 @@ def _read_epochs(context: LoadContext) -> LeaderEpochs:
 def _is_sane(context: LoadContext, base: int) -> bool:
     """Source: Kafka `TransactionIndex.sanityCheck`, `AbortedTxn.version`."""
     data = context.overlay.read(file_of(base, TXNINDEX))
-    starts = range(0, len(data) - TXN_ENTRY_BYTES + 1, TXN_ENTRY_BYTES)
+    starts = range(0, len(data) - TXN_ENTRY.size + 1, TXN_ENTRY.size)
     for at in starts:
         if 0 < data[at] < 128:
             raise CorruptIndexError(
@@ -315,6 +312,3 @@ def _is_sane(context: LoadContext, base: int) -> bool:
                 position=at,
             ).as_kafka("KafkaException")
     return all(int.from_bytes(data[at + 18 : at + 26], "big", signed=True) >= base for at in starts)
-
-
-__all__ = ["AsBroker"]

@@ -141,18 +141,14 @@ class Backup:
             OSError: the disk refuses; the file is as it was.
         """
         source = Path(path)
-        fd = io.open_read(source)
-        try:
+        with io.opened(source) as fd:
             end = io.file_size(fd)
             span = (position, end)
             if not any(window.strip(b"\0") for window in windows(source, fd, span)):
                 return None
             with self._in_room(source, end - position):
-                place = self._folder_of(source)
-                wanted = place / f"{source.name}.from-{position}"
-                kept = _copy(source, fd, span, wanted, os.fstat(fd))
-        finally:
-            os.close(fd)
+                wanted = self._folder_of(source) / f"{source.name}.from-{position}"
+                kept = _copy(source, fd, span, wanted)
         return self._note(source, kept, end - position)
 
     def keep_file(self, path: io.StrPath) -> Kept | None:
@@ -185,7 +181,8 @@ class Backup:
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                target = _copy_whole(source, target)
+                with io.opened(source) as fd:
+                    target = _copy(source, fd, (0, io.file_size(fd)), target)
             io.flush_directory(place)
             return target
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(place / source.name))
@@ -298,26 +295,15 @@ def copy_bytes(path: io.StrPath, fd: int, span: tuple[int, int], target: io.Writ
         target.write_at(number * WINDOW_BYTES, window)
 
 
-def _copy_whole(source: Path, target: Path) -> Path:
-    fd = io.open_read(source)
-    try:
-        status = os.fstat(fd)
-        return _copy(source, fd, (0, status.st_size), target, status)
-    finally:
-        os.close(fd)
-
-
-def _copy(
-    source: Path, fd: int, span: tuple[int, int], wanted: Path, status: os.stat_result
-) -> Path:
-    """Bytes of an open file as a new one; lasting, or not there.
+def _copy(source: Path, fd: int, span: tuple[int, int], wanted: Path) -> Path:
+    """Bytes of an open file as a new one that looks like it; lasting, or not there.
 
     Args:
         source, fd: the file.
         span: from which byte to which.
         wanted: the name of the new one, if that is free.
-        status: of the file; the new one looks like it.
     """
+    status = os.fstat(fd)
     for name in _names(wanted.name):
         target = wanted.with_name(name)
         try:
@@ -342,15 +328,13 @@ def _copy(
 
 def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool:
     """Whether a file has just these bytes of another: they were kept before."""
-    other, size = io.open_read(path), span[1] - span[0]
-    try:
+    size = span[1] - span[0]
+    with io.opened(path) as other:
         if io.file_size(other) != size:
             return False
         pairs = zip(windows(path, other, (0, size)), windows(source, fd, span), strict=True)
         if any(kept != wanted for kept, wanted in pairs):
             return False
-    finally:
-        os.close(other)
     with io.WriteFile.open(path) as file:
         file.flush()
     return True

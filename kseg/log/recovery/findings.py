@@ -230,6 +230,3 @@ class Sink(Protocol):
 
     def count_more(self, code: str, path: str, number: int) -> None:
         """Count `number` more of a kind, beyond those taken one by one."""
-
-
-__all__ = ["PER_CODE_MAX", "Finding", "Sink"]

@@ -44,7 +44,7 @@ from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTabl
 from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerBatch, telling_batches
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.findings import PER_CODE_MAX, Finding
+from kseg.log.recovery.findings import PER_CODE_MAX, Finding, Severity, Sink
 from kseg.log.recovery.sweep import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
     from kseg.files.mapping import Mapping
     from kseg.files.producer_snapshot import ProducerSnapshotEntry
-    from kseg.log.recovery.findings import Severity, Sink
 
     Int64Array = npt.NDArray[np.int64]
     #: Counts the entries that a log makes for both indexes, the one at the end included.

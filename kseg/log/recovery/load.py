@@ -66,7 +66,6 @@ from kseg.files import checkpoints, io
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.format.header import stop_code
-from kseg.log import epochs as leader_epochs
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
 from kseg.log.producers.state import ProducerState
@@ -76,6 +75,7 @@ from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     ENTRIES,
+    EPOCHS,
     INDEX,
     INDEX_SUFFIXES,
     LOG,
@@ -85,6 +85,7 @@ from kseg.log.recovery.load_context import (
     CutPlace,
     LoadContext,
     LoadedLog,
+    Progress,
     RecoveryInputs,
     file_of,
 )
@@ -99,13 +100,12 @@ from kseg.log.recovery.sweep import (
     sweep_segment,
     unfollowed,
 )
+from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import next_offset
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 if TYPE_CHECKING:
     from kseg.log.producers.snapshots import OnError
-    from kseg.log.recovery.load_context import Progress
-    from kseg.log.segment.reader import Segment
 
 # ---- temporary files -----------------------------------------------------------------------------
 # What an interrupted deletion, compaction or split left:
@@ -761,7 +761,7 @@ class Loading(LoadContext):
         ahead = [entry for entry in epochs.entries if entry.start_offset > end]
         if ahead and self.cut is None:
             message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
-            path = self.overlay.path(leader_epochs.FILE_NAME)
+            path = self.overlay.path(EPOCHS)
             self.note_fault("epochs-ahead", path, message, offset=ahead[0].start_offset)
         epochs.truncate_from_end(end)
         latest = -1 if epochs.latest is None else epochs.latest.epoch
@@ -772,7 +772,7 @@ class Loading(LoadContext):
         kept = stored
         if self.cut is None:  # at the end stands the epoch of a leader without a record
             kept = tuple(entry for entry in stored if entry.start_offset != end)
-        malformed = self._stored is None and leader_epochs.FILE_NAME in self.overlay.files
+        malformed = self._stored is None and EPOCHS in self.overlay.files
         if malformed or epochs.entries != kept:
             self.put_epochs(epochs.entries, NOT_SAID)
             kept = stored
@@ -809,7 +809,7 @@ def _named(context: LoadContext, name: str) -> int | None:
 
 def _stored_epochs(context: LoadContext) -> LeaderEpochs | None:
     """What the checkpoint says; None if it cannot be read, or is gone and there are segments."""
-    name = leader_epochs.FILE_NAME
+    name = EPOCHS
     if name not in context.overlay.files:
         return None if context.bases else LeaderEpochs(None)
     path = context.overlay.files[name].source
@@ -868,7 +868,7 @@ def load(path: io.StrPath, inputs: RecoveryInputs) -> LoadedLog:
     if missing:
         log.producers.last_snapshot_offset = max(there, default=-1)
     log.snapshots = SnapshotFiles(directory, there.items())
-    epochs = LeaderEpochs(directory / leader_epochs.FILE_NAME, log.epochs.entries)
+    epochs = LeaderEpochs(directory / EPOCHS, log.epochs.entries)
     epochs.dirty = log.epochs.dirty
     epochs.flush()
     log.epochs = epochs

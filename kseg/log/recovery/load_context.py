@@ -15,31 +15,27 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.constants import SEGMENT_BYTES_MAX
 from kseg.errors import KsegError, LimitExceededError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import FileKind
 from kseg.files.txn_index_writer import pack_entries
-from kseg.log import epochs as leader_epochs
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import lost
 from kseg.log.recovery.findings import Finding
-from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 
-if TYPE_CHECKING:
-    #: Bytes of log walked so far, and in all.
-    Progress = Callable[[int, int], None]
-
-#: The kinds of a segment's files.
-LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT = (
+#: Takes the bytes of log walked so far, and in all.
+Progress = Callable[[int, int], None]
+#: The kinds of a segment's files, and the name of the epoch checkpoint.
+LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT, EPOCHS = (
     kind.value
     for kind in (
         FileKind.LOG,
@@ -47,9 +43,9 @@ LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT = (
         FileKind.TIMEINDEX,
         FileKind.TXNINDEX,
         FileKind.SNAPSHOT,
+        FileKind.LEADER_EPOCHS,
     )
 )
-
 #: The suffixes of a segment's indexes, which are of no use without its log.
 INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 #: The suffix of a partition directory that waits for its deletion.
@@ -205,7 +201,7 @@ class LoadContext:
         self.cut: CutPlace | None = None
         self.cut_bytes = self.walked_bytes = self.to_walk_bytes = 0
         self.ended_at: int | None = None
-        self.costs: dict[int, Lost] = {}
+        self.costs: dict[int, lost.Lost] = {}
         self.held: tuple[int, bytes] | None = None
         self.known_snapshots: SnapshotFiles | None = None
         self.inflated: list[tuple[str, int]] = []
@@ -416,9 +412,9 @@ class LoadContext:
             parts += [self.costs[base_offset]] if base_offset in self.costs else []
             self.costs[base_offset] = lost.joined(parts) or cost
 
-    def lost(self) -> tuple[Lost, ...]:
+    def lost(self) -> tuple[lost.Lost, ...]:
         """What goes, by place: segments that go belong to the cut in front of them."""
-        groups: list[list[Lost]] = []
+        groups: list[list[lost.Lost]] = []
         for base in sorted(self.costs):
             if self.outcomes[base].goes and groups:
                 groups[-1].append(self.costs[base])
@@ -445,7 +441,7 @@ class LoadContext:
     def put_epochs(self, entries: tuple[EpochEntry, ...], why: str) -> None:
         """Write the epoch checkpoint, unless it says that."""
         lines = "\n".join(("0", str(len(entries)), *(f"{e} {o}" for e, o in entries), ""))
-        self.overlay.put(leader_epochs.FILE_NAME, lines.encode(), why)
+        self.overlay.put(EPOCHS, lines.encode(), why)
 
     def begin_at(self, base_offset: int) -> None:
         """Make the first segment, without a batch."""

@@ -21,6 +21,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kseg.constants import INT32_MAX
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from kseg.log.recovery.backup import Backup
 
 #: No index, snapshot or checkpoint has more bytes; what is longer is not read.
-_SMALL_BYTES_MAX: Final = 2**31 - 1
+_SMALL_BYTES_MAX: Final = INT32_MAX
 #: Steps hold at most so many bytes to be written; further files are worked out again in their turn.
 _HELD_BYTES_MAX: Final = 2**26
 
@@ -349,11 +350,8 @@ class Overlay:
             raise CorruptIndexError("longer than any file of its kind", path=self.path(name))
         if end <= position:
             return b""
-        fd = io.open_read(file.source)
-        try:
+        with io.opened(file.source) as fd:
             return io.read_at(fd, position, end - position, file.source)
-        finally:
-            os.close(fd)
 
     def open_log(self, name: str, *, is_last: bool) -> Segment:
         """Open a log as it would be."""
@@ -708,15 +706,3 @@ def look_at(directory: io.StrPath) -> tuple[FileSeen, ...]:
                 continue
             seen.append(FileSeen(entry.name, status.st_size, status.st_mtime_ns, status.st_ino))
     return tuple(sorted(seen))
-
-
-__all__ = [
-    "NOT_SAID",
-    "Action",
-    "Applier",
-    "FileSeen",
-    "Overlay",
-    "OverlaySnapshots",
-    "Step",
-    "look_at",
-]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from kseg.log.producers.state import ProducerState
     from kseg.log.segment.reader import Segment
 
-    OnError = Callable[[KsegError], None]
-
 #: Takes the place of a compressed message of magic 0 or 1: its log file and position.
 Inflates = Callable[[str, int], None]
 
@@ -200,13 +198,3 @@ def feed_segment(
 def _check(table: BatchTable, segment: Segment) -> None:
     if table.stop in RAISED:
         raise at_path(stop_error(table), segment.path)
-
-
-__all__ = [
-    "RAISED",
-    "feed_segment",
-    "indexed_position",
-    "next_offset",
-    "position_of",
-    "stored_position",
-]

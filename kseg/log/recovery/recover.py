@@ -21,31 +21,26 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kseg.constants import INT64_MAX
 from kseg.errors import KsegError, NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
-from kseg.files.metadata import RECOVERED_NAME
 from kseg.files.names import list_partition
+from kseg.format.times import Time
 from kseg.log import closed_indexes, data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import lower_start, refuse_cluster_metadata
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import Backup, CutReport
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load import Loading, load_partition
-from kseg.log.recovery.load_context import CutPlace, RecoveryInputs, SegmentOutcome
+from kseg.log.recovery.load_context import CutPlace, Progress, RecoveryInputs, SegmentOutcome
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
-
-if TYPE_CHECKING:
-    from kseg.format.times import Time
-    from kseg.log.recovery.load_context import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +117,7 @@ class RecoveryPlan:
         """What to do about `start_fault`; the last line is a command."""
         start = self.inputs.log_start_offset
         base = min(each.base_offset for each in self.segments)
-        command = lower_start(self.path, start, base)
+        command = data_directory.lower_start(self.path, start, base)
         return f"Unless they were deleted up to {start} on purpose, correct the line:\n{command}"
 
     @property
@@ -365,7 +360,7 @@ def _refuse(plan: RecoveryPlan) -> None:
     """Refuse a log that cannot be loaded, or is not to be changed."""
     if plan.error is not None:
         raise plan.error
-    refuse_cluster_metadata(Path(plan.path))
+    data_directory.refuse_cluster_metadata(Path(plan.path))
 
 
 def _check_seen(plan: RecoveryPlan) -> None:
@@ -553,7 +548,7 @@ def note(directory: Path) -> None:
     directory = directory.resolve()
     if is_noted(directory):
         return
-    with io.WriteFile.open(directory.parent / RECOVERED_NAME, create=True) as file:
+    with io.WriteFile.open(directory.parent / metadata.RECOVERED_NAME, create=True) as file:
         file.write_at(file.size, b"\n" + _line_of(directory) + b"\n")  # the one before may be torn
         file.flush()
 
@@ -562,7 +557,7 @@ def is_noted(directory: Path) -> bool:
     """Whether the last note of a partition describes its files as they are now."""
     directory = directory.resolve()
     try:
-        notes = io.read_file(directory.parent / RECOVERED_NAME, bytes_max=_NOTES_BYTES_MAX)
+        notes = io.read_file(directory.parent / metadata.RECOVERED_NAME, bytes_max=_NOTES_BYTES_MAX)
     except (KsegError, OSError):
         return False
     line = _line_of(directory)
@@ -580,6 +575,3 @@ def _line_of(directory: Path) -> bytes:
             files.append([entry.name, seen.st_size, *times, seen.st_ino, seen.st_dev])
     digest = blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()
     return f"{directory.name} {digest}".encode(errors="surrogateescape")
-
-
-__all__ = ["RecoveryReport", "apply_recovery", "plan_recovery", "recover"]

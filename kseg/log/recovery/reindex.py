@@ -15,11 +15,11 @@ Source: Kafka `LogSegment.recover`, `UnifiedLog.rebuildProducerState`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -49,22 +49,15 @@ from kseg.format.times import Time, time_ms
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import Backup, Kept, windows
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import TAILS, IndexChecks, IndexPlace, bytes_max
-from kseg.log.recovery.load_context import ENTRIES
+from kseg.log.recovery.load_context import ENTRIES, Progress
 from kseg.log.recovery.overlay import Action, FileSeen, look_at
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
-
-if TYPE_CHECKING:
-    from kseg.log.data_directory import DataDirectoryLease
-
-    #: `progress(done, total)`: bytes of log looked at so far, and in all.
-    Progress = Callable[[int, int], None]
 
 
 def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | None:
@@ -78,11 +71,9 @@ def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | N
     Returns:
         -1 and "missing" if there is no file; None if it has these bytes.
     """
-    try:
-        fd = io.open_read(path)
-    except FileNotFoundError:
+    if not path.exists():
         return -1, "missing"
-    try:
+    with io.opened(path) as fd:
         size = io.file_size(fd)
         found = io.read_at(fd, 0, min(size, len(data)), path)
         wanted = np.frombuffer(data, np.uint8, len(found))
@@ -90,8 +81,6 @@ def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | N
         position = int(differing[0]) if len(differing) else len(found)
         behind = windows(path, fd, (position, size))
         has_more = position == len(data) and any(window.strip(b"\0") for window in behind)
-    finally:
-        os.close(fd)
     if position == size == len(data):
         return None
     if position == len(data):
@@ -302,7 +291,7 @@ def apply_reindex(
         OSError: the disk refuses; each file is the old one or the new one.
     """
     directory = plan.path
-    refuse_cluster_metadata(directory)
+    data_directory.refuse_cluster_metadata(directory)
     home = directory.resolve()
     if backup is None and keep:
         backup = Backup(home.parent, backup_directory, now_ms=now_of(plan.now_ms))
@@ -324,7 +313,7 @@ def apply_reindex(
 
 
 @contextmanager
-def _alone_in(home: Path) -> Iterator[DataDirectoryLease]:
+def _alone_in(home: Path) -> Iterator[data_directory.DataDirectoryLease]:
     """Hold the lease of the data directory and the claim on the partition."""
     io.check_new_files(home)
     lease = data_directory.enter(home.parent)

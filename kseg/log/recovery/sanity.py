@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.constants import INT64_MAX, ControlType, StopReason
 from kseg.files.names import FileKind
 from kseg.files.txn_index import AbortedTxn
-from kseg.format.header import CONTROL, ENTRY_BYTES_MIN, scan
+from kseg.format.header import CONTROL, ENTRY_BYTES_MIN, BatchTable, scan
 from kseg.log import closed_indexes
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import is_possible
 from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, LoadContext, file_of
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kseg.format.header import BatchTable
-    from kseg.log.segment.reader import Segment
+from kseg.log.segment.reader import Segment
 
 _START: Final = struct.Struct(">qiib")
 #: A batch of magic 2 up to its largest timestamp.

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -28,17 +28,22 @@ from kseg.files import io
 from kseg.files.atomic import replace_file
 from kseg.files.grammar import offset_from_file_name
 from kseg.format.header import BatchTable, stop_error
+from kseg.log.config import LogConfig
 from kseg.log.recovery.backup import copy_bytes
-from kseg.log.recovery.load_context import INDEX, LOG, SNAPSHOT, TIMEINDEX, TXNINDEX, file_of
+from kseg.log.recovery.load_context import (
+    INDEX,
+    LOG,
+    SNAPSHOT,
+    TIMEINDEX,
+    TXNINDEX,
+    LoadContext,
+    file_of,
+)
 from kseg.log.recovery.raw_lookups import RAISED
 from kseg.log.recovery.sweep import DerivedEntries, Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import out_of_order
 from kseg.log.validate.rules import LAST_OFFSET_MAX
-
-if TYPE_CHECKING:
-    from kseg.log.config import LogConfig
-    from kseg.log.recovery.load_context import LoadContext
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -259,12 +264,9 @@ def _write(path: Path, piece: SplitPiece, config: LogConfig) -> Swept:
     for name in names:
         io.unlink(name, missing_ok=True)
     with io.WriteFile.open(names[0], exclusive=True) as target:
-        fd = io.open_read(path)
-        try:
+        with io.opened(path) as fd:
             found = os.fstat(fd)
             copy_bytes(path, fd, (piece.start, piece.end), target)
-        finally:
-            os.close(fd)
         target.flush()
     with Segment.open(names[0], mapping="never", is_last=True) as segment:
         swept = sweep_segment(segment, config=config)

@@ -10,10 +10,12 @@ Source: Kafka `LogSegment.recover`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kseg._kernels.placement import survey_rows
 from kseg.constants import INT32_MAX, INT64_MIN, NO_TIMESTAMP, StopReason
@@ -28,22 +30,16 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files.checkpoints import EpochEntry
+from kseg.files.io import StrPath
 from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
+from kseg.log.config import LogConfig
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.producers.state import ProducerState
 from kseg.log.segment.index_entries import Indexed, Latest, place
+from kseg.log.segment.reader import Segment
 from kseg.log.validate.rules import LAST_OFFSET_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
-
-    from kseg.files.io import StrPath
-    from kseg.log.config import LogConfig
-    from kseg.log.epochs import LeaderEpochs
-    from kseg.log.producers.state import ProducerState
-    from kseg.log.segment.reader import Segment
 
 #: Entries of the three indexes.
 OFFSET_ENTRY: Final = struct.Struct(">ii")
