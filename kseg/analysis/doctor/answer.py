@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from os import PathLike, fspath, statvfs
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -46,7 +46,6 @@ from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
-from kseg.files.metadata import MetaProperties, is_of_broker
 from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.format.times import Time, iso_text
 from kseg.internal.ids import id_text
@@ -188,7 +187,7 @@ class BrokerDirectory:
         self.path = path
         self.entries: tuple[DirectoryEntry, ...] = ()
         self.clean = False
-        self.meta: MetaProperties | None = None
+        self.meta: metadata.MetaProperties | None = None
         self.offsets: dict[FileKind, dict[TopicPartition, int]] = {}
         self.findings: list[BrokerFinding] = []
         self.logs = 0
@@ -668,7 +667,7 @@ class Node:
         """The load of each partition, with the consequences of the metadata log."""
         lost = [path for path in self.forgotten_logs() if path in loaded]
         for entry in (entry for home in self.homes for entry in home.entries):
-            one = loaded.get(fspath(entry.path))
+            one = loaded.get(os.fspath(entry.path))
             if one is None:
                 continue
             if entry.kind is EntryKind.CLUSTER_METADATA:
@@ -1252,10 +1251,10 @@ def _refuse_partition(home: BrokerDirectory) -> None:
     if kind is PathKind.PARTITION:
         raise NotALogError("a partition: doctor takes the directory that it is in", path=home.path)
     kinds = {entry.kind for entry in home.entries if entry.path.name != _FOUND}
-    is_home = home.logs or home.offsets or is_of_broker(home.path)
+    is_home = home.logs or home.offsets or metadata.is_of_broker(home.path)
     if is_home or EntryKind.UNKNOWN not in kinds:
         return
-    inside = [entry.path for entry in home.entries if is_of_broker(entry.path)]
+    inside = [entry.path for entry in home.entries if metadata.is_of_broker(entry.path)]
     words = command_line("kseg", "doctor", *inside)
     give = f"give those that are in it: {words}" if inside else "nothing in it is a broker's"
     raise NotALogError(f"no data directory; {give}", path=home.path)
@@ -1288,7 +1287,7 @@ def _rate(answers: Iterable[PartitionOutlook]) -> float | None:
 def _directory(
     home: BrokerDirectory, answers: Mapping[str, PartitionOutlook], node: Node, rate: float | None
 ) -> DirectoryOutlook:
-    paths = (fspath(entry.path) for entry in home.entries)
+    paths = (os.fspath(entry.path) for entry in home.entries)
     partitions = [answers[path] for path in paths if path in answers]
     findings = [*_with_loads(home.findings, partitions), *_of_room(home, partitions)]
     if node.server.roles != ("controller",):
@@ -1347,7 +1346,7 @@ def _of_room(
     if not written:
         return
     with suppress(OSError):
-        disk = statvfs(home.path)
+        disk = os.statvfs(home.path)
         free = disk.f_bavail * disk.f_frsize
         if written > free:
             message = f"loading writes {written} bytes, and {free} are free"

@@ -489,7 +489,7 @@ class Disk:
 def test_too_little_room_is_named(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     data.file(0, ".index").unlink()
     unclean(data)
-    monkeypatch.setattr(answer, "statvfs", lambda path: Disk(f_bavail=0))
+    monkeypatch.setattr(answer.os, "statvfs", lambda path: Disk(f_bavail=0))
     assert only(doctor(data.root), "room").outcome is OFFLINE
 
 
