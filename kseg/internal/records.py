@@ -18,7 +18,7 @@ from kseg.internal.schemas import Cursor, RecordType, load, message_reader, reco
 from kseg.internal.topics import InternalTopic
 
 _INT16: Final = struct.Struct(">h")
-_INT16_MAX: Final = 2**15 - 1
+INT16_MAX: Final = 2**15 - 1
 _FRAME_VERSION: Final = 1
 
 #: A message as a value: its fields by name, with Kafka's names.
@@ -128,9 +128,9 @@ def _header(cursor: Cursor, what: str) -> int:
     """A number in front of a message of the metadata topics."""
     start = cursor.position
     number = cursor.uvarint(what)
-    if not 0 <= number <= _INT16_MAX:
+    if not 0 <= number <= INT16_MAX:
         cursor.position = start
-        raise cursor.error(f"{what} is {number}, and 0 to {_INT16_MAX} is allowed")
+        raise cursor.error(f"{what} is {number}, and 0 to {INT16_MAX} is allowed")
     return number
 
 

@@ -21,7 +21,7 @@ from kseg.analysis.doctor.values import (
     finding,
 )
 from kseg.commands import command_line
-from kseg.constants import Compression
+from kseg.constants import INT64_MAX, Compression
 from kseg.errors import (
     CorruptRecordError,
     InvalidProducerEpochError,
@@ -59,7 +59,6 @@ _EXCEPTIONS: Final = (
     (UnreadableError, "IOException"),
 )
 _INFLATES: Final = "a magic byte makes a compressed message here, which Kafka inflates and may fail"
-_INT64_MAX: Final = 2**63 - 1
 #: Errors of input and output, which take one directory offline.
 _OF_DISK: Final = frozenset({"IOException", "KafkaStorageException"})
 _CODEC_MASK: Final = 7
@@ -307,7 +306,7 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
         return
     segments = list_partition(unit.path).segments
     for number, each in enumerate(segments):
-        ends_at = segments[number + 1].base_offset if number + 1 < len(segments) else _INT64_MAX
+        ends_at = segments[number + 1].base_offset if number + 1 < len(segments) else INT64_MAX
         if each.kafka07 or not (unit.clean or ends_at <= unit.recovery_point):
             continue
         fault = closed_indexes.fault_in(each)
@@ -331,7 +330,7 @@ def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
     except FileNotFoundError:  # the log begins
         return
     with opened as segment:
-        for table in segment.headers(start=segment.start_for_offset(_INT64_MAX).position):
+        for table in segment.headers(start=segment.start_for_offset(INT64_MAX).position):
             old = (table.magic < 2) & (table.attributes & _CODEC_MASK != Compression.NONE)
             for position in table.position[old].tolist():
                 if _is_spoilt(segment, position):

@@ -28,7 +28,7 @@ from kseg.errors import InvalidRecordError, KsegError
 from kseg.format.control import EndMarker, parse_control_key
 from kseg.internal import InternalTopic, decode
 from kseg.internal.ids import id_text
-from kseg.internal.records import has_structs
+from kseg.internal.records import INT16_MAX, has_structs
 from kseg.internal.schemas import Cursor, RecordType, Schema, load, message_reader, record_types
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 #: The texts of a key and of a payload.
 Shown = tuple[str | None, str | None]
-_SHORT_MAX = 2**15 - 1
 #: Reasons of `kseg.internal`, and Kafka's words for the same; a number cut short is `null`.
 _REASONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\w+) is null, which"), "non-nullable field {0} was serialized as null"),
@@ -223,9 +222,9 @@ def _header(cursor: Cursor, what: str) -> int:
         number = cursor.uvarint(what)
     except InvalidRecordError:
         raise _SkippedError(f"Error while reading {what}") from None
-    if number > _SHORT_MAX:
+    if number > INT16_MAX:
         raise _SkippedError(f"Value for {what} was too large.")
-    return (number + _SHORT_MAX + 1) % (2 * _SHORT_MAX + 2) - _SHORT_MAX - 1
+    return (number + INT16_MAX + 1) % (2 * INT16_MAX + 2) - INT16_MAX - 1
 
 
 def _body(known: RecordType, kind: int, version: int, cursor: Cursor) -> dict[str, Any]:

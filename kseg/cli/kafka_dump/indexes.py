@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kseg.cli.kafka_dump.lines import DumpOptions, int_piece
+from kseg.cli.kafka_dump.lines import HEAD_BYTES, DumpOptions, check_end, int_piece
 from kseg.cli.row_writer import RowWriter, Write
 from kseg.constants import MESSAGE_BYTES_MIN
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
@@ -205,7 +205,7 @@ class _Batches:
             at = first + int(behind[0]) if len(behind) else len(self._offsets)
         if at < len(self._offsets):
             return int(self._positions[at]), int(self._offsets[at])
-        _check_end(self._log, self._end)
+        check_end(self._log, self._end, self._log.size)
         return None
 
     def largest_time(self, position: int) -> int:
@@ -219,19 +219,6 @@ class _Batches:
         return largest
 
 
-def _check_end(log: LogFile, position: int) -> None:
-    """Refuse an end of batches that Kafka's reader refuses.
-
-    Raises:
-        CorruptRecordError: a size that no batch has.
-    """
-    if log.size - position > 17:
-        size = int.from_bytes(log.head_at(position)[8:12], "big", signed=True)
-        if size < MESSAGE_BYTES_MIN:
-            reason = f"a size of {size} is smaller than that of any batch"
-            raise CorruptRecordError(reason, path=log.path, position=position)
-
-
 def _last_offset(log: LogFile, position: int, size_max: int) -> int:
     """The last offset of the batch at a position.
 
@@ -242,7 +229,7 @@ def _last_offset(log: LogFile, position: int, size_max: int) -> int:
         raise CorruptRecordError("the index points outside of the log", position=position)
     head = log.head_at(position)
     left = min(log.size - position, size_max)
-    if left > 17:
+    if left > HEAD_BYTES:
         offset, size, _epoch, magic = _HEAD.unpack_from(head)
         if MESSAGE_BYTES_MIN <= size <= left - _OVERHEAD:
             if magic < 2:

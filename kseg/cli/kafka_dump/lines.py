@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import Compression, TimestampType
-from kseg.errors import InvalidRecordError, KsegError
+from kseg.constants import INT64_MIN, MESSAGE_BYTES_MIN, Compression, TimestampType
+from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.format import text
 from kseg.format.header import DELETE_HORIZON, BatchTable
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from kseg.cli.row_writer import Piece, Template
+    from kseg.files.log_file import LogFile
     from kseg.format.values import BinaryColumn, RecordColumns
 
     Mask = npt.NDArray[np.bool_]
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 #: Finds the column of a field of a line; the kernel has codes for some.
 Columns = Callable[[str], Any]
-_INT64_MIN = -(2**63)
+#: Kafka reads no further batch where so many bytes or fewer are left.
+HEAD_BYTES: Final = 17
 _FALSE_TRUE = (b"false", b"true")
 #: The names of the fields of a line that are no numbers, and the number of the first name.
 _NAMES: Final = {
@@ -137,7 +139,7 @@ def int_piece(lead: bytes, column: npt.NDArray[Any]) -> Piece:
 def _horizon(table: BatchTable) -> Template:
     has = (table.attributes & DELETE_HORIZON) != 0
     present = set(table.base_timestamp[has].tolist())
-    absent = next(number for number in count(_INT64_MIN) if number not in present)
+    absent = next(number for number in count(INT64_MIN) if number not in present)
     horizon = np.where(has, table.base_timestamp, absent)
     return (
         (text.ENUM, b"", b"", has, _HORIZON, 0),
@@ -318,6 +320,19 @@ def record_tail(
     if payload is not None:
         pieces.append((text.BYTES, b" payload: ", null_payload, style, *payload))
     return (*pieces, (text.TEXT, b"\n"))
+
+
+def check_end(log: LogFile, position: int, end: int) -> None:
+    """Refuse an end of batches that Kafka's reader refuses.
+
+    Raises:
+        CorruptRecordError: a size that no batch has.
+    """
+    if end - position > HEAD_BYTES:
+        size = int.from_bytes(log.head_at(position)[8:12], "big", signed=True)
+        if size < MESSAGE_BYTES_MIN:
+            reason = f"a size of {size} is smaller than that of any batch"
+            raise CorruptRecordError(reason, path=log.path, position=position)
 
 
 # ---- keys and values -----------------------------------------------------------------------------

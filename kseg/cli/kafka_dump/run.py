@@ -24,6 +24,7 @@ from kseg.cli.kafka_dump.lines import (
     Lines,
     Parser,
     Texts,
+    check_end,
     first_failure,
     line_pieces,
     lines_before,
@@ -47,7 +48,7 @@ from kseg.cli.row_writer import (
     dump_workspace,
     each_stretch,
 )
-from kseg.constants import BATCH_HEADER_BYTES, MESSAGE_BYTES_MIN, Compression
+from kseg.constants import BATCH_HEADER_BYTES, Compression
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.grammar import FileKind, FileName, file_name
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
@@ -166,8 +167,6 @@ def _decoder(name: str | None) -> Any:
 
 # ---- logs ---------------------------------------------------------------------------------------
 
-#: Kafka reads no further batch where so many bytes or fewer are left.
-_HEAD_BYTES = 17
 _REQUEST = Request(
     columns=(
         "position",
@@ -582,11 +581,8 @@ class KafkaDump:
 
     def _end(self, file: LogFile, position: int, end: int, put: Put) -> None:
         left = end - position
-        if left > _HEAD_BYTES:
-            size = int.from_bytes(file.head_at(position)[8:12], "big", signed=True)
-            if size < MESSAGE_BYTES_MIN and not self.options.lines.lenient:
-                reason = f"a size of {size} is smaller than that of any batch"
-                raise CorruptRecordError(reason, path=file.path, position=position)
+        if not self.options.lines.lenient:
+            check_end(file, position, end)
         if left and self.options.max_bytes is None:
             self.found = True
             put(self._line(f"Found {left} invalid bytes at the end of {file.path.name}"))
