@@ -91,6 +91,8 @@ class ParquetFile:
         fields: tuple[str, ...],
         kinds: Kinds | None = None,
         metadata: Mapping[bytes, bytes] | None = None,
+        *,
+        compression: str = "zstd",
     ) -> None:
         """Begin it; nothing is written yet.
 
@@ -99,8 +101,10 @@ class ParquetFile:
             fields: names of columns, in order; each piece has all of them.
             kinds: of those that are decoded, by name.
             metadata: what the schema says besides.
+            compression: as pyarrow names it.
         """
         self._sink = sink
+        self._compression = compression
         self._metadata = metadata
         self._fields = fields
         self._kinds = kinds
@@ -149,7 +153,7 @@ class ParquetFile:
                 self._sink,
                 self._fields,
                 group,
-                compression="zstd",
+                compression=self._compression,
                 kinds=self._kinds,
                 metadata=self._metadata,
             )

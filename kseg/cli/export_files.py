@@ -31,12 +31,11 @@ from kseg.cli.parsing import ALL, Range
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
-from kseg.constants import NO_TIMESTAMP
 from kseg.errors import KsegError, LimitExceededError
 from kseg.extras import require
-from kseg.files.output_names import fitting_name, hive_directory
+from kseg.files.output_names import HIVE_NULL, OPEN_MAX, fitting_name, hive_directory
 from kseg.files.whole_file import FileSink, whole_file
-from kseg.format.take import take_rows
+from kseg.format.take import split_days
 from kseg.format.times import iso_text
 from kseg.format.typed import KEPT_BYTES, Kinds, decode_columns, decoded_fields
 
@@ -54,13 +53,6 @@ _ARROW_FIELDS = (
     *("topic", "partition", *_FIELDS[:_PAST_TIME], "timestamp_ms"),
     *_FIELDS[_PAST_TIME:],
 )
-#: What Hive has for a value that is null.
-_NONE: Final = "__HIVE_DEFAULT_PARTITION__"
-_DAY_MS: Final = 24 * 60 * 60 * 1000
-#: No time of 64 bits is in this day.
-_NO_DAY: Final = np.iinfo(np.int64).min
-#: Files open at a time, each with a few MiB of what is to be written.
-_OPEN_MAX: Final = 8
 #: Files of one partition or segment: more than these are times that mean nothing.
 _FILES_MAX: Final = 10_000
 
@@ -401,11 +393,11 @@ class PartitionedFiles:
 
     def _write(self, columns: RecordColumns) -> None:
         """Add the records of a piece, each to the file of its directory."""
-        for day, part in _by_day(columns) if "day" in self._look.by else [("", columns)]:
+        for day, part in split_days(columns) if "day" in self._look.by else [(None, columns)]:
             said = {
-                "day": day,
-                "topic": columns.topic or _NONE,
-                "partition": _NONE if columns.partition is None else str(columns.partition),
+                "day": HIVE_NULL if day is None else str(np.datetime64(day, "D")),
+                "topic": columns.topic or HIVE_NULL,
+                "partition": HIVE_NULL if columns.partition is None else str(columns.partition),
             }
             names = [hive_directory(key, said[key]) for key in self._look.by]
             self._file(self._out.joinpath(*names))(part)
@@ -414,7 +406,7 @@ class PartitionedFiles:
         """What writes to a directory's file; the one that was used longest ago may be completed."""
         found = self._open.pop(directory, None)
         if found is None:
-            if len(self._open) == _OPEN_MAX:
+            if len(self._open) == OPEN_MAX:
                 stack, _write = self._open.pop(next(iter(self._open)))
                 stack.close()
             found = self._begin(directory)
@@ -432,21 +424,3 @@ class PartitionedFiles:
         stack = ExitStack()
         name = fitting_name(self._target.stem + again, self._target.suffix)
         return stack, stack.enter_context(open_target(directory / name, self._look, self._faults))
-
-
-def _by_day(columns: RecordColumns) -> Iterator[tuple[str, RecordColumns]]:
-    """The records of each day in UTC, in their order; those without a time by themselves."""
-    times = columns["timestamp"]
-    days = np.where(times == NO_TIMESTAMP, _NO_DAY, times // _DAY_MS)
-    if not len(days) or (days == days[0]).all():
-        runs: list[Any] = [slice(None)] if len(days) else []
-    else:
-        order = np.argsort(days, kind="stable")
-        runs = np.split(order, np.flatnonzero(np.diff(days[order])) + 1)
-    for run in runs:
-        part = columns if isinstance(run, slice) else take_rows(columns, run)
-        yield _day_text(int(days[run][0])), part
-
-
-def _day_text(day: int) -> str:
-    return _NONE if day == _NO_DAY else str(np.datetime64(day, "D"))

@@ -14,6 +14,10 @@ from typing import Final
 
 #: Bytes of a name that file systems take.
 NAME_BYTES_MAX: Final = 255
+#: The value in a directory's name for records without one, as Hive and Spark have it.
+HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+#: Files of such directories that are open at a time, each with a few MiB in front of it.
+OPEN_MAX: Final = 8
 _DIGEST_CHARACTERS: Final = 16
 _ESCAPED: Final = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 

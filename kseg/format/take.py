@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kseg import _core
-from kseg.constants import Array, Int8s, Int32s, Intps, Uint8s
+from kseg.constants import NO_TIMESTAMP, Array, Int8s, Int32s, Intps, Uint8s
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, TypedColumn, freeze
 
 
@@ -35,6 +35,31 @@ def runs(*columns: Array) -> Iterator[tuple[int, int]]:
 #: Spare bytes that the kernel wants behind what it writes.
 _COPY_SLACK = 64
 _NO_BITS = np.empty(0, np.uint8)
+
+
+#: Milliseconds of a day.
+_DAY_MS = 24 * 60 * 60 * 1000
+#: No time of 64 bits is in this day.
+_NO_DAY = np.iinfo(np.int64).min
+
+
+def split_days(columns: RecordColumns) -> Iterator[tuple[int | None, RecordColumns]]:
+    """The records of each day in UTC, in their order; those without a time by themselves.
+
+    Yields:
+        The number of the day since 1970, None for no time; and its records.
+    """
+    times = columns["timestamp"]
+    days = np.where(times == NO_TIMESTAMP, _NO_DAY, times // _DAY_MS)
+    if not len(days) or (days == days[0]).all():
+        parts: list[Any] = [slice(None)] if len(days) else []
+    else:
+        order = np.argsort(days, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(days[order])) + 1)
+    for part in parts:
+        day = int(days[part][0])
+        rows = columns if isinstance(part, slice) else take_rows(columns, part)
+        yield None if day == _NO_DAY else day, rows
 
 
 def take_rows(columns: RecordColumns, index: Intps) -> RecordColumns:

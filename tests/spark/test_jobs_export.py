@@ -15,22 +15,19 @@ from pyspark.sql import SparkSession
 
 from kseg.arrow import TYPES
 from kseg.errors import CorruptRecordError
+from kseg.files.output_names import HIVE_NULL
 from kseg.format.typed import ERRORS
 from kseg.log.scan import scan
 from kseg.spark import jobs
 from kseg.spark.jobs import running
 from kseg.spark.jobs.export import (
     FIELDS,
-    NO_VALUE,
     ExportedFile,
     ExportResult,
     FileOptions,
     ParquetFiles,
 )
 from tests.builders import batch, record, write_segment
-
-#: In the package its name is the function's.
-export_module = import_module("kseg.spark.jobs.export")
 
 DEMO = Path(running.__file__).parents[2] / "demo_data"
 DAY = 86_400_000
@@ -86,7 +83,7 @@ def test_the_rows_are_those_of_a_scan(spark: SparkSession, tmp_path: Path, by: s
 @pytest.mark.spark
 def test_spark_reads_every_field_that_there_is(spark: SparkSession, tmp_path: Path) -> None:
     fields = tuple(name for name in TYPES if name not in ERRORS.values())
-    jobs.export(spark, DEMO, tmp_path / "out", by="date", fields=fields, row_group_rows=100)
+    jobs.export(spark, DEMO, tmp_path / "out", by="date", fields=fields)
     frame = spark.read.parquet(str(tmp_path / "out"))
     assert in_order(frame.select(*fields).toArrow().to_pylist()) == expected_rows(DEMO, fields)
 
@@ -176,7 +173,6 @@ def test_only_an_export_is_replaced_and_only_if_asked(spark: SparkSession, tmp_p
         ({"fields": ("offset", "colour")}, "no field colour; there are"),
         ({"fields": ("offset", "offset")}, "must differ"),
         ({"fields": ("topic",)}, "some other field"),
-        ({"row_group_rows": 0}, "a row or more"),
         ({"options": {"topik": "t"}}, "unknown option 'topik'"),
     ],
 )
@@ -193,9 +189,9 @@ def test_a_mistake_is_one_clear_line(
 
 
 def write(
-    path: Path, out: Path, *, by: str = "partition", rows: int = 1000, fields: tuple[str, ...] = ()
+    path: Path, out: Path, *, by: str = "partition", fields: tuple[str, ...] = ()
 ) -> list[ExportedFile]:
-    look = FileOptions(fields or FIELDS, by, "zstd", rows)
+    look = FileOptions(fields or FIELDS, by, "zstd")
     with ParquetFiles(out, look) as files:
         for columns in scan(path, columns=(*look.decoded, "topic", "partition"), max_rows=70):
             files.write(columns)
@@ -208,27 +204,10 @@ def times_log(directory: Path, times: list[int]) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("rows", [1, 7, 100, 5000])
-def test_row_groups_are_full_but_for_the_last(tmp_path: Path, rows: int) -> None:
-    (written,) = write(DEMO / "orders-1", tmp_path, rows=rows)
-    file = pq.ParquetFile(tmp_path / written.path)
-    groups = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
-    assert groups[:-1] == [rows] * (len(groups) - 1)
-    assert sum(groups) == 375
-    assert 0 < groups[-1] <= rows
-
-
-def test_what_waits_in_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_module, "_WAITING_BYTES_MAX", 1000)
-    (written,) = write(DEMO / "orders-1", tmp_path)
-    assert pq.ParquetFile(tmp_path / written.path).num_row_groups > 3
-    assert written.records == 375
-
-
 def test_times_in_no_order_are_sorted_out_into_dates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_module, "_OPEN_MAX", 3)
+    monkeypatch.setattr(import_module("kseg.spark.jobs.export"), "OPEN_MAX", 3)
     times = [(n * 7 % 10) * DAY + n for n in range(500)]
     log = times_log(tmp_path / "data", times)
     written = write(log, tmp_path / "out", by="date")
@@ -262,7 +241,7 @@ def test_a_time_has_its_date_in_utc_or_none(tmp_path: Path, time: int, date: str
     log = times_log(tmp_path / "data", [time])
     (written,) = write(log, tmp_path / "out", by="date")
     assert written.date == date
-    assert written.path.startswith(f"day={date or NO_VALUE}/")
+    assert written.path.startswith(f"day={date or HIVE_NULL}/")
 
 
 def test_numbers_are_stored_as_differences_however_far_apart(tmp_path: Path) -> None:
@@ -278,22 +257,8 @@ def test_numbers_are_stored_as_differences_however_far_apart(tmp_path: Path) -> 
     assert table["timestamp_ms"].to_pylist() == times
 
 
-def test_keys_have_a_dictionary_only_if_they_come_again(tmp_path: Path) -> None:
-    def encodings(keys: list[bytes]) -> set[str]:
-        name = tmp_path / str(len(set(keys)))
-        write_segment(name / "t-0", 0, batch([record(key=key) for key in keys]))
-        (written,) = write(name, name / "out")
-        group = pq.ParquetFile(name / "out" / written.path).metadata.row_group(0)
-        columns = [group.column(n) for n in range(group.num_columns)]
-        (key,) = [column for column in columns if column.path_in_schema == "key"]
-        return set(key.encodings)
-
-    assert "RLE_DICTIONARY" in encodings([b"%d" % (n % 5) for n in range(100)])
-    assert "RLE_DICTIONARY" not in encodings([b"%d" % n for n in range(100)])
-
-
 def test_after_an_error_no_file_of_the_task_is_left_open(tmp_path: Path) -> None:
-    look = FileOptions(FIELDS, "partition", "zstd", 10)
+    look = FileOptions(FIELDS, "partition", "zstd")
 
     def attempt() -> None:
         with ParquetFiles(tmp_path, look) as files:

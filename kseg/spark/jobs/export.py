@@ -19,7 +19,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from os import PathLike
@@ -27,16 +27,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import pyarrow as pa
 
-from kseg.arrow import TYPES, to_record_batch
+from kseg.arrow import TYPES
 from kseg.constants import NO_TIMESTAMP
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
-from kseg.files.output_names import hive_directory
+from kseg.files.output_names import HIVE_NULL, OPEN_MAX, hive_directory
 from kseg.files.whole_file import FileSink
+from kseg.format.take import split_days
 from kseg.format.typed import BYTES, ERRORS
-from kseg.parquet import parquet_writer
+from kseg.log.scan import PLACE_FIELDS
+from kseg.parquet import ParquetFile
 from kseg.spark.damage import Damage, passing_over, report
 from kseg.spark.jobs.running import Item, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options
@@ -47,17 +48,12 @@ from kseg.spark.remote import is_remote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from kseg.constants import Int64s
     from kseg.format.values import RecordColumns
     from kseg.spark.jobs.running import Progress
     from kseg.spark.plan import Split
 
 
-PLACE_FIELDS: Final = ("topic", "partition")
-#: The name of a directory for rows without a value, as Hive and Spark have it.
-NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-_WAITING_BYTES_MAX: Final = 128 << 20
-_OPEN_MAX: Final = 64
-_MS_PER_DAY: Final = 86_400_000
 #: Days of the years 1 to 9999, from 1970 on.
 _DAYS: Final = (-719_162, 2_932_896)
 
@@ -70,13 +66,11 @@ class FileOptions:
         fields: names of `kseg.arrow`, in order.
         by: "partition" or "date".
         compression: of Parquet.
-        row_group_rows: at most so many rows in a row group.
     """
 
     fields: tuple[str, ...]
     by: str
     compression: str
-    row_group_rows: int
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -87,7 +81,7 @@ class FileOptions:
 
     @property
     def decoded(self) -> tuple[str, ...]:
-        """What to decode: the fields, and what is said of each file."""
+        """What to decode: the fields, and those of the manifest."""
         names = {"timestamp" if name == "timestamp_ms" else name for name in self.fields}
         return tuple(sorted((names | {"offset", "timestamp"}) - set(PLACE_FIELDS)))
 
@@ -124,163 +118,117 @@ class ParquetFiles:
         """Nothing is made yet."""
         self._root: Final = root
         self._options: Final = options
-        self._open: dict[tuple[str, ...], _OpenFile] = {}
+        self._open: dict[str, _OpenFile] = {}
         self._done: list[ExportedFile] = []
 
     def write(self, columns: RecordColumns, source: str | None = None) -> None:
         """Add the records of a log, in order; a new file gets the owner of that log."""
-        batch = to_record_batch(columns, fields=self._options.written)
-        for place, rows in _places(columns, self._options.by):
-            chosen = batch if rows is None else batch.filter(pa.array(rows))
-            self._file(place, source).add(chosen, columns, rows)
-        waiting = sum(file.waiting_bytes for file in self._open.values())
-        while waiting > _WAITING_BYTES_MAX:
-            largest = max(self._open.values(), key=lambda file: file.waiting_bytes)
-            waiting -= largest.waiting_bytes
-            largest.write_group()
+        for directory, date, part in _places(columns, self._options.by):
+            file = self._open.pop(directory, None)
+            if file is None:
+                if len(self._open) == OPEN_MAX:
+                    self._finish_oldest()
+                first = int(part["offset"].min())
+                file = _OpenFile(
+                    self._root, f"{directory}/{first:020}", date, self._options, source
+                )
+            # At the end: the file that was not used for longest comes first.
+            self._open[directory] = file
+            file.add(part)
 
-    def _file(self, place: tuple[str, ...], source: str | None) -> _OpenFile:
-        file = self._open.pop(place, None)
-        if file is None:
-            if len(self._open) == _OPEN_MAX:
-                oldest = next(iter(self._open))
-                self._done.append(self._open.pop(oldest).finish())
-            file = _OpenFile(self._root, place, self._options, source)
-        self._open[place] = file  # at the end: the one that was not used for longest comes first
-        return file
+    def _finish_oldest(self) -> None:
+        oldest = next(iter(self._open))
+        self._done.append(self._open[oldest].finish())
+        del self._open[oldest]
 
     def finish(self) -> tuple[ExportedFile, ...]:
         """Every file, lasting."""
         while self._open:
-            place = next(iter(self._open))
-            self._done.append(self._open[place].finish())
-            del self._open[place]
+            self._finish_oldest()
         return tuple(self._done)
 
     def __enter__(self) -> ParquetFiles:
         """Itself."""
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         """Remove files that were begun, where something went wrong."""
-        if kind is not None:
-            for file in self._open.values():
-                file.discard()
+        every = ExitStack()
+        for file in self._open.values():
+            every.push(file.stack)
+        every.__exit__(*error)
 
 
-def _places(columns: RecordColumns, by: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The directories that a piece goes to, and which of its rows; None for all."""
-    if not len(columns):
-        return
-    if by == "partition":
-        number = NO_VALUE if columns.partition is None else str(columns.partition)
-        topic = hive_directory("topic", columns.topic or NO_VALUE)
-        yield (topic, f"partition={number}"), None
-        return
-    times = columns["timestamp"]
-    days = times // _MS_PER_DAY
-    known = (times != NO_TIMESTAMP) & (days >= _DAYS[0]) & (days <= _DAYS[1])
-    days = np.where(known, days, _DAYS[1] + 1)
-    found = np.unique(days).tolist()
-    for day in found:
-        yield (f"day={_date(day)}",), None if len(found) == 1 else days == day
-
-
-def _date(day: int) -> str:
-    return NO_VALUE if day > _DAYS[1] else str(np.datetime64(day, "D"))
+def _places(columns: RecordColumns, by: str) -> Iterator[tuple[str, str | None, RecordColumns]]:
+    """The directories that a piece goes to; with the date in UTC and the records of each."""
+    if by == "date":
+        for day, part in split_days(columns):
+            known = day is not None and _DAYS[0] <= day <= _DAYS[1]
+            date = str(np.datetime64(day, "D")) if known else None
+            yield hive_directory("day", date or HIVE_NULL), date, part
+    elif len(columns):
+        number = HIVE_NULL if columns.partition is None else columns.partition
+        topic = hive_directory("topic", columns.topic or HIVE_NULL)
+        yield f"{topic}/partition={number}", None, columns
 
 
 class _OpenFile:
-    """One file that is being written."""
+    """One file that is being written, and the extremes of its records."""
 
     def __init__(
-        self, root: Path, place: tuple[str, ...], options: FileOptions, source: str | None
+        self, root: Path, stem: str, date: str | None, options: FileOptions, source: str | None
     ) -> None:
-        self._look = self._above = None
+        look = above = None
         if source is not None and not is_remote(source):
-            self._look = ownership.of_copied_file(source)
-            self._above = ownership.of_copied_directory(source)
-        self._root, self._place, self._options = root, place, options
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = self.waiting_bytes = self._records = 0
-        self._sink: FileSink | None = None
-        self._writer: Any = None
-        self._path = ""
+            look = ownership.of_copied_file(source)
+            above = ownership.of_copied_directory(source)
+        # No other attempt has this name.
+        self._path: Final = f"{stem}-{uuid.uuid4().hex[:12]}.parquet"
+        self._date: Final = date
+        self._records = 0
         self._offsets: list[int] = []
         self._times: list[int] = []
         self._sources: set[tuple[str | None, int | None]] = set()
+        io.make_directories((root / self._path).parent, like=above)
+        self.stack: Final = ExitStack()
+        self._sink: Final = self.stack.enter_context(FileSink(root / self._path, like=look))
+        file = ParquetFile(self._sink, options.written, compression=options.compression)
+        self._file: Final = self.stack.enter_context(file)
 
-    def add(self, batch: pa.RecordBatch, columns: RecordColumns, rows: Any) -> None:
-        """Take the rows of a piece; write those that fill a row group."""
-        chosen = slice(None) if rows is None else rows
-        offsets, times = columns["offset"][chosen], columns["timestamp"][chosen]
-        times = times[times != NO_TIMESTAMP]
-        self._offsets = _extremes([*self._offsets, int(offsets.min()), int(offsets.max())])
-        if len(times):
-            self._times = _extremes([*self._times, int(times.min()), int(times.max())])
+    def add(self, columns: RecordColumns) -> None:
+        """Add records."""
+        self._file.write(columns)
+        self._records += len(columns)
+        times = columns["timestamp"]
+        self._offsets = _extremes(self._offsets, columns["offset"])
+        self._times = _extremes(self._times, times[times != NO_TIMESTAMP])
         self._sources.add((columns.topic, columns.partition))
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        self.waiting_bytes += batch.nbytes
-        while self._waiting_rows >= self._options.row_group_rows:
-            self.write_group()
-
-    def write_group(self) -> None:
-        """Write what waits, as far as it fits in one row group."""
-        table = pa.Table.from_batches(self._waiting)
-        group = table.slice(0, self._options.row_group_rows)
-        if self._writer is None:
-            self._begin(group)
-        self._writer.write_table(group, row_group_size=group.num_rows)
-        rest = table.slice(group.num_rows)
-        self._waiting = rest.to_batches() if rest.num_rows else []
-        self._waiting_rows, self.waiting_bytes = rest.num_rows, rest.nbytes
-        self._records += group.num_rows
-
-    def _begin(self, first: pa.Table) -> None:
-        """Open the file, under a name that no other attempt has."""
-        name = f"{self._offsets[0]:020}-{uuid.uuid4().hex[:12]}.parquet"
-        self._path = "/".join((*self._place, name))
-        io.make_directories(self._root.joinpath(*self._place), like=self._above)
-        self._sink = FileSink(self._root / self._path, like=self._look)
-        written = self._options.written
-        self._writer = parquet_writer(
-            self._sink, written, first, compression=self._options.compression
-        )
 
     def finish(self) -> ExportedFile:
-        """Write what is left; the file is lasting then."""
-        while self._waiting_rows:
-            self.write_group()
-        assert self._sink is not None
-        self._writer.close()
-        size = self._sink.tell()
-        self._sink.close()
+        """Complete the file; it is lasting then."""
+        self.stack.close()
         topic, partition = next(iter(self._sources)) if len(self._sources) == 1 else (None, None)
-        date = self._place[0].removeprefix("day=") if self._options.by == "date" else NO_VALUE
+        first_offset, last_offset = self._offsets
+        min_timestamp, max_timestamp = self._times or (None, None)
         return ExportedFile(
             path=self._path,
             topic=topic,
             partition=partition,
-            date=None if date == NO_VALUE else date,
+            date=self._date,
             records=self._records,
-            bytes=size,
-            first_offset=self._offsets[0],
-            last_offset=self._offsets[-1],
-            min_timestamp=self._times[0] if self._times else None,
-            max_timestamp=self._times[-1] if self._times else None,
+            bytes=self._sink.tell(),
+            first_offset=first_offset,
+            last_offset=last_offset,
+            min_timestamp=min_timestamp,
+            max_timestamp=max_timestamp,
         )
 
-    def discard(self) -> None:
-        """Leave nothing of it."""
-        if self._sink is not None:
-            with suppress(OSError):  # the disk may be what went wrong
-                self._writer.close()
-            self._sink.discard()
 
-
-def _extremes(values: list[int]) -> list[int]:
-    return [min(values), max(values)]
+def _extremes(known: list[int], values: Int64s) -> list[int]:
+    if not len(values):
+        return known
+    found = [*known, int(values.min()), int(values.max())]
+    return [min(found), max(found)]
 
 
 SCHEMA: Final = "kseg.spark-export/1"
@@ -300,7 +248,6 @@ FIELDS: Final = (
     "value",
     "headers",
 )
-ROW_GROUP_ROWS: Final = 128 << 10
 CODECS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
 _BY: Final = ("partition", "date")
 #: Damaged places that the answer names; more are counted only.
@@ -368,7 +315,6 @@ def export(
     by: str = "partition",
     fields: Iterable[str] = FIELDS,
     compression: str = "zstd",
-    row_group_rows: int = ROW_GROUP_ROWS,
     options: Mapping[str, str] | None = None,
     overwrite: bool = False,
     job: str | PathLike[str] | None = None,
@@ -383,7 +329,6 @@ def export(
         by: "partition" or "date": what directories are for.
         fields: names of `kseg.arrow`, in the order of the columns.
         compression: "zstd", "snappy", "lz4", "gzip" or "none".
-        row_group_rows: rows of a row group; fewer where they are large.
         options: of the source: `subscribe`, `startingTimestamp`, `isolation`, `onCorrupt` ...
         overwrite: take the place of an earlier export.
         job: a directory to note in what is finished, and to go on from.
@@ -397,7 +342,7 @@ def export(
         KsegError: a log is damaged: names file, position and code; or `job` is of another job.
     """
     target = Path(local_path(out)).absolute()
-    look = _look(tuple(fields), by, compression, row_group_rows)
+    look = _look(tuple(fields), by, compression)
     chosen = source_options(paths, options)
     _check_target(target, overwrite=overwrite)
     directory = None
@@ -424,7 +369,7 @@ def export(
     return result
 
 
-def _look(fields: tuple[str, ...], by: str, compression: str, rows: int) -> FileOptions:
+def _look(fields: tuple[str, ...], by: str, compression: str) -> FileOptions:
     unknown = [name for name in fields if name not in FIELD_NAMES]
     if unknown or not fields or len(set(fields)) < len(fields):
         what = f"no field {', '.join(unknown)}" if unknown else "fields must differ, and be some"
@@ -433,9 +378,7 @@ def _look(fields: tuple[str, ...], by: str, compression: str, rows: int) -> File
         raise ValueError(f"kseg: by is one of {', '.join(_BY)}, not {by!r}")
     if compression not in CODECS:
         raise ValueError(f"kseg: compression is one of {', '.join(CODECS)}, not {compression!r}")
-    if rows < 1:
-        raise ValueError(f"kseg: a row group has a row or more, not {rows}")
-    look = FileOptions(fields, by, compression, rows)
+    look = FileOptions(fields, by, compression)
     if not look.written:
         raise ValueError("kseg: topic and partition are in names; some other field is needed")
     return look
@@ -534,8 +477,6 @@ __all__ = [
     "CODECS",
     "FIELDS",
     "MANIFEST",
-    "NO_VALUE",
-    "PLACE_FIELDS",
     "ExportResult",
     "ExportedFile",
     "FileOptions",

@@ -441,7 +441,7 @@ def test_directories_say_day_and_topic_as_hive_has_them(
 def test_few_files_are_open_and_a_day_that_comes_again_has_another(
     kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_files, "_OPEN_MAX", 2)
+    monkeypatch.setattr(export_files, "OPEN_MAX", 2)
     for base, days in ((0, [0, 1, 2]), (3, [0, 0, 2])):
         given = [record(b"%d" % day, timestamp=FIRST_MS + day * DAY_MS) for day in days]
         log = write_segment(tmp_path / "t-0", base, batch(given, base_offset=base)).parent
