@@ -30,7 +30,6 @@ from kseg.files.whole_file import whole_file
 from kseg.format.header import STOP_CODES
 
 if TYPE_CHECKING:
-    from kseg import Segment
     from kseg.spark.options import SourceOptions
     from kseg.spark.plan import Split
 
@@ -112,19 +111,6 @@ def fault(error: KsegError, on_error: Callable[[KsegError], None] | None) -> Non
     if on_error is None:
         raise error
     on_error(error)
-
-
-def check_size(
-    segment: Segment, split: Split, on_error: Callable[[KsegError], None] | None
-) -> None:
-    """Make sure that the file still has the bytes of the plan.
-
-    Raises:
-        CorruptRecordError: it shrank, and there is no `on_error`.
-    """
-    if segment.size < split.size:
-        shrank = f"the file shrank to {segment.size} bytes from the {split.size} planned for"
-        fault(CorruptRecordError(shrank), on_error)
 
 
 def report(damages: list[Damage], task: tuple[Split, ...], directory: str | None) -> None:

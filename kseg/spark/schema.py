@@ -4,7 +4,7 @@ Each mode has columns of its own. The first eight columns of records have the na
 Spark's own Kafka source. The rest are kseg's, in the same camelCase, and a query gets them only if
 it asks for them. Spark checks the Arrow type of each batch exactly (names, order, nullability, time
 zone). So a `Projection` is made from the schema that Spark passes to `reader`. Nothing here imports
-pyspark; only `arrow_schema` imports pyarrow.
+pyspark; only `project` imports pyarrow.
 
 Source: Spark `KafkaRecordToRowConverter.schemaWithoutHeaders`, `schemaWithHeaders`.
 """
@@ -42,34 +42,21 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class ProjectedColumn:
-    """A column as one query wants it: its spelling, its Spark type, its nullability.
+class Projection:
+    """The columns of one query, in order.
 
     Attributes:
-        column: which one.
-        name: as the query spells it.
-        type_name: Spark's `simpleString`.
-        nullable: as the query declares it.
-        item_nullable: for headers, whether an item of the list may be null.
+        columns: of the source.
+        schema: the exact Arrow schema that Spark expects of each batch, in the query's spelling.
     """
 
-    column: Column
-    name: str
-    type_name: str
-    nullable: bool = True
-    item_nullable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Projection:
-    """The columns of one query, in order."""
-
-    columns: tuple[ProjectedColumn, ...]
+    columns: tuple[Column, ...]
+    schema: pa.Schema
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The record fields to decode: at least one, since it also counts the rows."""
-        names = dict.fromkeys(name for column in self.columns for name in column.column.fields)
+        names = dict.fromkeys(name for column in self.columns for name in column.fields)
         return tuple(names) or ("offset",)
 
 
@@ -243,13 +230,19 @@ def project(schema: StructType, options: SourceOptions | None = None) -> Project
         ValueError: a column that does not exist, another type than it has, or NOT NULL where nulls
             occur.
     """
+    import pyarrow as pa
+
     known = _known(options)
+    columns = tuple(_column(field.name, known) for field in schema.fields)
     permissive = options is not None and options.permissive
-    return Projection(tuple(_projected(field, known, permissive) for field in schema.fields))
+    fields = []
+    for field, column in zip(schema.fields, columns, strict=True):
+        _check_type(field, column, permissive)
+        fields.append(pa.field(field.name, _arrow_type(field), nullable=field.nullable))
+    return Projection(columns, pa.schema(fields))
 
 
-def arrow_schema(projection: Projection) -> pa.Schema:
-    """The exact Arrow schema that Spark expects of each batch."""
+def _arrow_type(field: StructField) -> pa.DataType:
     import pyarrow as pa
 
     types = {
@@ -263,23 +256,16 @@ def arrow_schema(projection: Projection) -> pa.Schema:
         "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "timestamp_ntz": pa.timestamp("us"),
+        "struct<key:string,value:binary>": pa.struct(
+            [("key", pa.string()), ("value", pa.binary())]
+        ),
     }
-
-    def of(column: ProjectedColumn) -> pa.DataType:
-        if column.type_name in types:
-            return types[column.type_name]
-        if column.column == _HEADERS:
-            item: pa.DataType = pa.struct([("key", pa.string()), ("value", pa.binary())])
-        else:
-            item = types[column.type_name.removeprefix("array<").removesuffix(">")]
-        return pa.list_(pa.field("element", item, nullable=column.item_nullable))
-
-    return pa.schema(
-        [
-            pa.field(column.name, of(column), nullable=column.nullable)
-            for column in projection.columns
-        ]
-    )
+    name = field.dataType.simpleString()
+    if name in types:
+        return types[name]
+    item = types[name.removeprefix("array<").removesuffix(">")]
+    nullable = _item_nullable(field.name, field.dataType)
+    return pa.list_(pa.field("element", item, nullable=nullable))
 
 
 def _column(name: str, known: Mapping[str, Column]) -> Column:
@@ -292,30 +278,18 @@ def _column(name: str, known: Mapping[str, Column]) -> Column:
     return column
 
 
-def _projected(
-    field: StructField, known: Mapping[str, Column], permissive: bool
-) -> ProjectedColumn:
-    column = _column(field.name, known)
+def _check_type(field: StructField, column: Column, permissive: bool) -> None:
+    """Refuse another type than the column has, and NOT NULL where nulls occur."""
     type_name = field.dataType.simpleString()
     if type_name not in _SIMPLE_NAMES[column.ddl]:
         cast = f"; read it so and CAST({column.name} AS {type_name.upper()})"
         raise ValueError(f"kseg: column {field.name!r} is {column.ddl}, not {type_name}{cast}")
     if (column.nullable or permissive) and not field.nullable:
         raise ValueError(f"kseg: column {field.name!r} can be null, so NOT NULL is refused")
-    return ProjectedColumn(
-        column=column,
-        name=field.name,
-        type_name=type_name,
-        nullable=field.nullable,
-        item_nullable=_item_nullable(field.name, field.dataType),
-    )
 
 
-def _item_nullable(name: str, data_type: Any) -> bool:
-    """Nullability inside an array, which `simpleString` leaves out."""
-    item = getattr(data_type, "elementType", None)
-    if item is None:
-        return True
-    if not all(part.nullable for part in getattr(item, "fields", ())):
+def _item_nullable(name: str, array: Any) -> bool:
+    """Whether an array may hold nulls, which `simpleString` leaves out."""
+    if not all(part.nullable for part in getattr(array.elementType, "fields", ())):
         raise ValueError(f"kseg: fields of {name!r} can be null, so NOT NULL is refused")
-    return bool(data_type.containsNull)
+    return bool(array.containsNull)

@@ -61,7 +61,7 @@ def read(path: Path, *names: str, **given: str) -> pa.Table:
         for task in make_plan(list_logs(chosen), chosen)
         for batch in read_task(task, wanted, chosen)
     ]
-    return pa.Table.from_batches(batches, schema.arrow_schema(wanted))
+    return pa.Table.from_batches(batches, wanted.schema)
 
 
 def splits(path: Path, **given: str) -> list[Split]:
@@ -443,7 +443,7 @@ def test_pieces_and_tables_agree_on_types(orders: Path) -> None:
     chosen = options(orders)
     for task in make_plan(list_logs(chosen), chosen):
         for piece in read_task(task, wanted, chosen):
-            assert piece.schema == schema.arrow_schema(wanted)
+            assert piece.schema == wanted.schema
             piece.validate(full=True)
 
 
@@ -523,7 +523,7 @@ def test_keys_and_values_are_decoded_with_their_reasons_beside_them(tmp_path: Pa
     wanted = schema.project(StructType([StructField(*field) for field in fields]), chosen)
     (task,) = make_plan(list_logs(chosen), chosen)
     (rows,) = read_task(task, wanted, chosen)
-    assert rows.schema == schema.arrow_schema(wanted)
+    assert rows.schema == wanted.schema
     assert rows.to_pylist() == [
         {"value": '{"n":1}', "keyError": None, "key": 7},
         {"value": None, "keyError": "int32 is 4 bytes, not 1", "key": None},

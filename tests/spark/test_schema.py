@@ -68,7 +68,7 @@ def test_an_unknown_column_is_refused_with_the_one_that_was_meant() -> None:
 
 
 def test_arrow_types_are_what_spark_expects_to_the_letter() -> None:
-    assert schema.arrow_schema(schema.project(KAFKA)) == to_arrow_schema(KAFKA, timezone="UTC")
+    assert schema.project(KAFKA).schema == to_arrow_schema(KAFKA, timezone="UTC")
 
 
 def test_every_column_has_a_type_fields_and_a_builder() -> None:
@@ -93,17 +93,17 @@ def test_columns_that_the_path_gives_still_count_rows() -> None:
 
 def test_the_spelling_of_the_query_is_kept() -> None:
     projection = schema.project(one("OFFSET", LongType(), nullable=False))
-    assert schema.arrow_schema(projection) == pa.schema([pa.field("OFFSET", pa.int64(), False)])
+    assert projection.schema == pa.schema([pa.field("OFFSET", pa.int64(), False)])
 
 
 def test_timestamps_without_a_zone_are_given_so() -> None:
     projection = schema.project(one("timestamp", TimestampNTZType()))
-    assert schema.arrow_schema(projection).field(0).type == pa.timestamp("us")
+    assert projection.schema.field(0).type == pa.timestamp("us")
 
 
 def test_lists_that_hold_no_nulls_may_say_so() -> None:
     wanted = one("headers", ArrayType(HEADER, containsNull=False))
-    assert schema.arrow_schema(schema.project(wanted)) == to_arrow_schema(wanted, timezone="UTC")
+    assert schema.project(wanted).schema == to_arrow_schema(wanted, timezone="UTC")
 
 
 @pytest.mark.parametrize(
@@ -129,4 +129,4 @@ def test_a_schema_that_cannot_be_met_is_one_clear_line(wanted: StructType, messa
 def test_a_projection_means_the_same_in_a_worker() -> None:
     here = schema.project(KAFKA)
     there = pickle.loads(pickle.dumps(here))
-    assert schema.arrow_schema(there) == schema.arrow_schema(here)
+    assert there.schema == here.schema
