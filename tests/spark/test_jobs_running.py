@@ -15,7 +15,7 @@ from kseg.analysis.units import plan
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.whole_file import FileSink
-from kseg.spark.jobs import analyses, running
+from kseg.spark.jobs import analyses
 from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
     PACE_OF_PARSING,
@@ -95,31 +95,30 @@ ITEMS = [Item(name, 1, name) for name in ("a", "b", "c")]
 
 def test_what_is_finished_is_not_left(tmp_path: Path) -> None:
     keep_answer(tmp_path, ["a", "c"], 7)
-    found = finished(tmp_path, ITEMS)
-    assert (found.answers, found.left) == ((7,), (ITEMS[1],))
+    assert finished(tmp_path, ITEMS) == ((7,), (ITEMS[1],))
 
 
 def test_two_attempts_of_one_task_count_once(tmp_path: Path) -> None:
     for _ in range(2):
         keep_answer(tmp_path, ["a", "b"], 7)
-    assert finished(tmp_path, ITEMS).answers == (7,)
+    assert finished(tmp_path, ITEMS) == ((7,), (ITEMS[2],))
 
 
 def test_an_answer_that_tells_of_something_else_too_is_none(tmp_path: Path) -> None:
     keep_answer(tmp_path, ["a", "gone"], 7)
-    assert finished(tmp_path, ITEMS) == running.Finished((), tuple(ITEMS))
+    assert finished(tmp_path, ITEMS) == ((), tuple(ITEMS))
 
 
 def test_an_answer_that_does_not_hold_any_more_is_none(tmp_path: Path) -> None:
     keep_answer(tmp_path, ["a"], 7)
-    assert finished(tmp_path, ITEMS, usable=lambda answer: answer != 7).answers == ()
+    assert finished(tmp_path, ITEMS, usable=lambda answer: answer != 7)[0] == ()
 
 
 def test_an_unfinished_answer_is_none(tmp_path: Path) -> None:
     keep_answer(tmp_path, ["a"], 7)
     (path,) = tmp_path.iterdir()
     path.rename(path.with_name(path.name + ".tmp"))
-    assert finished(tmp_path, ITEMS).answers == ()
+    assert finished(tmp_path, ITEMS)[0] == ()
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\x80\x05K\x01."])
@@ -138,7 +137,7 @@ def test_an_answer_comes_back_as_it_was(tmp_path: Path) -> None:
         "number": np.int64(5),
     }
     keep_answer(tmp_path, ["a"], (answer, error))
-    ((found, again),) = finished(tmp_path, ITEMS).answers
+    ((found, again),) = finished(tmp_path, ITEMS)[0]
     assert repr(found) == repr(answer)
     assert (type(again), vars(again), str(again)) == (type(error), vars(error), str(error))
 

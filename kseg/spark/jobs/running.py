@@ -40,7 +40,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -54,11 +54,10 @@ from kseg.spark.plan import LogEntry, list_logs, local_path, make_plan
 from kseg.spark.reading import settle
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     Progress = Callable[[int, int], None]
     Work = Callable[[Sequence[Any]], Any]
-    RowWork = Callable[[Sequence[Any]], Iterator[pa.RecordBatch]]
 
 
 _PACKAGE: Final = "kseg."
@@ -90,51 +89,48 @@ def _encoded(value: Any) -> Any:
         return value
     if type(value) is list:
         return [_encoded(each) for each in value]
-    for kind, known in _KINDS.items():
-        if type(value) is known:
-            return {kind: _ENCODERS[kind](value)}
-    if isinstance(value, Enum):
-        return {"enum": [_name(value), value.value]}
-    if isinstance(value, KsegError):
-        state = {**value.__dict__, "path": value.path}
-        return {"error": [_name(value), value.reason, _encoded(state)]}
+    if isinstance(value, Path):
+        return {"path": str(value)}
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         data = base64.b64encode(array.tobytes()).decode()
         return {"array": [array.dtype.str, list(array.shape), data, isinstance(value, np.generic)]}
+    if type(value) in _ENCODERS:
+        kind, encode = _ENCODERS[type(value)]
+        return {kind: encode(value)}
+    name = f"{type(value).__module__}:{type(value).__qualname__}"
+    if isinstance(value, Enum):
+        return {"enum": [name, value.value]}
+    if isinstance(value, KsegError):
+        state = {**value.__dict__, "path": value.path}
+        return {"error": [name, value.reason, _encoded(state)]}
     if is_dataclass(value) and not isinstance(value, type):
         names = [each.name for each in fields(value) if hasattr(value, each.name)]
-        return {"value": [_name(value), {name: _encoded(getattr(value, name)) for name in names}]}
+        return {"value": [name, {each: _encoded(getattr(value, each)) for each in names}]}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {"named": [_name(value), [_encoded(each) for each in value]]}
-    if isinstance(value, Path):
-        return {"path": str(value)}
+        return {"named": [name, _encoded(list(value))]}
     raise TypeError(f"{type(value).__name__} is not a value of an answer")
 
 
-def _name(value: object) -> str:
-    return f"{type(value).__module__}:{type(value).__qualname__}"
-
-
-def _items(value: Any) -> list[Any]:
+def _items(value: Iterable[Any]) -> list[Any]:
     return [_encoded(each) for each in value]
 
 
-_KINDS: Final[dict[str, type]] = {
-    "tuple": tuple,
-    "set": set,
-    "frozenset": frozenset,
-    "dict": dict,
-    "bytes": bytes,
-    "uuid": UUID,
-}
-_ENCODERS: Final[dict[str, Any]] = {
-    "tuple": _items,
-    "set": _items,
-    "frozenset": _items,
-    "dict": lambda value: [[_encoded(key), _encoded(each)] for key, each in value.items()],
-    "bytes": lambda value: base64.b64encode(value).decode(),
-    "uuid": str,
+def _pairs(value: Mapping[Any, Any]) -> list[Any]:
+    return [_items(pair) for pair in value.items()]
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+_ENCODERS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
+    tuple: ("tuple", _items),
+    set: ("set", _items),
+    frozenset: ("frozenset", _items),
+    dict: ("dict", _pairs),
+    bytes: ("bytes", _text),
+    UUID: ("uuid", str),
 }
 
 
@@ -144,6 +140,8 @@ def _decoded(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, inner),) = value.items()
+    if kind in ("tuple", "set", "frozenset", "dict"):
+        inner = _decoded(inner)
     return _DECODERS[kind](inner)
 
 
@@ -158,10 +156,7 @@ def _array(inner: Any) -> Any:
 
 def _error(inner: Any) -> KsegError:
     name, reason, state = inner
-    kind = _class(name)
-    if not issubclass(kind, KsegError):
-        raise ValueError(f"{name} is not an error of kseg")
-    error = kind(reason)
+    error: KsegError = _class(name, "error")(reason)
     for each, value in _decoded(state).items():
         setattr(error, each, value)
     return error
@@ -169,36 +164,31 @@ def _error(inner: Any) -> KsegError:
 
 def _value(inner: Any) -> Any:
     name, state = inner
-    kind = _class(name)
-    if not is_dataclass(kind):
-        raise ValueError(f"{name} holds no values")
-    made: Any = object.__new__(kind)
-    known = {each.name for each in fields(kind)}
+    kind = _class(name, "value")
+    if not set(state) <= {each.name for each in fields(kind)}:
+        raise ValueError(f"{name} has other fields than {', '.join(state)}")
+    made = object.__new__(kind)
     for each, value in state.items():
-        if each not in known:
-            raise ValueError(f"{name} has no field {each}")
         object.__setattr__(made, each, _decoded(value))
     return made
 
 
 def _named(inner: Any) -> Any:
     name, items = inner
-    kind = _class(name)
-    if not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-        raise ValueError(f"{name} is not a named tuple")
-    return tuple.__new__(kind, [_decoded(each) for each in items])
+    return tuple.__new__(_class(name, "named"), _decoded(items))
 
 
 def _enum(inner: Any) -> Any:
     name, value = inner
-    kind = _class(name)
-    if not issubclass(kind, Enum):
-        raise ValueError(f"{name} is not an enumeration")
-    return kind(value)
+    return _class(name, "enum")(value)
 
 
-def _class(name: str) -> type:
-    """A class of kseg by its module and name."""
+def _class(name: str, kind: str) -> Any:
+    """A class of kseg by its module and name.
+
+    Raises:
+        ValueError: it is no class of kseg, or none for values of this kind.
+    """
     module, _, place = name.partition(":")
     if not module.startswith(_PACKAGE):
         raise ValueError(f"{name} is not of kseg")
@@ -207,14 +197,22 @@ def _class(name: str) -> type:
         found = getattr(found, part)
     if not isinstance(found, type) or found.__module__ != module:
         raise ValueError(f"{name} is not a class of kseg")
+    is_kind = {
+        "error": issubclass(found, KsegError),
+        "enum": issubclass(found, Enum),
+        "named": issubclass(found, tuple) and hasattr(found, "_fields"),
+        "value": is_dataclass(found),
+    }
+    if not is_kind[kind]:
+        raise ValueError(f"{name} is not a class for {kind}")
     return found
 
 
-_DECODERS: Final[dict[str, Any]] = {
-    "tuple": lambda inner: tuple(map(_decoded, inner)),
-    "set": lambda inner: set(map(_decoded, inner)),
-    "frozenset": lambda inner: frozenset(map(_decoded, inner)),
-    "dict": lambda inner: {_decoded(key): _decoded(each) for key, each in inner},
+_DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "dict": dict,
     "bytes": base64.b64decode,
     "uuid": UUID,
     "path": Path,
@@ -228,8 +226,7 @@ _DECODERS: Final[dict[str, Any]] = {
 
 _SCHEMA: Final = "kseg.job/2"
 _NAME: Final = "job.json"
-_DONE, _ROWS = ".done", ".rows"
-_MARKS: Final = b"kseg.marks"
+_DONE: Final = ".done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,19 +242,6 @@ class Item:
     payload: Any
     cost: int
     mark: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The answers of earlier runs, and the items left.
-
-    Attributes:
-        answers: one for each list of items.
-        left: the items of which no answer is there.
-    """
-
-    answers: tuple[Any, ...]
-    left: tuple[Item, ...]
 
 
 def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Path:
@@ -301,18 +285,21 @@ def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Pa
 
 def keep_answer(directory: Path, marks: Sequence[str], answer: object) -> None:
     """Note the answer to a list of items; lasting when this returns."""
-    atomic.replace_file(_place(directory, marks, _DONE), to_json([list(marks), answer]))
+    atomic.replace_file(_place(directory, marks), to_json([list(marks), answer]))
 
 
 def finished(
     directory: Path, items: Iterable[Item], usable: Callable[[Any], bool] = lambda answer: True
-) -> Finished:
+) -> tuple[tuple[Any, ...], tuple[Item, ...]]:
     """The answers that earlier runs gave for these items.
 
     Args:
         directory: of the job.
         items: all that there is to do.
         usable: whether an answer still holds, by something else than the items.
+
+    Returns:
+        An answer for each list of items; and the items without an answer.
 
     Raises:
         KsegError: a file is none of a job's.
@@ -329,16 +316,13 @@ def finished(
             answers.append(answer)
             for mark in marks:
                 del left[mark]
-    return Finished(tuple(answers), tuple(left.values()))
+    return tuple(answers), tuple(left.values())
 
 
-def _place(directory: Path, marks: Sequence[str], suffix: str) -> Path:
+def _place(directory: Path, marks: Sequence[str]) -> Path:
     task = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
-    return directory / f"{task}-{uuid.uuid4().hex[:8]}{suffix}"
+    return directory / f"{task}-{uuid.uuid4().hex[:8]}{_DONE}"
 
-
-Answer = TypeVar("Answer")
-Options = TypeVar("Options")
 
 TASKS_PER_CORE: Final = 4
 TASK_BYTES_MIN: Final = 64 << 20
@@ -357,7 +341,7 @@ _GROUP: Final = ("spark.jobGroup.id", "spark.job.description", "spark.job.interr
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of some items.
+    """The outcome of some items.
 
     Attributes:
         answers: one for each task, in no order that matters; those of earlier runs among them.
@@ -368,13 +352,6 @@ class Ran:
     answers: tuple[Any, ...]
     tasks: int
     skipped: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """A task's answer where it has none."""
-
-    error: KsegError | OSError
 
 
 def pack(items: Iterable[Item], cores: int, *, pace: int = 1) -> list[tuple[Item, ...]]:
@@ -436,31 +413,21 @@ def run(
     Raises:
         KsegError, OSError: a task raised it; all others were completed.
     """
-    before = finished(job, items, usable) if job is not None else None
-    left = items if before is None else before.left
-    known = () if before is None else before.answers
+    known, left = finished(job, items, usable) if job is not None else ((), tuple(items))
     tasks = pack(left, cores_of(spark), pace=pace)
     if not tasks:
         return Ran(known, 0, len(items))
-    act = partial(_answers, tasks=_packed(tasks), work=work, job=job, place=os.getcwd())
-    frame = _frame(spark, len(tasks), act, "answer BINARY")
+    # Each by itself, so that a worker unpacks no more than its own.
+    packed = [zlib.compress(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), 1) for task in tasks]
+    act = partial(_answers, tasks=packed, work=work, job=job, place=os.getcwd())
+    frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(act, "answer BINARY")
     with watched(spark, len(tasks), progress):
         rows = frame.collect()
     answers = [pickle.loads(row.answer) for row in rows]
-    failed = [answer.error for answer in answers if isinstance(answer, _Failed)]
+    failed = [answer for answer in answers if isinstance(answer, KsegError | OSError)]
     if failed:
         raise min(failed, key=str)
     return Ran((*known, *answers), len(tasks), len(items) - len(left))
-
-
-def _frame(spark: SparkSession, count: int, act: Callable[..., Any], ddl: str) -> DataFrame:
-    """One row a partition, and what the function makes of it."""
-    return spark.range(0, count, 1, max(count, 1)).mapInArrow(act, ddl)
-
-
-def _packed(tasks: Iterable[tuple[Item, ...] | str]) -> tuple[bytes, ...]:
-    """Each task by itself, so that a worker unpacks no more than its own."""
-    return tuple(zlib.compress(pickle.dumps(task, pickle.HIGHEST_PROTOCOL), 1) for task in tasks)
 
 
 # ---- in a worker ---------------------------------------------------------------------------------
@@ -469,33 +436,24 @@ def _packed(tasks: Iterable[tuple[Item, ...] | str]) -> tuple[bytes, ...]:
 def _answers(
     batches: Iterable[pa.RecordBatch],
     *,
-    tasks: tuple[bytes, ...],
+    tasks: Sequence[bytes],
     work: Work,
     job: Path | None,
     place: str,
 ) -> Iterator[pa.RecordBatch]:
-    """What `mapInArrow` runs: the answer of each task that is asked for."""
-    for number in _numbers(batches):
-        items: tuple[Item, ...] = _unpacked(tasks[number])
+    """The function that `mapInArrow` runs: gives the answer, or the error, of each task."""
+    settle()
+    for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+        items: tuple[Item, ...] = pickle.loads(zlib.decompress(tasks[number]))
         try:
             with _where(place):
                 answer = work([item.payload for item in items])
                 if job is not None and not getattr(answer, "unread", ()):
                     keep_answer(job, [item.mark for item in items], answer)
         except (KsegError, OSError) as error:
-            answer = _Failed(error)
+            answer = error
         data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         yield pa.RecordBatch.from_arrays([pa.array([data], pa.binary())], names=["answer"])
-
-
-def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    settle()
-    for batch in batches:
-        yield from batch.column(0).to_pylist()
-
-
-def _unpacked(task: bytes) -> Any:
-    return pickle.loads(zlib.decompress(task))
 
 
 def _where(place: str) -> Any:
@@ -519,7 +477,7 @@ def watched(spark: SparkSession, total: int, progress: Progress | None) -> Itera
     Args:
         spark: the session; Spark Connect reports no progress.
         total: tasks to expect.
-        progress: what to call; None tells nothing.
+        progress: called with tasks done and tasks in all; None for no report.
     """
     context = getattr(spark, "_sc", None)
     if progress is None or context is None:
@@ -531,11 +489,11 @@ def watched(spark: SparkSession, total: int, progress: Progress | None) -> Itera
     done = threading.Event()
     tracker = context.statusTracker()
 
-    def tell() -> None:
+    def watch() -> None:
         while not done.wait(_POLL_SECONDS):
             progress(min(_finished_tasks(tracker, group), total), total)
 
-    watcher = threading.Thread(target=tell, daemon=True)
+    watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
         yield
@@ -645,10 +603,7 @@ __all__ = [
     "TASKS_PER_CORE",
     "TASK_BYTES_MAX",
     "TASK_BYTES_MIN",
-    "Answer",
-    "Finished",
     "Item",
-    "Options",
     "Ran",
     "cores_of",
     "error_of",
