@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +30,7 @@ _HOW_TO_GET_JAVA: Final = "install it (Debian: openjdk-17-jre-headless) or set J
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the job found, and how long it took once everything was started.
+    """The sums of the job, and its time once everything was started; equal if the sums are.
 
     Attributes:
         records: how many.
@@ -48,26 +48,12 @@ class Summary:
     offset_sum: int
     first_timestamp: int | None
     last_timestamp: int | None
-    seconds: float
+    seconds: float = field(compare=False)
 
     @property
     def records_per_second(self) -> float:
         """The rate."""
         return self.records / self.seconds if self.seconds else 0.0
-
-    def same_answer(self, other: Summary) -> bool:
-        """Whether both saw the same; the time taken does not count."""
-        return self._answer() == other._answer()
-
-    def _answer(self) -> tuple[int | None, ...]:
-        return (
-            self.records,
-            self.key_bytes,
-            self.value_bytes,
-            self.offset_sum,
-            self.first_timestamp,
-            self.last_timestamp,
-        )
 
 
 def summarise_locally(path: str | PathLike[str]) -> Summary:
@@ -134,8 +120,7 @@ def quiet_spark(cores: int, *, java_options: str = "") -> Iterator[SparkSession]
         MissingExtraError: pyspark is not installed, or too old.
         KsegError: Java is missing or too old, or Spark did not start.
     """
-    from kseg.spark import register
-    from kseg.spark.versions import check_pyspark
+    from kseg.spark import check_pyspark, register
 
     check_pyspark()
     check_java()

@@ -28,10 +28,10 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.constants import INT64_MAX
+from kseg.spark import check_pyspark
 from kseg.spark.options import LATEST, SourceOptions, parse_options
 from kseg.spark.plan import Narrowing, list_logs, make_plan, push
 from kseg.spark.schema import Projection, ddl, project
-from kseg.spark.versions import check_pyspark
 from kseg.spark.watching import (
     NO_LIMIT,
     Amount,
