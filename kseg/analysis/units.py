@@ -27,7 +27,7 @@ from kseg.files.names import (
     list_partition,
     readable_partitions,
 )
-from kseg.log.data_directory import CLUSTER_METADATA, DirectoryFiles, partition_of, told_in
+from kseg.log.data_directory import CLUSTER_METADATA, DirectoryFiles, partition_of
 from kseg.workers import At, Put, at_file, in_order
 
 _Listing = Callable[[Path], PartitionFiles]
@@ -101,7 +101,7 @@ def plan(
     units: dict[tuple[UnitKind, str], Unit] = {}
     real = cache(os.path.realpath)
     list_once = cache(list_partition)  # `*.log` names thousands of files of one directory
-    said = cache(told_in)
+    said = cache(partial(DirectoryFiles.read, locked=False))
     for path in [paths] if isinstance(paths, (str, PathLike)) else paths:
         kept = {} if listings is None else listings
         for unit in _units_of(path, list_once, said, skipped, kept):

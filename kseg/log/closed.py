@@ -333,7 +333,7 @@ def _raise_first(plans: Sequence[RecoveryPlan]) -> None:
 def _may_start_behind(path: Path) -> bool:
     """Whether the checkpoint lets a log start behind the base offset of its last segment."""
     segments = list_partition(path).segments
-    start = data_directory.told_of(path).log_start_offset
+    start = data_directory.offsets_beside(path).log_start_offset
     return bool(segments) and start > segments[-1].base_offset
 
 

@@ -381,7 +381,7 @@ def _parse(name: str, text: str) -> object:
 
 
 def _checked(name: str, value: object) -> object:
-    """A value whose range, if it has one, is told under Kafka's name."""
+    """A value in its range; an error names it as Kafka does."""
     attribute = _FIELDS[name]
     if attribute in _RANGES:
         _check_range(name, value, *_RANGES[attribute], real=attribute == _RATIO)

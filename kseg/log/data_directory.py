@@ -31,7 +31,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike, fspath
@@ -87,15 +87,25 @@ class DirectoryFiles:
     findings: tuple[KsegError, ...]
 
     @classmethod
-    def read(cls, path: str | PathLike[str]) -> DirectoryFiles:
+    def read(cls, path: str | PathLike[str], *, locked: bool = True) -> DirectoryFiles:
         """Read them.
 
+        Args:
+            path: the data directory.
+            locked: whether this process holds the directory. Without the lock a file that cannot be
+                read counts as missing.
+
         Raises:
-            OSError: one is there and cannot be read.
+            OSError: a file is there and cannot be read.
         """
-        mark = metadata.read_clean_shutdown(path)
-        findings: list[KsegError] = []
-        offsets = {kind: _read(fspath(path), kind, findings) for kind in _CHECKPOINTS}
+        passed_over = nullcontext() if locked else suppress(OSError)
+        mark, findings = None, list[KsegError]()
+        offsets: dict[FileKind, dict[TopicPartition, int]] = {kind: {} for kind in _CHECKPOINTS}
+        with passed_over:
+            mark = metadata.read_clean_shutdown(path)
+        for kind in _CHECKPOINTS:
+            with passed_over:
+                offsets[kind] = _read(fspath(path), kind, findings)
         return cls(mark, offsets, tuple(findings))
 
     def of(self, partition: TopicPartition | None, *, clean: bool = False) -> PartitionOffsets:
@@ -118,21 +128,10 @@ def partition_of(directory: str | PathLike[str]) -> TopicPartition | None:
     return TopicPartition(name.topic, name.partition)
 
 
-def told_of(directory: str | PathLike[str]) -> PartitionOffsets:
+def offsets_beside(directory: str | PathLike[str]) -> PartitionOffsets:
     """What the files beside a partition say, without a lock; an unreadable one says nothing."""
-    said = told_in(os.path.dirname(os.path.realpath(directory)))
-    return said.of(partition_of(directory), clean=said.mark is not None)
-
-
-def told_in(data_directory: str | PathLike[str]) -> DirectoryFiles:
-    """What the small files of a data directory say, without a lock; see `told_of`."""
-    said = DirectoryFiles(None, {kind: {} for kind in _CHECKPOINTS}, ())
-    with suppress(OSError):
-        said.mark = metadata.read_clean_shutdown(data_directory)
-    for kind in _CHECKPOINTS:
-        with suppress(OSError):
-            said.offsets[kind] = _read(fspath(data_directory), kind, [])
-    return said
+    files = DirectoryFiles.read(os.path.dirname(os.path.realpath(directory)), locked=False)
+    return files.of(partition_of(directory), clean=files.mark is not None)
 
 
 def lower_start(directory: str | PathLike[str], start: int, base: int) -> str:
@@ -506,12 +505,12 @@ def _can_be_written(partition: TopicPartition) -> bool:
 
 
 # ---- the sub-directories of a data directory -----------------------------------------------------
-# Told by their names alone; none is opened.
+# Their names say what they are; none is opened.
 #
 #     <topic>-<number>                    a log
 #     <topic>-<number>.<uuid>-delete      a log that was deleted; its files go later
 #     <topic>-<number>.<uuid>-future      a copy in the making, of a log in another data directory
-#     <topic>-<number>.<uuid>-stray       a log that its broker was told to have no longer
+#     <topic>-<number>.<uuid>-stray       a log that was taken from its broker
 #     __cluster_metadata-0                the log of KRaft, which is a controller's
 #     remote-log-index-cache              indexes of segments in a remote store
 #

@@ -48,7 +48,7 @@ from kseg.workers import At, Put, in_order
 
 #: Settings of every log, or those of each, or what `kseg.settings` has found.
 Config = LogConfig | Settings | Callable[[TopicPartition], LogConfig]
-#: Told how many partitions are open, and of how many.
+#: Called with the number of open partitions, and of all.
 Progress = Callable[[int, int], None]
 
 

@@ -64,26 +64,6 @@ class LeaderEpochs:
         """The entry with the lowest epoch."""
         return self.entries[0] if self.entries else None
 
-    def entry(self, epoch: int) -> EpochEntry | None:
-        """The entry of just this epoch."""
-        at = self._after(epoch) - 1
-        return self.entries[at] if at >= 0 and self.entries[at].epoch == epoch else None
-
-    def previous(self, epoch: int) -> EpochEntry | None:
-        """The last entry of a lower epoch."""
-        at = self._after(epoch - 1) - 1
-        return self.entries[at] if at >= 0 else None
-
-    def next(self, epoch: int) -> EpochEntry | None:
-        """The first entry of a higher epoch."""
-        at = self._after(epoch)
-        return self.entries[at] if at < len(self.entries) else None
-
-    def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch in which an offset was or would be written; None in front of the first."""
-        at = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
-        return self.entries[at].epoch if at >= 0 else None
-
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEntry:
         """The epoch that this log has instead of `epoch`, and where its records end.
 

@@ -66,7 +66,7 @@ class Deletions:
                 io.rename(path, marked)
             except FileNotFoundError:
                 continue
-            self.add_freed(freed)
+            self.freed_bytes += freed
             self.await_removal(marked, now_ms=now_ms, delay_ms=delay_ms)
             renamed.append(marked)
         self.remove_due(now_ms)
@@ -80,11 +80,7 @@ class Deletions:
         """Take a name away for good, if it is there."""
         freed = io.bytes_given_back(path)
         io.unlink(path, missing_ok=True)
-        self.add_freed(freed)
-
-    def add_freed(self, count: int) -> None:
-        """Count bytes that the disk has got back for other files of the log."""
-        self.freed_bytes += count
+        self.freed_bytes += freed
 
     def remove_due(self, now_ms: int) -> tuple[Path, ...]:
         """Remove the files whose time has come; returns which.

@@ -57,7 +57,7 @@ def _salvaged(kafka: Kafka, source: Path, out: Path) -> Iterator[Found]:
 
 
 def _taken(kafka: Kafka, partition: SalvagedPartition, directory: Path) -> Iterator[Found]:
-    beside, before = data_directory.told_of(directory), contents(directory)
+    beside, before = data_directory.offsets_beside(directory), contents(directory)
     asked = {"op": "log", "dir": str(directory), "close": "crash", "steps": [], "config": {}}
     now_ms = time.time_ns() // 1_000_000
     asked |= {"now_ms": now_ms, "log_start_offset": beside.log_start_offset}

@@ -1017,7 +1017,7 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
     bases = choosing.runs.bases(begins, choosing.expected)
     segments = target_segments(choosing.runs.taken, bases)
     # Offsets in front of a high watermark beside any copy were committed.
-    marks = (data_directory.told_of(copy.provable.path).high_watermark for copy in copies)
+    marks = (data_directory.offsets_beside(copy.provable.path).high_watermark for copy in copies)
     return PartitionMerge(
         TopicPartition(joined.topic, joined.partition),
         joined.topic_id,

@@ -236,7 +236,7 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
         path,
         data_directory.partition_of(path),
         None,
-        data_directory.told_of(path).log_start_offset,
+        data_directory.offsets_beside(path).log_start_offset,
         seen,
         tuple(runs),
         (),

@@ -254,7 +254,7 @@ def _inputs(
         raise NotALogError("not a partition directory", path=directory)
     stored = data_directory.PartitionOffsets()
     if clean is None or recovery_point is None or log_start_offset is None:
-        stored = data_directory.told_of(directory)
+        stored = data_directory.offsets_beside(directory)
     point = stored.recovery_point if recovery_point is None else recovery_point
     start = stored.log_start_offset if log_start_offset is None else log_start_offset
     if max(point, start) > INT64_MAX:

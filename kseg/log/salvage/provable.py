@@ -290,7 +290,7 @@ def read_provable(
         seen.append(_read_segment(each, each is files[-1], bounds, proved or {}, runs, unprovable))
         if progress is not None:
             progress(sum(segment.size for segment in seen), total)
-    offsets = data_directory.told_of(path)
+    offsets = data_directory.offsets_beside(path)
     partition = data_directory.partition_of(path)
     compacted_to = clean_offset_of(Path(path), partition)
     agrees = partial(_agrees, files, proved or {}, compacted_to)

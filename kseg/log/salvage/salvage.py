@@ -609,7 +609,7 @@ def _put_plan(
     markers = sum(one.is_open for one in transactions.damaged) if abort_open else 0
     if markers:
         segments = _with_tail(segments, abort_markers(transactions, end), end)
-    offsets = data_directory.told_of(path)
+    offsets = data_directory.offsets_beside(path)
     target = TargetPartition(
         partition,
         segments,

@@ -61,7 +61,7 @@ def delete_segments(
         renamed += state.deletions.mark_for_deletion(files, now_ms=now_ms, delay_ms=delay_ms)
         marked = state.snapshots.mark_for_deletion(info.base_offset) if snapshots else None
         if marked is not None:
-            state.deletions.add_freed(io.bytes_given_back(marked))
+            state.deletions.freed_bytes += io.bytes_given_back(marked)
             state.deletions.await_removal(marked, now_ms=now_ms, delay_ms=delay_ms)
             renamed.append(marked)
     state.deletions.remove_due(now_ms)
@@ -87,7 +87,7 @@ def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True)
     if known is not None:
         freed = io.bytes_given_back(known)
         state.snapshots.delete(info.base_offset)
-        state.deletions.add_freed(freed)
+        state.deletions.freed_bytes += freed
 
 
 #: A change writes checkpoints, a snapshot, a mark and some names; blocks for all of that.

@@ -263,7 +263,7 @@ def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
 def high_watermark_of(path: Path, start: int, end: int, given: HighWatermark | None) -> int:
     """Of a log that is open for reading, in its range."""
     if given is None and metadata.is_of_broker(path.resolve().parent):
-        given = data_directory.told_of(path).high_watermark or 0
+        given = data_directory.offsets_beside(path).high_watermark or 0
     return end if given is None or given == END else min(max(given, start), end)
 
 

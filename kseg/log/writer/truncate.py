@@ -300,7 +300,7 @@ def _truncate(
     given = io.bytes_given_back(last.path, cut_at=plan.position)
     state.active.truncate_to(offset, now_ms=state.now_ms())
     state.active.flush()
-    state.deletions.add_freed(given)
+    state.deletions.freed_bytes += given
     state.move_end(offset)
     if still_full:
         # A load before this is done finds the end by walking the last segment.

@@ -21,21 +21,6 @@ def pairs(found: LeaderEpochs) -> Pairs:
     return [tuple(entry) for entry in found.entries]  # type: ignore[misc]
 
 
-def test_lec_01_the_previous_epoch_is_that_of_the_entry_before() -> None:
-    found = epochs()
-    assert found.latest is None
-    assert found.previous(2) is None
-    found.assign(2, 10)
-    assert found.previous(2) is None
-    found.assign(4, 15)
-    assert found.previous(4) == (2, 10)
-    found.assign(10, 20)
-    assert found.previous(10) == (4, 15)
-    found.truncate_from_end(18)
-    assert found.latest is not None
-    assert found.previous(found.latest.epoch) == (2, 10)
-
-
 def test_lec_02_the_latest_epoch_ends_where_the_log_does() -> None:
     found = epochs((2, 10))
     assert found.latest == (2, 10)
@@ -153,23 +138,6 @@ def test_lec_16_clearing_leaves_an_empty_checkpoint(tmp_path: Path) -> None:
     found.flush()
     assert found.entries == ()
     assert (tmp_path / "leader-epoch-checkpoint").read_bytes() == b"0\n0\n"
-
-
-def test_lec_17_neighbours() -> None:
-    found = epochs((0, 10), (1, 20), (2, 30))
-    following = {epoch: found.next(epoch) for epoch in (-1, 0, 1, 2, 100)}
-    assert following == {-1: (0, 10), 0: (1, 20), 1: (2, 30), 2: None, 100: None}
-    assert found.previous(2) == (1, 20)
-    assert found.previous(0) is None
-    assert found.entry(1) == (1, 20)
-    assert found.entry(7) is None
-    assert found.earliest == (0, 10)
-
-
-def test_lec_18_the_epoch_of_an_offset() -> None:
-    found = epochs((0, 10), (1, 20), (5, 30))
-    answers = {offset: found.epoch_for_offset(offset) for offset in (5, 10, 20, 25, 30, 50)}
-    assert answers == {5: None, 10: 0, 20: 1, 25: 1, 30: 5, 50: 5}
 
 
 def test_lec_19_truncations_reach_the_checkpoint(tmp_path: Path) -> None:

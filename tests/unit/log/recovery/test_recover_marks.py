@@ -10,7 +10,7 @@ import pytest
 from kseg.errors import LogLockedError, UncleanShutdownError
 from kseg.files import io
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import told_of
+from kseg.log.data_directory import offsets_beside
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.recovery import recover
@@ -90,7 +90,7 @@ def test_a_stray_log_leaves_the_recovery_point_of_the_partition_alone(tmp_path: 
         for each in (data / "t-0", longer)
     ]
     assert ends == [1, 9]
-    assert told_of(data / "t-0").recovery_point == 1
+    assert offsets_beside(data / "t-0").recovery_point == 1
 
 
 def test_a_log_that_is_open_is_not_recovered_under_its_owner(tmp_path: Path) -> None:
