@@ -3,11 +3,10 @@
 values    the plan and the report
 inputs    the log as compaction sees it: clean and dirty part, bounds, groups of segments
 judge     the decision for each batch and record: transactions, last offsets of keys, verdicts
-rewrite   a group, written anew under `.cleaned`, and swapped in
-clean     the plan, and how it is carried out
+clean     the plan, and the passes that carry it out: groups written anew and swapped in
 
 One pass: `inputs` gives the bounds. The map of `judge` is filled from the dirty part, as far as the
-memory reaches. `rewrite` writes each group below the end of the map anew and puts it in place, and
+memory reaches. `clean` writes each group below the end of the map anew and puts it in place, and
 the checkpoint records the end (`kseg.log.clean_offsets`). A full map makes further passes.
 Compaction keeps each record that the map does not know, so a full map costs time and never a
 record.

@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from kseg.format.times import Time
     from kseg.log.config import LogConfig
     from kseg.log.producers.entry import ProducerEntry
-    from kseg.log.reader.version import HighWatermark, SegmentInfo
+    from kseg.log.reader.version import HighWatermark
     from kseg.log.reader.view import LogView
     from kseg.log.writer.state import LogState
 
-    Group = tuple[SegmentInfo, ...]
-
+#: Segments that become one.
+Group = tuple[SegmentInfo, ...]
 #: Bytes of log looked at at a time: each stretch costs some hundred microseconds besides.
 _WINDOW_BYTES: Final = 4 << 20
 _WHOLE: Final = (StopReason.END, StopReason.LIMIT)
@@ -335,6 +335,7 @@ def _whole_entries(path: Path | None, entry_bytes: int) -> int:
 
 __all__ = [
     "CleanerInputs",
+    "Group",
     "between",
     "bounded_plan",
     "group_segments",

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg._kernels.offset_map import KeepLatest, OffsetMap
+from kseg.constants import Bools, Int64s, Uint8s
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files.mapping import private_memory
 from kseg.files.txn_index import AbortedTxn, TxnIndex
@@ -46,8 +47,6 @@ from kseg.log.segment.walks import check_end
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy.typing as npt
-
     from kseg._kernels.located import Located
     from kseg._kernels.offset_map import KeepLatest
     from kseg.files.log_file import Tile
@@ -57,9 +56,6 @@ if TYPE_CHECKING:
     from kseg.log.cleaner.inputs import CleanerInputs
     from kseg.log.producers.entry import ProducerEntry
     from kseg.log.reader.version import SegmentInfo
-
-    Int64s = npt.NDArray[np.int64]
-    Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,11 +71,11 @@ class Decisions:
     """
 
     aborted: AbortedRanges
-    bare: npt.NDArray[np.int64]
+    bare: Int64s
     entries: tuple[AbortedTxn, ...]
     records: int | None
 
-    def discardable(self, table: BatchTable) -> npt.NDArray[np.bool_]:
+    def discardable(self, table: BatchTable) -> Bools:
         """bool[n]: batches of aborted data, and markers that have nothing left to decide."""
         found = self.aborted.within(table)
         control = table.is_control
@@ -111,10 +107,10 @@ class _Walk(TransactionWalk):
         self.records: int | None = 0
 
     def count(self, table: BatchTable) -> None:
-        """Take in how many records the headers tell of; compressed ones of magic 0 and 1 do not."""
-        told = table.record_count
-        if self.records is not None and len(told):
-            self.records = None if int(told.min()) < 0 else self.records + int(told.sum())
+        """Add the record counts of headers; unknown with compressed messages of magic 0 and 1."""
+        counts = table.record_count
+        if self.records is not None and len(counts):
+            self.records = None if int(counts.min()) < 0 else self.records + int(counts.sum())
 
     def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
         first = super().decide(producer_id, offset, aborts=aborts)
@@ -273,9 +269,7 @@ class LastOffsets:
         at, self.full, last = self._map.put_batches(located, data, table.rows, base, start_offset)
         return at, last
 
-    def keep(
-        self, tombstones: npt.NDArray[np.bool_], discarded: npt.NDArray[np.bool_]
-    ) -> KeepLatest:
+    def keep(self, tombstones: Bools, discarded: Bools) -> KeepLatest:
         """What keeps the last record of each key in batches of data of a table.
 
         Args:
@@ -286,14 +280,14 @@ class LastOffsets:
             self._map, self.latest_offset, tombstones.view(np.uint8), discarded.view(np.uint8)
         )
 
-    def latest(self, key: BinaryColumn, offsets: Int64s) -> npt.NDArray[np.bool_]:
+    def latest(self, key: BinaryColumn, offsets: Int64s) -> Bools:
         """bool[n]: which rows have a key that is not known at a later offset."""
         out = np.empty(len(key), np.uint8)
         valid = key.is_valid().view(np.uint8)
         self._map.latest(key.data, key.offsets, valid, offsets, self.latest_offset, out)
         return out.view(np.bool_)
 
-    def told(self, table: BatchTable) -> npt.NDArray[np.uint8]:
+    def known(self, table: BatchTable) -> Uint8s:
         """uint8[n], each a `Known`: what is known of batches of data that were all put in."""
         out = np.empty(len(table), np.uint8)
         self._map.told(
@@ -421,9 +415,9 @@ class LastBatches:
         epochs: int64[n]: of the producer.
     """
 
-    producer_ids: npt.NDArray[np.int64]
-    last_offsets: npt.NDArray[np.int64]
-    epochs: npt.NDArray[np.int64]
+    producer_ids: Int64s
+    last_offsets: Int64s
+    epochs: Int64s
 
     @classmethod
     def of(cls, entries: Iterable[ProducerEntry]) -> LastBatches:
@@ -472,9 +466,7 @@ class Judge:
     old_tombstones: bool = False
     unkeyed_records: int = 0
     removed_tombstones: int = 0
-    _table: BatchTable | None = field(default=None, init=False)
-    _discarded: Bools | None = field(default=None, init=False)
-    _needed: Bools | None = field(default=None, init=False)
+    _judged: tuple[BatchTable, Bools, Bools] | None = field(default=None, init=False)
 
     def judge(self, table: BatchTable) -> Verdict:
         """Say what becomes of batches; `keep` is asked for these until the next call."""
@@ -488,18 +480,17 @@ class Judge:
         is_last |= ~old & (table.last_offset == self.end_offset - 1)
         retention = np.where(discarded, Retention.DELETE, Retention.DELETE_EMPTY)
         retention[is_last] = Retention.RETAIN_EMPTY
-        self._table, self._discarded = table, discarded
-        self._needed = np.where(old, self.old_tombstones, ~due)
-        known = self.last_offsets.told(table)
+        self._judged = table, discarded, np.where(old, self.old_tombstones, ~due)
+        known = self.last_offsets.known(table)
         known[control | discarded | old] = Known.NOTHING
         return Verdict(retention.astype(np.uint8), discardable & control, known)
 
     @property
     def located(self) -> KeepLatest:
-        """What `keep` says, for batches of data of magic 2; `count` has to be told of it."""
-        assert self._discarded is not None
-        assert self._needed is not None
-        return self.last_offsets.keep(self._needed, self._discarded)
+        """The same as `keep`, for batches of data of magic 2; `count` takes its counts."""
+        assert self._judged is not None
+        _, discarded, needed = self._judged
+        return self.last_offsets.keep(needed, discarded)
 
     def count(self, located: KeepLatest) -> None:
         """Take in how many records went by what `located` said."""
@@ -508,39 +499,30 @@ class Judge:
 
     def keep(self, whole: WholeBatches) -> Bools:
         """bool[n]: which records stay."""
-        table, batches = self._table, whole.batches
-        assert table is not None
-        assert self._discarded is not None
-        assert self._needed is not None
+        assert self._judged is not None
+        (table, all_discarded, all_needed), batches = self._judged, whole.batches
         columns = whole.columns
         offsets, key = columns["offset"], columns["key"]
         beyond = offsets > self.last_offsets.latest_offset
         keyed, has_value = key.is_valid(), columns["value"].is_valid()
         latest = self.last_offsets.latest(key, offsets)
-        needed = has_value | np.repeat(self._needed[batches], whole.counts)
+        needed = has_value | np.repeat(all_needed[batches], whole.counts)
         keep: Bools = beyond | (latest & needed)
         control = table.is_control[batches]
         if control.any():
             keep |= np.repeat(control, whole.counts)
             keyed |= np.repeat(control, whole.counts)
-        discarded = self._discarded[batches]
+        discarded = all_discarded[batches]
         if discarded.any():
             keep &= ~np.repeat(discarded, whole.counts)
         self.unkeyed_records += int((~keyed & ~keep).sum())
         self.removed_tombstones += int((latest & ~has_value & ~keep).sum())
-        self._keep_end(whole, keep)
-        return keep
-
-    def _keep_end(self, whole: WholeBatches, keep: Bools) -> None:
-        """Keep the last record of a range that ends with magic 0 or 1, so that its end is seen.
-
-        Kafka fails there.
-        """
-        table = self._table
-        assert table is not None
+        # The last record of a range that ends with magic 0 or 1 stays, to show where it ends.
+        # Kafka fails there.
         number = int(whole.batches[-1])
         if table.magic[number] < 2 and int(table.last_offset[number]) == self.end_offset - 1:
             keep[-1] |= not keep[whole.ends[-2] :].any()
+        return keep
 
 
 __all__ = [

@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kseg.constants import INT64_MAX
+from kseg.constants import INT64_MAX, Bools, Int64s
 from kseg.documents import Documented, document
 from kseg.errors import (
     ConflictingCopiesError,
@@ -70,6 +70,7 @@ from kseg.log.copies.source import (
     SIZE,
     BatchSeen,
     Copy,
+    Rows,
     keys_of,
     overlapping,
     rows_of,
@@ -82,21 +83,19 @@ from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.epochs import UNDEFINED, LeaderEpochs
 from kseg.log.salvage.output import (
     REPORT,
-    Progress,
     TargetPartition,
     beside,
     check_output,
     target_segments,
     write_output,
 )
-from kseg.log.salvage.provable import epochs_of
+from kseg.log.salvage.provable import Progress, epochs_of
 from kseg.log.salvage.values import LostOffsets, Span, add_span, provable_tables
 from kseg.workers import at_file, in_order
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from kseg.log.copies.source import Mask, Offsets, Rows
     from kseg.log.salvage.output import TargetSegment
     from kseg.workers import Put
 
@@ -379,8 +378,8 @@ class _Hidden:
     """What damage of a copy hides: ranges of offsets, damaged bytes, bytes that others gave."""
 
     ranges: Rows
-    damaged: Offsets
-    given: Offsets
+    damaged: Int64s
+    given: Int64s
 
     @classmethod
     def of(cls, copy: Copy, cut: int) -> _Hidden:
@@ -422,7 +421,7 @@ class MissingOffsets:
         self._is_cut_short = False
         self.is_dense: Final = all(run.is_dense for copy, _ in copies for run in copy.provable.runs)
 
-    def add(self, rows: Rows, behind: Offsets) -> None:
+    def add(self, rows: Rows, behind: Int64s) -> None:
         """Note batches that are taken, and the gaps between them.
 
         Args:
@@ -434,7 +433,7 @@ class MissingOffsets:
         at = np.flatnonzero(rows[:, FIRST] > behind)
         self.note(behind[at], rows[at, FIRST] - 1)
 
-    def note(self, first: Offsets, last: Offsets) -> None:
+    def note(self, first: Int64s, last: Int64s) -> None:
         """Note gaps behind those before, int64[n]."""
         gaps = np.stack((first, last), axis=1)
         if not self.is_dense:
@@ -460,7 +459,7 @@ class MissingOffsets:
         return tuple(found)
 
 
-def _are_hidden(gaps: Rows, ranges: Sequence[Rows]) -> Mask:
+def _are_hidden(gaps: Rows, ranges: Sequence[Rows]) -> Bools:
     """bool[n]: which gaps touch what is hidden of any copy."""
     hidden = np.zeros(len(gaps), np.bool_)
     for each in ranges:
@@ -506,7 +505,7 @@ class Lineage:
         return LeaderEpochs(None, (EpochEntry(one.epoch, one.start) for one in self.begins))
 
     def joined(self, other: Lineage, cut: int) -> Lineage:
-        """This history with what another one tells of it in front of a cut."""
+        """This history with the epochs of another one in front of a cut."""
         found = list(self.begins)
         for one in other.begins:
             if one.start < cut:
@@ -782,14 +781,14 @@ class Choosing:
             self.conflicts.append(Conflict((self._seen(one), self._seen(other)), decided))
         self._leave(at, rows, wins, "not-preferred")
 
-    def _is_out_of_order(self, at: int, rows: Rows) -> Mask:
+    def _is_out_of_order(self, at: int, rows: Rows) -> Bools:
         """bool[n]: which batches would let epochs fall, by the epochs of the copies before."""
         starts, epochs = self._epochs[at]
         place = np.searchsorted(starts, rows[:, FIRST], side="right")
-        wrong: Mask = rows[:, EPOCH] < epochs[place]
+        wrong: Bools = rows[:, EPOCH] < epochs[place]
         return wrong | (rows[:, EPOCH] > epochs[place + 1])
 
-    def _leave(self, at: int, rows: Rows, mask: Mask, why: str) -> Rows:
+    def _leave(self, at: int, rows: Rows, mask: Bools, why: str) -> Rows:
         """Note batches that are not taken; answers the others."""
         gone = rows[mask]
         if len(gone):
@@ -817,7 +816,7 @@ class Choosing:
         self.runs.add(rows)
         self.expected = int(rows[-1, LAST]) + 1
 
-    def _owners(self, rows: Rows) -> Offsets:
+    def _owners(self, rows: Rows) -> Int64s:
         """The number of each batch's copy."""
         return np.searchsorted(self._bounds, rows[:, FILE], side="right") - 1
 
@@ -826,7 +825,7 @@ class Choosing:
         return BatchSeen(self._files[fields[FILE]], BatchHeader(*fields[: len(FIELDS)]))
 
 
-def _epochs_of(history: Lineage | None) -> tuple[Offsets, Offsets]:
+def _epochs_of(history: Lineage | None) -> tuple[Int64s, Int64s]:
     """Where epochs begin, int64[n]; and the epochs around these offsets, int64[n + 2]."""
     begins = () if history is None else history.begins
     starts = np.array([one.start for one in begins], np.int64)

@@ -27,11 +27,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, INT64_MAX, StopReason, codec_label
+from kseg.constants import INT32_MAX, INT64_MAX, Bools, Int64s, Intps, StopReason, codec_label
 from kseg.documents import Documented
 from kseg.errors import KsegError
 from kseg.files.log_file import LogFile
@@ -46,18 +46,14 @@ from kseg.log.segment.walks import next_offset
 if TYPE_CHECKING:
     from collections import abc
 
-    import numpy.typing as npt
-
     from kseg.files.log_file import Tile
     from kseg.files.mapping import Mapping
     from kseg.format.header import BatchTable
     from kseg.log.salvage.values import LostOffsets
 
-    Offsets = npt.NDArray[np.int64]
-    Rows = npt.NDArray[np.int64]
-    Mask = npt.NDArray[np.bool_]
-    Index = npt.NDArray[np.intp]
 
+#: Batches as rows of numbers, int64[n, COLUMNS].
+Rows: TypeAlias = Int64s
 
 POSITION: Final = COLUMN["position"]
 SIZE: Final = COLUMN["size"]
@@ -104,7 +100,7 @@ def rows_of(table: BatchTable, file: int, next_offset: int) -> Rows:
     return rows
 
 
-def _same_batches(one: Rows, other: Rows) -> Mask:
+def _same_batches(one: Rows, other: Rows) -> Bools:
     """bool[n]: which of the rows of two tables of one length are the same batch."""
     same = np.ones(len(one), np.bool_)
     for run in _RUNS:
@@ -124,7 +120,7 @@ def all_same(one: Rows, other: Rows) -> bool:
     )
 
 
-def twins(one: Rows, other: Rows) -> tuple[Index, Index]:
+def twins(one: Rows, other: Rows) -> tuple[Intps, Intps]:
     """Which batches of two tables are the same: the numbers of their rows in each, intp[m].
 
     Args:
@@ -140,23 +136,23 @@ def twins(one: Rows, other: Rows) -> tuple[Index, Index]:
     return mine[same], theirs[same]
 
 
-def overlapping(rows: Rows, others: Rows) -> Mask:
+def overlapping(rows: Rows, others: Rows) -> Bools:
     """bool[n]: which batches hold offsets that batches of the other table hold, too."""
     until = np.searchsorted(others[:, FIRST], rows[:, LAST], side="right")
     since = np.searchsorted(others[:, LAST], rows[:, FIRST], side="left")
-    over: Mask = until > since
+    over: Bools = until > since
     return over
 
 
-def touches(first: Offsets, last: Offsets, ranges: Rows) -> Mask:
+def touches(first: Int64s, last: Int64s, ranges: Rows) -> Bools:
     """bool[n]: which of some ranges of offsets touch one of those that ascend, int64[m, 2]."""
     until = np.searchsorted(ranges[:, 0], last, side="right")
     since = np.searchsorted(ranges[:, 1], first, side="left")
-    touches: Mask = until > since
+    touches: Bools = until > since
     return touches
 
 
-def without(rows: Rows, taken: Index) -> Rows:
+def without(rows: Rows, taken: Intps) -> Rows:
     """The rows but for those of some numbers."""
     left = np.ones(len(rows), np.bool_)
     left[taken] = False
@@ -443,8 +439,8 @@ class Copy:
     def _first_offset_of(self, number: int, table: BatchTable) -> int:
         """The offset of the first record of a table; the last of its batch if none can be read.
 
-        Only inflating tells it of a compressed message of magic 0 or 1: what lies in front of it
-        may be damaged.
+        A compressed message of magic 0 or 1 is inflated for that: the bytes in front of it may be
+        damaged.
         """
         start, last = int(table.position[0]), int(table.last_offset[0])
         with suppress(KsegError), self.open_segment(number) as segment:
@@ -567,6 +563,7 @@ __all__ = [
     "BatchSeen",
     "Copy",
     "DoubtError",
+    "Rows",
     "Window",
     "all_same",
     "keys_of",

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kseg.files.checkpoints import TopicPartition
-
-#: `progress(done, total)`: bytes copied so far, and in all.
-Progress = Callable[[int, int], None]
+    from kseg.log.salvage.provable import Progress
 
 SUFFIX: Final = ".kseg-salvage"
 _MAKING: Final = "out"
@@ -381,7 +379,6 @@ __all__ = [
     "QUARANTINE",
     "REPORT",
     "SUFFIX",
-    "Progress",
     "TargetPartition",
     "TargetSegment",
     "beside",

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from kseg.constants import INT32_MAX, INT64_MAX, Bools, Int64s
 from kseg.log.salvage.values import (
     SegmentSeen,
     Span,
@@ -37,12 +38,9 @@ from kseg.log.salvage.values import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kseg.files.checkpoints import EpochEntry
     from kseg.files.offset_index import OffsetEntries
     from kseg.format.header import BatchTable
-    from kseg.log.salvage.values import Int64Array
 
     #: Whether something beside the log has the offsets of a batch.
     Agrees = Callable[[Span], bool]
@@ -54,8 +52,7 @@ _BACK_MAX: Final = 4_096
 #: One batch more counts more than any number of pieces that follow each other.
 _BATCH_SCORE: Final = 1 << 24
 #: Counts of readings are compared by their remainders.
-_PRIME: Final = 2**31 - 1
-_OFFSETS_END: Final = 2**63 - 1
+_PRIME: Final = INT32_MAX
 #: Where a file beside the log contradicts more batches, it is that file that is wrong.
 _CONTRADICTED_MAX: Final = 4_096
 
@@ -117,7 +114,7 @@ def place_runs(
 # ---- offsets -------------------------------------------------------------------------------------
 
 
-def _cut(run: Span, borders: Int64Array) -> Iterator[Span]:
+def _cut(run: Span, borders: Int64s) -> Iterator[Span]:
     """A run as pieces: none but a single batch has offsets on both sides of a border."""
     first, end = np.searchsorted(borders, (run.first_offset + 1, run.last_offset + 1)).tolist()
     inner = borders[first:end]
@@ -146,7 +143,7 @@ def _growing(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[bo
     batches = np.array([piece.batches for piece in pieces], np.int64)
     kinds = _kinds(pieces)
     stays: list[bool] = _common(first, last, batches, kinds, segments[0].base_offset).tolist()
-    ends = [*(each.base_offset for each in segments[1:]), _OFFSETS_END]
+    ends = [*(each.base_offset for each in segments[1:]), INT64_MAX]
     bounds = {each.path: (each.base_offset, end) for each, end in zip(segments, ends, strict=True)}
     before = -1
     for number, piece in enumerate(pieces):
@@ -157,7 +154,7 @@ def _growing(pieces: Sequence[Span], segments: Sequence[SegmentSeen]) -> list[bo
     return stays
 
 
-def _kinds(pieces: Sequence[Span]) -> Int64Array:
+def _kinds(pieces: Sequence[Span]) -> Int64s:
     """A number for each piece, int64[n]; pieces of the same batches have the same one."""
     places: dict[tuple[int, int], list[int]] = {}
     for number, piece in enumerate(pieces):
@@ -173,12 +170,12 @@ def _kinds(pieces: Sequence[Span]) -> Int64Array:
 
 
 def _common(
-    first: Int64Array,
-    last: Int64Array,
-    batches: Int64Array,
-    kinds: Int64Array,
+    first: Int64s,
+    last: Int64s,
+    batches: Int64s,
+    kinds: Int64s,
     begin: int | None,
-) -> npt.NDArray[np.bool_]:
+) -> Bools:
     """bool[n]: the pieces of one of the best readings that all others have, too.
 
     Args:
@@ -212,19 +209,19 @@ class _Around(NamedTuple):
 
 
 def _in_all_readings(
-    first: Int64Array,
-    last: Int64Array,
-    batches: Int64Array,
-    kinds: Int64Array,
+    first: Int64s,
+    last: Int64s,
+    batches: Int64s,
+    kinds: Int64s,
     around: _Around | None,
-) -> npt.NDArray[np.bool_]:
+) -> Bools:
     """The same for pieces that decide on each other."""
     count = len(first)
     begin, end = (-1, None) if around is None else around
     spans = last - first + 1
     # Each number is that of a piece; all readings have one more in front, and one behind.
     ahead_of = np.concatenate(([0, 0], np.cumsum(spans)))
-    first = np.concatenate(([0], first, [_OFFSETS_END if end is None else end]))
+    first = np.concatenate(([0], first, [INT64_MAX if end is None else end]))
     last = np.concatenate(([begin - 1], last, [0]))
     spans = np.concatenate(([0], spans, [0]))
     scores, ways = np.zeros(count + 2, np.int64), np.zeros(count + 2, np.int64)
@@ -256,7 +253,7 @@ def _in_all_readings(
     while at:
         in_one[at] = True
         at = int(joints[at][0])
-    found_in_all: npt.NDArray[np.bool_] = in_one[1:-1] & (sums[kind] % _PRIME == ways[-1])
+    found_in_all: Bools = in_one[1:-1] & (sums[kind] % _PRIME == ways[-1])
     return found_in_all
 
 
@@ -271,7 +268,7 @@ def _with_holes(
             waiting, begin = [], piece.last_offset + 1
         else:
             waiting.append(piece)
-    yield from ((one, (begin, _OFFSETS_END)) for one in waiting)
+    yield from ((one, (begin, INT64_MAX)) for one in waiting)
 
 
 def _refusal(piece: Span, kept: Sequence[Span], hole: tuple[int, int]) -> Span:
@@ -373,7 +370,7 @@ def _joined(runs: Iterable[Span]) -> list[Span]:
 
 def _contradicted(
     runs: Sequence[Span],
-    differs: Callable[[Span, BatchTable], npt.NDArray[np.bool_]],
+    differs: Callable[[Span, BatchTable], Bools],
 ) -> list[Span]:
     """Batches that a file beside the log contradicts, whose neighbours it does not."""
     found: dict[int, Span] = {}
@@ -387,7 +384,7 @@ def _contradicted(
     return [one for row, one in found.items() if not {row - 1, row + 1} & found.keys()]
 
 
-def _against_index(run: Span, table: BatchTable, index: Index) -> npt.NDArray[np.bool_]:
+def _against_index(run: Span, table: BatchTable, index: Index) -> Bools:
     """Batches whose offsets do not lie between those of the entries around them, bool[n].
 
     An entry has the position of an append, and its first offset or its last one.
@@ -395,24 +392,22 @@ def _against_index(run: Span, table: BatchTable, index: Index) -> npt.NDArray[np
     entries = index(run.path)
     if entries is None or (np.diff(entries.offsets) <= 0).any():
         return np.zeros(len(table), np.bool_)
-    offsets = np.concatenate(([-1, -1], entries.offsets, [_OFFSETS_END]))
+    offsets = np.concatenate(([-1, -1], entries.offsets, [INT64_MAX]))
     in_front = np.searchsorted(entries.positions, table.position, side="right")
     behind = np.searchsorted(entries.positions, table.position + table.size) + 2
-    contradicts: npt.NDArray[np.bool_] = (offsets[in_front] >= offset_orders(table)) | (
+    contradicts: Bools = (offsets[in_front] >= offset_orders(table)) | (
         offsets[behind] <= table.last_offset
     )
     return contradicts
 
 
-def _against_epochs(
-    run: Span, table: BatchTable, epochs: Sequence[EpochEntry]
-) -> npt.NDArray[np.bool_]:
+def _against_epochs(run: Span, table: BatchTable, epochs: Sequence[EpochEntry]) -> Bools:
     """Batches of another epoch than the checkpoint has at their offsets, bool[n]."""
     starts = np.array([one.start_offset for one in epochs], np.int64)
     known = np.array([-1, *(one.epoch for one in epochs)], np.int64)
     expected = known[np.searchsorted(starts, table.base_offset, side="right")]
     differs = (expected >= 0) & (table.leader_epoch >= 0) & (expected != table.leader_epoch)
-    contradicts: npt.NDArray[np.bool_] = (table.magic >= 2) & (differs | (table.leader_epoch < -1))
+    contradicts: Bools = (table.magic >= 2) & (differs | (table.leader_epoch < -1))
     return contradicts
 
 

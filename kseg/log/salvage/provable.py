@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, LOG_OVERHEAD
+from kseg.constants import INT32_MAX, LOG_OVERHEAD, Bools, Int64s
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -70,12 +70,9 @@ from kseg.log.salvage.values import (
 if TYPE_CHECKING:
     from uuid import UUID
 
-    import numpy.typing as npt
-
     from kseg.files import io
     from kseg.files.checkpoints import EpochEntry, TopicPartition
     from kseg.files.names import PartitionFiles
-    from kseg.log.salvage.values import Int64Array
 
 
 #: Where in a partition: the number of a segment and a position in it.
@@ -160,7 +157,7 @@ class _Damage:
         self._stated = np.array([offset for offset, _ in stated], np.int64)
         self.is_any = bool(found)
 
-    def may_hide(self, first: Int64Array, end: Int64Array) -> npt.NDArray[np.bool_]:
+    def may_hide(self, first: Int64s, end: Int64s) -> Bools:
         """bool[n]: which offsets without a batch between others may be lost."""
         return np.searchsorted(self._stated, first) < np.searchsorted(self._stated, end)
 

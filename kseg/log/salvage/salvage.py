@@ -99,7 +99,7 @@ class SalvagedPartition(Documented):
         log_start_offset, log_end_offset: of the new log.
         bytes: of its log files.
         batches: that are kept, with markers that are added.
-        records: in them; None where only inflating tells.
+        records: in them; None if the number is unknown without inflating.
         lost: offsets that no sound batch has.
         unprovable: bytes that are not kept, and batches that are there twice.
         transactions: that lost offsets may belong to.

@@ -6,22 +6,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 import numpy as np
 
+from kseg.constants import Int64s
 from kseg.documents import Documented
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import Mapping
 from kseg.format.header import BatchTable
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Int64Array = npt.NDArray[np.int64]
-
 
 #: Why bytes of a log are not kept, in stable words.
 REASONS: Final = {
@@ -181,7 +176,7 @@ class ProvablePartition:
         return self.segments[0].base_offset if self.segments else self.log_start_offset
 
 
-def offset_orders(table: BatchTable) -> Int64Array:
+def offset_orders(table: BatchTable) -> Int64s:
     """The offsets by which batches follow each other, int64[n]: the first ones, where known."""
     return np.where(table.base_offset < 0, table.last_offset, table.base_offset)
 
@@ -250,7 +245,7 @@ def run_between(run: Span, start: int, end: int) -> Span | None:
         return span_between(log, run.path, start, end)
 
 
-def gap_columns(run: Span) -> Iterator[tuple[Int64Array, Int64Array, Int64Array]]:
+def gap_columns(run: Span) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
     """First offsets and ends of the gaps in a run, and positions behind them, int64[n] each."""
     if run.is_dense or run.batches == 1:
         return
