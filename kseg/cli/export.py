@@ -33,9 +33,10 @@ from kseg.files.output_names import fitting_name
 from kseg.format.request import Request
 from kseg.format.times import bound_ms
 from kseg.format.typed import BYTES, ERRORS, read_fields
+from kseg.format.workspace import Workspace
 from kseg.log.log import Log
-from kseg.log.reader import LogView, first_offsets
-from kseg.workers import At, Put, check, in_order
+from kseg.log.reader import LogView, first_offsets, log_pieces, read_pieces, segment_pieces
+from kseg.workers import At, Kept, Put, check, in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
@@ -84,6 +85,7 @@ def export(
         isolation=isolation,
         open_transactions=open_transactions,
         on_corrupt=on_corrupt,
+        threads=max(1, jobs // (len(found) or 1)),
     )
     if not by and not replace_files:
         for one, target in zip(found, targets, strict=True):
@@ -320,16 +322,17 @@ def _pieces(
     request = replace(request, columns=read_fields(wanted) or ("offset",))
     if view is not None:
         tell_left_out(view.path, view.left_out(request))
-        for columns in view.read(request):
-            yield replace(columns, topic=view.topic, partition=view.partition)
-        return
-    assert one.segment is not None
-    if request.isolation != "read_uncommitted":
-        raise click.UsageError("--isolation read_committed wants whole partitions.")
-    with Segment.open(one.segment, mapping=one.mapping) as segment:
+        works = log_pieces(view, Kept(Workspace), request)
+    else:
+        assert one.segment is not None
+        if request.isolation != "read_uncommitted":
+            raise click.UsageError("--isolation read_committed wants whole partitions.")
         if one.first_offset is not None:
             start = max(one.first_offset, request.offset_start)
             request = replace(request, offset=(start, request.offset_end))
-        topic, partition = one.partition.topic, one.partition.partition
-        for columns in segment.read(request):
-            yield replace(columns, topic=topic, partition=partition)
+        segment = Segment.open(one.segment, mapping=one.mapping)
+        works = segment_pieces(segment, Kept(Workspace), request)
+    topic, partition = one.partition.topic, one.partition.partition
+    # Where pieces end does not depend on the threads, so that the files are the same.
+    for columns in read_pieces(works, request.threads, request.on_error):
+        yield replace(columns, topic=topic, partition=partition)

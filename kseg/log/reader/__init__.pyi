@@ -1,4 +1,5 @@
 from kseg.log.reader.pieces import log_pieces as log_pieces
+from kseg.log.reader.pieces import read_pieces as read_pieces
 from kseg.log.reader.pieces import segment_pieces as segment_pieces
 from kseg.log.reader.version import HighWatermark as HighWatermark
 from kseg.log.reader.version import SegmentInfo as SegmentInfo
