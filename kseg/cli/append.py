@@ -47,7 +47,6 @@ from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.log import Log
 
 if TYPE_CHECKING:
-    from kseg import AppendResult
     from kseg.format.header import EncodedBatch
 
 #: What the log refuses of the lines themselves; other errors are of what lies there.
@@ -67,18 +66,23 @@ def append(
     durable: bool,
     given: GivenSettings,
     as_json: bool,
-    **asked: Any,
+    codec: str,
+    level: int | None,
+    batch_bytes: int,
+    batch_records: int | None,
+    keep_timestamps: bool,
 ) -> int:
     """Run `kseg append`; returns the exit code."""
     with usage_errors():
-        options = _options(encoding, **asked)
+        batch = BatchOptions(compression=Compression(CODECS.index(codec)), level=level)
+        options = AppendOptions(encoding, keep_timestamps, batch, batch_bytes, batch_records)
     path = Path(directory)
     _check_name(path)
     here = partition_at(path)
     config = known_configs([here], given)[path]
     run = AppendRun(path, options, given.clock, durable=durable)
     # The clock is the log's too, so that a run with --now can be repeated exactly.
-    log = Log.open(path, mode="append", create=True, config=config, now_ms=run.clock)
+    log = Log.open(path, mode="append", create=True, config=config, now_ms=given.clock)
     try:
         try:
             run.go(sys.stdin.buffer, log)
@@ -109,88 +113,70 @@ def _check_name(path: Path) -> None:
         raise NotALogError(error.reason, path=path) from None
 
 
-def _options(
-    encoding: str,
-    *,
-    codec: str,
-    level: int | None,
-    batch_bytes: int,
-    batch_records: int | None,
-    keep_timestamps: bool,
-) -> AppendOptions:
-    return AppendOptions(
-        encoding=encoding,
-        keep_timestamps=keep_timestamps,
-        batch=BatchOptions(compression=Compression(CODECS.index(codec)), level=level),
-        batch_bytes=batch_bytes,
-        batch_records=batch_records,
-    )
-
-
-@dataclass(slots=True)
 class AppendRun:
     """One run: the lines so far, and the offsets they got."""
 
-    path: Path
-    options: AppendOptions
-    clock: Callable[[], int]
-    durable: bool
-    first: AppendResult | None = None
-    last: AppendResult | None = None
-    batches: int = 0
-    records: int = 0
-    bytes_written: int = 0
-    controls: int = 0
-    lasting: bool = False
+    def __init__(
+        self, path: Path, options: AppendOptions, clock: Callable[[], int], *, durable: bool
+    ) -> None:
+        """Start with nothing appended."""
+        self.lasting = False  #: whether the log was closed in good order
+        self._options = options
+        self._clock = clock
+        self._durable = durable
+        self._sums: dict[str, Any] = {
+            "path": str(path),
+            "first_offset": None,
+            "last_offset": None,
+            "records": 0,
+            "batches": 0,
+            "bytes": 0,
+            "control_records_left_out": 0,
+        }
 
     def go(self, lines: IO[bytes], log: Log) -> None:
         """Append batch by batch, so that memory stays flat however long the input is."""
+        sums = self._sums
         for batch in encode_lines(
-            lines, self.options, base_offset=0, clock=self.clock, on_control=self._left_out
+            lines, self._options, base_offset=0, clock=self._clock, on_control=self._left_out
         ):
-            result = log.append(batch, durable=self.durable)
-            self.first = self.first or result
-            self.last = result
-            self.batches += 1
-            self.records += batch.record_count
-            self.bytes_written += result.valid_bytes
+            result = log.append(batch, durable=self._durable)
+            if sums["first_offset"] is None:
+                sums["first_offset"] = result.first_offset
+            sums["last_offset"] = result.last_offset
+            sums["batches"] += 1
+            sums["records"] += batch.record_count
+            sums["bytes"] += result.valid_bytes
 
     def _left_out(self, line: int) -> None:
-        self.controls += 1
-        if self.controls <= _NAMED_MAX:
+        self._sums["control_records_left_out"] += 1
+        if self._sums["control_records_left_out"] <= _NAMED_MAX:
             complain(f"kseg: line {line}: a control record; left out")
 
     def say(self, *, as_json: bool) -> None:
         """Print the offsets of the lines."""
-        if self.controls > _NAMED_MAX:
-            complain(f"kseg: {self.controls} control records in all; left out")
+        sums = self._sums
+        controls, first, last = (
+            sums[name] for name in ("control_records_left_out", "first_offset", "last_offset")
+        )
+        if controls > _NAMED_MAX:
+            complain(f"kseg: {controls} control records in all; left out")
         if as_json:
-            output.write_document("append/1", self._document())
-        elif self.first is None or self.last is None:
-            output.write_line(f"{self.path}: nothing appended")
+            output.write_document("append/1", sums)
+        elif first is None:
+            output.write_line(f"{sums['path']}: nothing appended")
         else:
             output.write_line(
-                f"{self.path}: offsets {self.first.first_offset} to {self.last.last_offset}; "
-                f"records: {self.records}, batches: {self.batches}, bytes: {self.bytes_written}"
+                f"{sums['path']}: offsets {first} to {last}; records: {sums['records']}, "
+                f"batches: {sums['batches']}, bytes: {sums['bytes']}"
             )
 
     def say_so_far(self) -> None:
         """Print the offsets that were appended before the run stopped."""
-        if self.first is not None and self.last is not None:
-            span = f"offsets {self.first.first_offset} to {self.last.last_offset}"
+        first, last = self._sums["first_offset"], self._sums["last_offset"]
+        if first is not None:
             doubt = "" if self.lasting else ", but it is not known whether they last"
-            complain(f"kseg: {span} were appended before{doubt}")
-
-    def _document(self) -> dict[str, Any]:
-        return {
-            "path": str(self.path),
-            "first_offset": None if self.first is None else self.first.first_offset,
-            "last_offset": None if self.last is None else self.last.last_offset,
-            "records": self.records,
-            "batches": self.batches,
-            "bytes": self.bytes_written,
-            "control_records_left_out": self.controls,
-        }
+            complain(f"kseg: offsets {first} to {last} were appended before{doubt}")
 
 
 # ---- the lines -----------------------------------------------------------------------------------

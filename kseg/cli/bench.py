@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,10 +54,8 @@ def bench(
     measured = (_codec_rate(codec, logs, seconds) for codec in Compression if codec)
     codecs = [row for row in measured if row is not None]
     if as_json:
-        path = paths[0] if len(paths) == 1 else list(paths)
-        document = {"path": path, "bytes": size, "records": records}
-        rows = [rate.document() for rate in rates]
-        output.write_document("bench/1", {**document, "rates": rows, "codecs": codecs})
+        document = {"path": output.path_field(paths), "bytes": size, "records": records}
+        output.write_document("bench/1", {**document, "rates": rates, "codecs": codecs})
         return
     output.write_line(
         f"{output.counted(len(logs), 'log')}, {output.human_bytes(size)}, "
@@ -67,28 +64,10 @@ def bench(
     _print(rates, codecs)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """The median of the runs of one step."""
-
-    name: str
-    runs: int
-    seconds: float
-    size: int
-    records: int
-
-    def document(self) -> dict[str, Any]:
-        """The row of the JSON document."""
-        return {
-            "name": self.name,
-            "runs": self.runs,
-            "seconds": self.seconds,
-            "bytes_per_second": self.size / self.seconds,
-            "records_per_second": self.records / self.seconds,
-        }
-
-
-def _rate(step: str, logs: Sequence[Path], size: int, records: int, seconds: float) -> Rate:
+def _rate(
+    step: str, logs: Sequence[Path], size: int, records: int, seconds: float
+) -> dict[str, Any]:
+    """The median of the runs of one step, as the document has it."""
     runs: dict[str, Callable[[], object]] = {
         "read sum": lambda: _read_sum(logs),
         "verify": lambda: _walk(logs, "note"),
@@ -98,7 +77,14 @@ def _rate(step: str, logs: Sequence[Path], size: int, records: int, seconds: flo
         "dump jsonl": lambda: _dump(logs),
     }
     times = _timed(runs[step], seconds)
-    return Rate(step, len(times), median(times), size, records)
+    taken = median(times)
+    return {
+        "name": step,
+        "runs": len(times),
+        "seconds": taken,
+        "bytes_per_second": size / taken,
+        "records_per_second": records / taken,
+    }
 
 
 def _timed(run: Callable[[], object], seconds: float) -> list[float]:
@@ -213,17 +199,17 @@ def _inflated(tile: Tile, table: BatchTable, row: int, arena: Arena) -> int:
     return 0 if body is None else len(body)
 
 
-def _print(rates: Sequence[Rate], codecs: Sequence[dict[str, Any]]) -> None:
-    base = rates[0].seconds
+def _print(rates: Sequence[dict[str, Any]], codecs: Sequence[dict[str, Any]]) -> None:
+    base = rates[0]["seconds"]
     output.write_table(
         ("step", "MB/s", "records/s", "of read sum", "runs"),
         [
             (
-                rate.name,
-                round(rate.size / rate.seconds / 1e6),
-                round(rate.records / rate.seconds),
-                f"{base / rate.seconds:.3f}",
-                rate.runs,
+                rate["name"],
+                round(rate["bytes_per_second"] / 1e6),
+                round(rate["records_per_second"]),
+                f"{base / rate['seconds']:.3f}",
+                rate["runs"],
             )
             for rate in rates
         ],

@@ -48,7 +48,10 @@ def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked:
     """Run `kseg convert`; returns the exit code."""
     known = None if path == _STDIN else known_path(path)
     whole = known is not None and known.kind is not PathKind.FILE
-    pairs = (_of_directory if whole else _of_file)(path, out, force=force)
+    if whole:
+        pairs = _of_directory(path, out, force=force)
+    else:
+        pairs = [(path, _target_path(path, out, force=force))]
     if as_json and pairs[0][1] is None:
         raise click.UsageError("--json and -o - would both write to standard output.")
     codec = None if asked["codec"] is None else Compression(CODECS.index(asked["codec"]))
@@ -86,10 +89,6 @@ def _say_owner(pairs: list[tuple[str, Path | None]], *, whole: bool) -> None:
     made = [place for _source, place in pairs if place is not None]
     places = dict.fromkeys(place.parent if whole else place for place in made)
     complain(*owner_lines(first, source, *places))
-
-
-def _of_file(path: str, out: str, *, force: bool) -> list[tuple[str, Path | None]]:
-    return [(path, _target_path(path, out, force=force))]
 
 
 def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path | None]]:

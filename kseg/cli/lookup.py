@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,9 @@ from kseg.log.log import Log
 
 if TYPE_CHECKING:
     from kseg.log.segment import BatchLocation
+
+    #: The offset and the timestamp of the record, and its batch.
+    Place = tuple[int, int, BatchLocation]
 
 
 def lookup(
@@ -39,15 +41,6 @@ def lookup(
         _print(place, asked)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The record found, and its batch."""
-
-    offset: int
-    timestamp: int
-    batch: BatchLocation
-
-
 def _by_offset(log: Log, offset: int) -> Place | None:
     try:
         batch = log.lookup(offset)
@@ -67,31 +60,32 @@ def _by_offset(log: Log, offset: int) -> Place | None:
             on_corrupt=lambda error: None,  # the batch's place stands, whatever its records are
         )
         for columns in pieces:
-            return Place(int(columns["offset"][0]), int(columns["timestamp"][0]), batch)
-    return Place(max(offset, batch.base_offset), batch.max_timestamp, batch)
+            return int(columns["offset"][0]), int(columns["timestamp"][0]), batch
+    return max(offset, batch.base_offset), batch.max_timestamp, batch
 
 
 def _by_time(log: Log, time_ms: int) -> Place | None:
     found = log.lookup_time(time_ms)
-    return None if found is None else Place(found.offset, found.timestamp, found.batch)
+    return None if found is None else (found.offset, found.timestamp, found.batch)
 
 
 def _document(place: Place | None) -> dict[str, Any]:
     if place is None:
         names = ("segment", "position", "offset", "timestamp", "index_entry")
         return dict.fromkeys(names)
-    entry = place.batch.index_entry
+    offset, timestamp, batch = place
+    entry = batch.index_entry
     return {
-        "segment": place.batch.segment.name,
-        "position": place.batch.position,
-        "offset": place.offset,
-        "timestamp": place.timestamp,
+        "segment": batch.segment.name,
+        "position": batch.position,
+        "offset": offset,
+        "timestamp": timestamp,
         "index_entry": None if entry is None else entry._asdict(),
         "batch": {
-            "base_offset": place.batch.base_offset,
-            "last_offset": place.batch.last_offset,
-            "size": place.batch.size,
-            "max_timestamp": place.batch.max_timestamp,
+            "base_offset": batch.base_offset,
+            "last_offset": batch.last_offset,
+            "size": batch.size,
+            "max_timestamp": batch.max_timestamp,
         },
     }
 
@@ -100,7 +94,8 @@ def _print(place: Place | None, asked: str) -> None:
     if place is None:
         output.write_line(f"no record at or after this {asked}")
         return
-    batch, entry = place.batch, place.batch.index_entry
+    offset, timestamp, batch = place
+    entry = batch.index_entry
     used = "none, walked from the start"
     if entry is not None:
         used = f"offset {entry.offset} at {entry.position}"
@@ -108,8 +103,8 @@ def _print(place: Place | None, asked: str) -> None:
     for name, value in (
         ("segment", batch.segment),
         ("position", f"{batch.position} ({batch.size} bytes, {offsets})"),
-        ("offset", place.offset),
-        ("timestamp", iso_text(place.timestamp) or "-"),
+        ("offset", offset),
+        ("timestamp", iso_text(timestamp) or "-"),
         ("index entry", used),
     ):
         output.write_line(f"{name:12}{value}")

@@ -485,21 +485,16 @@ def _end_of(count: int, mask: Mask | None, wanted: int) -> int:
 
 
 class Own(NamedTuple):
-    """Bytes that a record itself has, in place of a column of them."""
+    """A record's own bytes or headers, in place of a column of them."""
 
     offsets: int
     data: None = None
     validity: None = None
+    keys: Any = None
+    values: Any = None
 
 
-class OwnHeaders(NamedTuple):
-    """A record's own headers, in place of a column of them."""
-
-    offsets: int = _text.RECORD_HEADERS
-    keys: Own = Own(_text.RECORD_HEADERS)
-    values: Own = Own(_text.RECORD_HEADERS)
-
-
+_OWN_HEADERS = Own(_text.RECORD_HEADERS)
 #: What a template has for each field that is not the same for all records of a batch.
 OWN: dict[str, Any] = {
     "offset": _text.OFFSET,
@@ -507,7 +502,7 @@ OWN: dict[str, Any] = {
     "sequence": _text.SEQUENCE,
     "key": Own(_text.RECORD_KEY),
     "value": Own(_text.RECORD_VALUE),
-    "headers": OwnHeaders(),
+    "headers": Own(_text.RECORD_HEADERS, None, None, _OWN_HEADERS, _OWN_HEADERS),
 }
 
 
