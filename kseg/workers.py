@@ -1,16 +1,17 @@
-"""Work shared by threads, its results in order: the one place that `--jobs N` and `threads=N` mean.
+"""Work shared by threads, with results in order: `--jobs N` and `threads=N` end here.
 
-A piece of work is a function that is given `put`, and calls it with each of its results. With one
-thread, `put` hands a result to its taker at once. With several, pieces run side by side, each with
-a room for its results; the results come in the order of the pieces, the same for any number of
-threads. A piece whose room is full waits until all in front of it are taken, so memory is bounded
-by the rooms. Nothing here knows what the work is.
+A piece of work is a function that calls `put` with each of its results. With one thread, `put`
+hands a result to its taker at once. With several threads, pieces run side by side, and each keeps
+its results in a bounded queue. The taker gets the results in the order of the pieces, the same for
+any number of threads. A piece whose queue is full waits until the taker comes to it. This module
+does not know what the work is.
 
-The kernels release the GIL, so threads are enough: what they share costs no copy between processes.
+The kernels release the GIL, so threads are enough, and data is not copied between processes.
 
-An interrupt comes to the main thread between any two of its steps. So the taker of results holds no
-lock but a plain one, by `with`, and waits at a plain one: methods of a `Condition` are Python, and
-an interrupt in one of them may leave its lock taken.
+An interrupt reaches the main thread between any two of its steps. So the taker holds plain locks
+only, by `with`, and waits for a plain lock: the methods of a `Condition` are Python code, and an
+interrupt in one of them may leave its lock taken. `concurrent.futures` waits by a `Condition`, for
+ever if a thread dies without memory, and its import of `logging` slows every start.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from weakref import ref
 
 from kseg.errors import KsegError, LimitExceededError, at_path
 
-#: Takes one result. Of a view of a `Buffer` it may keep the memory; then it answers another.
+#: Takes one result. It may keep the memory behind a view of a `Buffer`; then it returns another.
 Put = Callable[[Any], object]
 #: Does one piece of work, and puts its results.
 Work = Callable[[Put], object]
@@ -42,7 +43,7 @@ _HERE: Final = local()
 
 #: Results that a piece keeps until those in front of it are taken.
 ROOM: Final = 64
-#: Memory that these may have in all, as far as they tell it by `nbytes`: then no more are kept.
+#: Memory of all of them together, by their `nbytes`; no more are kept above it.
 ROOM_BYTES: Final = 32 << 20
 
 #: Bytes of a `Buffer` whose views wait: they leave the cache in any case, and each that is handed
@@ -100,8 +101,8 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
 
     Args:
         pieces: the work; the next is asked for, in this thread, when few are under way. What
-            pieces share is `Lent` to them.
-        take: what becomes of a result; bytes are lent to it until it returns.
+            pieces share has a `SharedUse`.
+        take: called with each result; bytes may change after it returns.
         threads: how many share the work; 1 does all of it here.
 
     Raises:
@@ -113,25 +114,15 @@ def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
         for piece in pieces:
             piece(take)
         return
-    _Run(pieces, threads, window_of(threads), helps=True).hand_to(take)
-
-
-def read_in_order(pieces: Iterable[Results], *, threads: int) -> Generator[Any, None, None]:
-    """As `in_order`, where this thread does pieces, too, as for `run_in_order`.
-
-    Args:
-        pieces: the work.
-        threads: how many share it, 2 or more.
-    """
-    return _Run(pieces, threads, window_of(threads), helps=True).results()
+    _OrderedWork(pieces, threads, window_of(threads), helps=True).hand_to(take)
 
 
 def in_order(
-    pieces: Iterable[Work], *, threads: int, window: int | None = None
+    pieces: Iterable[Work], *, threads: int, window: int | None = None, helps: bool = False
 ) -> Generator[Any, None, None]:
     """The results of pieces of work, in order; see `run_in_order`.
 
-    Bytes that are lent to `put` arrive as a copy, those of a `Buffer` as they are. Closing the
+    Borrowed bytes given to `put` arrive as a copy, those of a `Buffer` as they are. Closing the
     iterator, an error and an interrupt end all threads: each at its next result, or at its next
     `check`.
 
@@ -140,11 +131,12 @@ def in_order(
         threads: how many share it, 1 or more.
         window: pieces under way at the most; None for `window_of(threads)`. More where results are
             small, so that a long piece in front keeps no thread waiting.
+        helps: whether this thread does pieces, too, as for `run_in_order`; with 2 threads or more.
     """
-    return _Run(pieces, threads, window or window_of(threads)).results()
+    return _OrderedWork(pieces, threads, window or window_of(threads), helps=helps).results()
 
 
-class _Run:
+class _OrderedWork:
     """Pieces under way, in order, those still to come, and the threads that do them.
 
     A thread for which there is no memory may fail to start, or end at any of its lines, the first
@@ -386,7 +378,7 @@ class _Worker:
         ident: that of the thread, once it has begun.
     """
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: _OrderedWork) -> None:
         """Start it.
 
         Raises:
@@ -401,10 +393,10 @@ class _Worker:
 
     @property
     def lives(self) -> bool:
-        """Whether the thread has not ended, as far as it told, or is known to be gone."""
+        """Whether the thread has not reported its end, and is not known to be gone."""
         return not self._ended and self._life() is not None
 
-    def _serve(self, run: _Run, _life: _Life) -> None:
+    def _serve(self, run: _OrderedWork, _life: _Life) -> None:
         try:
             self.ident = get_ident()
             while not run.stopped:
@@ -427,7 +419,7 @@ class _Worker:
 _ThingT = TypeVar("_ThingT")
 
 
-class Kept(Generic[_ThingT]):
+class PerThread(Generic[_ThingT]):
     """Things that a piece has for itself while it is done, used again by later pieces.
 
     A thread gets what it had before: memory that another core has written to is slow to write to.
@@ -447,7 +439,7 @@ class Kept(Generic[_ThingT]):
         free.append(thing)
 
 
-class Lent:
+class SharedUse:
     """Something to be closed once the block has ended and no piece uses it any more.
 
     What pieces that were never begun had in use is closed when it is collected.
@@ -459,8 +451,8 @@ class Lent:
         self._users = 1
         self._lock = Lock()
 
-    def __enter__(self) -> Lent:
-        """Begin to lend."""
+    def __enter__(self) -> SharedUse:
+        """Begin the use of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -596,7 +588,7 @@ def check() -> None:
     For loops that go on for long without a result, once in some milliseconds.
     """
     piece = getattr(_HERE, "piece", None)
-    if piece is not None and piece.stopped:
+    if piece is not None and piece.order.stopped:
         raise _StoppedError
 
 
@@ -607,26 +599,22 @@ class _Piece:
         path: the file that the work is about, if it says so.
         worker: the thread that has begun it; None for the taker's, too.
         waiting: what it has put.
+        order: the work that the piece is part of.
         awaited: the taker waits for this piece.
         ended: no more comes.
         error: what ended it.
     """
 
-    def __init__(self, run: _Run, work: Work) -> None:
+    def __init__(self, run: _OrderedWork, work: Work) -> None:
         self.path: str | PathLike[str] | None = getattr(work, "path", None)
         self.worker: _Worker | None = None
         self.waiting: deque[Any] = deque()
         self.awaited = False
         self.ended = False
         self.error: BaseException | None = None
-        self._run = run
+        self.order = run
         self._work: Work | None = work
         self._bytes = 0
-
-    @property
-    def stopped(self) -> bool:
-        """Whether no more results are taken."""
-        return self._run.stopped
 
     @property
     def is_full(self) -> bool:
@@ -643,7 +631,7 @@ class _Piece:
             self.error = error
         _HERE.piece = None
         self.ended = True
-        self._run.ring()
+        self.order.ring()
 
     def do(self, put: Put) -> None:
         """Do the work in the thread of the taker.
@@ -685,17 +673,17 @@ class _Piece:
         return work
 
     def _put(self, result: Any) -> Buffer | None:
-        with self._run.lock:
-            while not self.stopped and self.is_full:
-                self._run.space.wait(_BEAT)
-            if self.stopped:
+        with self.order.lock:
+            while not self.order.stopped and self.is_full:
+                self.order.space.wait(_BEAT)
+            if self.order.stopped:
                 raise _StoppedError
             other = self.keep(result, WAITING_BYTES)
         # The taker is woken when there is much to take, or all: a thread that wakes another and
         # goes to sleep in its turn costs more than most results. What comes slowly is taken once in
         # a `_BEAT`. The taker may also be busy with a piece in front.
         if self.awaited and self.is_full:
-            self._run.ring()
+            self.order.ring()
         return other
 
     def keep(self, result: Any, least: int = 0) -> Buffer | None:
@@ -708,9 +696,9 @@ class _Piece:
         other = None
         if isinstance(result, memoryview):
             if isinstance(result.obj, Buffer):
-                other = self._run.buffer(max(len(result.obj), least))
+                other = self.order.buffer(max(len(result.obj), least))
             else:
-                copy = memoryview(self._run.buffer(len(result)))[: len(result)]
+                copy = memoryview(self.order.buffer(len(result)))[: len(result)]
                 copy[:] = result
                 result = copy
             self._bytes += len(result.obj)
@@ -721,12 +709,12 @@ class _Piece:
 
     def taken(self) -> list[Any]:
         """Take what waits."""
-        with self._run.lock:
+        with self.order.lock:
             results, was_full = list(self.waiting), self.is_full
             self.waiting.clear()
             self._bytes = 0
             if was_full:
-                self._run.space.notify_all()
+                self.order.space.notify_all()
         return results
 
 
@@ -739,18 +727,17 @@ __all__ = [
     "ROOM",
     "At",
     "Buffer",
-    "Kept",
-    "Lent",
+    "PerThread",
     "Put",
     "Read",
     "Results",
+    "SharedUse",
     "Work",
     "at_file",
     "check",
     "each_at",
     "in_order",
     "putting",
-    "read_in_order",
     "run_in_order",
     "usable_cores",
     "window_of",

@@ -32,7 +32,7 @@ from kseg.files.names import FileKind, PathKind, parse_name
 from kseg.files.whole_file import check_replaceable, whole_file
 from kseg.format.convert import Converter, Losses, Tally, Target
 from kseg.format.header import BatchTable, stop_error
-from kseg.workers import At, Kept, Put, Work, run_in_order
+from kseg.workers import At, PerThread, Put, Work, run_in_order
 
 if TYPE_CHECKING:
     from kseg.files.log_file import Tile
@@ -131,7 +131,7 @@ class FileConversion:
         self.losses = Losses()
         self.tally = Tally()
         self._first_offset = 0
-        self._converters = Kept(lambda: Converter(target, self._first_offset))
+        self._converters = PerThread(lambda: Converter(target, self._first_offset))
 
     def go(self, target: Path | None, first_offset: int | None) -> None:
         """Convert all of it."""

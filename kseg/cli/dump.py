@@ -32,7 +32,7 @@ from kseg.files.names import FileKind, FileName, is_new
 from kseg.format.columns import decode
 from kseg.format.header import BatchTable, crc_error, stop_error
 from kseg.format.request import INT64_MIN, Request
-from kseg.workers import At, Kept, Lent, Put, Work, each_at, putting, run_in_order
+from kseg.workers import At, PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
@@ -115,7 +115,7 @@ class Dump(RecordLines):
         self.fields = BATCH_FIELDS if batches else RECORD_FIELDS
         self._batches_only = batches
         self._mapping = mapping
-        self._memory = Kept(dump_workspace)
+        self._memory = PerThread(dump_workspace)
         self._met_log = False
 
     def paths(self, paths: Sequence[str], selection: Selection) -> None:
@@ -198,7 +198,7 @@ class Dump(RecordLines):
         """Dump one log from a position on."""
         unreadable: list[KsegError] = []
         file = LogFile.open(source.path, self._mapping)
-        with Lent(file.close) as lent:
+        with SharedUse(file.close) as lent:
             tiles = file.walk(
                 start=start,
                 on_bad_crc="note",

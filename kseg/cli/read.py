@@ -32,7 +32,7 @@ from kseg.format.typed import Kinds, decode_columns
 from kseg.format.workspace import Workspace
 from kseg.log.log import Log
 from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
-from kseg.workers import At, Kept, Put, Work, run_in_order
+from kseg.workers import At, PerThread, Put, Work, run_in_order
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
@@ -105,7 +105,7 @@ class Reader(RecordLines):
         super().__init__(style, out, request, **how)
         self.fields = typed_fields(kinds)
         self._kinds = kinds
-        self._memory = Kept(Workspace)
+        self._memory = PerThread(Workspace)
         #: Whether something was read that is not known to lie outside of the offsets.
         self._inside = False
 

@@ -33,7 +33,7 @@ from kseg.format.reader import End
 from kseg.format.take import runs
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
-from kseg.workers import Buffer, Kept, Put
+from kseg.workers import Buffer, PerThread, Put
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -399,7 +399,7 @@ class RowSinks:
         """Start with nothing taken; the arguments are those of `RowSink`."""
         counted = limit is not None or last is not None
         self._one = RowSink(write, limit=limit, last=last) if counted else None
-        self._writers = Kept(RowWriter)
+        self._writers = PerThread(RowWriter)
         self._replaced = 0
         self._is_empty = True
 

@@ -31,7 +31,7 @@ from kseg.format.typed import ERRORS, Kinds, decode_columns, decoded_fields, kin
 from kseg.format.values import RecordColumns, html_table
 from kseg.format.workspace import STREAMED_BYTES, Use, Workspace
 from kseg.log.segment.reader import Segment
-from kseg.workers import Kept
+from kseg.workers import PerThread
 
 if TYPE_CHECKING:
     import pyarrow
@@ -99,7 +99,7 @@ class Scan:
         """The same as pieces of work for threads."""
         from kseg.log.reader.pieces import log_pieces, segment_pieces
 
-        memory = Kept(partial(Workspace, piece_bytes=STREAMED_BYTES))
+        memory = PerThread(partial(Workspace, piece_bytes=STREAMED_BYTES))
         for source in self.sources:
             if source.is_file:
                 segment = Segment.open(source.path, mapping=self.mapping)

@@ -26,16 +26,15 @@ from kseg.workers import (
     ROOM_BYTES,
     At,
     Buffer,
-    Kept,
-    Lent,
+    PerThread,
     Put,
     Results,
+    SharedUse,
     Work,
     at_file,
     each_at,
     in_order,
     putting,
-    read_in_order,
     run_in_order,
 )
 from tests.tracing import traced
@@ -200,7 +199,7 @@ def test_an_interrupt_at_any_step_of_the_taker_ends_all_threads(way: str) -> Non
             run_in_order([partial(in_step, size) for size in sizes], lambda _: None, threads=2)
         elif way == "read":
             pieces = [Results("a.log", partial(iter, range(size))) for size in sizes]
-            assert len(list(read_in_order(pieces, threads=2))) == sum(sizes)
+            assert len(list(in_order(pieces, threads=2, helps=True))) == sum(sizes)
         else:
             pieces = [partial(in_step, size) for size in sizes]
             assert len(list(in_order(pieces, threads=2))) == sum(sizes)
@@ -540,7 +539,7 @@ def test_what_pieces_share_is_closed_behind_the_last_of_them(threads: int) -> No
     seen: list[str] = []
 
     def pieces() -> Iterator[Work]:
-        with Lent(lambda: seen.append("closed")) as lent:
+        with SharedUse(lambda: seen.append("closed")) as lent:
             for _ in range(6):
                 yield lent.to(lambda put: put("closed" in seen))
 
@@ -549,7 +548,7 @@ def test_what_pieces_share_is_closed_behind_the_last_of_them(threads: int) -> No
 
 
 def test_what_is_kept_is_used_by_one_piece_at_a_time() -> None:
-    kept = Kept(object)
+    kept = PerThread(object)
     with kept.one() as first, kept.one() as second:
         assert first is not second
     with kept.one() as third:

@@ -57,7 +57,7 @@ from kseg.format.columns import decode
 from kseg.format.header import BatchTable, refused_batch
 from kseg.format.request import Request
 from kseg.format.take import runs
-from kseg.workers import Kept, Lent, Put, Work, each_at, putting, run_in_order
+from kseg.workers import PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -503,7 +503,7 @@ class KafkaDump:
         self.found = False
         self._gaps: list[tuple[str, Gaps]] = []
         self._faults: dict[str, list[str]] = {"index": [], "timeindex": []}
-        self._memory = Kept(dump_memory)
+        self._memory = PerThread(dump_memory)
 
     def run(self, paths: Iterable[str]) -> Exit:
         """Print every file; at the first where Kafka's tool ends with an exception, end too.
@@ -562,7 +562,7 @@ class KafkaDump:
         self._gaps.append((str(path), gaps))
         yield putting(_title(file_name(path), options.lines).encode())
         file = LogFile.open(path)
-        with Lent(file.close) as shared:
+        with SharedUse(file.close) as shared:
             end = file.size if options.max_bytes is None else options.max_bytes
             position = 0
             tile_bytes = PIECE_BYTES if self.jobs > 1 else None

@@ -17,7 +17,7 @@ from kseg.errors import KsegError
 from kseg.files.log_file import PIECE_BYTES
 from kseg.format.request import INT64_MIN
 from kseg.log.reader.visible import first_offsets
-from kseg.workers import Kept, Lent, Results, read_in_order
+from kseg.workers import PerThread, Results, SharedUse, in_order
 
 if TYPE_CHECKING:
     from kseg.format.request import Request
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kseg.log.segment.reader import Segment
 
 
-def log_pieces(view: LogView, memory: Kept[Workspace], request: Request) -> Iterator[Results]:
+def log_pieces(view: LogView, memory: PerThread[Workspace], request: Request) -> Iterator[Results]:
     """A read of a log as pieces of work; they give columns, and faults where these are taken.
 
     Committed records are one piece: the reading itself finds out which transactions were aborted.
@@ -49,7 +49,7 @@ def log_pieces(view: LogView, memory: Kept[Workspace], request: Request) -> Iter
 
 
 def segment_pieces(
-    segment: Segment, memory: Kept[Workspace], request: Request
+    segment: Segment, memory: PerThread[Workspace], request: Request
 ) -> Iterator[Results]:
     """A read of a segment as pieces of work, as `log_pieces` gives them.
 
@@ -58,7 +58,7 @@ def segment_pieces(
         memory: is used again by piece after piece.
         request: the records wanted.
     """
-    with Lent(segment.close) as lent:
+    with SharedUse(segment.close) as lent:
         for start, end in pairwise(chain(_cuts(segment, request), [None])):
             read = partial(_read_piece, segment, memory, request, start, end)
             yield Results(segment.path, lent.to_reader(read))
@@ -96,7 +96,7 @@ def _next_cut(segment: Segment, start: int, end_offset: int) -> int | None:
 
 def _read_piece(
     segment: Segment,
-    memory: Kept[Workspace],
+    memory: PerThread[Workspace],
     request: Request,
     start: int | None,
     end: int | None,
@@ -135,7 +135,7 @@ def read_pieces(
         threads: how many.
         on_error: takes their faults, in order.
     """
-    for result in read_in_order(pieces, threads=threads):
+    for result in in_order(pieces, threads=threads, helps=True):
         if isinstance(result, KsegError):
             assert on_error is not None
             on_error(result)
