@@ -737,9 +737,9 @@ def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:
     """Compare the first of some copies with each other one, in one walk over all."""
     pairs = [Pair(copies[0], other, records=unit.records) for other in copies[1:]]
     if pairs:
-        for window in windows(copies):
-            for pair, rows in zip(pairs, window.sides[1:], strict=True):
-                pair.feed(window.sides[0], rows)
+        for _, (first, *others) in windows(copies):
+            for pair, rows in zip(pairs, others, strict=True):
+                pair.feed(first, rows)
     return pairs
 
 

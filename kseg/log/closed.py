@@ -41,7 +41,7 @@ from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.follow import seen_log
-from kseg.log.recovery.backup import Backup, CutReport
+from kseg.log.recovery.backup import Backup, CutReport, copy_bytes
 from kseg.log.recovery.overlay import look_at
 from kseg.log.recovery.recover import apply_recovery, plan_recovery, recover
 from kseg.log.recovery.reindex import apply_reindex, plan_reindex
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 #: A recovery writes the checkpoints this often, for a run that goes on later.
 _NOTED_SECONDS: Final = 2.0
-_COPIED_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,17 +565,12 @@ def copy_partition(source: io.StrPath, target: io.StrPath) -> Path:
 
 
 def _copy_file(source: Path, target: Path) -> None:
-    fd = io.open_read(source)
-    try:
+    with io.opened(source) as fd:
         status = os.fstat(fd)
         with io.WriteFile.open(target, exclusive=True, like=status) as file:
-            for position in range(0, status.st_size, _COPIED_BYTES):
-                size = min(_COPIED_BYTES, status.st_size - position)
-                file.write_at(position, io.read_at(fd, position, size, source))
+            copy_bytes(source, fd, (0, status.st_size), file)
             file.flush()
         io.set_modified(target, status.st_mtime_ns)
-    finally:
-        os.close(fd)
 
 
 def _copy_offsets(origin: Path, lease: data_directory.DataDirectoryLease) -> None:

@@ -26,7 +26,6 @@ _HOMES = {
         "BatchSeen",
         "Copy",
         "DoubtError",
-        "Window",
         "overlapping",
         "touches",
         "twins",

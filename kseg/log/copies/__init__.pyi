@@ -14,7 +14,6 @@ from kseg.log.copies.source import SIZE as SIZE
 from kseg.log.copies.source import BatchSeen as BatchSeen
 from kseg.log.copies.source import Copy as Copy
 from kseg.log.copies.source import DoubtError as DoubtError
-from kseg.log.copies.source import Window as Window
 from kseg.log.copies.source import overlapping as overlapping
 from kseg.log.copies.source import touches as touches
 from kseg.log.copies.source import twins as twins

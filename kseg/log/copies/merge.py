@@ -336,10 +336,23 @@ class Runs:
 
     def add(self, rows: Rows) -> None:
         """Take batches that lie behind those before."""
-        for run in self._of(rows):
-            base = self._bases[run.path]
-            if not self.taken or base > self.taken[-1].last_offset:
-                self._begins.add(base)
+        ends = rows[:, POSITION] + rows[:, SIZE]
+        breaks = (rows[1:, FILE] != rows[:-1, FILE]) | (rows[1:, POSITION] != ends[:-1])
+        begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
+        for begin, end in pairwise(begins):
+            path, position = self._paths[int(rows[begin, FILE])], int(rows[begin, POSITION])
+            if not self.taken or self._bases[path] > self.taken[-1].last_offset:
+                self._begins.add(self._bases[path])
+            counts = rows[begin:end, COUNT]
+            run = Span(
+                path,
+                position,
+                int(ends[end - 1]) - position,
+                int(rows[begin, FIRST]),
+                int(rows[end - 1, LAST]),
+                end - begin,
+                int(counts.sum()) if (counts >= 0).all() else None,
+            )
             add_span(self.taken, run)
 
     def bases(self, begins: Sequence[int], end: int) -> list[int]:
@@ -351,22 +364,6 @@ class Runs:
         """
         found = self._begins.union(begin for begin in begins if begin >= end)
         return sorted(found) or [end]
-
-    def _of(self, rows: Rows) -> Iterator[Span]:
-        ends = rows[:, POSITION] + rows[:, SIZE]
-        breaks = (rows[1:, FILE] != rows[:-1, FILE]) | (rows[1:, POSITION] != ends[:-1])
-        begins = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(rows)])).tolist()
-        for begin, end in pairwise(begins):
-            position, counts = int(rows[begin, POSITION]), rows[begin:end, COUNT]
-            yield Span(
-                self._paths[int(rows[begin, FILE])],
-                position,
-                int(ends[end - 1]) - position,
-                int(rows[begin, FIRST]),
-                int(rows[end - 1, LAST]),
-                end - begin,
-                int(counts.sum()) if (counts >= 0).all() else None,
-            )
 
 
 #: So many ranges are listed apart; the last one reaches over all that follow.
@@ -737,10 +734,10 @@ class Choosing:
             KsegError, OSError: a file has changed, or is gone.
         """
         order = sorted(range(len(self._ranked)), key=lambda at: not self._ranked[at].is_preferred)
-        for window in windows([one.copy for one in self._ranked]):
+        for _, sides in windows([one.copy for one in self._ranked]):
             chosen = NOTHING
             for at in order:
-                chosen = self._with(chosen, at, self._offered(at, window.sides[at]))
+                chosen = self._with(chosen, at, self._offered(at, sides[at]))
             self._take(chosen)
 
     # ---- one copy in a window --------------------------------------------------------------------

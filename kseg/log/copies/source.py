@@ -458,23 +458,15 @@ class Copy:
 HELD_MAX: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Window:
-    """A window of offsets, half open, and the batches of each copy in it, int64[n, COLUMNS]."""
-
-    start: int
-    end: int
-    sides: tuple[Rows, ...]
-
-
-def windows(copies: Sequence[Copy]) -> Iterator[Window]:
+def windows(copies: Sequence[Copy]) -> Iterator[tuple[int, tuple[Rows, ...]]]:
     """Walk copies side by side.
 
     Args:
         copies: one or more.
 
     Yields:
-        Windows that follow each other, to `OFFSETS_END`.
+        The end of a window of offsets, and the batches of each copy in it, int64[n, COLUMNS]. The
+        windows follow each other, from 0 to `OFFSETS_END`.
 
     Raises:
         KsegError, OSError: as `Copy.tables`.
@@ -492,7 +484,7 @@ def windows(copies: Sequence[Copy]) -> Iterator[Window]:
             if max(len(cursor.rows) for cursor in cursors) <= HELD_MAX:
                 continue
             end = reached
-        yield Window(start, end, tuple(cursor.take(end) for cursor in cursors))
+        yield end, tuple(cursor.take(end) for cursor in cursors)
         start = end
 
 
@@ -564,7 +556,6 @@ __all__ = [
     "Copy",
     "DoubtError",
     "Rows",
-    "Window",
     "all_same",
     "keys_of",
     "overlapping",

@@ -30,6 +30,7 @@ from kseg.files import io, metadata, ownership
 from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, is_url, segment_name
 from kseg.log import data_directory
+from kseg.log.recovery.backup import windows
 from kseg.log.recovery.recover import recover
 from kseg.log.salvage.values import Span, add_span, provable_tables, span_of
 
@@ -45,7 +46,6 @@ QUARANTINE: Final = "quarantine"
 REPORT: Final = "report.json"
 #: What an interrupted run may have left.
 _OURS: Final = frozenset((_MAKING, QUARANTINE, REPORT, REPORT + ".tmp"))
-_COPIED_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +209,14 @@ class _Copier:
 
     def copy(self, extent: Span, file: io.WriteFile, at: int) -> None:
         """Copy an extent to a position."""
-        fd = io.open_read(extent.path)
-        try:
-            for start in range(0, extent.size, _COPIED_BYTES):
-                size = min(_COPIED_BYTES, extent.size - start)
-                data = io.read_at(fd, extent.position + start, size, extent.path)
-                if len(data) < size:
-                    raise StalePlanError("the file is shorter than it was", path=extent.path)
-                file.write_at(at + start, data)
-                self._done += size
-        finally:
-            os.close(fd)
+        end = at + extent.size
+        with io.opened(extent.path) as fd:
+            for data in windows(extent.path, fd, (extent.position, extent.end)):
+                file.write_at(at, data)
+                at += len(data)
+        if at < end:
+            raise StalePlanError("the file is shorter than it was", path=extent.path)
+        self._done += extent.size
         if self._progress is not None:
             self._progress(self._done, self._total)
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -191,21 +191,14 @@ def _common(
     for start, stop in pairwise([0, *clean.tolist(), len(first)]):
         if stop - start > 1:
             part = slice(start, stop)
-            around = None
+            around: tuple[int, int | None] | None = None
             if begin is not None:
                 ahead = int(last[start - 1]) + 1 if start else begin
-                around = _Around(ahead, int(first[stop]) if stop < len(first) else None)
+                around = ahead, int(first[stop]) if stop < len(first) else None
             stays[part] = _in_all_readings(
                 first[part], last[part], batches[part], kinds[part], around
             )
     return stays
-
-
-class _Around(NamedTuple):
-    """The offset behind what lies in front of some pieces, and the first one behind, if any."""
-
-    begin: int
-    end: int | None
 
 
 def _in_all_readings(
@@ -213,9 +206,12 @@ def _in_all_readings(
     last: Int64s,
     batches: Int64s,
     kinds: Int64s,
-    around: _Around | None,
+    around: tuple[int, int | None] | None,
 ) -> Bools:
-    """The same for pieces that decide on each other."""
+    """The same for pieces that decide on each other.
+
+    `around` has the offset behind the pieces in front of them, and the first one behind them.
+    """
     count = len(first)
     begin, end = (-1, None) if around is None else around
     spans = last - first + 1

@@ -390,8 +390,8 @@ class Tables:
 def walked(*copies: Tables) -> list[tuple[int, list[list[tuple[int, int]]]]]:
     """The end of each window, and the first and last offsets of each side."""
     return [
-        (one.end, [[(int(r[FIRST]), int(r[LAST])) for r in side] for side in one.sides])
-        for one in windows(copies)  # type: ignore[arg-type]
+        (end, [[(int(r[FIRST]), int(r[LAST])) for r in side] for side in sides])
+        for end, sides in windows(copies)  # type: ignore[arg-type]
     ]
 
 
