@@ -149,7 +149,7 @@ for mapping in ("always", "never"):
             producers=producers.ProducerState(),
             epochs=epochs.LeaderEpochs(None),
         )
-    print(swept.batches, swept.error, len(swept.offset_entries) // 8)
+    print(swept.next_offset, swept.error, len(swept.offset_entries) // 8)
 plan = kseg.plan_reindex(path.rpartition("/")[0])
 print(*(each.kind.value for each in plan.files))
 """
@@ -162,8 +162,8 @@ def test_all_that_a_segment_says_takes_the_memory_of_its_index_entries(
     path = request.getfixturevalue(name)
     printed = capped(REINDEXING, path, imports=_MODULES).split("\n")
     assert printed[0] == printed[1]
-    batches, error, entries = printed[0].split()
-    assert (int(batches) > 1000, error, int(entries) > 1000) == (True, "None", True)
+    end_offset, error, entries = printed[0].split()
+    assert (int(end_offset) > 1000, error, int(entries) > 1000) == (True, "None", True)
     assert printed[2] == "index timeindex snapshot"
 
 

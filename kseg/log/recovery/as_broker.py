@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
-from kseg.constants import NO_TIMESTAMP, StopReason
+from kseg.constants import StopReason
 from kseg.errors import CorruptIndexError, KsegError, OffsetsOutOfOrderError
 from kseg.files import checkpoints
 from kseg.files.grammar import offset_from_file_name
@@ -41,7 +41,6 @@ from kseg.log.recovery.load_context import (
 )
 from kseg.log.recovery.overlay import NOT_SAID
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, check_followed
-from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
@@ -133,8 +132,7 @@ class AsBroker(Loading):
         """Walk a segment, unless nothing is in it."""
         if not self.size(base):
             # Also the one beside a log of a negative offset, which all other steps ignore.
-            latest = Latest(NO_TIMESTAMP, base)
-            return Swept(base, 0, 0, StopReason.END, None, (), base, latest, b"", b"", (), 0, 0)
+            return Swept(base, 0, 0, StopReason.END, None, (), base, b"", b"", ())
         return super().sweep(base, state, epochs)
 
     def recover_segments(self) -> int:

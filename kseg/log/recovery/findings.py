@@ -190,11 +190,6 @@ class Finding:
         return fspath(self.path).rpartition(".")[2]
 
     @property
-    def reason(self) -> str:
-        """The message, as errors call it."""
-        return self.message
-
-    @property
     def advice(self) -> str:
         """What to do next."""
         return CODES[self.code].advice

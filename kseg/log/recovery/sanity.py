@@ -19,7 +19,7 @@ from kseg.format.header import CONTROL, ENTRY_BYTES_MIN, BatchTable, scan
 from kseg.log import closed_indexes
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import is_possible
-from kseg.log.recovery.load_context import INDEX, LOG, TIMEINDEX, TXNINDEX, LoadContext, file_of
+from kseg.log.recovery.load_context import INDEX, TIMEINDEX, TXNINDEX, LoadContext, file_of
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kseg.log.segment.reader import Segment
 
@@ -59,23 +59,22 @@ class _Ends:
         self.context: Final = context
         self.base: Final = base
         self.log_bytes: Final = context.size(base)
-        files = context.overlay.files
-        names = {kind: file_of(base, kind.value) for kind in (FileKind.INDEX, FileKind.TIMEINDEX)}
-        self._names: Final = {**names, FileKind.LOG: file_of(base, LOG)}
         #: Bytes of the indexes that are there.
         self.sizes: Final = {
-            kind: files[name].size for kind, name in names.items() if name in files
+            kind: context.overlay.size(self.name(kind))
+            for kind in (FileKind.INDEX, FileKind.TIMEINDEX)
+            if self.name(kind) in context.overlay.files
         }
         self._known: Final[dict[tuple[FileKind, int], bytes]] = {}
 
-    def path(self, kind: FileKind) -> str:
-        return self.context.overlay.path(self._names[kind])
+    def name(self, kind: FileKind) -> str:
+        return file_of(self.base, kind.value)
 
     def read(self, kind: FileKind, position: int, size: int) -> bytes:
         known = self._known.get((kind, position), b"")
         if len(known) < size:
             overlay = self.context.overlay
-            known = overlay.read(self._names[kind], position=position, size=size)
+            known = overlay.read(self.name(kind), position=position, size=size)
             self._known[kind, position] = known
         return known[:size]
 
@@ -91,7 +90,7 @@ class _Ends:
     def headers(self, start: int) -> Iterator[BatchTable]:
         """Headers of the log from a batch on."""
         left = self.log_bytes - start
-        if left <= _TAIL_BYTES and not self.context.overlay.files[self._names[FileKind.LOG]].part:
+        if left <= _TAIL_BYTES and not self.context.overlay.files[self.name(FileKind.LOG)].part:
             data = self.read(FileKind.LOG, start, left)
             yield scan(data, base=start, on_bad_crc="ignore")
             return
@@ -110,7 +109,7 @@ def index_fault_of(context: LoadContext, base: int) -> Finding | None:
     end = closed_indexes.fault_of(ends.log_bytes, ends.sizes, ends.read, ends.headers)
     if end is None:
         return None
-    return Finding(end.code, ends.path(end.kind), end.message, end.position)
+    return Finding(end.code, context.path(base, end.kind.value), end.message, end.position)
 
 
 def _fault(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -64,12 +64,9 @@ class Swept:
             Its `position` is that of the batch.
         findings: faults that did not end the walk; at most 100.
         next_offset: the offset behind the last batch; the base offset if there is none.
-        latest: the largest timestamp in ms and its offset; (-1, base offset) for none.
-        offset_entries, time_entries: the entries of both indexes as they lie there, that for the
-            largest timestamp at the end included.
+        offset_entries, time_entries: the bytes of both indexes, with the entry for the largest
+            timestamp at the end.
         aborted: what the transaction index must have; None if no producers were asked for.
-        batches: how many are sound.
-        records: how many those say they have; compressed ones of magic 0 and 1 do not say.
     """
 
     base_offset: int
@@ -79,12 +76,9 @@ class Swept:
     error: KsegError | None
     findings: tuple[KsegError, ...]
     next_offset: int
-    latest: Latest
     offset_entries: bytes
     time_entries: bytes
     aborted: tuple[AbortedTxn, ...] | None
-    batches: int
-    records: int
 
     @property
     def truncated_bytes(self) -> int:
@@ -168,24 +162,6 @@ def sweep_segment(
     return sweep.finish(segment, stop)
 
 
-class _Surveyed(NamedTuple):
-    """What the survey of some batches has found.
-
-    Attributes:
-        in_order: how many, from the first one on, have offsets that may follow.
-        records: how many those say they have.
-        newer_epoch: whether one of them is of a newer leader epoch.
-        producers: whether one has a producer id.
-        old: whether one is of magic 0 or 1.
-    """
-
-    in_order: int
-    records: int
-    newer_epoch: int
-    producers: int
-    old: int
-
-
 class _Sweep:
     """The state of one walk: the results of the batches so far."""
 
@@ -207,45 +183,40 @@ class _Sweep:
         self._near_end = base_offset >= LAST_OFFSET_MAX - INT32_MAX
         self._aborted: list[AbortedTxn] = []
         self._findings: list[KsegError] = []
-        self._batches = self._records = 0
         self._error: KsegError | None = None
-        self._found = np.empty(len(_Surveyed._fields), np.int64)
+        self._found = np.empty(5, np.int64)
         self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
         """Take in the next batches; returns whether to go on."""
-        seen = self._survey(table)
-        sound = table
-        error: KsegError | None = None
-        if seen.in_order < len(table):
-            sound, error = (
-                table.take(slice(seen.in_order)),
-                self._offset_error(table, seen.in_order),
-            )
+        sound, error = table, None
+        in_order, *rest = self._survey(table)
+        if in_order < len(table):
+            sound, error = table.take(slice(in_order)), self._offset_error(table, in_order)
         if self._near_end and int(sound.last_offset.max(initial=-1)) > LAST_OFFSET_MAX:
             row = int(sound.last_offset.argmax())
             sound, error = sound.take(slice(row)), unfollowed(int(sound.position[row]))
-            seen = self._survey(sound)
+            _, *rest = self._survey(sound)
         placed, refusal = self.entries.add(sound)
         if refusal is not None:
             sound, error = sound.take(slice(placed)), refusal
-            seen = self._survey(sound)
+            _, *rest = self._survey(sound)
+        has_newer_epoch, has_producers, has_old = rest
         # Kafka takes batches one by one, so the first one that is refused counts.
         errors = (
-            self._note_epochs(sound) if seen.newer_epoch else None,
-            self._feed_producers(sound, seen),
+            self._note_epochs(sound) if has_newer_epoch else None,
+            self._feed_producers(sound, has_producers=has_producers, has_old=has_old),
             error,
         )
         self._error = min(filter(None, errors), key=lambda e: e.position or 0, default=None)
         if self.watch is not None:
             self.watch(sound)
-        if seen.in_order:
+        if len(sound):
             self._last_offset = int(sound.rows[-1, _LAST_OFFSET])
-            self._batches += seen.in_order
-            self._records += seen.records
         return self._error is None
 
-    def _survey(self, table: BatchTable) -> _Surveyed:
+    def _survey(self, table: BatchTable) -> tuple[int, bool, bool, bool]:
+        """How many batches are in order; whether they have a newer epoch, producers, old magics."""
         latest = None if self._epochs is None else self._epochs.latest
         # Where epochs are not asked for, no batch counts as having a later one.
         epoch = INT32_MAX if self._epochs is None else -1
@@ -257,7 +228,8 @@ class _Sweep:
             epoch=epoch if latest is None else latest.epoch,
             found=self._found,
         )
-        return _Surveyed(*self._found.tolist())
+        count, _records, newer, producers, old = self._found.tolist()
+        return count, bool(newer), bool(producers), bool(old)
 
     # ---- offsets ---------------------------------------------------------------------------------
 
@@ -298,15 +270,17 @@ class _Sweep:
 
     # ---- producers -------------------------------------------------------------------------------
 
-    def _feed_producers(self, table: BatchTable, seen: _Surveyed) -> KsegError | None:
+    def _feed_producers(
+        self, table: BatchTable, *, has_producers: bool, has_old: bool
+    ) -> KsegError | None:
         """Feed the producers; returns the error with which Kafka's load would fail, if any."""
         if self._producers is None:
             return None
-        if seen.old:
+        if has_old:
             table = table.take(table.magic >= 2)
         if not len(table):
             return None
-        if not seen.producers:
+        if not has_producers:
             self._producers.map_end_offset = int(table.rows[-1, _LAST_OFFSET]) + 1
             return None
         try:
@@ -344,12 +318,9 @@ class _Sweep:
             error=None if error is None else at_path(error, segment.path),
             findings=tuple(at_path(finding, segment.path) for finding in self._findings),
             next_offset=self._last_offset + 1,
-            latest=entries.latest,
             offset_entries=bytes(entries.offsets),
             time_entries=bytes(time_entries),
             aborted=None if self._producers is None else tuple(self._aborted),
-            batches=self._batches,
-            records=self._records,
         )
 
 

@@ -349,7 +349,7 @@ def test_offsets_that_go_back_are_damage(partition: Path) -> None:
     log = partition / name(10, "log")
     log.write_bytes(log.read_bytes() + plain(11, 1)[0])
     (finding,) = plan(partition).findings
-    assert finding.reason == "offsets 11 to 11 of a batch are out of order behind 15"
+    assert finding.message == "offsets 11 to 11 of a batch are out of order behind 15"
 
 
 def test_what_is_no_partition_is_refused(partition: Path) -> None:
