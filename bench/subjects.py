@@ -15,7 +15,7 @@ from unittest import mock
 
 from kseg._kernels import inflate
 from kseg.files.atomic import replace_file
-from kseg.files.offset_index import OffsetIndex
+from kseg.files.index import OffsetIndex
 from kseg.format import codec
 from kseg.format.header import scan
 from kseg.log.config import LogConfig

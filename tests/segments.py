@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from kseg.files.txn_index_writer import pack_entries
+from kseg.files.txn_index import pack_entries
 from kseg.format.header import scan
 from kseg.log.recovery.sweep import Swept
 from kseg.log.segment.writer import SegmentWriter

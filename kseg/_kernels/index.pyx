@@ -236,7 +236,8 @@ cdef void _fill_buckets(Entries *self, int64_t room) noexcept nogil:
     cdef uint64_t bucket
     cdef int64_t slot, b = 0
     self.shift = 0
-    while (span >> self.shift) + 1 > <uint64_t>room - 1:
+    # Not `+ 1` on the left: the span of all 64-bit keys would wrap to no buckets.
+    while (span >> self.shift) >= <uint64_t>room - 1:
         self.shift += 1
     self.bucket_count = (span >> self.shift) + 1
     for slot in range(self.count):

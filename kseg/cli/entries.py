@@ -15,9 +15,8 @@ from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import Field, Style, csv_head, field_rows
 from kseg.errors import NotALogError
 from kseg.files import checkpoints, metadata, producer_snapshot
+from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.names import FileKind
-from kseg.files.offset_index import OffsetIndex
-from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
 
 if TYPE_CHECKING:

@@ -2,11 +2,10 @@
 
 Slots of one size at the front of a file that has room for more, written in place with `pwrite`. The
 bytes are those of Kafka, which maps the file instead. The first use makes a missing file, in its
-full size and of zeros. In an existing file it finds the end of the used entries as a reader does
-(`index_file`).
+full size and of zeros. In an existing file it finds the end of the used entries as a reader does.
 
 Zeros replace truncated entries at once, so that a reader beside the writer does not take the old
-ones for used. Lookups go to the file, so that memory stays flat.
+ones for used.
 
 Entries are hints: they are not flushed with the records, and a recovery makes them anew. Not for
 several threads at once.
@@ -17,22 +16,23 @@ Source: Kafka `AbstractIndex`, `LazyIndex`, `OffsetIndex`, `TimeIndex`.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from os import fspath
 from typing import ClassVar, Final, Self
 
-import numpy as np
-
-from kseg._kernels.index import bisect_entries
 from kseg.constants import INT32_MAX, NO_TIMESTAMP
 from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError
-from kseg.files import io, offset_index, time_index
+from kseg.files import io
 from kseg.files.closing import Closing
-from kseg.files.index_file import INDEX_BYTES_MAX, IndexFile
-from kseg.files.offset_index import IndexEntry
-from kseg.files.time_index import TimeIndexEntry
-
-#: What a lookup reads at a time: the end of the index first, where most answers are.
-_WARM_BYTES: Final = 8192
+from kseg.files.index import (
+    INDEX_BYTES_MAX,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    IndexFile,
+    OffsetIndex,
+    TimeIndex,
+    TimeIndexEntry,
+)
 
 
 class IndexSlots(Closing):
@@ -58,8 +58,9 @@ class IndexSlots(Closing):
     )
 
     ENTRY: ClassVar[struct.Struct]
-    LAYOUT: ClassVar[np.dtype[np.void]]
-    RELATIVE_AT: ClassVar[int]
+    #: Which field of an entry is the relative offset.
+    RELATIVE: ClassVar[int]
+    READER: ClassVar[type[IndexFile]]
 
     def __init__(self, path: str, base_offset: int, bytes_max: int, used: int | None) -> None:
         """Take note of a path; use `open` instead."""
@@ -166,10 +167,8 @@ class IndexSlots(Closing):
         length = file.size
         size = self.ENTRY.size
         if self._used is None:
-            found = IndexFile.open(self.path, self.LAYOUT, "never")
-            count = found.count
-            found.close()
-            return count, length
+            with self.READER.open(self.path, self.base_offset, mapping="never") as found:
+                return found.entry_count, length
         count = min(self._used, length // size)
         if count * size < length:
             file.truncate(count * size)
@@ -183,7 +182,7 @@ class IndexSlots(Closing):
         size = self.ENTRY.size
         data = file.read_at(slot * size, size)
         if len(data) < size:
-            raise self._shorter()
+            raise CorruptIndexError("the file is shorter than its entries", path=self.path)
         first, second = self.ENTRY.unpack(data)
         return first, second
 
@@ -208,45 +207,6 @@ class IndexSlots(Closing):
             )
         return relative
 
-    # ---- finding ---------------------------------------------------------------------------------
-
-    def _floor(self, key_at: int, key_bytes: int, target: int) -> int:
-        """Slot of the last entry whose key is at most `target`; -1 if there is none.
-
-        The end of the index first, as in Kafka's warm section: one read then does.
-        """
-        file = self._load()
-        size = self.ENTRY.size
-        block = _WARM_BYTES // size
-        low, high = max(self._count - block, 0), self._count
-        slot = self._floor_within(file, low, high, key_at, key_bytes, target)
-        if slot >= 0 or low == 0:
-            return slot
-        low, high = 0, low
-        while high - low > block:
-            middle = (low + high) // 2
-            data = file.read_at(middle * size + key_at, key_bytes)
-            if len(data) < key_bytes:
-                raise self._shorter()
-            if int.from_bytes(data, "big", signed=True) <= target:
-                low = middle
-            else:
-                high = middle
-        return self._floor_within(file, low, high, key_at, key_bytes, target)
-
-    def _floor_within(
-        self, file: io.WriteFile, low: int, high: int, key_at: int, key_bytes: int, target: int
-    ) -> int:
-        size = self.ENTRY.size
-        data = file.read_at(low * size, (high - low) * size)
-        if len(data) < (high - low) * size:
-            raise self._shorter()
-        slot = bisect_entries(data, size, key_at, key_bytes, high - low, target)
-        return -1 if slot < 0 else low + slot
-
-    def _shorter(self) -> CorruptIndexError:
-        return CorruptIndexError("the file is shorter than its entries", path=self.path)
-
     # ---- cutting ---------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> int:
@@ -254,12 +214,14 @@ class IndexSlots(Closing):
 
         Source: Kafka `OffsetIndex.truncateTo`, `TimeIndex.truncateTo`.
         """
-        before = self.count
-        below = min(offset - self.base_offset - 1, INT32_MAX)
-        if below < 0:
-            self.truncate_to_count(0)
-        else:
-            self.truncate_to_count(self._floor(self.RELATIVE_AT, 4, below) + 1)
+        before, file = self.count, self._load()
+        below = offset - self.base_offset - 1
+
+        def relative_at(slot: int) -> int:
+            return self._entry_at(file, slot)[self.RELATIVE]
+
+        kept = bisect_right(range(before), below, key=relative_at) if below >= 0 else 0
+        self.truncate_to_count(kept)
         return before - self._count
 
     def truncate_to_count(self, count: int) -> None:
@@ -347,18 +309,14 @@ class IndexSlots(Closing):
             self._file.path = path
 
 
-_OFFSET_ENTRY: Final = struct.Struct(">ii")
-_TIME_ENTRY: Final = struct.Struct(">qi")
-
-
 class OffsetIndexWriter(IndexSlots):
     """The `.index` of a segment that is written to."""
 
     __slots__ = ("_last_offset",)
 
-    ENTRY = _OFFSET_ENTRY
-    LAYOUT = offset_index.LAYOUT
-    RELATIVE_AT = 0
+    ENTRY = OFFSET_ENTRY
+    RELATIVE = 0
+    READER = OffsetIndex
 
     def _read_last(self, file: io.WriteFile, count: int) -> None:
         relative = self._entry_at(file, count - 1)[0] if count else 0
@@ -370,25 +328,6 @@ class OffsetIndexWriter(IndexSlots):
         if self._file is None:
             self._load()
         return self._last_offset
-
-    @property
-    def last(self) -> IndexEntry | None:
-        """The last entry, if there is one."""
-        return self.entry(self.count - 1) if self.count else None
-
-    def entry(self, slot: int) -> IndexEntry:
-        """The entry in a slot that is used; IndexError otherwise."""
-        file = self._load()
-        if not 0 <= slot < self._count:
-            raise IndexError(f"{self.path} has {self._count} entries, none at {slot}")
-        relative, position = self._entry_at(file, slot)
-        if relative < 0 or position < 0:
-            raise CorruptIndexError(
-                f"relative offset {relative} and position {position} must not be negative",
-                path=self.path,
-                position=slot * self.ENTRY.size,
-            )
-        return IndexEntry(self.base_offset + relative, position)
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry: `offset` is the last one of the batch that starts at `position`.
@@ -419,7 +358,7 @@ class OffsetIndexWriter(IndexSlots):
         return self._last_offset if count else self.base_offset - 1, self._slots - count
 
     def append_packed(self, data: io.Bytes, last_offset: int) -> None:
-        """Add entries as they lie in the file, which someone has compared with those before.
+        """Add packed entries that the caller has compared with those before.
 
         Args:
             data: whole entries, no more than there is room for.
@@ -434,30 +373,6 @@ class OffsetIndexWriter(IndexSlots):
             self._count = used + count
             self._last_offset = last_offset
 
-    def lookup(self, offset: int) -> IndexEntry:
-        """The last entry at or below `offset`; (base offset, 0) if there is none.
-
-        Raises:
-            CorruptIndexError: the entry found has a negative offset or position.
-
-        Source: Kafka `OffsetIndex.lookup`.
-        """
-        slot = self._floor(0, 4, offset - self.base_offset)
-        return IndexEntry(self.base_offset, 0) if slot < 0 else self.entry(slot)
-
-    def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:
-        """The first entry whose position is at or past `position + size`; None if there is none.
-
-        An equal entry in the first slot is passed over, as Kafka does; the bound is only wider.
-
-        Source: Kafka `OffsetIndex.fetchUpperBoundOffset`.
-        """
-        target = position + size
-        slot = self._floor(4, 4, target)
-        if slot > 0 and self.entry(slot).position == target:
-            return self.entry(slot)
-        return self.entry(slot + 1) if slot + 1 < self.count else None
-
 
 class TimeIndexWriter(IndexSlots):
     """The `.timeindex` of a segment that is written to.
@@ -467,9 +382,9 @@ class TimeIndexWriter(IndexSlots):
 
     __slots__ = ("_last",)
 
-    ENTRY = _TIME_ENTRY
-    LAYOUT = time_index.LAYOUT
-    RELATIVE_AT = 8
+    ENTRY = TIME_ENTRY
+    RELATIVE = 1
+    READER = TimeIndex
 
     def _read_last(self, file: io.WriteFile, count: int) -> None:
         timestamp, relative = self._entry_at(file, count - 1) if count else (NO_TIMESTAMP, 0)
@@ -488,25 +403,6 @@ class TimeIndexWriter(IndexSlots):
         if self._file is None:
             self._load()
         return self._last
-
-    @property
-    def last(self) -> TimeIndexEntry | None:
-        """The last entry, if there is one."""
-        return self.last_entry if self.count else None
-
-    def entry(self, slot: int) -> TimeIndexEntry:
-        """The entry in a slot that is used; IndexError otherwise."""
-        file = self._load()
-        if not 0 <= slot < self._count:
-            raise IndexError(f"{self.path} has {self._count} entries, none at {slot}")
-        timestamp, relative = self._entry_at(file, slot)
-        if relative < 0:
-            raise CorruptIndexError(
-                f"relative offset {relative} is negative",
-                path=self.path,
-                position=slot * self.ENTRY.size,
-            )
-        return TimeIndexEntry(timestamp, self.base_offset + relative)
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> bool:
         """Add an entry if `timestamp` (ms) is above that of the last; answer whether it was.
@@ -543,7 +439,7 @@ class TimeIndexWriter(IndexSlots):
         return self._last, self._slots - 1 - self._count
 
     def append_packed(self, data: io.Bytes, last: TimeIndexEntry) -> None:
-        """Add entries as they lie in the file, which someone has compared with those before.
+        """Add packed entries that the caller has compared with those before.
 
         Args:
             data: whole entries, no more than there is room for.
@@ -566,14 +462,3 @@ class TimeIndexWriter(IndexSlots):
                 offset=offset,
             )
         raise ValueError(f"{self.path}: {timestamp} ms is below {last.timestamp}")
-
-    def lookup(self, timestamp: int) -> TimeIndexEntry:
-        """The last entry at or below `timestamp` in ms; (-1, base offset) if there is none.
-
-        Raises:
-            CorruptIndexError: the entry found has an offset below the base.
-
-        Source: Kafka `TimeIndex.lookup`.
-        """
-        slot = self._floor(0, 8, timestamp)
-        return TimeIndexEntry(NO_TIMESTAMP, self.base_offset) if slot < 0 else self.entry(slot)

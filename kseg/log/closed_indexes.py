@@ -29,10 +29,9 @@ import numpy as np
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import KsegError
 from kseg.files import io
+from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, SegmentFiles, list_partition
-from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from kseg.format.header import BatchTable
 
 if TYPE_CHECKING:

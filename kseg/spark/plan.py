@@ -37,10 +37,9 @@ from kseg.constants import INT64_MAX, NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, NotALogError
 from kseg.files import names
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
+from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
 from kseg.files.names import find_replicas
-from kseg.files.offset_index import OffsetIndex
-from kseg.files.time_index import TimeIndex, TimeIndexEntry
 from kseg.format.header import BatchHeader
 from kseg.log.log import Log
 from kseg.log.reader import AbortedRanges, aborted_ranges, believed_end

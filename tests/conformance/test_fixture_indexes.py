@@ -12,12 +12,11 @@ import pytest
 from kseg.errors import CorruptIndexError
 from kseg.files import names
 from kseg.files.checkpoints import read_leader_epochs, read_offset_checkpoint
+from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.metadata import read_clean_shutdown, read_meta_properties, read_partition_metadata
 from kseg.files.names import FileKind, FileName
-from kseg.files.offset_index import OffsetIndex
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.producer_snapshot import read as read_snapshot
-from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
 
 ENTRY = {

@@ -19,10 +19,9 @@ from kseg.files.checkpoints import (
     read_leader_epochs,
     read_offset_checkpoint,
 )
+from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.metadata import read_clean_shutdown, read_partition_metadata
-from kseg.files.offset_index import OffsetIndex
 from kseg.files.producer_snapshot import read as read_snapshot
-from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import TxnIndex
 from kseg.log.epochs import LeaderEpochs
 

@@ -26,8 +26,7 @@ from kseg.files.checkpoints import (
     write_leader_epochs,
     write_offset_checkpoint,
 )
-from kseg.files.offset_index import OffsetIndex
-from kseg.files.time_index import TimeIndex
+from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.format.builder import BatchBuilder
 from kseg.format.columns import decode
 from kseg.format.convert import convert

@@ -21,8 +21,7 @@ from kseg._kernels import inflate as _inflate
 from kseg.constants import StopReason
 from kseg.errors import KsegError
 from kseg.files import checkpoints, metadata, producer_snapshot
-from kseg.files.offset_index import OffsetIndex
-from kseg.files.time_index import TimeIndex
+from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.txn_index import TxnIndex
 from kseg.format import codec as codecs
 from kseg.format import columns, header

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kseg.errors import CorruptIndexError
-from kseg.files.time_index import TimeIndex
+from kseg.files.index import TimeIndex
 from kseg.format import columns, header
 from kseg.format.request import Request
 from tests import builders

@@ -50,7 +50,6 @@ def test_importing_the_spark_door_loads_no_spark() -> None:
 NOT_FOR_A_SCAN = (
     "html",
     "numpy.typing",
-    "kseg.files.time_index",
     "kseg.files.txn_index",
     "kseg.format.bodies",
     "kseg.format.columns",
@@ -66,7 +65,7 @@ NOT_FOR_A_SCAN = (
 
 
 #: What a scan of single files leaves out besides: they need no index and no view of a partition.
-NOT_FOR_FILES = ("kseg.files.checkpoints", "kseg.files.offset_index", "kseg.log.reader")
+NOT_FOR_FILES = ("kseg.files.checkpoints", "kseg.files.index", "kseg.log.reader")
 
 
 @pytest.mark.parametrize(
@@ -90,8 +89,7 @@ NOT_FOR_A_DUMP = (
     "kseg.cli.kafka_dump.decoders",
     "kseg.cli.kafka_dump.indexes",
     "kseg.cli.kafka_dump.older",
-    "kseg.files.offset_index",
-    "kseg.files.time_index",
+    "kseg.files.index",
     "kseg.format.compress",
     "kseg.format.message",
     "kseg.internal.records",

@@ -37,6 +37,7 @@ from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units import Jobs, Progress, run_units
 from kseg.commands import command_line
 from kseg.errors import KsegError, os_reason
+from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.names import (
     PartitionFiles,
     PathKind,
@@ -47,8 +48,6 @@ from kseg.files.names import (
     log_sizes,
     path_order,
 )
-from kseg.files.offset_index import OffsetIndex
-from kseg.files.time_index import TimeIndex
 from kseg.format.times import Time
 from kseg.log.cleanup import (
     StayingSegment,

@@ -20,10 +20,9 @@ from kseg.constants import MESSAGE_BYTES_MIN
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.files import producer_snapshot
 from kseg.files.grammar import file_name
+from kseg.files.index import OFFSET_LAYOUT, TIME_LAYOUT
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
-from kseg.files.offset_index import LAYOUT as OFFSET_LAYOUT
-from kseg.files.time_index import LAYOUT as TIME_LAYOUT
 from kseg.files.txn_index import TxnIndex
 from kseg.format import text
 from kseg.format.columns import decode

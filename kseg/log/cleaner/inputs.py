@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from kseg.constants import INT32_MAX, StopReason
 from kseg.errors import OffsetsOutOfOrderError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
-from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from kseg.format.header import stop_error
 from kseg.log.cleaner.values import (
     ACTIVE,

@@ -28,7 +28,7 @@ from kseg._kernels.fetch import fetch_batches
 from kseg.constants import StopReason
 from kseg.errors import KsegError, OffsetOutOfRangeError, at_path
 from kseg.files import io
-from kseg.files.index_probe import probe_upper_bound
+from kseg.files.index import probe_upper_bound
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.columns import decode
 from kseg.format.header import BatchTable, scan, stop_error

@@ -29,9 +29,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, at_path
 from kseg.files import io
-from kseg.files.index_probe import probe_offset
+from kseg.files.index import TimeIndex, probe_offset
 from kseg.files.log_file import BATCH_BYTES_TRUSTED
-from kseg.files.time_index import TimeIndex
 from kseg.format.header import (
     COLUMN,
     HEAD_BYTES,

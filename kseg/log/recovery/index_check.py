@@ -36,9 +36,8 @@ import numpy as np
 from kseg.constants import INT32_MAX, INT64_MIN, ControlType, StopReason
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io
+from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.names import FileKind
-from kseg.files.offset_index import OffsetIndex
-from kseg.files.time_index import TimeIndex
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable
 from kseg.log.config import LogConfig

@@ -21,7 +21,7 @@ from kseg.constants import SEGMENT_BYTES_MAX
 from kseg.errors import KsegError, LimitExceededError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import FileKind
-from kseg.files.txn_index_writer import pack_entries
+from kseg.files.txn_index import pack_entries
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles

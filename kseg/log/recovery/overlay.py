@@ -26,8 +26,8 @@ from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
 from kseg.files.grammar import offset_from_file_name
+from kseg.files.index import IndexEntry
 from kseg.files.log_file import LogFile, Tile
-from kseg.files.offset_index import IndexEntry
 from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
 from kseg.format.header import COLUMN, BatchTable, scan
 from kseg.log.pending_deletes import DELETED

@@ -44,7 +44,7 @@ from kseg.files.names import (
     segment_name,
 )
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.files.txn_index_writer import pack_entries
+from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
 from kseg.log import data_directory
 from kseg.log.clock import now_of

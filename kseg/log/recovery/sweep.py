@@ -30,8 +30,8 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files.checkpoints import EpochEntry
+from kseg.files.index import TimeIndexEntry
 from kseg.files.io import StrPath
-from kseg.files.time_index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
 from kseg.log.config import LogConfig

@@ -39,7 +39,7 @@ from kseg.log.salvage.values import (
 
 if TYPE_CHECKING:
     from kseg.files.checkpoints import EpochEntry
-    from kseg.files.offset_index import OffsetEntries
+    from kseg.files.index import OffsetEntries
     from kseg.format.header import BatchTable
 
     #: Whether something beside the log has the offsets of a batch.

@@ -48,9 +48,9 @@ from kseg.errors import (
     UnsupportedFormatError,
 )
 from kseg.files import metadata
+from kseg.files.index import OffsetEntries, OffsetIndex
 from kseg.files.log_file import LogFile
 from kseg.files.names import PathKind, SegmentFiles, classify_path
-from kseg.files.offset_index import OffsetEntries, OffsetIndex
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader
 from kseg.log import data_directory
 from kseg.log.clean_offsets import read_clean_offset

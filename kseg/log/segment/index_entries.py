@@ -19,9 +19,7 @@ from kseg.errors import (
     OffsetOverflowError,
     OffsetsOutOfOrderError,
 )
-from kseg.files.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
-from kseg.files.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
-from kseg.files.time_index import TimeIndexEntry
+from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, TimeIndexEntry
 from kseg.format.header import BatchTable
 
 

@@ -35,8 +35,7 @@ from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
 
 if TYPE_CHECKING:
-    from kseg.files.offset_index import IndexEntry, OffsetIndex
-    from kseg.files.time_index import TimeIndex
+    from kseg.files.index import IndexEntry, OffsetIndex, TimeIndex
     from kseg.files.txn_index import TxnIndex
     from kseg.format.search import SoundRun
 
@@ -166,7 +165,7 @@ class Segment(Closing):
     def offset_index(self) -> OffsetIndex:
         """The `.index` beside the log; empty if there is none."""
         if "offset" not in self._indexes:
-            from kseg.files.offset_index import OffsetIndex
+            from kseg.files.index import OffsetIndex
 
             path = self._beside(".index")
             self._indexes["offset"] = OffsetIndex.open(
@@ -179,7 +178,7 @@ class Segment(Closing):
     def time_index(self) -> TimeIndex:
         """The `.timeindex` beside the log; empty if there is none."""
         if "time" not in self._indexes:
-            from kseg.files.time_index import TimeIndex
+            from kseg.files.index import TimeIndex
 
             path = self._beside(".timeindex")
             self._indexes["time"] = TimeIndex.open(path, self.base_offset, mapping=self._mapping)
@@ -351,7 +350,7 @@ class Segment(Closing):
         before the offset. Otherwise the answer is (base offset, 0). A batch that lies, as data, in
         the value of a record passes this check.
         """
-        from kseg.files.offset_index import IndexEntry
+        from kseg.files.index import IndexEntry
 
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07:
@@ -380,7 +379,7 @@ class Segment(Closing):
         trusted on that. In a log whose times go back and forth, an entry forged to fit its batch
         can hide records. An index of another log, or of garbage, does not fit.
         """
-        from kseg.files.offset_index import IndexEntry
+        from kseg.files.index import IndexEntry
 
         start = IndexEntry(self.base_offset, 0)
         if self.kafka07 or timestamp <= 0:

@@ -22,12 +22,12 @@ from kseg.constants import INT32_MAX, INT64_MAX
 from kseg.errors import KsegError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.closing import Closing
+from kseg.files.index import TimeIndexEntry
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
 from kseg.files.log_writer import LogWriter
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, segment_name
-from kseg.files.time_index import TimeIndexEntry
-from kseg.files.txn_index_writer import TxnIndexWriter
+from kseg.files.txn_index import TxnIndexWriter
 from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
@@ -624,7 +624,7 @@ class SegmentWriter(Closing):
         if latest.timestamp >= 0:
             indexed = Latest(*self.time_index.last_entry)
             with self.reader(mapping="never") as reader:
-                position = self.offset_index.lookup(indexed.offset).position
+                position = reader.offset_index.lookup(indexed.offset).position
                 self._latest = latest_from(reader, position, indexed)
         return removed
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
-from kseg.files.time_index import TimeIndex
+from kseg.files.index import TimeIndex
 from kseg.format.times import Time
 from kseg.log import data_directory
 from kseg.log.clock import now_of

@@ -18,7 +18,7 @@ from kseg.analysis.verify import VerifyOptions, verify
 from kseg.cli.main import run
 from kseg.errors import UnreadableError
 from kseg.files import io
-from kseg.files.index_probe import probe_offset, probe_upper_bound
+from kseg.files.index import probe_offset, probe_upper_bound
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
 from kseg.format.encode import encode_batch

@@ -13,8 +13,7 @@ from kseg.errors import LogLockedError, NotALogError, StalePlanError
 from kseg.files import io, metadata, producer_snapshot
 from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.files.txn_index import AbortedTxn, TxnIndex
-from kseg.files.txn_index_writer import pack_entries
+from kseg.files.txn_index import AbortedTxn, TxnIndex, pack_entries
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.recovery.findings import Finding

@@ -22,7 +22,7 @@ from kseg.errors import (
     PoisonedFileError,
 )
 from kseg.files import io
-from kseg.files.time_index import TimeIndexEntry
+from kseg.files.index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import FIELDS, BatchTable, scan
 from kseg.log.config import LogConfig

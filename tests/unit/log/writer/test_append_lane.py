@@ -12,8 +12,8 @@ import pytest
 from kseg._kernels.placement import Places
 from kseg.constants import Compression, TimestampType
 from kseg.errors import KsegError, PoisonedFileError
+from kseg.files.index import TimeIndexEntry
 from kseg.files.log_writer import LogWriter
-from kseg.files.time_index import TimeIndexEntry
 from kseg.format.header import scan
 from kseg.log.log import Log
 from kseg.log.producers.entry import BatchDescriptor, ProducerEntry

@@ -1,0 +1,604 @@
+"""The offset index and the time index of a segment, for readers.
+
+    offset index, 8 bytes an entry                time index, 12 bytes an entry
+    0  int32  offset - base                       0  int64  timestamp in ms
+    4  int32  position of the start of a batch    8  int32  offset - base
+
+Big-endian, no header, no count, no checksum. Both are sparse: about one entry for each
+`index.interval.bytes` of log.
+
+**Offset index.** For an entry (o, p) every batch before p holds only offsets below o, so p is a
+safe place to start for any offset from o on. Which offset of its batch an entry names differs from
+release to release (up to 1.1 the first, since 2.0 the last), and one entry may stand for an append
+of several batches. So compare what entries promise, not the entries.
+
+**Time index.** The timestamp is the largest of the segment up to the entry, the offset is that of
+the earliest batch that has it. Timestamps strictly increase and offsets do not fall. No record
+before the entry's offset is later than its timestamp, so a search for that time or a later one can
+start there. A segment without timestamps has an empty time index.
+
+**The unused part.** Kafka preallocates the file of the segment that it writes to and cuts it when
+the segment is closed, so after a crash zeros follow the last entry. Offsets grow from entry to
+entry, hence a slot past the first whose relative offset is 0 is unused, and so is everything behind
+it: a bisection finds the end, without reading 10 MB of zeros. Kafka itself does not look and takes
+such zeros for entries until it rebuilds the index.
+
+A reader beside the writer of a log takes the functions `probe_offset` and `probe_upper_bound`: a
+few small reads and no map, since a map could lose its end under the reader, and a copy of the whole
+index costs more than the read that it is for. A missing, cut or garbled index only gives them a
+worse place to start, and the reader compares the answer with the log.
+
+Source: Kafka `AbstractIndex`, `OffsetIndex`, `TimeIndex`, `DumpLogSegments` (the unused part).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from bisect import bisect_left, bisect_right
+from os import PathLike, fspath
+from typing import ClassVar, Final, NamedTuple, Self
+
+import numpy as np
+
+from kseg._kernels.index import bisect_entries, lookup_entries
+from kseg.constants import INT64_MAX, NO_TIMESTAMP, Int64s
+from kseg.errors import CorruptIndexError, CorruptRecordError
+from kseg.files import io
+from kseg.files.closing import Closing
+from kseg.files.grammar import OFFSET_MAX
+from kseg.files.mapping import MappedFile, Mapping
+
+#: Kafka maps an index through a 32-bit length.
+INDEX_BYTES_MAX: Final = 2**31 - 1
+OFFSET_ENTRY_BYTES: Final = 8
+TIME_ENTRY_BYTES: Final = 12
+OFFSET_LAYOUT: Final = np.dtype([("relative", ">i4"), ("position", ">i4")])
+TIME_LAYOUT: Final = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])
+OFFSET_ENTRY: Final = struct.Struct(">ii")
+TIME_ENTRY: Final = struct.Struct(">qi")
+
+#: In place of the number of entries: the index is closed.
+_CLOSED: Final = -1
+#: How often a file may be found trimmed before the reader gives up; a broker does it once.
+_TRIMS_MAX: Final = 8
+#: How many bytes are searched for zeros at a time.
+_WINDOW_BYTES: Final = 2**20
+_RELATIVE: Final = struct.Struct(">i")
+_unpack_offset: Final = OFFSET_ENTRY.unpack_from
+_unpack_time: Final = TIME_ENTRY.unpack_from
+#: What a named tuple's constructor calls; to go through that costs as much as the search.
+_new: Final = tuple.__new__
+
+
+class IndexEntry(NamedTuple):
+    """A place to start a walk: `position` is a byte in the log, `offset` the entry's offset.
+
+    A named tuple: any other class costs more than the search itself.
+    """
+
+    offset: int
+    position: int
+
+
+class OffsetEntries(NamedTuple):
+    """Entries of an offset index as columns, int64[n] each, native and owned."""
+
+    offsets: Int64s
+    positions: Int64s
+
+
+class TimeIndexEntry(NamedTuple):
+    """A timestamp in ms and the offset of the batch that has it; a tuple for `lookup`'s sake."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeEntries(NamedTuple):
+    """Entries of a time index as columns, int64[n] each, native and owned; timestamps in ms."""
+
+    timestamps: Int64s
+    offsets: Int64s
+
+
+class IndexFile(Closing):
+    """An open index of either kind, mapped or copied, and how many of its slots are used.
+
+    `open` acquires, `close` releases. A missing file is an index without entries.
+
+    Attributes:
+        path: the file, whether it exists or not.
+        base_offset: of the segment; stored offsets are relative to it.
+        slots: whole entries that the file has room for; Kafka takes this for their number when it
+            opens the file.
+        length: bytes of the file; slots need not fill them.
+    """
+
+    __slots__ = ("_entries", "_file", "base_offset", "length", "path", "slots")
+    LAYOUT: ClassVar[np.dtype[np.void]]
+
+    def __init__(self, path: str, file: MappedFile | None, base_offset: int) -> None:
+        """Own an open file, or none; use `open` instead."""
+        self.path: Final = path
+        self.base_offset: Final = base_offset
+        self._file = file
+        # Used entries and perhaps more, and how many are used: one value, since a thread may look
+        # an entry up while another calls `refresh`.
+        self._entries = (memoryview(b""), 0)
+        self.slots = self.length = 0
+
+    @classmethod
+    def open(
+        cls, path: str | PathLike[str], base_offset: int, *, mapping: Mapping = "auto"
+    ) -> Self:
+        """Open the index of the segment at `base_offset`; a missing file has no entries.
+
+        Raises:
+            CorruptIndexError: the file is longer than any index.
+            OSError: there is a file, but it cannot be read.
+        """
+        try:
+            file = MappedFile.open(path, mapping, index=True)
+        except FileNotFoundError:
+            return cls(fspath(path), None, base_offset)
+        index = cls(fspath(path), file, base_offset)
+        try:
+            index.refresh()
+        except BaseException:
+            index.close()
+            raise
+        return index
+
+    @property
+    def missing(self) -> bool:
+        """Whether there is no such file."""
+        return self._file is None
+
+    @property
+    def entry_count(self) -> int:
+        """Entries in use."""
+        self._check_open()
+        return self._entries[1]
+
+    def refresh(self) -> int:
+        """Read the end again: another process may have added entries, or truncated the file.
+
+        Returns:
+            The entries in use.
+
+        Raises:
+            CorruptIndexError: the file is longer than any index, or keeps shrinking.
+        """
+        self._check_open()
+        if self._file is None:
+            return 0
+        for _ in range(_TRIMS_MAX):
+            try:
+                return self._load(self._file)
+            except CorruptRecordError:  # a broker closes a segment by trimming its indexes
+                continue
+        raise CorruptIndexError("the file shrinks while it is read", path=self.path)
+
+    def _load(self, file: MappedFile) -> int:
+        self.length = file.refresh()
+        if self.length > INDEX_BYTES_MAX:
+            raise CorruptIndexError(
+                f"{self.length} bytes are more than the {INDEX_BYTES_MAX} of the largest index",
+                path=self.path,
+            )
+        size = self.LAYOUT.itemsize
+        self.slots = self.length // size
+        whole = file.pin() if file.mapped else None
+        count = self._used_slots(file, whole)
+        self._entries = (file.read(0, count * size) if whole is None else whole, count)
+        return count
+
+    def _used_slots(self, file: MappedFile, whole: memoryview | None) -> int:
+        """Bisect for the end of the entries, by the rule at the top of the module."""
+        assert self.LAYOUT.fields is not None
+        size, relative_at = self.LAYOUT.itemsize, self.LAYOUT.fields["relative"][1]
+
+        def slot_at(slot: int) -> memoryview:
+            start = slot * size
+            return file.read(start, size) if whole is None else whole[start : start + size]
+
+        def is_unused(slot: int) -> bool:
+            (relative,) = _RELATIVE.unpack_from(slot_at(slot), relative_at)
+            return not relative
+
+        if self.slots == 0 or not is_unused(self.slots - 1):
+            return self.slots
+        used = bisect_left(range(self.slots), True, 1, self.slots, key=is_unused)
+        # One slot of zeros is an entry for the base offset; several are a preallocated file.
+        first_is_empty = self.slots > 1 and used == 1 and not any(slot_at(0))
+        return 0 if first_is_empty else used
+
+    def _check_open(self) -> None:
+        """Refuse any use of a closed index."""
+        if self._entries[1] < 0:
+            raise ValueError(f"{self.path} is closed")
+
+    def _raw(self, *, all_slots: bool) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], Int64s]:
+        """The used entries, or every slot, in the file's own layout, and their offsets.
+
+        Raises:
+            CorruptIndexError: an offset does not fit in 64 bits.
+            CorruptRecordError: slots behind the used ones were asked for and are gone by now.
+        """
+        self._check_open()
+        data, count = self._entries
+        size = self.LAYOUT.itemsize
+        raw = np.frombuffer(data[: count * size], dtype=self.LAYOUT)
+        if all_slots and self._file is not None and count < self.slots:
+            rest = self._file.read(count * size, (self.slots - count) * size)
+            raw = np.concatenate((raw, np.frombuffer(rest, dtype=self.LAYOUT)))
+        relative = raw["relative"].astype(np.int64)
+        if len(relative) and self.base_offset + int(relative.max()) > OFFSET_MAX:
+            slot = int(relative.argmax())
+            raise self._error(slot, f"offset {self.base_offset} + {relative[slot]} overflows")
+        return raw, relative + self.base_offset
+
+    def _check_shape(self) -> None:
+        """Check what holds for both kinds: whole slots, and nothing but zeros past the entries.
+
+        Raises:
+            CorruptIndexError: the length is no multiple of a slot's, or the tail is not empty.
+        """
+        size = self.LAYOUT.itemsize
+        if self.length % size:
+            raise self._error(
+                self.slots,
+                f"{self.length} bytes are not a multiple of {size}, the size of an entry",
+            )
+        slot = self.stray_slot()
+        if slot is not None:
+            count = self.entry_count
+            raise self._error(
+                slot, f"entry {slot} is in use behind entry {count}, whose relative offset is 0"
+            )
+
+    def stray_slot(self) -> int | None:
+        """The first slot behind the used ones that is not empty; None if there is none.
+
+        Raises:
+            CorruptRecordError: slots behind the used ones are gone by now.
+        """
+        if self._file is None:
+            return None
+        size = self.LAYOUT.itemsize
+        end = self.slots * size
+        for start in range(self._entries[1] * size, end, _WINDOW_BYTES):
+            window = self._file.read(start, min(_WINDOW_BYTES, end - start))
+            found = np.flatnonzero(np.frombuffer(window, np.uint8))
+            if len(found):
+                return (start + int(found[0])) // size
+        return None
+
+    def _error(self, slot: int, reason: str) -> CorruptIndexError:
+        """An error about one slot."""
+        return CorruptIndexError(reason, path=self.path, position=slot * self.LAYOUT.itemsize)
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing, any other use is a ValueError."""
+        if self._file is not None:
+            self._file.close()
+        self._entries = (memoryview(b""), _CLOSED)
+
+
+class OffsetIndex(IndexFile):
+    """One `.index` file, read-only, searched in place. Any thread may look things up."""
+
+    __slots__ = ()
+    LAYOUT = OFFSET_LAYOUT
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last entry; the base offset if there is none."""
+        data, count = self._entries
+        if count < 0:
+            self._check_open()
+        if not count:
+            return self.base_offset
+        return self.base_offset + int(_unpack_offset(data, (count - 1) * OFFSET_ENTRY_BYTES)[0])
+
+    @property
+    def packed(self) -> memoryview:
+        """The entries in use as in the file, 8 bytes each; none after `close`."""
+        data, count = self._entries
+        return data[: max(count, 0) * OFFSET_ENTRY_BYTES]
+
+    def lookup(self, offset: int) -> IndexEntry:
+        """The last entry at or below `offset`; (base offset, 0) if there is none.
+
+        Raises:
+            CorruptIndexError: the entry found has a negative offset or position.
+
+        Source: Kafka `OffsetIndex.lookup`. Its warm section is a matter of cost, not of results.
+        """
+        data, count = self._entries
+        if count < 0:
+            self._check_open()
+        base_offset = self.base_offset
+        if offset < base_offset:
+            return IndexEntry(base_offset, 0)
+        wanted = offset - base_offset
+        slot = bisect_entries(data, 8, 0, 4, count, min(wanted, INT64_MAX))
+        if slot < 0:
+            return IndexEntry(base_offset, 0)
+        relative, position = _unpack_offset(data, slot * 8)
+        if relative < 0 or position < 0:
+            raise self._error(slot, _negative(relative, position))
+        return _new(IndexEntry, (base_offset + relative, position))
+
+    def lookup_many(self, offsets: Int64s) -> Int64s:
+        """Positions from which to walk for many offsets, int64[n]; order does not matter.
+
+        Raises:
+            CorruptIndexError: an entry found has a negative position.
+        """
+        data, count = self._entries
+        if count < 0:
+            self._check_open()
+        targets = np.ascontiguousarray(offsets, dtype=np.int64)
+        base = self.base_offset
+        found = _values_of(data, (8, 0, 4, 4), count, targets, least=base, base=base)
+        if len(found) and found.min() < 0:
+            at = int(found.argmin())
+            slot = bisect_entries(data, 8, 0, 4, count, int(targets[at]) - base)
+            raise self._error(slot, f"position {found[at]} is negative")
+        return found
+
+    def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:
+        """The first entry whose position is at or past `position + size`; None if there is none.
+
+        An equal entry in the first slot is passed over, as Kafka does; the bound is only wider.
+
+        Source: Kafka `OffsetIndex.fetchUpperBoundOffset`.
+        """
+        data, count = self._entries
+        if count < 0:
+            self._check_open()
+        target = position + size
+        slot = bisect_entries(data, 8, 4, 4, count, min(max(target, ~INT64_MAX), INT64_MAX))
+        equal = slot > 0 and _unpack_offset(data, slot * 8)[1] == target
+        answer = slot if equal else slot + 1
+        if answer >= count:
+            return None
+        relative, found = _unpack_offset(data, answer * 8)
+        return IndexEntry(self.base_offset + relative, found)
+
+    def entries(self, *, all_slots: bool = False) -> OffsetEntries:
+        """The entries in use as columns, or every slot of the file, unused ones as (base, 0).
+
+        Raises:
+            CorruptIndexError: an offset does not fit in 64 bits.
+        """
+        raw, offsets = self._raw(all_slots=all_slots)
+        return OffsetEntries(offsets, raw["position"].astype(np.int64))
+
+    def check(self) -> None:
+        """Check what does not need the log.
+
+        Raises:
+            CorruptIndexError: the length is no multiple of 8; an offset is below the base, or not
+                above the one before; a position is negative, or below the one before; something
+                follows the end of the entries.
+
+        Source: Kafka `OffsetIndex.sanityCheck` looks at the length and the last offset only.
+        """
+        self._check_shape()
+        offsets, positions = self.entries()
+        if not len(offsets):
+            return
+        if offsets[0] < self.base_offset or positions[0] < 0:
+            relative = int(offsets[0]) - self.base_offset
+            raise self._error(0, _negative(relative, int(positions[0])))
+        falls = (np.diff(offsets) <= 0) | (np.diff(positions) < 0)
+        if falls.any():
+            slot = int(falls.argmax()) + 1
+            raise self._error(
+                slot,
+                f"entry (offset {offsets[slot]}, position {positions[slot]}) does not lie past "
+                f"the one before, (offset {offsets[slot - 1]}, position {positions[slot - 1]})",
+            )
+
+
+class TimeIndex(IndexFile):
+    """One `.timeindex` file, read-only, searched in place. Any thread may look things up."""
+
+    __slots__ = ()
+    LAYOUT = TIME_LAYOUT
+
+    @property
+    def last_entry(self) -> TimeIndexEntry:
+        """The last entry; (-1, base offset) if there is none."""
+        data, count = self._entries
+        if count < 0:
+            self._check_open()
+        if not count:
+            return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = _unpack_time(data, (count - 1) * TIME_ENTRY_BYTES)
+        return TimeIndexEntry(timestamp, self.base_offset + relative)
+
+    def lookup(self, timestamp: int) -> TimeIndexEntry:
+        """The last entry at or below `timestamp` in ms; (-1, base offset) if there is none.
+
+        Raises:
+            CorruptIndexError: the entry found has an offset below the base, or above 2^63 - 1.
+
+        Source: Kafka `TimeIndex.lookup`.
+        """
+        data, count = self._entries
+        if count < 0:
+            self._check_open()
+        slot = -1
+        if timestamp >= ~INT64_MAX:
+            slot = bisect_entries(data, 12, 0, 8, count, min(timestamp, INT64_MAX))
+        if slot < 0:
+            return TimeIndexEntry(NO_TIMESTAMP, self.base_offset)
+        found, relative = _unpack_time(data, slot * 12)
+        if relative < 0:
+            raise self._error(slot, f"relative offset {relative} is negative")
+        offset = self.base_offset + relative
+        if offset > OFFSET_MAX:
+            raise self._error(slot, f"offset {self.base_offset} + {relative} overflows")
+        return _new(TimeIndexEntry, (found, offset))
+
+    def lookup_many(self, timestamps: Int64s) -> Int64s:
+        """Offsets from which to walk for many timestamps, int64[n]; order does not matter.
+
+        Raises:
+            CorruptIndexError: an entry found has an offset below the base, or above 2^63 - 1.
+        """
+        data, count = self._entries
+        if count < 0:
+            self._check_open()
+        targets = np.ascontiguousarray(timestamps, dtype=np.int64)
+        found = _values_of(data, (12, 0, 8, 8), count, targets, least=~INT64_MAX, base=0)
+        refused = (found < 0) | (found > min(OFFSET_MAX - self.base_offset, INT64_MAX))
+        if refused.any():
+            self.lookup(int(targets[int(refused.argmax())]))  # raises
+        return found + self.base_offset
+
+    def entries(self, *, all_slots: bool = False) -> TimeEntries:
+        """The entries in use as columns, or every slot of the file, unused ones as (0, base).
+
+        Raises:
+            CorruptIndexError: an offset does not fit in 64 bits.
+        """
+        raw, offsets = self._raw(all_slots=all_slots)
+        return TimeEntries(raw["timestamp"].astype(np.int64), offsets)
+
+    def check(self) -> None:
+        """Check what does not need the log.
+
+        Raises:
+            CorruptIndexError: the length is no multiple of 12; an offset is below the base, or
+                below the one before; a timestamp is not above the one before; something follows
+                the end of the entries.
+
+        Source: Kafka `TimeIndex.sanityCheck` compares the last entry with the first only.
+        """
+        self._check_shape()
+        timestamps, offsets = self.entries()
+        if not len(offsets):
+            return
+        if offsets[0] < self.base_offset:
+            raise self._error(0, f"offset {offsets[0]} is below the base {self.base_offset}")
+        # Compared, not subtracted: the difference of two timestamps may not fit.
+        falls = (timestamps[1:] <= timestamps[:-1]) | (np.diff(offsets) < 0)
+        if falls.any():
+            slot = int(falls.argmax()) + 1
+            raise self._error(
+                slot,
+                f"entry (timestamp {timestamps[slot]}, offset {offsets[slot]}) does not lie past "
+                f"the one before, (timestamp {timestamps[slot - 1]}, offset {offsets[slot - 1]})",
+            )
+
+
+def _negative(relative: int, position: int) -> str:
+    return f"relative offset {relative} or position {position} is negative"
+
+
+def _values_of(
+    data: memoryview,
+    layout: tuple[int, int, int, int],
+    count: int,
+    targets: Int64s,
+    *,
+    least: int,
+    base: int,
+) -> Int64s:
+    """The values of the last entries at or below many targets, int64[n]; 0 where there is none.
+
+    Args:
+        data: the entries.
+        layout: bytes of an entry; where its key begins, and its bytes; where its value begins.
+        count: how many entries.
+        targets: int64[n], contiguous.
+        least: no entry is found for targets below it.
+        base: subtracted from a target to compare it with keys.
+    """
+    if not count:
+        return np.zeros(len(targets), np.int64)
+    found = np.empty(len(targets), np.int64)
+    # Room for buckets of two keys each, used only where there are many targets, in no order.
+    starts = np.empty(count // 2 + 2 if len(targets) >= count // 4 else 0, np.uint32)
+    lookup_entries(data, *layout, count, targets, least, base, starts, found)
+    return found
+
+
+# ---- beside the writer ---------------------------------------------------------------------------
+
+#: Fields of an entry of the offset index.
+_OFFSET, _POSITION = 0, 1
+
+
+def probe_offset(path: io.StrPath, base_offset: int, offset: int) -> IndexEntry:
+    """The last entry at or below `offset`; (base offset, 0) if there is none, or no such file.
+
+    Raises:
+        OSError: there is a file, but it cannot be read.
+
+    Source: Kafka `OffsetIndex.lookup`.
+    """
+    try:
+        fd = io.open_read(path)
+    except FileNotFoundError:
+        return IndexEntry(base_offset, 0)
+    try:
+        slot = _last_slot(fd, _OFFSET, offset - base_offset, path)
+        found = None if slot < 0 else _entry_at(fd, slot, path)
+    finally:
+        os.close(fd)
+    if found is None or min(found) < 0:
+        return IndexEntry(base_offset, 0)
+    return IndexEntry(base_offset + found[_OFFSET], found[_POSITION])
+
+
+def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> IndexEntry | None:
+    """The first entry whose position is at or past `position`; None if there is none.
+
+    An equal one in the first slot is passed over, as Kafka does; the bound is only wider.
+
+    Raises:
+        OSError: there is a file, but it cannot be read.
+
+    Source: Kafka `OffsetIndex.fetchUpperBoundOffset`.
+    """
+    try:
+        fd = io.open_read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        slot = _last_slot(fd, _POSITION, position, path)
+        found = _entry_at(fd, slot, path) if slot > 0 else None
+        if found is None or found[_POSITION] != position:
+            found = _entry_at(fd, slot + 1, path)
+    finally:
+        os.close(fd)
+    if found is None or found[_OFFSET] <= 0:
+        return None
+    return IndexEntry(base_offset + found[_OFFSET], found[_POSITION])
+
+
+def _last_slot(fd: int, key: int, target: int, path: io.StrPath) -> int:
+    """The last used slot whose key is at most `target`; -1 without one."""
+
+    def key_at(slot: int) -> int:
+        entry = _entry_at(fd, slot, path)
+        if entry is None or (slot > 0 and entry[_OFFSET] == 0):
+            return INT64_MAX  # unused
+        return entry[key]
+
+    return bisect_right(range(io.file_size(fd) // OFFSET_ENTRY_BYTES), target, key=key_at) - 1
+
+
+def _entry_at(fd: int, slot: int, path: io.StrPath) -> tuple[int, int] | None:
+    """Relative offset and position of an entry; None behind the end of the file."""
+    data = io.read_at(fd, slot * OFFSET_ENTRY_BYTES, OFFSET_ENTRY_BYTES, path)
+    if len(data) < OFFSET_ENTRY_BYTES:
+        return None
+    relative, position = _unpack_offset(data)
+    return relative, position

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kseg.errors import CorruptIndexError
+from kseg.files.index import IndexEntry, OffsetIndex, TimeIndex, probe_offset, probe_upper_bound
+from tests.unit.files import index_bytes
+
+BASE = 45
+KINDS = [OffsetIndex, TimeIndex]
+
+
+@pytest.fixture(params=["always", "never"])
+def mapping(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def open_index(
+    kind: Any, path: Path, entries: list[tuple[int, int]], slots: int = 0, **options: Any
+) -> Any:
+    make = index_bytes.offset_index if kind is OffsetIndex else index_bytes.time_index
+    return kind.open(make(path, entries, slots=slots), BASE, **options)
+
+
+@pytest.mark.parametrize("target", [0, BASE - 1, BASE, 92, 2**63 - 1])
+def test_an_empty_index_answers_the_base(tmp_path: Path, mapping: Any, target: int) -> None:
+    with open_index(OffsetIndex, tmp_path / "x", [], mapping=mapping) as index:
+        assert index.lookup(target) == IndexEntry(BASE, 0)
+        assert index.lookup_many(np.array([target])).tolist() == [0]
+        assert index.last_offset == BASE
+        assert index.fetch_upper_bound(0, 5) is None
+        index.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_file_is_an_empty_index(kind: Any, tmp_path: Path, mapping: Any) -> None:
+    path = tmp_path / "absent"
+    with kind.open(path, BASE, mapping=mapping) as index:
+        assert index.missing
+        assert (index.entry_count, index.slots) == (0, 0)
+        assert index.lookup(BASE + 5) == ((BASE, 0) if kind is OffsetIndex else (-1, BASE))
+        assert index.refresh() == 0
+        assert len(index.entries(all_slots=True).offsets) == 0
+        index.check()
+    assert not path.exists()
+
+
+def test_upper_bound_is_computed_in_64_bits(tmp_path: Path) -> None:
+    with open_index(OffsetIndex, tmp_path / "x", [(1, 10)]) as index:
+        assert index.fetch_upper_bound(2**31 - 1, 2**31 - 1) is None
+
+
+def test_refresh_sees_what_another_process_added(tmp_path: Path, mapping: Any) -> None:
+    path = tmp_path / "x"
+    with open_index(OffsetIndex, path, [(1, 1)], slots=4, mapping=mapping) as index:
+        with path.open("r+b") as file:
+            file.seek(8)
+            file.write(bytes.fromhex("0000000500000046"))
+        assert index.refresh() == 2
+        assert index.lookup(BASE + 9) == (BASE + 5, 70)
+        index_bytes.offset_index(path, [(1, 1), (5, 70), (6, 80)])
+        assert index.refresh() == 3
+        assert index.lookup(BASE + 9) == (BASE + 6, 80)
+
+
+def test_a_file_that_is_trimmed_meanwhile_is_looked_at_again(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with open_index(OffsetIndex, path, [(1, 1)], slots=1000, mapping="never") as index:
+        index_bytes.offset_index(path, [(1, 1), (2, 20)])
+        assert index.refresh() == 2
+        assert index.slots == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_closed_index_says_so(kind: Any, tmp_path: Path, mapping: Any) -> None:
+    index = open_index(kind, tmp_path / "x", [(1, 1)], mapping=mapping)
+    index.close()
+    index.close()
+    of_kind = [lambda: index.fetch_upper_bound(0, 1), lambda: index.last_offset]
+    for use in (
+        lambda: index.lookup(BASE + 1),
+        lambda: index.lookup_many(np.array([1])),
+        lambda: index.entry_count,
+        index.entries,
+        index.check,
+        index.refresh,
+        *(of_kind if kind is OffsetIndex else [lambda: index.last_entry]),
+    ):
+        with pytest.raises(ValueError, match="x is closed"):
+            use()
+
+
+@pytest.mark.parametrize(
+    ("kind", "entries", "slots", "slot"),
+    [
+        (OffsetIndex, [(5, 10), (5, 20)], 0, 1),  # the same offset twice
+        (OffsetIndex, [(5, 10), (4, 20)], 0, 1),
+        (OffsetIndex, [(5, 10), (6, 9)], 0, 1),
+        (OffsetIndex, [(-1, 10), (6, 20)], 0, 0),
+        (OffsetIndex, [(1, -10), (6, 20)], 0, 0),
+        (OffsetIndex, [(1, 10), (-6, 20)], 0, 1),  # the last offset lies below the base
+        (OffsetIndex, [(1, 10), (2, 20), (0, 0), (0, 7), (0, 0)], 0, 3),
+        (OffsetIndex, [(0, 0), (0, 0), (0, 9)], 4, 2),
+        (TimeIndex, [(1, 7), (1, 8)], 0, 1),
+        (TimeIndex, [(2, 7), (1, 8)], 0, 1),  # the last timestamp lies below the first
+        (TimeIndex, [(1, 7), (2, 6)], 0, 1),
+        (TimeIndex, [(1, -7)], 0, 0),  # the last offset lies below the base
+        (TimeIndex, [(2**63 - 1, 1), (-(2**63), 2)], 0, 1),
+        (TimeIndex, [(1, 7), (0, 0), (5, 0)], 4, 2),
+    ],
+)
+def test_what_breaks_the_order_is_found(
+    tmp_path: Path, mapping: Any, kind: Any, entries: list[tuple[int, int]], slots: int, slot: int
+) -> None:
+    with (
+        open_index(kind, tmp_path / "x", entries, slots, mapping=mapping) as index,
+        pytest.raises(CorruptIndexError) as caught,
+    ):
+        index.check()
+    assert caught.value.position == (8 if kind is OffsetIndex else 12) * slot
+    assert caught.value.path == str(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry"), [(OffsetIndex, (3, -1)), (OffsetIndex, (-2, 7)), (TimeIndex, (5, -3))]
+)
+def test_a_negative_answer_is_an_error(tmp_path: Path, kind: Any, entry: tuple[int, int]) -> None:
+    with open_index(kind, tmp_path / "x", [entry]) as index:
+        with pytest.raises(CorruptIndexError):
+            index.lookup(BASE + 5)
+        if entry[1] < 0:
+            with pytest.raises(CorruptIndexError):
+                index.lookup_many(np.array([BASE + 5]))
+
+
+def test_an_offset_beyond_64_bits_is_an_error_not_a_wrap(tmp_path: Path) -> None:
+    path = index_bytes.offset_index(tmp_path / "x", [(1, 1), (9, 2)])
+    with OffsetIndex.open(path, 2**63 - 5) as index, pytest.raises(CorruptIndexError):
+        index.entries()
+    path = index_bytes.time_index(tmp_path / "t", [(1, 1), (9, 9)])
+    with TimeIndex.open(path, 2**63 - 5) as times:
+        assert times.lookup_many(np.array([5])).tolist() == [2**63 - 4]
+        for use in (times.entries, lambda: times.lookup(9), lambda: times.lookup_many([5, 9])):
+            with pytest.raises(CorruptIndexError):
+                use()
+
+
+def test_a_file_longer_than_any_index_is_refused_unread(tmp_path: Path, mapping: Any) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(2**31)
+    with pytest.raises(CorruptIndexError, match="largest"):
+        OffsetIndex.open(tmp_path / "x", BASE, mapping=mapping)
+
+
+def test_a_sparse_file_of_zeros_costs_no_memory(tmp_path: Path) -> None:
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate(2**31 - 8)
+    with OffsetIndex.open(tmp_path / "x", BASE, mapping="never") as index:
+        assert (index.entry_count, index.slots) == (0, 2**28 - 1)
+
+
+def _as_asked(order: str, targets: Any, random: Any) -> Any:
+    if order == "sorted":
+        return np.sort(targets)
+    if order == "sorted in runs":
+        return np.concatenate([np.sort(part) for part in np.array_split(targets, 3)])
+    return random.permutation(targets)
+
+
+@pytest.mark.parametrize("order", ["sorted", "sorted in runs", "random"])
+@pytest.mark.parametrize("spread", ["even", "crowded", "one"])
+@pytest.mark.parametrize("count", [10_000, 100])
+def test_many_lookups_equal_a_plain_floor_search(
+    tmp_path: Path, order: str, spread: str, count: int
+) -> None:
+    random = np.random.default_rng(count)
+    steps = {
+        "even": random.integers(1, 200_000, 9_999),
+        "crowded": np.where(random.random(9_999) < 0.001, 200_000_000, 1),
+        "one": np.array([7]),
+    }[spread]
+    keys = np.cumsum(steps)
+    keys = keys[keys < 2**31]
+    positions = np.arange(1, len(keys) + 1)
+    wide = random.integers(-1_000, int(keys[-1]) + 1_000, count)
+    asked = np.concatenate([wide, random.choice(keys, count), [-(2**63) + BASE]])
+    targets = _as_asked(order, asked, random) + BASE
+    expected = np.append(positions, 0)[np.searchsorted(keys, targets - BASE, "right") - 1]
+    entries = list(zip(keys.tolist(), positions.tolist(), strict=True))
+    with open_index(OffsetIndex, tmp_path / "x", entries) as index:
+        assert (index.lookup_many(targets) == expected).all()
+        assert index.lookup(int(targets[7])).position == expected[7]
+        assert index.lookup_many(np.array([2**63 - 1])).tolist() == [len(keys)]
+
+
+@pytest.mark.parametrize("order", ["sorted", "random"])
+def test_many_lookups_in_keys_that_do_not_ascend_find_what_one_finds(
+    tmp_path: Path, order: str
+) -> None:
+    random = np.random.default_rng(5)
+    keys = random.integers(1, 2**31 - 1, 5_000).tolist()
+    entries = [(key, slot) for slot, key in enumerate(keys)]
+    targets = _as_asked(order, random.integers(0, 2**31, 5_000), random) + BASE
+    with open_index(OffsetIndex, tmp_path / "x", entries) as index:
+        expected = [index.lookup(target).position for target in targets.tolist()]
+        assert index.lookup_many(targets).tolist() == expected
+
+
+increasing = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=60).map(sorted)
+
+
+@example([-(2**63), 0, 1, 2**63 - 1], [5, -(2**63), 2**63 - 1, -1], 0)  # the widest span of keys
+@given(increasing, st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), st.integers(0, 40))
+def test_lookups_by_time_equal_a_plain_floor_search(
+    tmp_path_factory: pytest.TempPathFactory, times: list[int], asked: list[int], spare: int
+) -> None:
+    path = tmp_path_factory.mktemp("index") / "x"
+    entries = [(time, slot + 1) for slot, time in enumerate(times)]
+    targets = [*asked, *times]
+    expected = [BASE + bisect_right(times, target) for target in targets]
+    with open_index(TimeIndex, path, entries, slots=len(entries) + spare) as index:
+        assert index.entry_count == len(entries)
+        assert [index.lookup(target).offset for target in targets] == expected
+        assert index.lookup_many(np.array(targets, dtype=np.int64)).tolist() == expected
+        index.check()
+
+
+@given(st.binary(max_size=200), st.integers(-(2**62), 2**62))
+def test_any_bytes_give_an_answer_or_a_typed_error(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, target: int
+) -> None:
+    path = tmp_path_factory.mktemp("index") / "x"
+    path.write_bytes(data)
+    for kind, size in ((OffsetIndex, 8), (TimeIndex, 12)):
+        for mapping in ("always", "never"):
+            with kind.open(path, BASE, mapping=mapping) as index:  # type: ignore[arg-type]
+                assert 0 <= index.entry_count <= index.slots == len(data) // size
+                for act in _acts(index, target):
+                    try:
+                        act()
+                    except CorruptIndexError as error:
+                        assert error.path == str(path)  # noqa: PT017
+
+
+def _acts(index: Any, target: int) -> list[Any]:
+    of_kind = (
+        (lambda: index.last_entry)
+        if isinstance(index, TimeIndex)
+        else (lambda: index.fetch_upper_bound(target % 2**31, 5))
+    )
+    many = np.array([target])
+    one_each = [lambda: index.lookup(target), lambda: index.lookup_many(many)]
+    return [*one_each, of_kind, index.entries, index.check]
+
+
+# ---- beside the writer ---------------------------------------------------------------------------
+
+
+@st.composite
+def indexes(draw: st.DrawFn) -> tuple[list[tuple[int, int]], int]:
+    count = draw(st.sampled_from([0, 1, 2, 3, 511, 512, 513, 1_500]))
+    step = draw(st.integers(1, 5))
+    entries = [(step * (slot + 1), 100 * (slot + 1)) for slot in range(count)]
+    return entries, draw(st.sampled_from([0, 1, 700, 5_000]))
+
+
+@given(indexes(), st.data())
+def test_a_probe_answers_as_the_index_does(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: tuple[list[tuple[int, int]], int],
+    data: st.DataObject,
+) -> None:
+    entries, empty_slots = made
+    path = tmp_path_factory.mktemp("probe") / "45.index"
+    slots = len(entries) + empty_slots
+    with open_index(OffsetIndex, path, entries, slots, mapping="never") as index:
+        for _ in range(5):
+            offset = BASE + data.draw(st.integers(-2, 8_000))
+            position = data.draw(st.integers(0, 160_000))
+            assert probe_offset(path, BASE, offset) == index.lookup(offset)
+            assert probe_upper_bound(path, BASE, position) == index.fetch_upper_bound(position, 0)
+
+
+def test_an_equal_position_in_the_first_slot_is_passed_over(tmp_path: Path) -> None:
+    path = index_bytes.offset_index(tmp_path / "i", [(5, 50), (9, 90)])
+    assert probe_upper_bound(path, BASE, 50) == IndexEntry(BASE + 9, 90)
+    assert probe_upper_bound(path, BASE, 49) == IndexEntry(BASE + 5, 50)
+    assert probe_upper_bound(path, BASE, 90) == IndexEntry(BASE + 9, 90)
+    assert probe_upper_bound(path, BASE, 91) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 7, b"\xff" * 800, b"\x80" * 9_000, None])
+def test_garbage_or_no_file_leads_to_the_start_of_the_segment(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    path = tmp_path / "i"
+    if content is not None:
+        path.write_bytes(content)
+    else:
+        assert probe_upper_bound(path, BASE, 0) is None
+    assert probe_offset(path, BASE, BASE + 100) == IndexEntry(BASE, 0)
