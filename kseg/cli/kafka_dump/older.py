@@ -156,12 +156,30 @@ class MessageReader:
                 column[first : first + len(values)] = values
         return found
 
-    def behind_a_lie(
+    def without_lies(
         self, data: memoryview, base: int, header: BatchHeader, request: Request
     ) -> Iterator[RecordColumns]:
-        """The messages of one entry that have not been asked for; see `without_lies`."""
-        done = self._taken if header.position == self._position else 0
-        yield from without_lies(data, base, header, request, skip=done)
+        """The messages of one entry behind those of `of`; null for a value with a wrong length.
+
+        Yields:
+            Nothing if no length is wrong, or the messages cannot be separated.
+
+        Raises:
+            KsegError: at a message that cannot be read even so.
+        """
+        skip = self._taken if header.position == self._position else 0
+        try:
+            mended = _mended(_entry(data, base, header), header)
+        except KsegError:
+            return
+        if mended is None:
+            return
+        table = scan(mended, base=header.position, on_bad_crc="note")
+        for columns in decode(mended, table, request, base=header.position):
+            dropped = min(skip, len(columns))
+            skip -= dropped
+            if dropped < len(columns):
+                yield take_rows(columns, np.arange(dropped, len(columns)))
 
     def _take(self, entry: memoryview, header: BatchHeader, count: int) -> Messages:
         if header.position != self._position or self._inner is None:
@@ -170,31 +188,6 @@ class MessageReader:
         start = self._taken
         self._taken += count
         return self._inner.of(start, self._taken)
-
-
-def without_lies(
-    data: memoryview, base: int, header: BatchHeader, request: Request, *, skip: int
-) -> Iterator[RecordColumns]:
-    """The messages of one entry behind the first `skip`; null for a value with a wrong length.
-
-    Yields:
-        Nothing if no length is wrong, or the messages cannot be separated.
-
-    Raises:
-        KsegError: at a message that cannot be read even so.
-    """
-    try:
-        mended = _mended(_entry(data, base, header), header)
-    except KsegError:
-        return
-    if mended is None:
-        return
-    table = scan(mended, base=header.position, on_bad_crc="note")
-    for columns in decode(mended, table, request, base=header.position):
-        dropped = min(skip, len(columns))
-        skip -= dropped
-        if dropped < len(columns):
-            yield take_rows(columns, np.arange(dropped, len(columns)))
 
 
 def _mended(entry: memoryview, header: BatchHeader) -> memoryview | None:

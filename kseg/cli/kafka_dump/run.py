@@ -345,7 +345,7 @@ class _TileLines:
         """The messages behind a wrong length, which Kafka's tool prints; nothing of a batch."""
         header = table[int(np.searchsorted(table.position, error.position or 0))]
         if header.magic < 2:
-            yield from self._messages.behind_a_lie(tile.data, tile.base, header, _REQUEST)
+            yield from self._messages.without_lies(tile.data, tile.base, header, _REQUEST)
 
     def _records(
         self,
