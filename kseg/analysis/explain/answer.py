@@ -481,13 +481,12 @@ def _cause_of(each: StayingSegment, end: int, plan: CompactionPlan, *, is_last: 
 
 
 def _words(cause: str, plan: CompactionPlan) -> str:
-    if cause == "dirty-ratio":
-        return plan.why
-    if cause == "open-transaction":
-        return f"the first offset that is not decided is {plan.last_stable_offset}"
-    if cause == "high-watermark":
-        return f"the high watermark is {plan.high_watermark}"
-    return ""
+    words = {
+        "dirty-ratio": plan.why,
+        "open-transaction": f"the first offset that is not decided is {plan.last_stable_offset}",
+        "high-watermark": f"the high watermark is {plan.high_watermark}",
+    }
+    return words.get(cause, "")
 
 
 def _young_until(log: Log, plan: CompactionPlan) -> int | None:
