@@ -89,6 +89,10 @@ def marker(
     )
 
 
+def first_undecided(state: ProducerState) -> int | None:
+    return state.ongoing[0][1].offset if state.ongoing else None
+
+
 def table(headers: Iterable[BatchHeader]) -> BatchTable:
     given = list(headers)
     rows = np.array([astuple(one) for one in given], np.int64).reshape(len(given), 17)

@@ -36,7 +36,7 @@ from kseg.format.typed import BYTES, ERRORS, read_fields
 from kseg.format.workspace import Workspace
 from kseg.log.log import Log
 from kseg.log.reader import LogView, first_offsets, log_pieces, read_pieces, segment_pieces
-from kseg.workers import At, Kept, Put, check, in_order
+from kseg.workers import At, PerThread, Put, check, in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
@@ -322,7 +322,7 @@ def _pieces(
     request = replace(request, columns=read_fields(wanted) or ("offset",))
     if view is not None:
         tell_left_out(view.path, view.left_out(request))
-        works = log_pieces(view, Kept(Workspace), request)
+        works = log_pieces(view, PerThread(Workspace), request)
     else:
         assert one.segment is not None
         if request.isolation != "read_uncommitted":
@@ -331,7 +331,7 @@ def _pieces(
             start = max(one.first_offset, request.offset_start)
             request = replace(request, offset=(start, request.offset_end))
         segment = Segment.open(one.segment, mapping=one.mapping)
-        works = segment_pieces(segment, Kept(Workspace), request)
+        works = segment_pieces(segment, PerThread(Workspace), request)
     topic, partition = one.partition.topic, one.partition.partition
     # Where pieces end does not depend on the threads, so that the files are the same.
     for columns in read_pieces(works, request.threads, request.on_error):

@@ -32,7 +32,7 @@ from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.cleaner.values import CompactionPlan, CompactionReport
 from kseg.log.closed import Change, home_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import entry_of
+from kseg.log.data_directory import partition_of
 from kseg.log.log import Log
 from kseg.log.reader.version import HighWatermark
 from kseg.log.recovery.backup import Backup, Kept
@@ -187,7 +187,7 @@ def plan_compaction(
 
 def _rules(log: Log, config: LogConfig | None) -> RetentionRules:
     directory = log.path.resolve()
-    partition = entry_of(directory).partition
+    partition = partition_of(directory)
     if config is None:
         config = log.config if log.mode == "append" else LogConfig()
     return compaction_rules(known_topics(directory.parent), partition and partition.topic, config)

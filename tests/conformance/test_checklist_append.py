@@ -6,7 +6,6 @@ The claims are those of Kafka's LogValidatorTest, of UnifiedLog and of ProduceRe
 from __future__ import annotations
 
 from itertools import product
-from struct import pack
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from kseg.errors import (
     OffsetsOutOfOrderError,
     RecordBatchTooLargeError,
     RecordTooLargeError,
-    UnsupportedFormatError,
 )
 from kseg.log.validate.append import (
     AppendOrigin,
@@ -27,14 +25,12 @@ from kseg.log.validate.append import (
     ValidatedBatch,
     ValidationMetrics,
     analyze,
-    check_produce_request,
     validate_append,
     validate_replica,
 )
 from tests.builders import (
     GZIP,
     NONE,
-    ZSTD,
     batch,
     message,
     messages,
@@ -236,30 +232,3 @@ def test_a_raft_leader_s_batches_carry_its_epoch() -> None:
     assert (kept.to_bytes(), kept.first_offset, kept.next_offset) == (data, 9, 12)
     with pytest.raises(InvalidRecordError, match="leader epoch 2 in an append of epoch 3"):
         analyze(batch(three(), leader_epoch=2), rules)
-
-
-# At the door
-
-
-REQUESTS: dict[str, tuple[bytes, type[Exception], str]] = {
-    "no batch": (b"", InvalidRecordError, "without a batch"),
-    "half a batch": (batch(three())[:40], InvalidRecordError, "without a batch"),
-    "magic 1": (messages(three(), magic=1), InvalidRecordError, "magic 2, not 1"),
-    "two batches": (batch(three()) * 2, InvalidRecordError, "one batch, not two"),
-    "zstd": (batch(three(), codec=ZSTD), UnsupportedFormatError, "zstd"),
-    "a bad size": (pack(">qi", 0, 13), CorruptRecordError, "size"),
-}
-
-
-@pytest.mark.parametrize("claim", REQUESTS)
-def test_a_produce_request_is_refused(claim: str) -> None:
-    data, kind, text = REQUESTS[claim]
-    for version in (3, 6):
-        with pytest.raises(kind, match=text):
-            check_produce_request(data, version=version)
-    check_produce_request(data, version=2)
-
-
-def test_zstd_is_taken_from_produce_version_7_on() -> None:
-    check_produce_request(batch(three(), codec=ZSTD), version=7)
-    check_produce_request(batch(three()), version=3)

@@ -24,12 +24,12 @@ from tests.producing import (
     REPLICATION,
     append,
     data,
+    first_undecided,
     marker,
 )
 
 DAY_MS = 86_400_000
 MAX_TIMEOUT_MS = 15 * 60 * 1000
-LATE_MS = MAX_TIMEOUT_MS + 5 * 60 * 1000
 
 
 @pytest.fixture
@@ -55,42 +55,6 @@ def reloaded(
     state = ProducerState(expiration_ms=expiration_ms)
     SnapshotFiles.scan(files.directory).truncate_and_reload(state, start, end, now_ms=now_ms)
     return state
-
-
-class TestPsm08LateTransactions:
-    def test_one_is_late_a_ms_behind_the_largest_timeout_and_5_minutes(
-        self, state: ProducerState
-    ) -> None:
-        append(state, data(0, 100, time=1000, transactional=True))
-        assert not state.has_late_transaction(1000 + LATE_MS)
-        assert state.has_late_transaction(1000 + LATE_MS + 1)
-        append(state, marker(COMMIT, 101), origin=COORDINATOR)
-        assert not state.has_late_transaction(1000 + LATE_MS + 1)
-
-    def test_as_long_as_any_is_late(self, state: ProducerState) -> None:
-        append(state, data(0, 100, time=1000, transactional=True))
-        append(state, data(0, 101, time=1500, producer=2, transactional=True))
-        now = 1500 + LATE_MS + 1
-        assert not state.has_late_transaction(999 + LATE_MS)
-        assert state.has_late_transaction(now)
-        append(state, marker(COMMIT, 102), origin=COORDINATOR)
-        assert state.has_late_transaction(now)
-        assert not state.has_late_transaction(now - 1)
-        append(state, marker(COMMIT, 103, producer=2), origin=COORDINATOR)
-        assert not state.has_late_transaction(now)
-
-    def test_it_is_known_after_a_reload_and_gone_after_truncations(
-        self, state: ProducerState, files: SnapshotFiles
-    ) -> None:
-        append(state, data(0, 100, time=1000, transactional=True))
-        files.take(state)
-        late = 1000 + LATE_MS + 1
-        again = reloaded(files, 0, state.map_end_offset)
-        assert again.has_late_transaction(late)
-        files.truncate_and_reload(again, 0, 80, now_ms=0)
-        assert not again.has_late_transaction(late)
-        files.truncate_fully_and_start_at(state, 150)
-        assert not state.has_late_transaction(late)
 
 
 def test_psm_12_a_truncation_takes_the_snapshots_outside(
@@ -145,7 +109,7 @@ def test_psm_14_a_reload_after_a_transaction_knows_of_none(
     entry = again.entries[1]
     assert (entry.first_sequence, entry.last_sequence) == (1, 1)
     assert entry.current_txn_first_offset is None
-    assert again.first_undecided_offset is None
+    assert first_undecided(again) is None
     append(again, data(2, 3))
 
 
@@ -257,7 +221,7 @@ def test_psm_25_no_producer_expires_within_its_transaction(
 ) -> None:
     append(state, data(0, 99, transactional=True))
     assert state.expire(10 * DAY_MS) == ()
-    assert (set(state.entries), state.first_undecided_offset) == ({1}, 99)
+    assert (set(state.entries), first_undecided(state)) == ({1}, 99)
     files.take(state)
     assert set(reloaded(files, 0, 100, now_ms=10 * DAY_MS).entries) == {1}
 

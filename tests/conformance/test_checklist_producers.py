@@ -26,6 +26,7 @@ from tests.producing import (
     SEQUENCE_MAX,
     append,
     data,
+    first_undecided,
     marker,
     table,
 )
@@ -177,17 +178,17 @@ def test_psm_23_an_expired_producer_goes_on_where_it_was() -> None:
 
 def test_psm_24_what_is_decided_is_stable_once_it_is_replicated(state: ProducerState) -> None:
     append(state, data(0, 99, transactional=True))
-    assert (state.first_undecided_offset, state.first_unstable_offset) == (99, 99)
+    assert (first_undecided(state), state.first_unstable_offset) == (99, 99)
     append(state, data(0, 105, producer=2, transactional=True))
-    assert (state.first_undecided_offset, state.first_unstable_offset) == (99, 99)
+    assert (first_undecided(state), state.first_unstable_offset) == (99, 99)
     append(state, marker(COMMIT, 109), origin=COORDINATOR)
-    assert (state.first_undecided_offset, state.first_unstable_offset) == (105, 99)
+    assert (first_undecided(state), state.first_unstable_offset) == (105, 99)
     state.high_watermark_updated(109)
     assert state.first_unstable_offset == 99
     state.high_watermark_updated(110)
     assert state.first_unstable_offset == 105
     append(state, marker(ABORT, 112, producer=2), origin=COORDINATOR)
-    assert (state.first_undecided_offset, state.first_unstable_offset) == (None, 105)
+    assert (first_undecided(state), state.first_unstable_offset) == (None, 105)
     state.high_watermark_updated(112)
     assert state.first_unstable_offset == 105
     state.high_watermark_updated(113)
@@ -245,7 +246,7 @@ class TestPsm33AnnouncedTransactions:
 
     def test_it_is_cleared_when_asked(self, state: ProducerState) -> None:
         guard = self.announce(state, 0, 0)
-        state.clear_verification(1)
+        state.commit(ProducerUpdate(verified=[1]))
         assert self.fits(state, 7)
         assert self.announce(state, 0, 0) is not guard
 

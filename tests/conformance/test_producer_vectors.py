@@ -19,6 +19,7 @@ from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles, rebuild
 from kseg.log.producers.state import ProducerState
 from tests.conformance.conftest import load, vector_id
 from tests.conformance.logs import as_reported
+from tests.producing import first_undecided
 
 Vector = dict[str, Any]
 
@@ -84,7 +85,7 @@ def test_what_kafka_leaves_is_read_as_kafka_reported_it(directory: Vector, tmp_p
         state.load(state.snapshot_entries(), report["log_end_offset"])
     producers = [as_reported(state.entries[key]) for key in sorted(state.entries)]
     assert producers == report["producers"]
-    unstable = state.first_undecided_offset
+    unstable = first_undecided(state)
     end = report["log_end_offset"]
     assert (end if unstable is None else unstable) == report["last_stable_offset"]
     if newest is not None and newest.offset == end:

@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError
 from kseg.files import io, producer_snapshot
@@ -38,31 +38,21 @@ class SoundSnapshot(NamedTuple):
     entries: tuple[ProducerSnapshotEntry, ...]
 
 
-class SnapshotDisk(Protocol):
-    """Where snapshots lie: on the disk, or in the overlay of a recovery."""
-
-    def read(self, path: Path) -> ProducerSnapshot:
-        """See `kseg.files.producer_snapshot.read`."""
-
-    def write(self, path: Path, entries: Iterable[ProducerSnapshotEntry], *, sync: bool) -> None:
-        """See `kseg.files.producer_snapshot.write`."""
-
-    def unlink(self, path: Path) -> None:
-        """Remove a snapshot; FileNotFoundError if there is none."""
-
-
-class _Disk:
-    """The disk itself."""
+class SnapshotDisk:
+    """The directory of snapshots on the disk; a recovery has one in its overlay instead."""
 
     __slots__ = ()
 
     def read(self, path: Path) -> ProducerSnapshot:
+        """See `kseg.files.producer_snapshot.read`."""
         return producer_snapshot.read(path)
 
     def write(self, path: Path, entries: Iterable[ProducerSnapshotEntry], *, sync: bool) -> None:
+        """See `kseg.files.producer_snapshot.write`."""
         producer_snapshot.write(path, entries, sync=sync)
 
     def unlink(self, path: Path) -> None:
+        """Remove a snapshot; FileNotFoundError if there is none."""
         io.unlink(path)
 
 
@@ -93,7 +83,7 @@ class SnapshotFiles:
             careful: refuse a snapshot with offsets beyond its own, as Kafka does.
         """
         self._careful: Final = careful
-        self._disk: Final[SnapshotDisk] = _Disk() if disk is None else disk
+        self._disk: Final = SnapshotDisk() if disk is None else disk
         self.directory = Path(directory)
         self._paths = dict(paths)
         #: All offsets, rising, and perhaps some that were forgotten since.

@@ -104,9 +104,6 @@ _tuple: Final = tuple.__new__
 
 _DAY_MS: Final = 86_400_000
 
-#: A transaction is late when it is open for this much longer than the longest allowed.
-_LATE_BUFFER_MS: Final = 5 * 60 * 1000
-
 _POSITION: Final = COLUMN["position"]
 
 _LAST_OFFSET: Final = COLUMN["last_offset"]
@@ -210,12 +207,6 @@ class ProducerState:
         return tuple(self._ongoing)
 
     @property
-    def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction begins; None without one."""
-        oldest = self._ongoing.oldest
-        return oldest and oldest[1].offset
-
-    @property
     def first_unstable(self) -> OffsetMetadata | None:
         """Where the oldest transaction begins that is open, or was decided only lately.
 
@@ -241,15 +232,6 @@ class ProducerState:
         """
         others = (at.offset for owner, at in self._ongoing if owner != completed.producer_id)
         return next(others, completed.last_offset + 1)
-
-    def has_late_transaction(self, now_ms: int) -> bool:
-        """Whether the oldest open transaction is open 5 minutes longer than any may be."""
-        oldest = self._ongoing.oldest
-        entry = oldest and self._entries.get(oldest[0])
-        if not entry or entry.last_timestamp <= 0:
-            return False
-        limit = self.transaction_max_timeout_ms + _LATE_BUFFER_MS
-        return now_ms - entry.last_timestamp > limit
 
     # ---- appending -------------------------------------------------------------------------------
 
@@ -435,10 +417,6 @@ class ProducerState:
         entry = self._verifications.setdefault(producer_id, new)
         entry.announce(sequence, producer_epoch)
         return entry.guard
-
-    def clear_verification(self, producer_id: int) -> None:
-        """Forget the guard of a producer."""
-        self._verifications.pop(producer_id, None)
 
     def _is_in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
         entry = self._entries.get(producer_id)

@@ -31,6 +31,7 @@ from kseg.files.log_file import LogFile, Tile
 from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
 from kseg.format.header import COLUMN, BatchTable, scan
 from kseg.log.pending_deletes import DELETED
+from kseg.log.producers.snapshots import SnapshotDisk
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
@@ -521,7 +522,7 @@ class Overlay:
                 yield Action("truncate", path, gone, file.why)
 
 
-class OverlaySnapshots:
+class OverlaySnapshots(SnapshotDisk):
     """The disk of `SnapshotFiles`, in an overlay.
 
     Attributes:

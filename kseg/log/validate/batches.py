@@ -56,9 +56,6 @@ if TYPE_CHECKING:
 
     Refusal = tuple[npt.NDArray[np.bool_] | bool, Callable[[BatchHeader], KsegError]]
 
-#: The first version of a produce request that holds batches of magic 2 only, and of zstd in it.
-_MAGIC_2_VERSION, _ZSTD_VERSION = 3, 7
-
 
 def walk(data: Buffer, *, verify: bool) -> BatchTable:
     """The whole batches in a buffer, with checksums compared or not; the end is not judged."""
@@ -279,38 +276,6 @@ def source_codec(table: BatchTable) -> Compression:
     if header.codec > Compression.ZSTD:
         raise _unknown_codec(header)
     return header.compression
-
-
-def check_produce_request(data: Buffer, *, version: int) -> None:
-    """Check one partition's data of a produce request, as a broker does before its log sees it.
-
-    Args:
-        data: the batches of the partition.
-        version: of the request; before 3 nothing is asked.
-
-    Raises:
-        InvalidRecordError: not exactly one batch, or not of magic 2.
-        UnsupportedFormatError: zstd before version 7.
-        CorruptRecordError: a size or magic that no batch has.
-
-    Source: Kafka ProduceRequest.validateRecords.
-    """
-    if version < _MAGIC_2_VERSION:
-        return
-    table = scan(data, on_bad_crc="ignore", batches_max=2)
-    if not len(table):
-        check_end(table, len(data))
-        raise InvalidRecordError(f"a produce request of version {version} without a batch")
-    first = table[0]
-    if first.magic != 2:
-        raise InvalidRecordError(
-            f"a produce request of version {version} holds magic 2, not {first.magic}"
-        )
-    if first.codec == Compression.ZSTD and version < _ZSTD_VERSION:
-        raise UnsupportedFormatError(f"a produce request of version {version} cannot hold zstd")
-    check_end(table, len(data))
-    if len(table) > 1:
-        raise InvalidRecordError(f"a produce request of version {version} holds one batch, not two")
 
 
 def check_batch(

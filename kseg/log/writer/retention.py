@@ -36,7 +36,7 @@ from kseg.format.times import Time
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import entry_of
+from kseg.log.data_directory import partition_of
 from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
@@ -255,7 +255,7 @@ def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
     if isinstance(config, RetentionRules):
         return config
     directory = path.resolve()
-    partition = entry_of(directory).partition
+    partition = partition_of(directory)
     topic = None if partition is None else partition.topic
     return retention_rules(known_topics(directory.parent), topic, config, of_one_log=True)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kseg import Segment
 from kseg.errors import CorruptRecordError, InvalidTxnStateError, KsegError
 from kseg.files import io, producer_snapshot
-from kseg.log.producers.snapshots import SnapshotFiles, rebuild
+from kseg.log.producers.snapshots import SnapshotDisk, SnapshotFiles, rebuild
 from kseg.log.producers.state import ProducerState
 from tests.builders import batch, control_batch, record, write_segment
 from tests.producing import append, data
@@ -46,7 +46,7 @@ def test_a_scan_finds_snapshots_and_nothing_else(tmp_path: Path) -> None:
     assert (empty.offsets, empty.newest_offset) == ((), None)
 
 
-class Nowhere:
+class Nowhere(SnapshotDisk):
     """A disk on which nothing lies."""
 
     def read(self, path: Path) -> Any:

@@ -16,7 +16,7 @@ from kseg.errors import (
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import BatchHeader
 from kseg.log.producers.entry import OffsetMetadata, telling_batches
-from kseg.log.producers.state import ProducerState, TransactionsByOffset
+from kseg.log.producers.state import ProducerState, ProducerUpdate, TransactionsByOffset
 from kseg.log.validate.rules import AppendOrigin
 from tests.producing import (
     ABORT,
@@ -27,6 +27,7 @@ from tests.producing import (
     append,
     data,
     described,
+    first_undecided,
     marker,
     table,
 )
@@ -139,7 +140,7 @@ def test_many_transactions_open_and_close_in_little_time() -> None:
     ended = state.feed(table(marker(ABORT, many + n, producer=n) for n in range(many)))
     assert [found.last_stable_offset for found in ended[:2]] == [1, 2]
     assert ended[-1].last_stable_offset == 2 * many
-    assert state.first_undecided_offset is None
+    assert first_undecided(state) is None
     state.high_watermark_updated(2 * many)
     assert state.first_unstable_offset is None
 
@@ -184,7 +185,7 @@ def test_any_snapshot_is_loaded_with_its_transactions_in_order(
 ) -> None:
     state = ProducerState()
     state.load([ProducerSnapshotEntry(p, 0, 0, 0, 0, t, -1, f) for p, f, t in stored], 10)
-    assert state.first_undecided_offset == min((f for _, f, _ in stored if f >= 0), default=None)
+    assert first_undecided(state) == min((f for _, f, _ in stored if f >= 0), default=None)
     state.feed(table(marker(ABORT, 10 + p, producer=p) for p, _, _ in stored))
 
 
@@ -223,7 +224,7 @@ def test_followers_and_batches_outside_of_transactions_need_no_guard() -> None:
     append(state, data(0, producer=2))
     append(state, marker(ABORT, 1), origin=COORDINATOR)
     append(state, *OPENS, origin=REPLICATION)
-    assert state.first_undecided_offset == 0
+    assert first_undecided(state) == 0
 
 
 def test_an_open_transaction_of_an_older_epoch_is_no_leave_for_a_newer_one() -> None:
@@ -239,7 +240,7 @@ def test_a_guard_is_of_its_log_alone_and_cleared_when_asked() -> None:
     state = ProducerState(verification_enabled=True)
     guard = state.start_verification(1, 0, 0, now_ms=0)
     assert state.start_verification(1, 5, 0, now_ms=9) is guard
-    state.clear_verification(1)
+    state.commit(ProducerUpdate(verified=[1]))
     with pytest.raises(InvalidTxnStateError):
         state.prepare(table(OPENS), origin=CLIENT, guard=guard)
 
