@@ -226,20 +226,20 @@ def apply_compaction(
 
 @dataclass(slots=True)
 class ClosedPartition:
-    """A partition that no process has open, and what compaction or retention makes of it.
+    """A partition that no process has open, with the plans and results of a cleanup.
 
     Attributes:
         path: its directory.
-        settings: those of the partition.
-        rules: what compaction goes by; None where there is retention alone.
-        old: what retention goes by; None where segments do not get too old.
+        settings: of the partition.
+        rules: the rules of compaction; None for retention alone.
+        old: the rules of retention; None if segments do not get too old.
         place: the directory that is changed: `path`, or its copy.
         plan, deletion: of compaction, and of retention.
         staying: of retention alone, why segments stay.
         done: the report of compaction.
         finding: the damage for which the partition stays as it is.
         kept: the files in the backup.
-        freed_bytes: what the disk gets back.
+        freed_bytes: the bytes that the disk gets back.
     """
 
     path: Path

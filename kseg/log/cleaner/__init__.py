@@ -1,7 +1,7 @@
 """Compaction: the last record of each key stays, planned first and then done.
 
 values    the plan and the report
-inputs    the log as compaction sees it: clean and dirty part, bounds, groups of segments
+inputs    the log: clean and dirty part, bounds, groups of segments
 judge     the decision for each batch and record: transactions, last offsets of keys, verdicts
 clean     the plan, and the passes that carry it out: groups written anew and swapped in
 

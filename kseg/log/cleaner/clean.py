@@ -86,14 +86,14 @@ KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNIN
 
 @dataclass(frozen=True, slots=True)
 class CompactionOptions:
-    """How a log is to be compacted.
+    """Options of compaction.
 
     Attributes:
         from_start: from the log's start, whatever was compacted before.
         force: however little is dirty, and however young.
-        rules: "4.0", where what was of magic 0 and 1 becomes magic 2; "3.9", where it stays.
+        rules: "4.0", where magic 0 and 1 becomes magic 2; "3.9", where it stays.
         map_bytes: memory of the offset map.
-        measure: look at how much goes, which takes as long as doing it.
+        measure: count the bytes that go, which takes as long as compaction.
     """
 
     from_start: bool = False
@@ -177,7 +177,7 @@ def apply_state(
     backup: Backup | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """As `kseg.log.cleanup.apply_compaction`, for what a log open for appending consists of."""
+    """As `kseg.log.cleanup.apply_compaction`, for the state of a log open for appending."""
     with state.cleaning:
         report = CompactionReport(0, plan.first_dirty_offset)
         _check_fresh(state, plan)
@@ -201,7 +201,7 @@ def apply_state(
 def clean_state(
     state: LogState, *, now_ms: Time | None, force: bool, map_bytes: int
 ) -> CompactionReport | None:
-    """As `kseg.log.log.Log.clean`, for what a log open for appending consists of."""
+    """As `kseg.log.log.Log.clean`, for the state of a log open for appending."""
     if not state.config.compacted:
         return None
     inputs = CleanerInputs.of_state(state, now_ms=now_ms)
@@ -515,7 +515,7 @@ def swap_in(state: LogState, group: Sequence[SegmentInfo], size: int) -> int:
         size: of the new log.
 
     Returns:
-        What the disk gets back, in bytes.
+        The bytes that the disk gets back.
 
     Raises:
         StalePlanError: the log has not all of them any more; nothing was done.

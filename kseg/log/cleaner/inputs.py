@@ -1,4 +1,4 @@
-"""The log as compaction sees it: its segments, the clean and the dirty part, the groups.
+"""The log that compaction reads: its segments, the clean and the dirty part, the groups.
 
     log start ... clean ... first dirty ... dirty ... first uncleanable ... log end
 
@@ -72,7 +72,7 @@ class CleanerInputs:
         log_start_offset, log_end_offset: of the log.
         high_watermark: up to where replicas are known to have it.
         last_stable_offset: up to where every transaction is decided.
-        producers: what is known of each producer at the log's end, by its id.
+        producers: each producer at the log's end, by its id.
         mapping: how to open files.
         on_bad_crc: "stop" at a batch that does not match its checksum, or "ignore" that.
     """
@@ -179,7 +179,7 @@ def walk_sound(
 
 
 def _producers_of(view: LogView, config: LogConfig, now_ms: int) -> Mapping[int, ProducerEntry]:
-    """The producers at a log's end, as a load finds them: the newest snapshot and what follows."""
+    """The producers at a log's end, by the newest snapshot and the batches behind it."""
     state = ProducerState(expiration_ms=config.producer_id_expiration_ms)
     found = SnapshotFiles.of(view.files).newest_sound(at_most=view.log_end_offset)
     if found is not None and found.offset >= view.first_offset:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """What became of the transactions of a log.
+    """The outcome of the transactions of a log.
 
     Attributes:
         aborted: which data batches are of aborted ones.
@@ -80,18 +80,18 @@ class Decisions:
         found = self.aborted.within(table)
         control = table.is_control
         if control.any():
-            # A marker that was emptied is none any more.
+            # A marker without a record decides nothing any more.
             found |= control & (table.record_count == 0)
             found |= control & np.isin(table.base_offset, self.bare)
         return found
 
     def entries_within(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """What the transaction index of a segment with these offsets must have."""
+        """The entries that the transaction index of a segment with these offsets must have."""
         return [one for one in self.entries if start_offset <= one.last_offset < end_offset]
 
 
 class _Walk(TransactionWalk):
-    """A walk that also notes markers without data, and what an index has of the others.
+    """A walk that also notes markers without data, and the index entries of the others.
 
     An aborted transaction that ended in front of the log's start is a committed one to Kafka, and
     is not over: the producer's next marker of a commit stands for its data, too. Here this data is
@@ -180,7 +180,7 @@ def _agreed(derived: AbortedTxn, stored: AbortedTxn | None) -> AbortedTxn:
     return stored
 
 
-#: What a slot takes, and which part of them is filled: `log.cleaner.io.buffer.load.factor`.
+#: Bytes of a slot, and the part of them that is filled: `log.cleaner.io.buffer.load.factor`.
 SLOT_BYTES: Final = 24
 _LOAD: Final = 0.9
 #: Two bits for an offset: so many offsets for each byte of the map, a 32nd part of the memory.
@@ -288,7 +288,7 @@ class LastOffsets:
         return out.view(np.bool_)
 
     def known(self, table: BatchTable) -> Uint8s:
-        """uint8[n], each a `Known`: what is known of batches of data that were all put in."""
+        """uint8[n], each a `Known`: the state of batches of data whose keys were all put in."""
         out = np.empty(len(table), np.uint8)
         self._map.told(
             np.ascontiguousarray(table.base_offset),
@@ -388,7 +388,7 @@ def _take_columns(
 
 
 def _told_by(whole: WholeBatches, table: BatchTable) -> dict[str, Any]:
-    """What the map's bits go by; older batches say nothing of their records."""
+    """Arguments for the map's bits; none with older batches, whose headers count no records."""
     if table.magics_seen & 3:
         return {}
     return {
@@ -421,7 +421,7 @@ class LastBatches:
 
     @classmethod
     def of(cls, entries: Iterable[ProducerEntry]) -> LastBatches:
-        """From what is known of producers."""
+        """Take the last batches from the entries of producers."""
         rows = [(one.producer_id, one.last_offset, one.producer_epoch) for one in entries]
         columns = np.array(sorted(rows), np.int64).reshape(-1, 3).T
         return cls(*columns)
@@ -445,7 +445,7 @@ class LastBatches:
 
 @dataclass(slots=True, eq=False)
 class Judge:
-    """What one pass goes by; counts records without a key.
+    """The decisions of one pass; counts records without a key.
 
     Attributes:
         last_offsets: the map.
@@ -469,7 +469,7 @@ class Judge:
     _judged: tuple[BatchTable, Bools, Bools] | None = field(default=None, init=False)
 
     def judge(self, table: BatchTable) -> Verdict:
-        """Say what becomes of batches; `keep` is asked for these until the next call."""
+        """Decide about batches; until the next call `keep` takes records of these."""
         discardable = self.decisions.discardable(table)
         control, old = table.is_control, table.magic < 2
         has_horizon = ~old & ((table.attributes & DELETE_HORIZON) != 0)
@@ -493,7 +493,7 @@ class Judge:
         return self.last_offsets.keep(needed, discarded)
 
     def count(self, located: KeepLatest) -> None:
-        """Take in how many records went by what `located` said."""
+        """Add the numbers of records that went by `located`."""
         self.unkeyed_records += located.unkeyed
         self.removed_tombstones += located.removed_tombstones
 

@@ -1,4 +1,4 @@
-"""What a plan of compaction says, and what was done."""
+"""The plan of a compaction, and its report."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class CompactedGroup:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What one pass of compaction would do to a log.
+    """The plan of one pass of compaction.
 
     Attributes:
         path: the partition directory.
@@ -128,7 +128,7 @@ class CompactionPlan:
         staying: the others.
         skipped: why the log is left alone, in a word of this module or of `topic_policy`; None if
             it is not.
-        why: what is known of that, in words.
+        why: the reason in words.
         rules: of which release; see `kseg.format.retain`.
         map_bytes: memory of the offset map.
         why_uncleanable: why nothing is touched from `first_uncleanable_offset` on, in a word of
@@ -167,7 +167,7 @@ class CompactionPlan:
 
     @property
     def dirty_ratio(self) -> float:
-        """Which part of what can be compacted was not compacted before; 0 for an empty log."""
+        """The share of dirty bytes in the cleanable part; 0 for an empty log."""
         return self.cleanable_bytes / max(self.clean_bytes + self.cleanable_bytes, 1)
 
     @property
@@ -187,7 +187,7 @@ class CompactionPlan:
 
     @property
     def saved_bytes(self) -> int | None:
-        """What the log gets smaller by; None where it was not measured."""
+        """The bytes that go; None if they were not measured."""
         kept = self.kept_bytes
         return None if kept is None else self.bytes - kept
 
@@ -198,12 +198,12 @@ class CompactionPlan:
 
     @property
     def kept_records(self) -> int | None:
-        """Of these, what is left; None where it was not measured."""
+        """The records that stay; None if they were not measured."""
         return _sum(group.kept_records for group in self.groups)
 
     @property
     def saved_records(self) -> int | None:
-        """Of these, what goes; None where it was not measured."""
+        """The records that go; None if they were not measured."""
         records, kept = self.records, self.kept_records
         return None if records is None or kept is None else records - kept
 
@@ -233,16 +233,16 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What compaction did.
+    """The result of a compaction.
 
     Attributes:
         passes: how many; more than one where the map had no room for all keys.
         end_offset: the checkpoint now.
-        segments_before, segments_after: how many were written anew, and what they became.
+        segments_before, segments_after: how many were written anew, and how many they became.
         bytes_before, bytes_after: of their logs.
         records, kept_records: in them.
         unkeyed_records: records without a key, which have no place in such a log and went.
-        freed_bytes: what the disk gets back, once files under `.deleted` are removed.
+        freed_bytes: the bytes that the disk gets back, once files under `.deleted` are removed.
     """
 
     passes: int

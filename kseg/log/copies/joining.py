@@ -80,7 +80,7 @@ class _Given:
 def places_of(copy: str | PathLike[str]) -> tuple[Path, ...]:
     """The directories of a copy: one, or several of one broker, with commas as in `log.dirs`.
 
-    What there is under the whole name is one directory, commas or not.
+    If the whole name exists, it is one directory, commas or not.
 
     Raises:
         OSError: a directory is missing.

@@ -148,7 +148,7 @@ class Conflict(Documented):
 
 
 def _append_of(header: BatchHeader) -> tuple[object, ...]:
-    """What compaction leaves as it is in a batch."""
+    """The fields of a batch that compaction does not change."""
     producer = header.producer_id, header.producer_epoch, header.base_sequence
     kinds = header.magic, header.is_transactional, header.is_control, header.leader_epoch
     return header.base_offset, header.last_offset, *producer, *kinds
@@ -156,14 +156,14 @@ def _append_of(header: BatchHeader) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class MergedCopy(Documented):
-    """What becomes of one copy.
+    """One copy, and the batches that the merged log takes from it.
 
     Attributes:
         path: its directory.
         leader_epoch: its latest one; -1 without any.
         log_start_offset, log_end_offset: where its log begins, and where its sound batches end.
         diverges_at: where it leaves the history of the copies before it; None if it does not.
-        damaged_bytes: that cannot be proved.
+        damaged_bytes: bytes that cannot be proved.
         batches, bytes: that the merged log takes from it.
         error: why it cannot be read; None if it can.
     """
@@ -202,7 +202,7 @@ class PartitionMerge:
         copies: in the order in which they count: that of the latest leader first; last those that
             cannot be read.
         log_start_offset, log_end_offset: of the merged log.
-        high_watermark: the highest that a copy has noted; None where none has.
+        high_watermark: the highest one beside a copy; None without one.
         runs: what it takes, by offset: batches that follow each other in a file of a copy.
         segments: the same as segments, by base offset.
         missing: offsets that no copy has.
@@ -265,7 +265,7 @@ class PartitionMerge:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """What a merge would write.
+    """The plan of a merge.
 
     Attributes:
         out: the data directory to be made.
@@ -360,7 +360,7 @@ class Runs:
 
         Args:
             begins: where the last segments of the copies begin.
-            end: the offset behind what was taken.
+            end: the offset behind the last batch taken.
         """
         found = self._begins.union(begin for begin in begins if begin >= end)
         return sorted(found) or [end]
@@ -372,7 +372,7 @@ MISSING_MAX: Final = 10_000
 
 @dataclass(slots=True, eq=False)
 class _Hidden:
-    """What damage of a copy hides: ranges of offsets, damaged bytes, bytes that others gave."""
+    """Offsets hidden by damage of a copy: ranges, damaged bytes, bytes that others gave."""
 
     ranges: Rows
     damaged: Int64s
@@ -442,7 +442,7 @@ class MissingOffsets:
             self._is_cut_short = True
 
     def missing(self, end: int) -> tuple[LostOffsets, ...]:
-        """What is missing of a log that ends at an offset, once all was noted."""
+        """The missing offsets of a log that ends at an offset, once all gaps were noted."""
         left = [each.left for each in self._hidden]
         gaps = np.array(self._found, np.int64).reshape(-1, 2)
         if not self.is_dense:
@@ -457,7 +457,7 @@ class MissingOffsets:
 
 
 def _are_hidden(gaps: Rows, ranges: Sequence[Rows]) -> Bools:
-    """bool[n]: which gaps touch what is hidden of any copy."""
+    """bool[n]: which gaps touch hidden offsets of any copy."""
     hidden = np.zeros(len(gaps), np.bool_)
     for each in ranges:
         hidden |= touches(gaps[:, 0], gaps[:, 1], each)
@@ -676,7 +676,7 @@ class Ranked:
     Attributes:
         copy: the copy.
         lineage: the epochs in it.
-        cut: what it has from this offset on is left out.
+        cut: batches from this offset on are left out.
         history: the epochs of the copies before it; None for the first.
         is_preferred: whether its batches win where those of one epoch differ.
     """
@@ -693,11 +693,11 @@ class Choosing:
 
     Attributes:
         start: where the merged log begins.
-        runs: what the merged log takes.
+        runs: the batches that the merged log takes.
         gaps: the offsets that no copy has.
         conflicts: the first `CONFLICTS_MAX`.
         undecided: how many conflicts nothing decides.
-        expected: the offset behind what was taken.
+        expected: the offset behind the last batch taken.
         taken: of each copy, how many batches and how many bytes.
     """
 
@@ -753,7 +753,7 @@ class Choosing:
         return self._leave(at, rows, rows[:, FIRST] < reached, "overlap")
 
     def _with(self, chosen: Rows, at: int, rows: Rows) -> Rows:
-        """What was chosen, and what a copy adds."""
+        """The chosen batches, with those that a copy adds."""
         rows = without(rows, twins(chosen, rows)[1])
         clashes = overlapping(rows, chosen)
         if clashes.any():
@@ -800,7 +800,7 @@ class Choosing:
             )
         return rows[~mask]
 
-    # ---- what was chosen -------------------------------------------------------------------------
+    # ---- chosen batches ------------------------------------------------------------------------------
 
     def _take(self, rows: Rows) -> None:
         if not len(rows):
@@ -837,11 +837,10 @@ def plan_merge(
     chosen: Chosen | None = None,
     jobs: int = 1,
 ) -> MergePlan:
-    """Decide what a merged log takes of each copy; nothing is written.
+    """Choose the batches that a merged log takes from each copy; nothing is written.
 
-    At one offset the higher leader epoch wins. What a copy has behind the offset where it leaves
-    the history of the last leader is left out. Sound batches of one epoch that differ are a
-    conflict.
+    At one offset the higher leader epoch wins. Batches behind the offset where a copy leaves the
+    history of the last leader are left out. Sound batches of one epoch that differ are a conflict.
 
     Args:
         copies: partition directories, copies of one partition; or data directories, whose
@@ -881,7 +880,7 @@ def plan_merge(
 
 
 def apply_merge(plan: MergePlan, *, progress: Progress | None = None) -> Path:
-    """Write what a plan says, whole or not at all; the copies stay as they are.
+    """Write the merged logs of a plan, whole or not at all; the copies do not change.
 
     Args:
         plan: of `plan_merge`.
@@ -976,7 +975,7 @@ def _without_kraft(
 
 
 def _check(joined: Sequence[JoinedCopies]) -> None:
-    """Refuse what must not be mixed."""
+    """Refuse copies that must not be mixed."""
     for each in joined:
         if each.topic is None:
             raise NotALogError(

@@ -64,8 +64,8 @@ FIRST: Final = len(FIELDS)
 FILE: Final = FIRST + 1
 COLUMNS: Final = FILE + 1
 
-#: What says which batch it is. The first offset of a compressed message is a guess from the batch
-#: in front of it, so the stored one counts; what the walk found out is not compared.
+#: The identity of a batch. The first offset of a compressed message is a guess from the batch
+#: in front of it, so the stored one counts; the findings of the walk are not compared.
 _SAME: Final = tuple(
     COLUMN[name]
     for name in FIELDS
@@ -109,7 +109,7 @@ def _same_batches(one: Rows, other: Rows) -> Bools:
 
 
 def keys_of(rows: Rows) -> list[bytes]:
-    """What says which batch each row is, to be compared."""
+    """The identity of the batch in each row, for comparisons."""
     return [row.tobytes() for row in rows[:, _SAME]]
 
 
@@ -195,7 +195,7 @@ class BatchSeen(Documented):
         }
 
 
-#: Tables are joined until they have so many batches: what follows costs by the table.
+#: Tables are joined until they have so many batches: the next steps cost by the table.
 _ROWS_JOINED: Final = 4_096
 _MAGIC: Final = COLUMN["magic"]
 _ATTRIBUTES: Final = COLUMN["attributes"]
@@ -211,7 +211,7 @@ class DoubtError(KsegError):
 
 
 def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
-    """What can be proved of a copy if it is sound; batches are not counted.
+    """The provable part of a copy if it is sound; batches are not counted.
 
     Raises:
         DoubtError: it is no such copy.
@@ -310,7 +310,7 @@ class Copy:
 
     Attributes:
         path: the directory, as it was given.
-        provable: what can be proved of it, and what cannot.
+        provable: its provable batches, and its other bytes.
         files: its log files; rows name them by their numbers.
         batches: how many are sound; of a copy that is assumed to be, those of `tables` so far.
     """
@@ -323,7 +323,7 @@ class Copy:
         *,
         is_assumed: bool = False,
     ) -> None:
-        """Take what was found; use `read` or `assumed` instead."""
+        """Hold a copy that was read; use `read` or `assumed` instead."""
         self.path: Final = path
         self.provable: Final = provable
         self.files: Final = tuple(segment.path for segment in provable.segments)
@@ -381,7 +381,7 @@ class Copy:
 
     @property
     def unknown(self) -> tuple[LostOffsets, ...]:
-        """The offsets that lie in damaged bytes; those that merely are not there are none."""
+        """Offsets in damaged bytes; plain gaps are not included."""
         return tuple(lost for lost in self.provable.lost if lost.bytes)
 
     @cached_property
@@ -501,7 +501,7 @@ def _clean_end(cursors: Sequence[_Cursor], end: int) -> int:
 
 
 class _Cursor:
-    """One copy: what was read and is not in a window yet.
+    """One copy: the batches that were read and are not in a window yet.
 
     Attributes:
         rows: those batches.

@@ -1,17 +1,18 @@
-"""Past the damage: what of a log can be proved.
+"""The records of a damaged log that can be proved, in a log of their own.
 
 The algorithm, for each partition:
 
-1. Find every sound batch of each file, whatever lies between them.
-2. Keep those that are the log's. A file begins with a batch, and a sound batch says where the next
+1. Find every sound batch of each file, with any bytes between them.
+2. Keep the batches of the log. A file begins with a batch, and a sound batch says where the next
    one begins. Behind a damaged one go on where its checksum says that it ends, where its length
    leads to a sound batch, or at a batch that the offset index names; in a merge also at a batch
-   that another copy has. Else what follows may be data of a record, and is left out.
-3. Keep those whose place is certain. Offsets and leader epochs grow. Where they do not, keep what
-   all readings with the fewest batches left out agree on. Leave out a single batch that the
-   checkpoint of epochs contradicts, or that lies alone beside the one gap of a dense log.
-4. Copy what is kept, byte for byte, into segments under the names that the log had; list the
-   offsets that are lost; copy all other bytes into the quarantine.
+   that another copy has. Else the batches that follow may be data of a record: leave them out.
+3. Keep the batches with a certain place. Offsets and leader epochs grow. Where they do not, keep
+   the batches on which all readings with the fewest batches left out agree. Leave out a single
+   batch that the checkpoint of epochs contradicts, or that lies alone beside the one gap of a
+   dense log.
+4. Copy these batches, byte for byte, into segments under the names that the log had; list the lost
+   offsets; copy all other bytes into the quarantine.
 
 Nothing is moved to another offset, and no byte of a batch is changed.
 
@@ -22,10 +23,10 @@ provable    steps 1 to 3 for one copy: provable batches by offset, other bytes, 
 output      step 4: a new data directory of batches from other files, whole or not at all
 salvage     `plan_salvage`, `apply_salvage`: a partition, or all of a data directory
 
-A copy is never changed. Bytes that the disk does not give are lost ones.
+A copy is never changed. Bytes that the disk cannot read are lost.
 
 Source: nothing of Kafka's, whose recovery cuts everything behind the first bad byte. LevelDB's
-`repair.cc` has the same shape: read what is sound, make anew what is derived, archive the rest.
+`repair.cc` has the same shape: read the sound part, derive indexes anew, archive the rest.
 """
 
 from __future__ import annotations

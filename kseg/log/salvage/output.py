@@ -44,7 +44,7 @@ SUFFIX: Final = ".kseg-salvage"
 _MAKING: Final = "out"
 QUARANTINE: Final = "quarantine"
 REPORT: Final = "report.json"
-#: What an interrupted run may have left.
+#: Names that an interrupted run may have left.
 _OURS: Final = frozenset((_MAKING, QUARANTINE, REPORT, REPORT + ".tmp"))
 
 
@@ -103,7 +103,7 @@ class TargetPartition:
 
 
 def beside(out: io.StrPath) -> Path:
-    """Where what belongs beside OUT lies."""
+    """The directory beside OUT, for the report and the quarantine."""
     target = Path(os.path.abspath(out))
     return target.with_name(target.name + SUFFIX)
 
@@ -114,7 +114,7 @@ def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
     Raises:
         FileExistsError: there is something in it, or beside it something that no run has left.
         NotADirectoryError: it is a file.
-        PermissionError: another user could change what is written there.
+        PermissionError: another user could change files there.
         KsegError: it is a source, lies in one, or one lies in it.
         ValueError: it is the URL of something in a store.
     """
@@ -151,8 +151,8 @@ def write_output(
         out: new or empty.
         partitions: each at most once.
         sources: directories that are read; OUT lies in none of them.
-        finish: writes what belongs into the directory beside it, before OUT has its name.
-        finish_bytes: how much that is, roughly.
+        finish: writes the files beside OUT, before OUT has its name.
+        finish_bytes: their size, roughly.
         progress: called as bytes are copied.
 
     Raises:
@@ -186,7 +186,7 @@ def write_output(
 
 
 def _begin(place: Path, source: io.StrPath) -> Path:
-    """Remove what an interrupted run has left; answers an empty directory to write in."""
+    """Remove the files of an interrupted run; returns an empty directory to write in."""
     with ownership.private():
         io.make_directories(place)
     for name in sorted(_OURS):
@@ -295,7 +295,7 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
 
 
 def _check_logs(directory: Path) -> None:
-    """Compare the checksums of what was copied."""
+    """Compare the checksums of the copied logs."""
     for path in sorted(directory.glob(f"*.{FileKind.LOG.value}")):
         with LogFile.open(path, "never") as log:
             for tile in log.walk(on_bad_crc="stop"):

@@ -1,9 +1,9 @@
 """Which batches of a log have a certain place, by their offsets and leader epochs.
 
 No checksum covers a base offset or a leader epoch, so a sound batch may have a wrong one. In a log
-both grow as the batches lie in their files. What stays is what all best readings of a partition
-have in common. A reading leaves out batches until the rest grows. The best ones leave out the
-fewest; of these the ones whose other batches follow each other once those that are left out have
+both grow in the order of the batches in their files. The batches that all best readings of a
+partition have in common stay. A reading leaves out batches until the rest grows. The best readings
+leave out the fewest; among these, the other batches follow each other once the left out ones have
 their offsets between them. Two best readings that disagree leave all of their batches in doubt.
 
 A batch in doubt is never moved or changed. Nor is one kept that
@@ -115,7 +115,7 @@ def place_runs(
 
 
 def _cut(run: Span, borders: Int64s) -> Iterator[Span]:
-    """A run as pieces: none but a single batch has offsets on both sides of a border."""
+    """A run as pieces: only a single batch has offsets on both sides of a border."""
     first, end = np.searchsorted(borders, (run.first_offset + 1, run.last_offset + 1)).tolist()
     inner = borders[first:end]
     if run.batches == 1 or not len(inner):
@@ -256,7 +256,7 @@ def _in_all_readings(
 def _with_holes(
     pieces: Sequence[Span], stays: Sequence[bool], begin: int
 ) -> Iterator[tuple[Span, tuple[int, int]]]:
-    """Pieces that do not stay, each with the offsets that are missing where it lies."""
+    """Pieces that do not stay, each with the offsets that are missing around it."""
     waiting: list[Span] = []
     for piece, stay in zip(pieces, stays, strict=True):
         if stay:
@@ -333,7 +333,7 @@ def _without_doubts(
 
 
 def _dense_pieces(runs: Sequence[Span]) -> list[Span]:
-    """Runs cut where they leave out offsets; none of a log that leaves out more than some."""
+    """Runs cut where they leave out offsets; an empty list if a log leaves out many."""
     pieces: list[Span] = []
     for run in runs:
         cuts = [run.position, run.end]
@@ -361,7 +361,7 @@ def _joined(runs: Iterable[Span]) -> list[Span]:
     return found
 
 
-# ---- what contradicts single batches -----------------------------------------------------------
+# ---- contradicted single batches ----------------------------------------------------------------
 
 
 def _contradicted(

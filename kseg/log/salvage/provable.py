@@ -15,7 +15,7 @@ of
 - a batch that an entry of the offset index names: by its position, and by the first offset of an
   append (Kafka up to 1.1) or the last one (since 2.0).
 
-A producer writes none of these. The end of the file proves nothing, nor does a chain that leads
+No producer writes such a thing. The end of the file proves nothing, nor does a chain that leads
 there: a value may hold batches, and end where its own batch ends. So sound batches behind damage
 that nothing bridges do not count, and a torn batch covers all that follows. The time is linear in
 the bytes: checksums take no more than `_SUMMED_SHARE` times the file.
@@ -591,7 +591,7 @@ class Chains:
             start: where the first one begins.
             number: of the first run behind.
             last: the last offset in front.
-            proved: where a batch begins that none of them reaches over; None for no such batch.
+            proved: the next proved batch, which ends a damaged one; None without one.
         """
         stops, limit = [start], self._log.size if proved is None else proved
         while len(stops) <= _DAMAGED_MAX:

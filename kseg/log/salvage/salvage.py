@@ -1,4 +1,4 @@
-"""Salvage: `plan_salvage` says what can be proved, `apply_salvage` writes it into a new directory.
+"""Salvage: `plan_salvage` finds the provable batches, `apply_salvage` writes them to a directory.
 
 A plan reads each partition once with its checksums and changes nothing. `apply_salvage` copies the
 bytes from their files and sweeps them again in their new place, so it notices a file that has
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from kseg.workers import Put
 
 
-#: Bytes of these reasons are no batch of anyone, so nothing is lost with them alone.
+#: Bytes of these reasons were never a batch, so nothing is lost with them.
 _NOTHING: Final = frozenset(("zeros",))
-#: Bytes of these are not copied: they are in OUT already, or the disk does not give them.
+#: Bytes of these reasons are not copied: OUT has them, or the disk cannot read them.
 _NOT_COPIED: Final = HARMLESS | {"unreadable"}
 #: Below the quarantine of a partition, files that hold nothing but sound batches.
 READABLE: Final = "readable"
@@ -75,10 +75,10 @@ READABLE: Final = "readable"
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Where bytes that are not kept lie.
+    """Bytes that are not kept, and their place in the quarantine.
 
     Attributes:
-        source: which bytes of which log file.
+        source: the bytes in the log file.
         path: the file, below the directory beside OUT.
         position: byte in it where they begin.
     """
@@ -102,7 +102,7 @@ class SalvagedPartition(Documented):
         records: in them; None if the number is unknown without inflating.
         lost: offsets that no sound batch has.
         unprovable: bytes that are not kept, and batches that are there twice.
-        transactions: that lost offsets may belong to.
+        transactions: those with lost offsets, perhaps.
         markers: how many markers are added.
         indexed: whether an offset index lies beside a segment with batches that are not kept.
         start_beyond_end: what `log-start-offset-checkpoint` says and is not taken over, since it
@@ -222,7 +222,7 @@ def _unprovable(one: Span, place: Quarantined | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, repr=False)
 class SalvagePlan:
-    """What a salvage writes; see `kseg.plan_salvage`.
+    """The plan of a salvage; see `kseg.plan_salvage`.
 
     Attributes:
         sources: the directories that were given.
@@ -309,7 +309,7 @@ def _sum(numbers: Sequence[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SalvageReport:
-    """What a salvage did.
+    """The result of a salvage.
 
     Attributes:
         plan: the plan that was applied.
@@ -438,7 +438,7 @@ _QUORUM_STATE = "quorum-state"
 
 
 def up_to_first_gap(known: ProvablePartition) -> tuple[ProvablePartition, tuple[Path, ...]]:
-    """What may be kept of the log, and the files that belong to it.
+    """The part of the log of KRaft that may be kept, and the files that belong to it.
 
     Raises:
         KsegError, OSError: a file has changed, or cannot be read.
@@ -485,7 +485,7 @@ def up_to_first_gap(known: ProvablePartition) -> tuple[ProvablePartition, tuple[
 Chosen = Callable[[str | None, int | None], bool]
 
 _COPIED_BYTES: Final = 2**20
-#: What a directory may be that is named itself.
+#: Kinds of directories that may be named themselves.
 _NAMED: Final = (EntryKind.LOG, EntryKind.CLUSTER_METADATA)
 
 
@@ -660,7 +660,7 @@ def _with_tail(
 
 
 def apply_salvage(plan: SalvagePlan, *, progress: Progress | None = None) -> SalvageReport:
-    """Write what a plan keeps: the whole data directory, or none of it.
+    """Write the batches of a plan: the whole data directory, or none of it.
 
     It has indexes, epochs, producer snapshots and checkpoints made anew, and the mark of a clean
     shutdown: a broker adopts it. `OUT.kseg-salvage` beside it holds `report.json` and the bytes
