@@ -44,7 +44,7 @@ from kseg.format.header import BatchHeader
 from kseg.log.log import Log
 from kseg.log.reader import AbortedRanges, aborted_ranges, believed_end
 from kseg.spark.options import SourceOptions
-from kseg.spark.remote import Found, find_logs, is_remote, place
+from kseg.spark.remote import find_logs, is_remote, place
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -290,8 +290,9 @@ def _expand(options: SourceOptions) -> Iterator[LogEntry]:
     spelled: set[str] = set()
     for given in options.paths:
         if is_remote(given):
-            for remote in find_logs(given):
-                log = _chosen(remote) if remote.chosen else _started(_remote_log(remote), starts)
+            for partition, sizes, chosen in find_logs(given):
+                log = _log(partition, str(partition.path), sizes)
+                log = _only(log, chosen) if chosen else _started(log, starts)
                 yield _of_topic(log, options, not glob.has_magic(given))
             continue
         where = os.path.abspath(local_path(given))
@@ -334,10 +335,16 @@ _LOG_KINDS = (names.FileKind.LOG, names.FileKind.KAFKA07)
 
 def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[LogEntry]:
     """The directory itself if it is a partition's, else the partitions in it."""
-    partition = names.list_partition(path)
-    if partition.segments:
-        return [_log(partition)]
-    listing = names.list_data_directory(path)
+    try:
+        known = names.classify_path(path)
+    except NotALogError:
+        if literal:
+            raise
+        return []
+    if known.partition_files is not None:
+        return [_log(known.partition_files)]
+    listing = known.data_directory
+    assert listing is not None
     children = [
         child
         for child in (*listing.partitions, *listing.lost)
@@ -351,12 +358,7 @@ def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[L
         *names.readable_partitions(others, []),  # no option asks for them
     )
     logs = [_log(names.list_partition(child.path)) for child in readable]
-    logs += map(_unreadable, skipped or ())
-    if not logs and partition.name is not None:
-        return [_log(partition)]
-    if not logs and literal and not listing.files:
-        names.classify_path(path)  # raises, and says best what was found instead
-    return logs
+    return [*logs, *map(_unreadable, skipped or ())]
 
 
 def _wanted(child: names.PartitionDirectory, options: SourceOptions) -> bool:
@@ -371,18 +373,12 @@ def _unreadable(skipped: names.Unreadable) -> LogEntry:
     return LogEntry(directory, name.topic, name.partition, (), unreadable=skipped.reason)
 
 
-def _remote_log(remote: Found) -> LogEntry:
-    """A log of a store, from one listing of it."""
-    return _log(remote.files, str(remote.files.path), remote.sizes)
-
-
-def _chosen(remote: Found) -> LogEntry:
-    """Objects that were named one by one, completed from the objects beside them."""
-    log = _remote_log(remote)
-    chosen = [segment for segment in log.segments if segment.path in (remote.chosen or ())]
+def _only(log: LogEntry, paths: tuple[str, ...]) -> LogEntry:
+    """The log of objects that were named one by one: each is read whole."""
+    chosen = tuple(segment for segment in log.segments if segment.path in paths)
     if not chosen:
-        raise NotALogError("a segment's .log was expected", path=", ".join(remote.chosen or ()))
-    return replace(log, segments=tuple(chosen), log_start_offset=None)
+        raise NotALogError("a segment's .log was expected", path=", ".join(paths))
+    return replace(log, segments=chosen, log_start_offset=None)
 
 
 def _log(

@@ -270,23 +270,13 @@ class RemoteFile(MappedFile):
 # ---- listing -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A directory of a store that may be a log, and what is in it.
-
-    Attributes:
-        files: sorted out as a partition directory's.
-        sizes: bytes of each by its URL.
-        chosen: the segments that were named one by one; None where the directory was.
-    """
-
-    files: names.PartitionFiles
-    sizes: dict[str, int]
-    chosen: tuple[str, ...] | None = None
+#: A directory of a store that may be a log: its objects as the files of a partition, bytes of each
+#: object by its URL, and the segments that were named one by one, none where the directory was.
+Found = tuple[names.PartitionFiles, dict[str, int], tuple[str, ...]]
 
 
 def find_logs(given: str) -> Iterator[Found]:
-    """What a URL, or a pattern, leads to: a segment, a partition or a data directory.
+    """The logs under a URL or a pattern: of a segment, a partition or a data directory.
 
     Raises:
         NotALogError: nothing is there.
@@ -306,7 +296,7 @@ def _under(store: Store, url: str) -> Iterator[Found]:
     sizes = store.sizes(url)
     if url in sizes:
         beside = store.sizes(str(RemotePath(url).parent))
-        yield Found(_sorted(RemotePath(url).parent, beside), beside, (url,))
+        yield _sorted(RemotePath(url).parent, beside), beside, (url,)
         return
     directories: dict[RemotePath, dict[str, int]] = {}
     for path, size in sizes.items():
@@ -314,13 +304,13 @@ def _under(store: Store, url: str) -> Iterator[Found]:
     top = RemotePath(url)
     own = _sorted(top, directories.get(top, {}))
     if own.segments:
-        yield Found(own, directories[top])
+        yield own, directories[top], ()
         return
     for directory, inside in sorted(directories.items()):
         files = _sorted(directory, inside)
         suffix = files.name.suffix if files.name is not None else None
         if directory.parent == top and suffix is None and files.segments:
-            yield Found(files, inside)
+            yield files, inside, ()
 
 
 def _sorted(directory: Path, sizes: dict[str, int]) -> names.PartitionFiles:

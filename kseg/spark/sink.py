@@ -49,7 +49,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -60,6 +60,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
+from pyspark.sql.types import StructType
 
 from kseg.arrow import from_arrow
 from kseg.constants import INT32_MAX, INT64_MAX, Compression
@@ -86,10 +87,6 @@ from kseg.spark.options import (
 from kseg.spark.plan import local_path
 from kseg.spark.remote import is_remote
 from kseg.spark.schema import COLUMNS
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -249,8 +246,13 @@ def _by_partition(
     """The rows of each partition, in order; one slice where all are of the same."""
     if not len(batch):
         return
-    topics, names = _codes(_topics(batch, options))
-    partitions, numbers = _codes(_partitions(batch, options))
+    named = _filled(batch, "topic", pa.scalar(options.topic, pa.string()))
+    if named.null_count:
+        raise ValueError("kseg: column topic has a null: set the option topic for such rows")
+    topics, names = _codes(named)
+    partitions, numbers = _codes(
+        _filled(batch, "partition", pa.scalar(options.partition, pa.int64()))
+    )
     for name in names:
         check_topic_name(name)
     for value in numbers:
@@ -271,23 +273,11 @@ def _codes(column: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[
     return codes, encoded.dictionary.to_pylist()
 
 
-def _topics(batch: pa.RecordBatch, options: SinkOptions) -> pa.Array:
-    default = pa.scalar(options.topic, pa.string())
-    if "topic" not in batch.schema.names:
-        if options.topic is None:
-            raise ValueError("kseg: there is no column topic: set the option topic")
+def _filled(batch: pa.RecordBatch, name: str, default: pa.Scalar) -> pa.Array:
+    """A column, with the value of its option in place of nulls."""
+    if name not in batch.schema.names:
         return pa.repeat(default, len(batch))
-    column = batch.column("topic").cast(pa.string())
-    if column.null_count and options.topic is None:
-        raise ValueError("kseg: column topic has a null: set the option topic for such rows")
-    return pc.fill_null(column, default) if column.null_count else column
-
-
-def _partitions(batch: pa.RecordBatch, options: SinkOptions) -> pa.Array:
-    default = pa.scalar(options.partition, pa.int64())
-    if "partition" not in batch.schema.names:
-        return pa.repeat(default, len(batch))
-    return pc.fill_null(batch.column("partition").cast(pa.int64()), default)
+    return pc.fill_null(batch.column(name).cast(default.type), default)
 
 
 class _PartitionWriter:
@@ -374,14 +364,10 @@ def _records(rows: pa.RecordBatch, *, keeps_offsets: bool) -> pa.RecordBatch:
     }
     if "timestamp_ms" in columns:
         columns.pop("timestamp", None)
-    now = int(time.time() * 1000)
-    time_name = "timestamp_ms" if "timestamp_ms" in columns else "timestamp"
-    if time_name not in columns:
-        columns["timestamp_ms"] = pa.repeat(pa.scalar(now, pa.int64()), len(rows))
-    elif columns[time_name].null_count:
-        kind = columns[time_name].type
-        scalar = pa.scalar(now, pa.int64() if time_name == "timestamp_ms" else pa.timestamp("ms"))
-        columns[time_name] = pc.fill_null(columns[time_name], scalar.cast(kind))
+    name = "timestamp" if "timestamp" in columns else "timestamp_ms"
+    times = columns.get(name, pa.nulls(len(rows), pa.int64()))
+    now = pa.scalar(int(time.time() * 1000), pa.timestamp("ms")).cast(times.type)
+    columns[name] = pc.fill_null(times, now)
     if keeps_offsets:
         if "offset" not in rows.schema.names or rows.column("offset").null_count:
             raise ValueError("kseg: offsets=preserve needs a column offset without nulls")

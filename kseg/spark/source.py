@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 
@@ -44,7 +45,6 @@ from kseg.spark.watching import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.datasource import Filter
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 

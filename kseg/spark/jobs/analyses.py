@@ -37,6 +37,7 @@ from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
     PACE_OF_PARSING,
     Item,
+    Progress,
     mark_of,
     open_job,
     refusals_named,
@@ -49,8 +50,6 @@ from kseg.spark.remote import RemotePath, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from kseg.spark.jobs.running import Progress
 
 #: Files beside partitions that an examination goes by.
 _CHECKPOINTS: Final = (FileKind.CLEANER, FileKind.LOG_START, FileKind.REPLICATION)

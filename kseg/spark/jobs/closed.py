@@ -15,9 +15,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kseg import ReindexPlan, plan_reindex
+from kseg import PartitionSettings, ReindexPlan, plan_reindex
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import FileKind, PathKind, classify_path, list_data_directory
+from kseg.format.times import Time
 from kseg.log.cleanup import Cleanup, ClosedPartition, CompactionOptions
 from kseg.log.clock import now_of
 from kseg.log.closed import Change, has_segments, home_of, reindex_at
@@ -25,15 +26,20 @@ from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.recovery import KINDS, Action, Finding, Kept, kept_bytes, look_at
 from kseg.log.settings import SettingSources
-from kseg.spark.jobs.running import Item, Ran, mark_of, open_job, refusals_named, run, state_of
+from kseg.spark.jobs.running import (
+    Item,
+    Progress,
+    Ran,
+    mark_of,
+    open_job,
+    refusals_named,
+    run,
+    state_of,
+)
 from kseg.spark.plan import local_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from kseg import PartitionSettings
-    from kseg.format.times import Time
-    from kseg.spark.jobs.running import Progress
 
 _NAMES: Final = (
     *("bytes", "kept_bytes", "saved_bytes", "room_bytes"),

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,29 +30,25 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg.arrow import TYPES
-from kseg.constants import NO_TIMESTAMP
+from kseg.constants import NO_TIMESTAMP, Int64s
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.files.output_names import HIVE_NULL, OPEN_MAX, hive_directory
 from kseg.files.whole_file import FileSink
 from kseg.format.take import split_days
 from kseg.format.typed import BYTES, ERRORS
+from kseg.format.values import RecordColumns
 from kseg.log.scan import PLACE_FIELDS
 from kseg.parquet import ParquetFile
 from kseg.spark.damage import Damage, passing_over, report
-from kseg.spark.jobs.running import Item, open_job, run, splits_of
+from kseg.spark.jobs.running import Item, Progress, Ran, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options
-from kseg.spark.plan import local_path
+from kseg.spark.plan import Split, local_path
 from kseg.spark.reading import read_split
 from kseg.spark.remote import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from kseg.constants import Int64s
-    from kseg.format.values import RecordColumns
-    from kseg.spark.jobs.running import Progress
-    from kseg.spark.plan import Split
 
 
 #: Days of the years 1 to 9999, from 1970 on.
@@ -298,13 +295,8 @@ class ExportResult:
         return spark.createDataFrame([tuple(asdict(file).values()) for file in self.files], _DDL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Exported:
-    """What one task wrote."""
-
-    files: tuple[ExportedFile, ...]
-    fault_count: int
-    faults: tuple[str, ...]
+#: The files that one task wrote, the number of damaged places, and the first of these as text.
+_Exported = tuple[tuple[ExportedFile, ...], int, tuple[str, ...]]
 
 
 def export(
@@ -357,10 +349,10 @@ def export(
             items,
             partial(_export, root=beside, look=look, options=chosen),
             job=directory,
-            usable=lambda done: all((beside / file.path).exists() for file in done.files),
+            usable=partial(_is_there, beside),
             progress=progress,
         )
-        result = _result(target, ran.answers, ran.tasks, ran.skipped)
+        result = _result(target, ran)
         _show(beside, target, result)
     except BaseException:
         if directory is None:
@@ -418,13 +410,20 @@ def _begin(beside: Path, items: Sequence[Item]) -> None:
     io.make_directories(beside, like=look and look._replace(mode=look.mode & ~0o022))
 
 
-def _result(target: Path, answers: Iterable[_Exported], tasks: int, skipped: int) -> ExportResult:
-    done = list(answers)
-    files = sorted((file for each in done for file in each.files), key=lambda file: file.path)
-    faults = sorted(fault for each in done for fault in each.faults)
-    count = sum(each.fault_count for each in done)
+def _is_there(root: Path, done: _Exported) -> bool:
+    """Whether the files of an earlier task are still there."""
+    return all((root / file.path).exists() for file in done[0])
+
+
+def _result(target: Path, ran: Ran) -> ExportResult:
+    files, counts, faults = zip(*ran.answers, strict=True) if ran.answers else ((), (), ())
     return ExportResult(
-        str(target), tuple(files), count, tuple(faults[:_FAULTS_NAMED_MAX]), tasks, skipped
+        out=str(target),
+        files=tuple(sorted(chain(*files), key=lambda file: file.path)),
+        fault_count=sum(counts),
+        faults=tuple(sorted(chain(*faults))[:_FAULTS_NAMED_MAX]),
+        tasks=ran.tasks,
+        skipped=ran.skipped,
     )
 
 
@@ -470,7 +469,7 @@ def _export(
         done = files.finish()
     if options.on_corrupt != "fail":
         report(damages, tuple(splits), options.report_path)
-    return _Exported(done, len(damages), tuple(str(one) for one in damages[:_FAULTS_NAMED_MAX]))
+    return done, len(damages), tuple(map(str, damages[:_FAULTS_NAMED_MAX]))
 
 
 __all__ = [

@@ -56,10 +56,9 @@ from kseg.spark.reading import settle
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    Progress = Callable[[int, int], None]
-    Work = Callable[[Sequence[Any]], Any]
 
-
+Progress = Callable[[int, int], None]
+Work = Callable[[Sequence[Any]], Any]
 _PACKAGE: Final = "kseg."
 
 
