@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.spark.streaming import own_session
+from kseg.spark.demo import quiet_spark
+from tests.spark.streaming import JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,7 +91,12 @@ def expected(name: str) -> dict[str, list[Written]]:
 
 def main(home: Path) -> None:
     """Run all jobs in one Spark."""
-    spark = own_session()
+    with quiet_spark(2, java_options=JAVA) as spark:
+        write(spark, home)
+
+
+def write(spark: SparkSession, home: Path) -> None:
+    """Write the three data directories."""
     for codec, rows in zip(CODECS, jobs_assigned(), strict=True):
         _save(_frame(spark, rows).drop("offset"), home / "assigned", codec=codec)
     for codec, rows in zip(("lz4", "zstd"), jobs_kept(), strict=True):
@@ -107,7 +113,6 @@ def main(home: Path) -> None:
         .start()
     )
     query.awaitTermination()
-    spark.stop()
 
 
 def _frame(spark: SparkSession, rows: list[Written]) -> DataFrame:

@@ -2,19 +2,19 @@
 
 python -m tests.spark.streaming SOURCE TARGET CHECKPOINT
 
-Says `started` when Spark is there, and `done` at the end. And who dies with a program, and the
-Spark of one.
+Says `started` when Spark is there, and `done` at the end. Also the processes that die
+with a program.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from kseg.spark.demo import quiet_spark
+
+#: Programs this short end before the second compiler has paid for itself.
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def processes() -> dict[int, tuple[int, str]]:
@@ -46,40 +46,21 @@ def descendants(ancestor: int, word: str = "") -> set[int]:
     }
 
 
-def own_session() -> SparkSession:
-    """A Spark of this program alone, on two cores of this machine."""
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    spark: SparkSession = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
 def main(source: str, target: str, checkpoint: str) -> None:
-    spark = own_session()
-    print("started", flush=True)
-    query = (
-        spark.readStream.format("kseg")
-        .option("maxOffsetsPerTrigger", "300")
-        .load(source)
-        .writeStream.format("kseg")
-        .option("path", target)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    print("done", flush=True)
+    with quiet_spark(2, java_options=JAVA) as spark:
+        print("started", flush=True)
+        query = (
+            spark.readStream.format("kseg")
+            .option("maxOffsetsPerTrigger", "300")
+            .load(source)
+            .writeStream.format("kseg")
+            .option("path", target)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        print("done", flush=True)
 
 
 if __name__ == "__main__":

@@ -333,19 +333,6 @@ def test_indexes_are_planned_as_here_and_made_anew(spark: SparkSession, bare: Pa
     assert verify_here(homes).findings == ()
 
 
-def test_a_data_directory_that_somebody_holds_is_told_and_left_alone(
-    spark: SparkSession, bare: Path
-) -> None:
-    before = sorted(os.listdir(bare / "one" / "orders-0"))
-    held = data_directory.enter(bare / "one")
-    try:
-        with pytest.raises(LogLockedError, match=str(bare / "one")):
-            jobs.reindex(spark, bare / "one", apply=True, options=ReindexOptions(keep=False))
-    finally:
-        held.leave()
-    assert sorted(os.listdir(bare / "one" / "orders-0")) == before
-
-
 def test_a_file_has_no_indexes_of_its_own(spark: SparkSession, bare: Path) -> None:
     with pytest.raises(NotALogError, match="wants a directory"):
         jobs.reindex(spark, next((bare / "one" / "orders-0").glob("*.log")))

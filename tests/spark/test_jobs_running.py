@@ -14,7 +14,6 @@ from kseg.analysis.doctor.values import BrokerFinding, Outcome
 from kseg.analysis.units import plan
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.checkpoints import TopicPartition
-from kseg.files.whole_file import FileSink
 from kseg.spark.jobs import analyses
 from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
@@ -214,12 +213,6 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path, text: str) -> 
     (tmp_path / "job.json").rename(tmp_path / "mine.txt")
     with pytest.raises(KsegError, match="a directory of its own"):
         open_job(tmp_path, "verify", None)
-
-
-def test_a_file_left_by_an_error_is_removed(tmp_path: Path) -> None:
-    with pytest.raises(TypeError), FileSink(tmp_path / "file") as sink:
-        sink.write("text is refused")
-    assert list(tmp_path.iterdir()) == []
 
 
 # ---- errors --------------------------------------------------------------------------------------

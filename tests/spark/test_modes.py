@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
     LongType,
-    StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from kseg.cli.main import cli
@@ -26,32 +19,15 @@ from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import mapping
 from kseg.spark import schema
 from kseg.spark.options import parse_options
-from kseg.spark.plan import list_logs, make_plan, push
-from kseg.spark.reading import read_task
+from kseg.spark.plan import push
 from tests.bad_sectors import bad_sectors
 from tests.builders import ZSTD, batch, control_batch, record, write_segment
-
-TYPES: dict[str, DataType] = {
-    "BIGINT": LongType(),
-    "BINARY": BinaryType(),
-    "BOOLEAN": BooleanType(),
-    "INT": IntegerType(),
-    "STRING": StringType(),
-    "TIMESTAMP_LTZ": TimestampType(),
-    "ARRAY<STRING>": ArrayType(StringType()),
-    "ARRAY<INT>": ArrayType(IntegerType()),
-}
+from tests.spark.rows import read as table
 
 
 def read(path: Path, **given: str) -> list[dict[str, Any]]:
-    """The rows of one load with the columns it offers, as one process makes them."""
-    options = parse_options({"path": str(path), **given})
-    columns = [column.split(" ", 1) for column in schema.ddl(options).split(", ")]
-    fields = [StructField(name.strip("`"), TYPES[kind]) for name, kind in columns]
-    wanted = schema.project(StructType(fields), options)
-    tasks = make_plan(list_logs(options), options)
-    return [row for task in tasks for one in read_task(task, wanted, options)
-            for row in one.to_pylist()]  # fmt: skip
+    rows: list[dict[str, Any]] = table(path, **given).to_pylist()
+    return rows
 
 
 def kseg_rows(*words: object) -> list[dict[str, Any]]:

@@ -307,10 +307,7 @@ def test_splits_outside_the_offsets_are_pruned(indexed: Path) -> None:
     whole = plan(indexed, targetPartitionBytes=str(size // 5))
     after = plan(indexed, targetPartitionBytes=str(size // 5), startingOffsets=str(middle))
     before = plan(indexed, targetPartitionBytes=str(size // 5), endingOffsets=str(middle))
-    pieces = [
-        {split.start_position for task in made.tasks for split in task}
-        for made in (whole, after, before)
-    ]
+    pieces = [{split.start_position for split in made.splits} for made in (whole, after, before)]
     assert pieces[1] < pieces[0]
     assert pieces[2] < pieces[0]
     assert pieces[1] | pieces[2] == pieces[0]
@@ -384,7 +381,7 @@ def test_old_segments_are_pruned_by_time(times: Path) -> None:
 
 def test_the_last_segment_is_never_pruned_by_time(times: Path) -> None:
     made = plan(times, startingTimestamp=str(2**62))
-    assert [split.path for task in made.tasks for split in task] == [str(max(times.glob("*.log")))]
+    assert [split.path for split in made.splits] == [str(max(times.glob("*.log")))]
 
 
 @pytest.mark.parametrize("cut", [0, 12])

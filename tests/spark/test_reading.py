@@ -11,8 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import (
-    BooleanType,
-    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -24,44 +22,16 @@ from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.spark import schema
-from kseg.spark.damage import Damage, read_report
+from kseg.spark.damage import read_report
 from kseg.spark.options import SourceOptions, parse_options
 from kseg.spark.plan import Split, list_logs, make_plan
 from kseg.spark.reading import read_split, read_task
-from kseg.spark.schema import Projection
 from tests.builders import batch, control_batch, messages, record, wrapper, write_segment
-
-TYPES: dict[str, DataType] = {
-    "BIGINT": LongType(),
-    "BOOLEAN": BooleanType(),
-    "INT": IntegerType(),
-    "STRING": StringType(),
-}
-
-
-def projection(*names: str) -> Projection:
-    from pyspark.sql.types import ArrayType, BinaryType, TimestampType
-
-    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-    more = {"BINARY": BinaryType(), "TIMESTAMP_LTZ": TimestampType()}
-    kinds = {**TYPES, **more, schema.COLUMNS["headers"].ddl: ArrayType(header)}
-    columns = [schema.COLUMNS[name.lower()] for name in names]
-    return schema.project(StructType([StructField(c.name, kinds[c.ddl]) for c in columns]))
+from tests.spark.rows import projection, read
 
 
 def options(path: Path, **given: str) -> SourceOptions:
     return parse_options({"path": str(path), **given})
-
-
-def read(path: Path, *names: str, **given: str) -> pa.Table:
-    chosen = options(path, **given)
-    wanted = projection(*names)
-    batches = [
-        batch
-        for task in make_plan(list_logs(chosen), chosen)
-        for batch in read_task(task, wanted, chosen)
-    ]
-    return pa.Table.from_batches(batches, wanted.schema)
 
 
 def splits(path: Path, **given: str) -> list[Split]:
@@ -155,6 +125,16 @@ def test_header_names_that_are_not_utf8_are_mended(tmp_path: Path) -> None:
     assert row == [{"key": "good", "value": b"1"}, {"key": "b\ufffdd", "value": b"\xff"}]
 
 
+@pytest.mark.parametrize(("most", "sizes"), [("65536", [200]), ("150", [100, 100])])
+def test_small_batches_are_joined_up_to_the_rows_asked_for(
+    orders: Path, most: str, sizes: list[int]
+) -> None:
+    chosen = options(orders, maxBatchRows=most)
+    ((first, second),) = make_plan(list_logs(chosen), chosen)
+    pieces = read_task((first, second), projection(chosen), chosen)
+    assert [piece.num_rows for piece in pieces] == sizes
+
+
 def test_control_records_come_only_where_asked_for(tmp_path: Path) -> None:
     write_segment(tmp_path / "orders-3", 0, plain(0), control_batch(1, base_offset=10))
     assert read(tmp_path, "offset").num_rows == 10
@@ -163,22 +143,6 @@ def test_control_records_come_only_where_asked_for(tmp_path: Path) -> None:
         {"control": False, "controlType": None},
         {"control": True, "controlType": "COMMIT"},
     ]
-
-
-def test_batches_keep_to_the_rows_asked_for(orders: Path) -> None:
-    chosen = options(orders, maxBatchRows="7")
-    (task,) = make_plan(list_logs(chosen), chosen)
-    sizes = [batch.num_rows for batch in read_task(task, projection("offset"), chosen)]
-    assert sum(sizes) == 200
-    assert max(sizes) == 7
-
-
-def test_small_batches_of_one_task_are_joined(orders: Path) -> None:
-    chosen = options(orders)
-    (task,) = make_plan(list_logs(chosen), chosen)
-    assert len(task) == 2
-    sizes = [batch.num_rows for batch in read_task(task, projection("offset"), chosen)]
-    assert sizes == [200]
 
 
 @pytest.mark.parametrize("target", [1, 300, 1000, 4000, 10**6])
@@ -301,10 +265,10 @@ def test_what_is_appended_after_planning_is_left_alone(orders: Path) -> None:
     log = orders / f"{100:020d}.log"
     half = log.read_bytes()[:-30]
     log.write_bytes(half)
-    chosen = options(orders)
+    chosen = options(orders, columns="offset")
     (task,) = make_plan(list_logs(chosen), chosen)
     log.write_bytes(half + plain(200) + plain(210))
-    rows = [row for batch in read_task(task, projection("offset"), chosen) for row in batch[0]]
+    rows = [row for batch in read_task(task, projection(chosen), chosen) for row in batch[0]]
     assert [row.as_py() for row in rows] == list(range(190))
 
 
@@ -377,33 +341,9 @@ def test_a_report_shrinks_when_the_damage_is_gone(
     assert read_report(report) == []
 
 
-def test_a_report_is_json_lines(damaged: tuple[Path, int], tmp_path: Path) -> None:
-    directory, _ = damaged
-    read(directory, "offset", onCorrupt="skip", reportPath=str(tmp_path / "report"))
-    (path,) = (tmp_path / "report").iterdir()
-    (line,) = path.read_text().splitlines()
-    assert Damage(**json.loads(line)).code == "batch-crc"
-
-
 def test_without_checksums_a_batch_that_still_parses_is_read(damaged: tuple[Path, int]) -> None:
     directory, _ = damaged
     assert read(directory, "offset", verifyCrc="false").num_rows == 200
-
-
-@pytest.mark.parametrize(
-    ("spoil", "code"),
-    [
-        (lambda data: data[:-5], "batch-length"),
-        (lambda data: data + bytes(100), "zero-tail"),
-        (lambda data: data[:8] + b"\xff\xff\xff\xff" + data[12:], "batch-length"),
-        (lambda data: data[:16] + b"\x09" + data[17:], "batch-magic"),
-    ],
-)
-def test_a_walk_that_cannot_go_on_is_named_by_its_stop(orders: Path, spoil, code: str) -> None:
-    log = orders / f"{0:020d}.log"
-    log.write_bytes(spoil(log.read_bytes()))
-    with pytest.raises(KsegError, match=rf"\[{code}\]"):
-        read(orders, "offset")
 
 
 @pytest.mark.parametrize("tail", [b"", bytes(50), plain(200)[:-5]])
@@ -436,15 +376,6 @@ def test_committed_records_are_those_of_a_scan(fixture_cases: list[Path]) -> Non
             assert rows.column(0).to_pylist() == expected
         found += len(expected) < scan(path, columns=("offset",)).to_arrow().num_rows
     assert found > 0
-
-
-def test_pieces_and_tables_agree_on_types(orders: Path) -> None:
-    wanted = projection("key", "timestamp", "headers", "codec")
-    chosen = options(orders)
-    for task in make_plan(list_logs(chosen), chosen):
-        for piece in read_task(task, wanted, chosen):
-            assert piece.schema == wanted.schema
-            piece.validate(full=True)
 
 
 def test_the_stamp_of_a_topic_is_null_without_a_name(tmp_path: Path) -> None:

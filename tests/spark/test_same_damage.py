@@ -17,7 +17,7 @@ from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import plan_recovery
 from tests import reference
-from tests.spark.test_reading import read
+from tests.spark.rows import read
 from tests.unit.log.damaged import NOW, plain
 
 RECORDS = 41

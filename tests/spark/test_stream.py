@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -185,11 +185,6 @@ def test_a_start_between_records_gives_those_from_there(log: Path) -> None:
 def test_what_has_no_meaning_for_a_stream_is_refused(log: Path, options: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=f"option {next(iter(options))} has no meaning"):
         reader(log, **options)
-
-
-def test_a_mistake_is_told_when_the_stream_starts(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises((PySparkException, StreamingQueryException), match="no path"):
-        spark.readStream.format("kseg").load().writeStream.format("noop").start()
 
 
 def test_a_refused_option_is_all_that_spark_tells_of(
