@@ -49,7 +49,7 @@ def parquet_writer(
         sink: a path, or a file to write to.
         fields: names of `kseg.arrow`, in order.
         kinds: those of decoded fields.
-        first: the first row group, which tells whether keys repeat; None for no rows.
+        first: the first row group, which shows whether keys repeat; None for no rows.
         compression: as pyarrow names it.
         metadata: what the schema says besides.
     """

@@ -346,7 +346,7 @@ def write_reindex(
             for partition, plan in plans
         ],
     )
-    complain(*(f"kseg: left alone: {each}; 'kseg recover' tells what to do" for each in findings))
+    complain(*(f"kseg: left alone: {each}; 'kseg recover' says what to do" for each in findings))
     return Exit.FOUND if findings else code
 
 

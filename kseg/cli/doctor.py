@@ -202,7 +202,7 @@ def _reading(
 
 
 def _lines(findings: Sequence[BrokerFinding], indent: str = "", home: str = "") -> Iterator[str]:
-    """The worst first; of many of one kind, some. Paths inside of `home` are told from there."""
+    """The worst first; of many of one kind, some. Paths inside of `home` lose that prefix."""
     order = ("error", "warning", "note")
     shown: Counter[str] = Counter()
     for one in sorted(findings, key=lambda each: order.index(each.severity)):

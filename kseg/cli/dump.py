@@ -198,7 +198,7 @@ class Dump(RecordLines):
         """Dump one log from a position on."""
         unreadable: list[KsegError] = []
         file = LogFile.open(source.path, self._mapping)
-        with SharedUse(file.close) as lent:
+        with SharedUse(file.close) as use:
             tiles = file.walk(
                 start=start,
                 on_bad_crc="note",
@@ -209,7 +209,7 @@ class Dump(RecordLines):
                 for error in unreadable:
                     yield partial(self.find, error, source.path)
                 unreadable.clear()
-                yield lent.to(work)
+                yield use.to(work)
 
     def _narrowed(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
         """The files that can hold what is wanted, and where to begin in the first of them."""

@@ -129,7 +129,7 @@ def report(error: BaseException, *, debug: bool) -> Exit:
         hint = "; this shows what a recovery would do, and does it with --apply:"
         command = command_line("kseg", "recover", home)
     elif code is Exit.FOUND:
-        hint = "; 'kseg verify' tells more, 'kseg dump' shows what can be read"
+        hint = "; 'kseg verify' says more, 'kseg dump' shows what can be read"
     elif code is Exit.BUG:
         hint = "; this is a bug in kseg" + ("" if debug else ", --debug shows where")
     complain(f"kseg: {one_line(error)}{hint}")
@@ -168,11 +168,11 @@ def has_passed_over() -> bool:
     return bool(click.get_current_context().meta.get(_PASSED_OVER))
 
 
-def answer(context: click.Context, told: object) -> object:
+def answer(context: click.Context, code: object) -> object:
     """The exit code of a verb that skipped something: 1 for damage, else 3."""
     if not context.meta.get(_PASSED_OVER):
-        return told
-    return Exit.FOUND if told == Exit.FOUND else Exit.FILES
+        return code
+    return Exit.FOUND if code == Exit.FOUND else Exit.FILES
 
 
 def complain(*lines: str) -> None:

@@ -67,8 +67,8 @@ class Selection(NamedTuple):
 
         given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
         near = [each for topic in self.topics for each in get_close_matches(topic, known)]
-        told = f"; did you mean {near[0]}?" if near else f"; there are {some_of(known)}"
-        return f"no topic here is {given}{told if known else ''}"
+        hint = f"; did you mean {near[0]}?" if near else f"; there are {some_of(known)}"
+        return f"no topic here is {given}{hint if known else ''}"
 
     def takes(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition is chosen; one without a name is, if the selection is empty."""

@@ -68,7 +68,7 @@ def known_path(path: str) -> KnownPath:
         raise click.UsageError("- is standard input, which only dump and convert take for a PATH.")
     known = classify_path(path)
     if known.kind is PathKind.FILE and known.file is not None and known.file.base_offset is None:
-        # The library is lenient with hand-made names; here a wrong one is told.
+        # The library is lenient with hand-made names; here a wrong one is an error.
         try:
             parse_name(known.path.name)
         except NotALogError as error:

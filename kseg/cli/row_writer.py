@@ -127,7 +127,7 @@ class RowWriter:
             start: first batch.
             stop: batch to end before.
             before: lines in front of each batch's.
-            gaps: told of the offsets.
+            gaps: notes the offsets.
 
         Returns:
             The batch in front of which it ended, because it is unusual or damaged; else `stop`.

@@ -114,8 +114,8 @@ def stats() -> None:
     counts twice.
 
     --config, --broker-config, --metadata-dir and --now are for --compaction, and mean there what
-    they mean for 'kseg compact'. Partitions that have no compacted topic are left alone, and the
-    reason is told.
+    they mean for 'kseg compact'. Partitions that have no compacted topic are left alone, with
+    the reason.
     """
 
 

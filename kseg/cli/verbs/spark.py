@@ -71,7 +71,7 @@ _LEFT_OUT = ("jobs", "mapping", "codes", "output_dir")
 _FLEET = click.Option(
     ["--fleet"],
     is_flag=True,
-    help="DIR... are of several brokers, told apart by cluster.id and node.id: an answer each.",
+    help="DIR... are of several brokers, by cluster.id and node.id: an answer each.",
 )
 _PATHS = click.Argument(["paths"], nargs=-1, required=True, metavar="PATH...", type=PATH)
 
