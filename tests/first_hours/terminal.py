@@ -10,10 +10,7 @@ from pathlib import Path
 from textwrap import dedent
 
 #: `kseg` and `python`, as a shell finds them.
-_COMMANDS = {
-    "kseg": "-c 'from kseg.cli.main import main; main()'",
-    "python": "",
-}
+_COMMANDS = {"kseg": "-c 'from kseg.cli.main import main; main()'", "python": ""}
 #: `kseg` for whom the disk has no block but those that it frees itself.
 _WITHOUT_ROOM = """-c '
 from kseg.cli.main import main

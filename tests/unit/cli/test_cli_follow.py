@@ -129,9 +129,7 @@ def running(log: library.Log, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
-def test_another_process_sees_each_record_at_once_and_may_be_interrupted(
-    log: library.Log,
-) -> None:
+def test_another_process_sees_each_record_at_once_and_may_be_interrupted(log: library.Log) -> None:
     with running(log, "--bytes", "utf8") as process:
         assert process.stdout is not None
         seen = [json.loads(process.stdout.readline())["value"] for _ in range(2)]

@@ -286,12 +286,7 @@ def around_it_open(place: Path) -> None:
 @pytest.mark.parametrize("name", ["out", "out.kseg-salvage"])
 @pytest.mark.parametrize(
     "prepare",
-    [
-        pytest.param(of_another, marks=root_only),
-        open_to_all,
-        open_to_a_group,
-        around_it_open,
-    ],
+    [pytest.param(of_another, marks=root_only), open_to_all, open_to_a_group, around_it_open],
 )
 def test_a_place_that_another_user_can_change_is_refused(
     kseg: Kseg,

@@ -333,11 +333,7 @@ def brokers(tmp_path: Path) -> Path:
 
 
 #: What gives records, and where its rows go.
-RECORDS = [
-    ("read", "--format", "jsonl"),
-    ("dump", "--format", "jsonl"),
-    ("export", "-o", "OUT"),
-]
+RECORDS = [("read", "--format", "jsonl"), ("dump", "--format", "jsonl"), ("export", "-o", "OUT")]
 
 
 def given(brokers: Path, words: tuple[str, ...], *paths: str) -> list[object]:

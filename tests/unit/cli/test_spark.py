@@ -77,11 +77,7 @@ def data(tmp_path: Path) -> Path:
     ],
 )
 def test_the_answer_is_that_of_the_verb(
-    kseg: Kseg,
-    started: list[int],
-    data: Path,
-    words: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    kseg: Kseg, started: list[int], data: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Other processes change what these say from one call to the next.
     monkeypatch.setattr("kseg.analysis.explain.answer.spaces_of", lambda _homes: ())
@@ -242,10 +238,7 @@ def test_an_earlier_run_is_gone_on_with_and_told(
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("words", "told"),
-    [
-        (["--fields", "colour"], "no field colour"),
-        (["--offset", "-5.."], "startingOffsets"),
-    ],
+    [(["--fields", "colour"], "no field colour"), (["--offset", "-5.."], "startingOffsets")],
 )
 def test_a_mistake_is_one_line_and_usage(
     kseg: Kseg, started: list[int], tmp_path: Path, words: list[str], told: str
@@ -288,8 +281,7 @@ def test_a_spark_that_is_too_old_is_one_clear_line(
 
 
 @pytest.mark.parametrize(
-    ("text", "cores"),
-    [("local", 1), ("local[7]", 7), ("local[*]", len(os.sched_getaffinity(0)))],
+    ("text", "cores"), [("local", 1), ("local[7]", 7), ("local[*]", len(os.sched_getaffinity(0)))]
 )
 def test_a_master_is_so_many_cores(text: str, cores: int) -> None:
     assert parse_master(text) == cores
