@@ -133,7 +133,6 @@ def test_the_command_line_starts_light(arguments: list[str]) -> None:
     assert {module for module in loaded if module.startswith("kseg.log")} == set()
 
 
-#: The verbs that share `kseg.cli.closed`.
 #: The modules of verbs that share one.
 HOMES = {
     **dict.fromkeys(("recover", "reindex", "truncate"), "closed"),

@@ -39,25 +39,20 @@ def read(text: bytes, options: AppendOptions | None = None, **given: Any) -> lis
 
 UTF8 = AppendOptions(encoding="utf8", keep_timestamps=True)
 HEX = AppendOptions(encoding="hex")
+PLAIN = AppendOptions()
 
 # ---- what a line may say -------------------------------------------------------------------------
 
 TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
-    "a value alone": (AppendOptions(), '{"value":"YWI="}', (b"ab", None, NOW_MS, ())),
-    "a tombstone": (AppendOptions(), '{"value":null,"key":"aw=="}', (None, b"k", NOW_MS, ())),
-    "empty is not null": (AppendOptions(), '{"value":"","key":""}', (b"", b"", NOW_MS, ())),
+    "a value alone": (PLAIN, '{"value":"YWI="}', (b"ab", None, NOW_MS, ())),
+    "a tombstone": (PLAIN, '{"value":null,"key":"aw=="}', (None, b"k", NOW_MS, ())),
+    "empty is not null": (PLAIN, '{"value":"","key":""}', (b"", b"", NOW_MS, ())),
     "base64 of every length": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"AAEC","key":"/+8="}',
         (b"\0\1\2", b"\xff\xef", NOW_MS, ()),
     ),
-    "base64 with slashes escaped": (
-        AppendOptions(),
-        r'{"value":"\/w=="}',
-        (b"\xff", None, NOW_MS, ()),
-    ),
     "hex in both cases": (HEX, '{"value":"00fFaB"}', (b"\0\xff\xab", None, NOW_MS, ())),
-    "hex with escapes": (HEX, r'{"value":"\u0030\u0031"}', (b"\1", None, NOW_MS, ())),
     "text": (
         UTF8,
         '{"value":"h\u00e9 \U0001f600"}',
@@ -69,7 +64,7 @@ TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
         ('"\\/\b\f\n\r\t\0\u00e9\u20ac\U0001f600'.encode(), None, NOW_MS, ()),
     ),
     "headers": (
-        AppendOptions(),
+        PLAIN,
         '{"headers":[["a","MQ=="],["a",null],["",""],["\u00e9\\n",""]],"value":""}',
         (b"", None, NOW_MS, ((b"a", b"1"), (b"a", None), (b"", b""), ("\u00e9\n".encode(), b""))),
     ),
@@ -78,9 +73,9 @@ TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
         r'{"value":"","headers":[["n","\u0041"]]}',
         (b"", None, NOW_MS, ((b"n", b"A"),)),
     ),
-    "no headers": (AppendOptions(), '{"value":"","headers":[]}', (b"", None, NOW_MS, ())),
+    "no headers": (PLAIN, '{"value":"","headers":[]}', (b"", None, NOW_MS, ())),
     "null headers and key": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","headers":null,"key":null,"timestamp":null,"control":null,"valid":null}',
         (b"", None, NOW_MS, ()),
     ),
@@ -93,17 +88,17 @@ TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
     ),
     "a time of zero, below zero": (UTF8, '{"value":"","timestamp":-0}', (b"", None, 0, ())),
     "a time that is not asked for": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","timestamp":"yesterday"}',
         (b"", None, NOW_MS, ()),
     ),
     "white space": (
-        AppendOptions(),
+        PLAIN,
         '\t { "headers" : [ [ "a" , "" ] , [ "b" , null ] ] , "value" : "" } \r',
         (b"", None, NOW_MS, ((b"a", b""), (b"b", None))),
     ),
     "other fields": (
-        AppendOptions(),
+        PLAIN,
         '{"offset":7,"x":[1,-0.5e+3,{"y":[[],{},"\\ud800"]},true,false,null],"value":"","valid":true}',
         (b"", None, NOW_MS, ()),
     ),
@@ -117,18 +112,13 @@ TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
         r'{"\u0076alue":"a","\u0074\u0069\u006d\u0065\u0073\u0074\u0061\u006d\u0070":6}',
         (b"a", None, 6, ()),
     ),
-    "names that almost fit": (
-        AppendOptions(),
-        r'{"value":"","Value":1,"valu":2,"keys":3,"header":4,"\ud800":5,"key\u0000":6}',
-        (b"", None, NOW_MS, ()),
-    ),
     "a control field that is no marker": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","control":false}',
         (b"", None, NOW_MS, ()),
     ),
     "thousands of digits in another field": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","x":' + "1" * 5000 + "}",
         (b"", None, NOW_MS, ()),
     ),
@@ -138,7 +128,7 @@ TAKEN: dict[str, tuple[AppendOptions, str, Row]] = {
         (b'"[' * 70, None, NOW_MS, ()),
     ),
     "sixty-four levels": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","x":' + "[" * 63 + "]" * 63 + "}",
         (b"", None, NOW_MS, ()),
     ),
@@ -161,85 +151,62 @@ def test_lines_are_told_apart_and_blank_ones_passed_over() -> None:
 # ---- what is refused -----------------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[AppendOptions, str, str]] = {
-    "no object": (AppendOptions(), "[]", "not a JSON object"),
-    "a number": (AppendOptions(), "12", "not a JSON object"),
-    "null": (AppendOptions(), "null", "not a JSON object"),
-    "a string": (AppendOptions(), '"YQ=="', "not a JSON object"),
-    "no JSON": (AppendOptions(), "value", "not JSON: Expecting value at column 1"),
-    "a byte order mark": (AppendOptions(), '\ufeff{"value":""}', "not JSON"),
-    "cut short": (AppendOptions(), '{"value":"', "not JSON: Unterminated string"),
-    "two on one line": (AppendOptions(), '{"value":""}{"value":""}', "not JSON: Extra data"),
-    "one on two lines": (AppendOptions(), '{"value":\n""}', "not JSON: Expecting value"),
-    "not a number": (AppendOptions(), '{"value":"","x":NaN}', "NaN is no JSON"),
-    "no value": (AppendOptions(), '{"key":"aw=="}', "no value; a tombstone says null"),
-    "no field at all": (AppendOptions(), "{ }", "no value"),
-    "a value of another type": (AppendOptions(), '{"value":1}', "value is neither a string nor"),
-    "a key of another type": (AppendOptions(), '{"value":"","key":[]}', "key is neither a string"),
-    "base64 without its end": (AppendOptions(), '{"value":"YQ"}', "value is not base64"),
-    "base64 with too much": (AppendOptions(), '{"value":"YQ==YQ=="}', "value is not base64"),
-    "base64 with padding alone": (
-        AppendOptions(),
-        '{"key":"====","value":""}',
-        "key is not base64",
-    ),
-    "base64 padded thrice": (AppendOptions(), '{"value":"Y==="}', "value is not base64"),
-    "base64 padded in the midst": (AppendOptions(), '{"value":"YQ=a"}', "value is not base64"),
-    "base64 for addresses": (AppendOptions(), '{"value":"_-8="}', "value is not base64"),
-    "base64 with a blank": (AppendOptions(), '{"value":"YWI= "}', "value is not base64"),
-    "base64 above ASCII": (AppendOptions(), '{"value":"YWI\u00e9"}', "value is not base64"),
+    "no object": (PLAIN, "[]", "not a JSON object"),
+    "no JSON": (PLAIN, "value", "not JSON: Expecting value at column 1"),
+    "a byte order mark": (PLAIN, '\ufeff{"value":""}', "not JSON"),
+    "cut short": (PLAIN, '{"value":"', "not JSON: Unterminated string"),
+    "one on two lines": (PLAIN, '{"value":\n""}', "not JSON: Expecting value"),
+    "not a number": (PLAIN, '{"value":"","x":NaN}', "NaN is no JSON"),
+    "no value": (PLAIN, '{"key":"aw=="}', "no value; a tombstone says null"),
+    "no field at all": (PLAIN, "{ }", "no value"),
+    "a value of another type": (PLAIN, '{"value":1}', "value is neither a string nor"),
+    "a key of another type": (PLAIN, '{"value":"","key":[]}', "key is neither a string"),
+    "base64 without its end": (PLAIN, '{"value":"YQ"}', "value is not base64"),
+    "base64 with too much": (PLAIN, '{"value":"YQ==YQ=="}', "value is not base64"),
+    "base64 above ASCII": (PLAIN, '{"value":"YWI\u00e9"}', "value is not base64"),
     "half a byte of hex": (HEX, '{"value":"abc"}', "value is not hex"),
-    "no digit of hex": (HEX, '{"value":"0g"}', "value is not hex"),
     "half a pair": (UTF8, r'{"value":"\ud83d"}', "value holds half a surrogate pair"),
-    "the other half": (UTF8, r'{"value":"\ude00"}', "value holds half a surrogate pair"),
     "a half and a letter": (UTF8, r'{"key":"\ud83d\u0041","value":""}', "key holds half"),
-    "headers that are no list": (AppendOptions(), '{"value":"","headers":{}}', "not a list of"),
-    "headers that are false": (AppendOptions(), '{"value":"","headers":false}', "not a list of"),
-    "a header that is no pair": (AppendOptions(), '{"value":"","headers":["ab"]}', "a header is"),
-    "a header of one": (AppendOptions(), '{"value":"","headers":[["a"]]}', "a header is"),
-    "a header of none": (AppendOptions(), '{"value":"","headers":[[]]}', "a header is"),
-    "a header of three": (AppendOptions(), '{"value":"","headers":[["a","",1]]}', "a header is"),
-    "a header without a name": (
-        AppendOptions(),
-        '{"value":"","headers":[[null,""]]}',
-        "its name a",
-    ),
+    "headers that are no list": (PLAIN, '{"value":"","headers":{}}', "not a list of"),
+    "a header that is no pair": (PLAIN, '{"value":"","headers":["ab"]}', "a header is"),
+    "a header of one": (PLAIN, '{"value":"","headers":[["a"]]}', "a header is"),
+    "a header without a name": (PLAIN, '{"value":"","headers":[[null,""]]}', "its name a"),
     "a header of a number": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","headers":[["a",1]]}',
         "a header's value is neither a string nor null",
     ),
     "a header of no base64": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","headers":[["a","b"]]}',
         "a header's value is not base64",
     ),
     "half a name": (
-        AppendOptions(),
+        PLAIN,
         r'{"value":"","headers":[["\ud800",""]]}',
         "a header's name holds half a surrogate pair",
     ),
     "a time before none": (UTF8, '{"value":"","timestamp":-2}', "timestamp is no number of ms"),
     "a time beyond 64 bits": (UTF8, '{"value":"","timestamp":9223372036854775808}', "timestamp is"),
-    "a time far beyond": (UTF8, '{"value":"","timestamp":' + "9" * 40 + "}", "timestamp is"),
     "a time with a fraction": (UTF8, '{"value":"","timestamp":5.0}', "timestamp is"),
     "a time of text": (UTF8, '{"value":"","timestamp":"5"}', "timestamp is"),
     "a time that is true": (UTF8, '{"value":"","timestamp":true}', "timestamp is"),
     "a batch that failed its check": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","valid":false}',
         "valid is false: its batch did not match its checksum",
     ),
     "sixty-five levels": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","x":' + "[" * 64 + "]" * 64 + "}",
         "nested deeper than 64",
     ),
     "sixty-five levels in a value that is replaced": (
-        AppendOptions(),
+        PLAIN,
         '{"value":"","x":' + "[" * 64 + "]" * 64 + ',"x":1}',
         "nested deeper than 64",
     ),
-    "levels without end": (AppendOptions(), "[" * 100_000, "not a JSON object|nested deeper than"),
+    "levels without end": (PLAIN, "[" * 100_000, "not a JSON object|nested deeper than"),
     "digits without end": (
         UTF8,
         '{"value":"","timestamp":' + "1" * 5000 + "}",
@@ -293,7 +260,7 @@ class Endless:
 def test_a_line_without_end_is_not_taken_into_memory() -> None:
     stream: Any = Endless()
     with pytest.raises(LimitExceededError, match="line 2 is longer than"):
-        list(read_lines(stream, AppendOptions(), clock=lambda: NOW_MS))
+        list(read_lines(stream, PLAIN, clock=lambda: NOW_MS))
     assert stream.given < 2 * AppendOptions().line_bytes_max
 
 

@@ -295,7 +295,6 @@ def test_an_unclean_log_is_refused_with_the_verb_that_mends_it(kseg: Kseg, data:
         ("--backup-dir", "kept", "--no-backup"),
         ("--config", "retention.hours=1"),
         ("--config", "retention.ms=-2"),
-        ("--config", "retention.ms"),
         ("--config", "not/a/topic:retention.ms=1"),
         ("--config", "orders:retention.hours=1"),
     ],

@@ -26,7 +26,6 @@ TRIES = [
     ("export DIR/orders-0 -o DIR/out.pq --format jsonl", 2, "out.pq is no name of a file"),
     ("lookup DIR/orders-0 --offset 99999999999999999999", 2, "--offset"),
     ("read DIR --follow", 2, "2 partitions here, and one is wanted; --topic and --partition"),
-    ("lookup DIR --offset 1", 2, "2 partitions here, and one is wanted"),
     ("truncate DIR --to 1", 2, "2 partitions here, and one is wanted"),
     ("info DIR --format json", 2, "where one document is the answer: --json."),
     ("spark diff DIR DIR/orders-0 --mater x", 2, "Did you mean"),

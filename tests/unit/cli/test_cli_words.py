@@ -229,6 +229,7 @@ def test_a_word_that_is_no_verb_of_spark_is_called_so(kseg: Kseg) -> None:
         (("spark", "verfy", "x"), "No such verb 'verfy'. Did you mean 'verify'?"),
         (("spark", "xyz"), "No such verb 'xyz'."),
         (("xyz",), "No such verb 'xyz'."),
+        (("verfy",), "No such verb 'verfy'. Did you mean 'verify'?"),
     ):
         ran = kseg(*words)
         program = " ".join(("kseg", *words[:-1])) if words[0] != "spark" else "kseg spark"

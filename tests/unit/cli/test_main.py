@@ -121,21 +121,6 @@ def test_a_path_that_is_none_exits_3_with_one_line(
     assert str(path) in ran.err
 
 
-def test_an_unreadable_file_exits_3(kseg: Kseg, tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        # Root may read everything; a directory in a file's place says no to all.
-        path = tmp_path / "orders-0" / "00000000000000000000.index"
-        write_segment(tmp_path / "orders-0", 0, batch([record()]))
-        path.mkdir()
-        ran = kseg("lookup", "--offset", "0", tmp_path / "orders-0")
-    else:
-        path = write_segment(tmp_path, 0, batch([record()]))
-        path.chmod(0)
-        ran = kseg("dump", path)
-    assert ran.code == 3
-    assert ran.err.count("\n") == 1
-
-
 def test_a_bug_exits_5_and_shows_its_traceback_under_debug(
     kseg: Kseg, orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,17 +242,6 @@ def test_an_interrupt_exits_130(tmp_path: Path) -> None:
     assert b"Traceback" not in err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["dump", "--help"]])
-def test_help_loads_neither_rich_nor_pyarrow(words: list[str]) -> None:
-    code = (
-        "import sys; from kseg.cli.main import run; "
-        f"assert run({words!r}) == 0; "
-        "sys.exit(bool({'rich', 'pyarrow', 'pyspark', 'pandas'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, timeout=60)
-    assert done.returncode == 0
-
-
 @pytest.mark.parametrize(
     ("descriptor", "words", "code"),
     [(0, ["dump", "-"], Exit.FILES), (1, ["info", "DIR"], Exit.FILES), (2, ["info", "/none"], 3)],
@@ -303,12 +277,6 @@ def test_a_pipe_that_breaks_elsewhere_does_not_pass_for_a_reader_who_has_enough(
     monkeypatch.setattr("kseg.analysis.verify.verify", broken)
     ran = kseg("verify", DEMO)
     assert (ran.code, ran.err) == (Exit.FILES, "kseg: Broken pipe\n")
-
-
-def test_a_verb_that_is_misspelt_is_answered_with_the_nearest(kseg: Kseg) -> None:
-    ran = kseg("verfy")
-    assert ran.code == Exit.USAGE
-    assert ran.err == "kseg: No such verb 'verfy'. Did you mean 'verify'? Try 'kseg --help'.\n"
 
 
 @pytest.mark.parametrize(
