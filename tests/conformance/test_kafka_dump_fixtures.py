@@ -26,7 +26,7 @@ class Printed(NamedTuple):
     Attributes:
         path: the file.
         options: of the tool.
-        text: its lines behind the first; those on standard error last, if it told them apart.
+        text: its lines behind the first; those on standard error last, if it kept them apart.
         threw: whether it ended with an exception.
     """
 
@@ -130,13 +130,13 @@ def check(call: Printed, capture: pytest.CaptureFixture[bytes], *options: str) -
         return
     code = run(["dump", "--kafka", *options, *call.options, str(call.path)])
     got = capture.readouterr()
-    out, told = without_folders(got.out.partition(b"\n")[2]), without_folders(got.err)
+    out, complaints = without_folders(got.out.partition(b"\n")[2]), without_folders(got.err)
     wanted = without_folders(call.text)
     if call.threw:
         assert (out, code) == (wanted, 1), call
-        assert told.startswith(b"kseg: ")
-        assert told.count(b"\n") == 0
-    elif call.path.suffix == ".snapshot" and told:
+        assert complaints.startswith(b"kseg: ")
+        assert complaints.count(b"\n") == 0
+    elif call.path.suffix == ".snapshot" and complaints:
         assert (out, code) == (b"", 1)
     else:
-        assert b"\n".join(filter(None, (out, told))) == wanted, call
+        assert b"\n".join(filter(None, (out, complaints))) == wanted, call

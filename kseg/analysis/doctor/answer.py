@@ -24,7 +24,7 @@ import resource
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -203,7 +203,7 @@ class BrokerDirectory:
             )
             return
         except OSError as error:
-            self._note_unreadable(error, path)
+            self._note("unreadable", str(error.filename or path), os_reason(error))
             return
         self._check_file_system()
         self._check_lock()
@@ -240,8 +240,13 @@ class BrokerDirectory:
     ) -> None:
         self.findings.append(finding(code, path, message, mend, **given))
 
-    def _note_unreadable(self, error: OSError, path: Path) -> None:
-        self._note("unreadable", str(error.filename or path), os_reason(error))
+    @contextmanager
+    def _noting_unreadable(self, path: Path) -> Iterator[None]:
+        """Turn an error of input and output inside the block into a finding."""
+        try:
+            yield
+        except OSError as error:
+            self._note("unreadable", str(error.filename or path), os_reason(error))
 
     def _check_file_system(self) -> None:
         found = os.statvfs(self.path)
@@ -261,31 +266,25 @@ class BrokerDirectory:
             )
 
     def _check_lock(self) -> None:
-        try:
+        with self._noting_unreadable(self.path):
             holder = lock.holder(self.path)
-        except OSError as error:
-            self._note_unreadable(error, self.path)
-            return
-        if holder is not None:
-            self._note(
-                "in-use",
-                self.path,
-                f"{lock.who_holds(holder)}; a second start fails, and what is here may change",
-            )
+            if holder is not None:
+                self._note(
+                    "in-use",
+                    self.path,
+                    f"{lock.who_holds(holder)}; a second start fails, and what is here may change",
+                )
 
     def _read_mark(self) -> None:
-        try:
+        with self._noting_unreadable(self.path):
             self.clean = metadata.read_clean_shutdown(self.path) is not None
-        except OSError as error:
-            self._note_unreadable(error, self.path)
-            return
-        if not self.clean and any(entry.kind is EntryKind.LOG for entry in self.entries):
-            self._note(
-                "unclean",
-                self.path,
-                "no mark of a clean stop: what was not flushed is read again",
-                command_line("kseg", "recover", self.path, "--apply"),
-            )
+            if not self.clean and any(entry.kind is EntryKind.LOG for entry in self.entries):
+                self._note(
+                    "unclean",
+                    self.path,
+                    "no mark of a clean stop: what was not flushed is read again",
+                    command_line("kseg", "recover", self.path, "--apply"),
+                )
 
     def _read_meta(self) -> None:
         path = self.path / FileKind.META_PROPERTIES.value
@@ -333,20 +332,16 @@ class BrokerDirectory:
         """Count files, and check that the directory's owner may read and write each of them."""
         owner = os.stat(self.path)
         for place in (self.path, *(entry.path for entry in self.entries)):
-            try:
-                refused = self._refused_in(place, owner)
-            except OSError as error:
-                self._note_unreadable(error, place)
-                continue
-            names = [os.path.basename(each) for each in refused]
-            if names:
-                self._note(
-                    "rights",
-                    place,
-                    f"{_some_of(names, 1)}: the owner of the data directory, user {owner.st_uid}, "
-                    "may not read and write it",
-                    command_line("chown", "-R", f"--reference={self.path}", place),
-                )
+            with self._noting_unreadable(place):
+                names = [os.path.basename(each) for each in self._refused_in(place, owner)]
+                if names:
+                    self._note(
+                        "rights",
+                        place,
+                        f"{_some_of(names, 1)}: the owner of the data directory, user "
+                        f"{owner.st_uid}, may not read and write it",
+                        command_line("chown", "-R", f"--reference={self.path}", place),
+                    )
 
     def _refused_in(self, place: Path, owner: os.stat_result) -> list[str]:
         """Count a partition's logs; the files, or the directory, that its owner may not use."""

@@ -13,7 +13,6 @@ and its like, `RemoteLogMetadataTransform`.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from decimal import Decimal
 from functools import cache
@@ -22,9 +21,9 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.cli.kafka_dump.lines import Contents, Texts
+from kseg.cli.kafka_dump.lines import Contents, Texts, texts_until
 from kseg.constants import ControlType
-from kseg.errors import InvalidRecordError, KsegError
+from kseg.errors import InvalidRecordError
 from kseg.format.control import EndMarker, parse_control_key
 from kseg.internal import InternalTopic, decode
 from kseg.internal.ids import id_text
@@ -256,13 +255,10 @@ _CONTROL_MESSAGES = {
 
 def control_marks(columns: RecordColumns) -> tuple[Texts, Failed]:
     """The texts of the control records of a piece, and the first that cannot be read."""
-    texts: list[bytes | None] = [None] * len(columns)
-    for row in np.flatnonzero(columns.control).tolist():
-        try:
-            texts[row] = control_text(columns.key[row], columns.value[row]).encode()
-        except KsegError as error:
-            return Texts.of(texts), (row, error)
-    return Texts.of(texts), None
+    rows = np.flatnonzero(columns.control).tolist()
+    return texts_until(
+        len(columns), rows, lambda row: control_text(columns.key[row], columns.value[row]).encode()
+    )
 
 
 def control_text(key: bytes | None, value: bytes | None) -> str:
@@ -313,13 +309,9 @@ def _struct(schema: list[Schema], fields: dict[str, Any]) -> str:
             text = json_text(UUID(int=0))
         else:
             text = _value(field, fields[name])
-        if "tag" not in field or text != _plain(field["default"]):
+        if "tag" not in field or text != json_text(field["default"]):
             parts.append(f"{json_text(name)}:{text}")
     return "{" + ",".join(parts) + "}"
-
-
-def _plain(default: Any) -> str:
-    return json.dumps(default, separators=(",", ":"), ensure_ascii=False)
 
 
 def _value(field: Schema, value: Any) -> str:

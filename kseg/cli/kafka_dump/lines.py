@@ -364,12 +364,17 @@ def _decoded(
 ) -> tuple[Texts, Failed]:
     if decoder is None:
         return Texts.of_column(column, keep), None
-    texts: list[bytes | None] = [None] * len(column)
-    for row, value in enumerate(column):
-        if value is None or (keep is not None and not keep[row]):
-            continue
+    kept = column.is_valid() if keep is None else column.is_valid() & keep
+    rows, values = np.flatnonzero(kept).tolist(), column.to_pylist()
+    return texts_until(len(column), rows, lambda row: decoder(values[row] or b""))
+
+
+def texts_until(count: int, rows: list[int], make: Callable[[int], bytes]) -> tuple[Texts, Failed]:
+    """The texts of some of `count` rows, up to the first that cannot be made, and that one."""
+    texts: list[bytes | None] = [None] * count
+    for row in rows:
         try:
-            texts[row] = decoder(value)
+            texts[row] = make(row)
         except KsegError as error:
             return Texts.of(texts), (row, error)
     return Texts.of(texts), None

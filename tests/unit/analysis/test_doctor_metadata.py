@@ -126,10 +126,10 @@ def test_the_first_line_says_what_is_lost(
 def test_a_node_that_is_no_controller_is_said_how_old_its_metadata_is(tmp_path: Path) -> None:
     broker = node(tmp_path / "data")
     broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
-    for text, told in ((BROKER_ONLY, True), (SOLE, False)):
+    for text, is_said in ((BROKER_ONLY, True), (SOLE, False)):
         config = configured(tmp_path, f"log.dirs={{0}}/data\n{text}")
         message = only(doctor(broker.path, broker_config=config), "partition-lost").message
-        assert ("goes up to offset 2" in message) is told
+        assert ("goes up to offset 2" in message) is is_said
 
 
 # ---- directories ---------------------------------------------------------------------------------
@@ -228,20 +228,20 @@ def damaged(tmp_path: Path) -> made.Broker:
     """The second batch is damaged, by which node 7 has two of its topics."""
     broker = node(tmp_path / "data")
     offsets = UUID(int=5)
-    told = (
+    said = (
         [made.topic("orders"), made.partition(made.FIRST, 0, [7])],
         [made.topic("payments", made.SECOND), made.partition(made.SECOND, 0, [7])],
         [made.topic("__consumer_offsets", offsets), made.partition(offsets, 0, [7])],
         [made.setting("retention.ms", "1")],
     )
-    broker.says(*told)
+    broker.says(*said)
     for name, topic_id in (
         ("orders-0", made.FIRST),
         ("payments-0", made.SECOND),
         ("__consumer_offsets-0", offsets),
     ):
         broker.has(name, topic_id)
-    patch(broker.log / f"{0:020d}.log", len(made.batches(told[:1])) + 70, b"?")
+    patch(broker.log / f"{0:020d}.log", len(made.batches(said[:1])) + 70, b"?")
     return broker
 
 
@@ -350,8 +350,8 @@ def test_a_copy_whose_log_is_gone_becomes_the_log(
 ) -> None:
     """In the directory that the partition is assigned to; one of another topic is put aside."""
     broker = node(tmp_path / "data", HERE)
-    told = made.partition(made.FIRST, 0, [7], directories=[assigned])
-    broker.says([made.topic("orders"), told])
+    assigned_to = made.partition(made.FIRST, 0, [7], directories=[assigned])
+    broker.says([made.topic("orders"), assigned_to])
     broker.has("orders-0.0123456789abcdef0123456789abcdef-future", topic_id)
     found = doctor(broker.path, broker_config=configured(tmp_path, "log.dirs={0}/data\n"))
     assert sorted({each.code for each in found.all_findings()} & {*CODES, "stray"}) == codes

@@ -61,7 +61,7 @@ def test_what_is_out_of_reach_exits_1(kseg: Kseg, tmp_path: Path) -> None:
         ((), "policy-unknown", "--config orders:retention.ms=MS names them"),
     ],
 )
-def test_what_only_a_setting_of_the_user_could_free_is_told(
+def test_what_only_a_setting_of_the_user_could_free_is_printed(
     kseg: Kseg, tmp_path: Path, given: tuple[str, ...], cause: str, advice: str
 ) -> None:
     root = tmp_path / "data"

@@ -61,16 +61,18 @@ def test_a_wrong_checksum_is_shown_and_found(kseg: Kseg, tmp_path: Path) -> None
     assert ran.text.rstrip().endswith("isvalid: false")
 
 
-def test_offsets_that_do_not_follow_are_told_behind_all_lines(kseg: Kseg, tmp_path: Path) -> None:
+def test_offsets_that_do_not_follow_are_printed_behind_all_lines(
+    kseg: Kseg, tmp_path: Path
+) -> None:
     parts = (batch([record(b"v")], base_offset=at) for at in (0, 5, 6, 9))
     log = write_segment(tmp_path, 0, *parts)
     ran = kseg("dump", "--kafka", "--deep-iteration", log)
-    told = [
+    wanted = [
         "Non-consecutive offsets in " + str(log),
         "  6 is followed by 9",
         "  0 is followed by 5",
     ]
-    assert (ran.code, ran.err.splitlines()) == (0, told)
+    assert (ran.code, ran.err.splitlines()) == (0, wanted)
 
 
 def test_numbers_are_decoded_by_their_class(kseg: Kseg, tmp_path: Path) -> None:
