@@ -16,7 +16,7 @@ from kseg.errors import (
     OutOfOrderSequenceError,
     ProducerError,
 )
-from kseg.log.producers.state import CompletedTxn, OffsetMetadata, ProducerState
+from kseg.log.producers.state import CompletedTxn, OffsetMetadata, ProducerState, ProducerUpdate
 from tests.producing import (
     ABORT,
     CLIENT,
