@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.errors import (
     CorruptIndexError,
@@ -28,10 +28,8 @@ from kseg.errors import (
 )
 from kseg.files.whole_file import whole_file
 from kseg.format.header import STOP_CODES
-
-if TYPE_CHECKING:
-    from kseg.spark.options import SourceOptions
-    from kseg.spark.plan import Split
+from kseg.spark.options import SourceOptions
+from kseg.spark.plan import Split
 
 _LOGGER = logging.getLogger("kseg.spark")
 _REPORT_NAME: Final = "damage-*.jsonl"
@@ -54,7 +52,7 @@ class Damage:
         path: the log file.
         position: of the batch, in bytes; None for the whole file.
         offset: of the batch, where it is known.
-        message: what is wrong.
+        message: the broken rule.
     """
 
     code: str
@@ -64,7 +62,7 @@ class Damage:
     message: str
 
     def __str__(self) -> str:
-        """One line: what, where, why."""
+        """One line: the code, the place, the rule."""
         place = self.path if self.position is None else f"{self.path} @ {self.position}"
         return f"{self.code}: {place}: {self.message}"
 
@@ -81,12 +79,6 @@ def code_of(error: KsegError) -> str:
     return "record-structure"
 
 
-def damage_of(error: KsegError, path: str) -> Damage:
-    """An error as a line of the report."""
-    where = error.path or path
-    return Damage(code_of(error), where, error.position, error.offset, error.reason)
-
-
 def named(error: KsegError, path: str) -> KsegError:
     """The error with file and code in its message, for the driver to show."""
     error.reason = f"{error.reason} [{code_of(error)}]"
@@ -101,7 +93,8 @@ def passing_over(
         return None
 
     def note(error: KsegError) -> None:
-        damages.append(damage_of(error, split.path))
+        where = error.path or split.path
+        damages.append(Damage(code_of(error), where, error.position, error.offset, error.reason))
 
     return note
 

@@ -104,14 +104,10 @@ class SinkOptions:
     batch_records: int | None = None
     segment_bytes: int = 1 << 30
     leader_epoch: int | None = None
-    topic_ids: tuple[tuple[str, UUID], ...] = ()
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
     job_id: str | None = None
     query_id: str | None = None
     checkpoint: str | None = None
-
-    def topic_id(self, topic: str) -> UUID | None:
-        """The id of a topic, where one is given."""
-        return dict(self.topic_ids).get(topic)
 
     @property
     def keeps_offsets(self) -> bool:
@@ -143,10 +139,10 @@ def _topic(text: str) -> str:
     return check_topic_name(text.strip())
 
 
-def _topic_ids(text: str) -> tuple[tuple[str, UUID], ...]:
+def _topic_ids(text: str) -> dict[str, UUID]:
     try:
         given = json.loads(text)
-        return tuple((check_topic_name(name), parse_topic_id(one)) for name, one in given.items())
+        return {check_topic_name(name): parse_topic_id(one) for name, one in given.items()}
     except (TypeError, AttributeError, RecursionError, json.JSONDecodeError):
         raise ValueError('JSON such as {"orders": "vVAkKxRlRnqTPUlbLjTmmQ"} is expected') from None
 
@@ -595,7 +591,7 @@ def _intent(tasks: Iterable[StagedTask], job: str, options: SinkOptions) -> dict
             {
                 "topic": topic,
                 "partition": partition,
-                "topic_id": None if (known := options.topic_id(topic)) is None else str(known),
+                "topic_id": str(options.topic_ids[topic]) if topic in options.topic_ids else None,
                 "segments": [asdict(one) for one in segments],
             }
             for (topic, partition), segments in sorted(logs.items())

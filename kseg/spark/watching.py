@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -362,13 +363,9 @@ def _tables(segment: Segment, start: int, *, is_last: bool) -> Iterator[BatchTab
         return
     # A writer may be at work on the very last batch; one with others behind it is damaged.
     behind = segment.headers(start=table.end_position)
-    first, second = next(behind), next(behind, None)
-    if len(first) <= 1 and second is None:
-        return
-    yield first
-    if second is not None:
-        yield second
-        yield from behind
+    first = list(islice(behind, 2))
+    if len(first) > 1 or len(first[0]) > 1:
+        yield from chain(first, behind)
 
 
 def _fitting(

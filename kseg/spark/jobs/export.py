@@ -340,7 +340,7 @@ def export(
     directory = None
     if job is not None:
         directory = open_job(job, "export", (str(target), look, options))
-    _logs, items = splits_of(chosen, marked=directory is not None)
+    items = splits_of(chosen, marked=directory is not None)
     beside = _beside(target, directory)
     _begin(beside, items)
     try:

@@ -50,7 +50,7 @@ from kseg import errors
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.spark.options import SourceOptions
-from kseg.spark.plan import LogEntry, list_logs, local_path, make_plan
+from kseg.spark.plan import list_logs, local_path, make_plan
 from kseg.spark.reading import settle
 
 if TYPE_CHECKING:
@@ -546,24 +546,22 @@ def state_of(path: str) -> tuple[int, int, int] | None:
     return (status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def splits_of(options: SourceOptions, *, marked: bool) -> tuple[tuple[LogEntry, ...], list[Item]]:
-    """The logs that the source would read, and its splits as items.
+def splits_of(options: SourceOptions, *, marked: bool) -> list[Item]:
+    """The splits that the source would read, as items.
 
     Args:
         options: of the source.
-        marked: whether to say what state the files are in.
+        marked: whether a mark says the state of the file, for the directory of a job.
 
     Raises:
         NotALogError: the paths hold no segment.
         OSError: a path cannot be read.
     """
-    logs = list_logs(options)
-    splits = (split for task in make_plan(logs, options) for split in task)
-    items = [
+    return [
         Item(split, split.split_bytes, repr((split, state_of(split.path))) if marked else "")
-        for split in splits
+        for task in make_plan(list_logs(options), options)
+        for split in task
     ]
-    return logs, items
 
 
 @contextmanager
