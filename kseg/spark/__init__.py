@@ -2,7 +2,7 @@
 
 Spark 4.1 and later find the source by its name (through the package `pyspark_kseg`), so a session
 needs nothing but `kseg[spark]` installed. `register` also turns Spark's filter pushdown on, with
-which a condition on offset, timestamp, partition or topic reads only what it needs.
+which a query with a condition on offset, timestamp, partition or topic reads less.
 
 Importing this module imports no pyspark.
 """

@@ -1,7 +1,8 @@
 """One small job, through Spark and in this process, for `kseg demo` to show side by side.
 
 Both give the same sums over the same records, so equal numbers mean equal records. Spark is started
-quietly on this machine: what the JVM prints goes to a file that is read only if it does not start.
+quietly on this machine: the output of the JVM goes to a file, which is read only if Spark does not
+start.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def check_java() -> None:
     """Make sure that there is a Java on which Spark runs.
 
     Raises:
-        KsegError: there is none, or it is too old; the message says what to do.
+        KsegError: there is no Java, or it is too old; the message says the remedy.
     """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")

@@ -17,15 +17,15 @@ a file.
     endingTimestamp     records before this time; records need not be in order of time
     columns             names out of `schema.COLUMNS`, where the query brings no schema of its own
     includeHeaders      false; true adds the column headers
-    decodeKey, decodeValue  what keys and values are: text, json, int16, int32, int64, float,
+    decodeKey, decodeValue  the type of keys and values: text, json, int16, int32, int64, float,
                         double, uuid, or Kafka's name; adds keyError, valueError: why one is null
     includeControl      false; true gives transaction markers and other control records too
     isolation           read_uncommitted, or read_committed up to the last stable offset
-    verifyCrc           true; false reads what is left of damaged batches
+    verifyCrc           true; false reads damaged batches as far as they parse
     onCorrupt           fail; skip damaged batches and say so in the worker's log; or permissive:
-                        a row for each damage, with the column corrupt saying what it is
+                        a row for each damage, with its text in the column corrupt
     reportPath          with skip or permissive: a directory for a report, see `damage`
-    index               auto checks what indexes say, use believes them, ignore walks instead
+    index               auto checks the entries of indexes, use believes them, ignore walks instead
     pushdown            auto takes filters where Spark hands them over; on and off insist
     targetPartitionBytes  128m of log a task
     maxBatchRows        65536 rows of an Arrow batch
@@ -167,7 +167,7 @@ class SourceOptions:
 
         Raises:
             ValueError: an option sets an end, or a mode other than records; or a path is in a
-                store, which does not say what is new.
+                store, which does not announce new records.
         """
         for name, given in (
             ("endingOffsets", bool(self.ending_offsets)),

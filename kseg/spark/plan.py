@@ -1,4 +1,4 @@
-"""Which task reads what: segments pruned, big ones cut at batch starts, small ones packed.
+"""The tasks of a query: segments pruned, big ones cut at batch starts, small ones packed.
 
 The driver makes a plan for every action and for `explain`, so it must be quick. Names and sizes do
 most of the work. An index is opened for a segment that is to be cut, or might be pruned by time. It
@@ -54,8 +54,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class Narrowing:
     """The records that filters leave: half-open ranges and sets, None for no bound.
 
-    Timestamps are milliseconds. `partitions` and `topics` are what remains; an empty set is
-    nothing at all.
+    Timestamps are milliseconds. `partitions` and `topics` are those that remain; an empty
+    set is none at all.
     """
 
     start_offset: int | None = None
@@ -204,7 +204,7 @@ class LogEntry:
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
-    """A path of this machine: a plain one as it is spelled, or that of a `file:` URL.
+    """A path of this machine: a plain path unchanged, or the path in a `file:` URL.
 
     Raises:
         ValueError: it is the URL of something in a store.
@@ -314,7 +314,7 @@ def _expand(options: SourceOptions) -> Iterator[LogEntry]:
 
 
 def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
-    """Refuse a path to another topic than those that the options name."""
+    """Refuse a path to a topic that the options do not name."""
     choice = options.topics
     if spelled and choice.names and log.topic is not None and log.topic not in choice.names:
         raise ValueError(f"kseg: {log.directory} is of topic {log.topic!r}, not of {choice}")
@@ -362,7 +362,7 @@ def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[L
 
 
 def _wanted(child: names.PartitionDirectory, options: SourceOptions) -> bool:
-    """Whether the options want a partition, as far as its name tells."""
+    """Whether the options want a partition, by its name."""
     return child.name is None or options.wants(child.name.topic, child.name.partition)
 
 
@@ -453,7 +453,7 @@ def _started(log: LogEntry, starts: dict[str, Mapping[TopicPartition, int]]) -> 
 
 
 def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:
-    """The log starts in a checkpoint; one that cannot be read has none, as in `kseg.Log`."""
+    """The log starts in a checkpoint; an unreadable one has none, as in `kseg.Log`."""
     path = os.path.join(data_directory, names.FileKind.LOG_START.value)
     try:
         return read_offset_checkpoint(place(path)).offsets
@@ -483,7 +483,7 @@ class Split:
         partition: likewise.
         start_position: where a batch starts.
         end_position: where a later batch starts, or `size`.
-        size: bytes of the file that count; what was appended later does not.
+        size: bytes of the file that count, without later appends.
         is_last: the segment is the last of its log, so that an unfinished tail is no damage.
         start_offset: of the first record wanted; None for no bound.
         end_offset: of the first record behind the wanted ones.
@@ -530,7 +530,7 @@ class Cut:
         position: where the batch starts.
         offset: no batch before it has this offset or a later one.
         is_first: whether `offset` is also the lowest of the batch; of a compressed message of
-            magic 0 or 1 the header tells only the last.
+            magic 0 or 1 the header has only the last.
     """
 
     position: int
@@ -546,10 +546,10 @@ def make_plan(
     Args:
         logs: as `list_logs` gives them.
         options: bounds, `index` and `target_partition_bytes`.
-        narrowing: what Spark's filters leave; None for no filters.
+        narrowing: of Spark's filters; None for no filters.
 
     Returns:
-        The tasks, each a run of splits: what each Spark partition reads, in order.
+        The tasks, one for each Spark partition: splits, in the order of reading.
 
     Raises:
         OSError: an index or a log that the plan needs cannot be read.

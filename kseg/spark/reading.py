@@ -88,7 +88,7 @@ def _control_type(columns: RecordColumns, _split: Split, kind: pa.DataType) -> p
 
 
 def _timestamp(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    """Microseconds; null for no time and for one that does not fit in them."""
+    """Microseconds; null for no time, and for a time that does not fit."""
     times = columns["timestamp"]
     valid = (times != NO_TIMESTAMP) & (times <= _MS_MAX) & (times >= -_MS_MAX)
     micros = np.where(valid, times, 0) * _US_PER_MS
@@ -402,7 +402,7 @@ def read_split(
     """The records of one split as columns.
 
     Args:
-        split: what to read.
+        split: the batches to read.
         fields: names of the record fields to decode.
         options: for checksums, control records and the size of a piece.
         on_error: takes each fault, which is then passed over; None raises it.

@@ -33,7 +33,7 @@ WINDOW_BYTES_MIN: Final = 256 << 10
 #: Requests of a long walk; more would only delay the first rows.
 WINDOW_BYTES_MAX: Final = 8 << 20
 
-#: Hadoop's names for what everybody else calls s3.
+#: Hadoop's names for s3.
 _SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}
 _PACKAGES: Final = {"gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
@@ -44,12 +44,12 @@ def is_remote(path: str) -> bool:
 
 
 def place(path: str) -> str | RemotePath:
-    """A path as those who open files want it."""
+    """A path for the functions that open files."""
     return RemotePath(path) if is_remote(path) else path
 
 
 class RemotePath(PosixPath):
-    """A URL in the clothes of a path; what would look for it on a disk finds nothing."""
+    """A URL with the type of a path; no disk has a file of this name."""
 
     __slots__ = ()
 
@@ -66,8 +66,8 @@ class RemotePath(PosixPath):
         """Open the object for reading.
 
         Raises:
-            MissingExtraError: nothing here speaks with this store.
-            OSError: there is no such object, or the store says no.
+            MissingExtraError: no package here speaks with this store.
+            OSError: there is no such object, or the store refuses.
         """
         store = Store.of(str(self))
         return RemoteFile(str(self), store, store.size(str(self)))
@@ -138,7 +138,7 @@ class Store:
 
 @contextmanager
 def _named(url: str) -> Iterator[None]:
-    """Stores say what went wrong; here they are made to say with what."""
+    """Add the URL to the errors of a store."""
     try:
         yield
     except OSError as error:
@@ -180,7 +180,7 @@ class RemoteFile(MappedFile):
         Raises:
             ValueError: `position` or `size` is negative, or the file is closed.
             CorruptRecordError: the object is shorter now than it was.
-            OSError: the store said no.
+            OSError: the store refused.
         """
         if self._closed:
             raise ValueError(f"{self.path} is closed")
@@ -280,8 +280,8 @@ def find_logs(given: str) -> Iterator[Found]:
 
     Raises:
         NotALogError: nothing is there.
-        MissingExtraError: nothing here speaks with the store.
-        OSError: the store says no.
+        MissingExtraError: no package here speaks with the store.
+        OSError: the store refuses.
     """
     store = Store.of(given)
     is_pattern = any(mark in given for mark in "*?[")

@@ -191,7 +191,7 @@ def ddl(options: SourceOptions) -> str:
     """The schema that the source offers when the query brings none, as Spark DDL.
 
     Raises:
-        ValueError: `columns` names one that does not exist.
+        ValueError: `columns` has a name of no column.
     """
     return ", ".join(f"`{column.name}` {column.ddl}" for column in _offered(options))
 

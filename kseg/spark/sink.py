@@ -16,15 +16,15 @@ The options of `write.format("kseg")` are:
 
 Everything lies in `<data-dir>.kseg-sink/`, beside the data directory and never in it:
 
-    jobs/<job>/<task>-<attempt>/<topic>-<partition>/   what an attempt staged
-    commits/<id>.intent.json                           what is to be adopted, in which order
-    commits/<id>.json                                  it has been
+    jobs/<job>/<task>-<attempt>/<topic>-<partition>/   segments of one attempt
+    commits/<id>.intent.json                           the segments to adopt, in order
+    commits/<id>.json                                  they are adopted
 
     intent, lasting     from here on the write will happen
     adopt               partition by partition; a staged segment moves into its log
     record, lasting     from here on it has happened
-    clean mark          as it was before; then what is staged goes, and the intent; and what jobs
-                        have staged that have not written for a week: they were killed
+    clean mark          as it was before; then the staged files go, and the intent, and the staged
+                        files of killed jobs: those that have written nothing for a week
 
 Before the intent a write changes no log. If a driver dies after the intent, the next commit
 completes that write first. A commit whose record is there changes nothing.
@@ -401,19 +401,19 @@ class SinkPaths:
         return self.root / "commits"
 
     def job(self, job: str) -> Path:
-        """What a job stages."""
+        """The staged files of a job."""
         return self.root / "jobs" / job
 
     def attempt(self, job: str, task: int, attempt: int) -> Path:
-        """What one attempt of a task stages."""
+        """The staged files of one attempt of a task."""
         return self.job(job) / f"{task}-{attempt}"
 
     def record(self, commit: str) -> Path:
-        """That a commit has happened."""
+        """The record that a commit has happened."""
         return self.commits / f"{commit}.json"
 
     def intent(self, commit: str) -> Path:
-        """That it will."""
+        """The record that it will happen."""
         return self.commits / f"{commit}{_INTENT}"
 
 
@@ -421,13 +421,13 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
     """Make the segments that a job staged part of the logs.
 
     Args:
-        tasks: what its tasks wrote.
+        tasks: the results of its tasks.
         job: under which they staged it.
         name: of the commit; the same name again changes nothing.
         options: of the sink.
 
     Returns:
-        Whether something has happened now; False where it had before.
+        True if the commit happened now; False if it had happened before.
 
     Raises:
         AppendError: offsets to be kept overlap, or lie before a log's end; or the leader epoch is
@@ -478,7 +478,7 @@ def _commit(
 
 
 def abort(job: str, options: SinkOptions) -> None:
-    """Forget what a job staged, unless it has begun to be adopted.
+    """Remove the staged files of a job, unless their adoption has begun.
 
     Raises:
         OSError: something cannot be removed.
@@ -490,7 +490,7 @@ def abort(job: str, options: SinkOptions) -> None:
 
 
 def sweep(job: str, options: SinkOptions) -> None:
-    """Remove what a job staged.
+    """Remove the staged files of a job.
 
     Raises:
         OSError: something cannot be removed.
@@ -499,7 +499,7 @@ def sweep(job: str, options: SinkOptions) -> None:
 
 
 def _sweep_abandoned(paths: SinkPaths, since: float) -> None:
-    """Remove what killed jobs staged: trees with no write after `since`."""
+    """Remove the staged files of killed jobs: trees with no write after `since`."""
     for job in sorted(paths.root.glob("jobs/*")):
         with suppress(FileNotFoundError):  # it lives: it has just removed something itself
             if _newest(job) < since:
@@ -600,7 +600,7 @@ def _intent(tasks: Iterable[StagedTask], job: str, options: SinkOptions) -> dict
 
 
 def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
-    """Adopt what is still staged, and write the record."""
+    """Adopt the segments that are still staged, and write the record."""
     config = LogConfig(segment_bytes=intent["segment_bytes"])
     rows = []
     for each, directory, segments, topic_id in _logs_of(paths, intent):
@@ -627,7 +627,7 @@ def _finish(paths: SinkPaths, name: str, intent: dict[str, Any]) -> None:
 
 
 def _clear(paths: SinkPaths, intent: Path) -> None:
-    """Remove what the commit no longer needs, the intent last."""
+    """Remove the files that the commit no longer needs, the intent last."""
     _remove(paths.job(_load(intent)["job"]))
     for old in _outdated(paths, _name_of(intent)):
         io.unlink(old)
@@ -680,7 +680,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     Columns of `format("kseg")` that mean nothing for a new record are ignored.
 
     Raises:
-        ValueError: no column value, one that is unknown, or one of another type.
+        ValueError: there is no column value, or a column is unknown or of another type.
     """
     fields = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     for name, kind in fields.items():
@@ -753,7 +753,7 @@ def query_of(options: SinkOptions) -> str:
     """The name of a stream's query, the same after each restart.
 
     Raises:
-        ValueError: nothing says it.
+        ValueError: neither an option nor a checkpoint names it.
     """
     if options.query_id is not None:
         return options.query_id

@@ -1,13 +1,13 @@
-"""What Spark knows as `format("kseg")`: its batch source and its stream, around plan and reading.
+"""Spark's `format("kseg")`: its batch source and its stream, around plan and reading.
 
 Spark builds these objects on the driver and pickles them to its workers, so they hold options and
-names only, never a file or a kernel's object. Spark asks afresh for every action, `explain` among
-them. It passes no wanted columns to Python sources; the schema of the query is the projection.
+names only, never a file or a kernel's object. Spark builds new ones for every action, `explain`
+among them. It passes no wanted columns to Python sources; the schema of the query is the
+projection.
 
-For a stream Spark stores the offsets of every micro-batch before it reads it, and reads the same
-range again after a crash. So a range always gives the same rows: offsets decide what is read, never
-the length of a file at that time. What the stream's reader remembers between calls saves walks and
-decides nothing.
+Spark stores the offsets of every micro-batch before it reads it, and reads the same range again
+after a crash. So a range always gives the same rows: offsets decide, never the length of a file at
+that time. The memory of the stream's reader saves walks and decides nothing.
 
 Source: `pyspark.sql.datasource`, `pyspark.sql.datasource.DataSourceStreamReader`.
 """
@@ -127,7 +127,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         self._ends: Mapping[str, Place] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what the watch has seen, which only the driver needs."""
+        """With a fresh watch: only the driver needs its memory."""
         return {**self.__dict__, "_watch": Watch(self._options)}
 
     # ---- on the driver ---------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class KsegDataSource(DataSource):
     """`spark.read.format("kseg")`: records of Kafka log segments as rows."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Check Spark itself; which options there are depends on what is asked for next.
+        """Check Spark itself; the next call decides which options there are.
 
         Raises:
             MissingExtraError: Spark is too old.
@@ -249,7 +249,7 @@ class KsegDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` calls it."""
+        """The name for `format`."""
         return "kseg"
 
     def schema(self) -> str:
@@ -276,10 +276,10 @@ class KsegDataSource(DataSource):
         return RecordReader(options, projection)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A reader of what is there and of what comes.
+        """A reader of present and future records.
 
-        Where the schema has a column that kseg does not, or of another type, or an option has no
-        meaning for a stream, it is one that raises ValueError when it is asked anything.
+        If the schema has a column that kseg does not have, or of another type, or an option has no
+        meaning for a stream, every call of the reader raises ValueError.
         """
         try:
             options = parse_options(self.options)
@@ -333,7 +333,7 @@ class FilteringReader(RecordReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what planning can use; answers what Spark is to check again."""
+        """Take the filters that planning can use; returns those that Spark checks again."""
         self._narrowing, recheck = push(filters)
         # Spark drops the rows of damage, which have no offset, where a filter asks for offsets.
         return filters if self._options.permissive else recheck

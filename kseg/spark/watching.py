@@ -1,6 +1,6 @@
 """Logs that grow, as a stream sees them: the new records of each, up to the last whole batch.
 
-A stream does not read what a writer has not finished: half a batch at the end of a log, zeros, or a
+A stream does not read unfinished writes: half a batch at the end of a log, zeros, or a
 last batch whose checksum is not right yet. A look at a log that has not changed costs a `stat` of
 its directories and of its last file. The memory of earlier looks only saves walks: the results come
 from places and files. Nothing here imports pyspark.
@@ -195,7 +195,7 @@ class Watch:
         return self._logs
 
     def list_anew(self) -> dict[str, LogEntry]:
-        """The same, with the sizes that files have now; raises what `logs` does."""
+        """As `logs`, with the present sizes of files."""
         listed: dict[str, LogEntry] = {}
         directories: set[str] = set()
         for log in list_logs(self._options):
@@ -234,7 +234,7 @@ class Watch:
         return Place(max(first or 0, log.log_start_offset or 0))
 
     def end_of(self, name: str, log: LogEntry) -> Place:
-        """Where they end now, behind the last whole batch."""
+        """Where its records end now, behind the last whole batch."""
         return self.advance(name, self.start_of(log), NO_LIMIT).place
 
     def checked(self, name: str, place: Place) -> Place:
@@ -253,13 +253,13 @@ class Watch:
             return start
         return place
 
-    def _lost(self, name: str, what: str) -> None:
+    def _lost(self, name: str, loss: str) -> None:
         if self._options.fail_on_data_loss:
             hint = "set failOnDataLoss=false to go on with what is left"
-            raise OffsetOutOfRangeError(f"{what}; {hint}", path=name)
-        _LOGGER.warning("kseg: %s: %s", name, what)
+            raise OffsetOutOfRangeError(f"{loss}; {hint}", path=name)
+        _LOGGER.warning("kseg: %s: %s", name, loss)
 
-    # ---- what is new -----------------------------------------------------------------------------
+    # ---- new records ------------------------------------------------------------------------------
 
     def advance(self, name: str, place: Place, limit: Amount, *, at_least: bool = True) -> Advance:
         """How far a log goes on from a place within the limit; with `at_least`, one batch at least.

@@ -7,9 +7,8 @@
 
 `verify`, `stats`, `doctor`, `explain` and `diff` are entries of one registry: see
 `kseg.spark.jobs.analyses.analyse`. A path is a file, a partition directory or a data directory, as
-every worker sees it; one that is relative counts from the driver's directory. With `job`, a
-directory that every worker sees, a run that was ended goes on where it was: what is finished is not
-done again.
+every worker sees it. A relative path counts from the driver's directory. `job` is a directory that
+every worker sees: a run that was stopped goes on from it, and does no finished work again.
 
 Importing this module imports no pyspark.
 """

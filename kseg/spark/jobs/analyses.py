@@ -124,13 +124,13 @@ class SparkRunner:
         now_ms: object = None,
         job: str | PathLike[str] | None = None,
     ) -> None:
-        """Note what to run, and begin nothing.
+        """Keep the arguments; nothing runs yet.
 
         Args:
             session: gives the session when there is work.
             name: of the analysis.
             now_ms: the time to go by, if the caller named one.
-            job: a directory to note in what is finished, and to go on from.
+            job: a directory for notes about finished work; a later run goes on from it.
         """
         self._session = cache(session)
         self._name, self._now_ms, self._job = name, now_ms, job
@@ -417,7 +417,7 @@ def analyse(
         name: of `ANALYSES`.
         spark: the session.
         paths: one path or several, as every worker sees them; `stats` reads stores as well.
-        job: a directory to note in what is finished, and to go on from.
+        job: a directory for notes about finished work; a later run goes on from it.
         progress: called now and then with tasks done and tasks in all.
         asked: the options of the function of this name in `kseg` or `kseg.analysis`. `doctor` takes
             `fleet`, too: the directories are those of several brokers, with a report for each.
@@ -447,14 +447,14 @@ def compaction(
     job: str | PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> AnalysisResult:
-    """Count as `stats` does, and plan what compaction would save, as `compact` does.
+    """Count as `stats` does, and plan compaction as `compact` does.
 
     Args:
         spark: the session.
         paths: one path or several; logs in a store are counted, and have no plan.
         options: of `stats`.
         plan: of `compact`.
-        job: a directory to note in what was counted, and to go on from.
+        job: a directory for notes about counted logs; a later run goes on from it.
         progress: called now and then with tasks done and tasks in all.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Any free worker plans a partition, as `kseg compact` and `kseg reindex` do. With `apply` one worker
 changes each data directory, since only one process at a time can hold its lock. Damage stops one
-partition alone. A run that was ended plans again what has changed since.
+partition alone. A run that goes on plans again the partitions that have changed since.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class _ClosedOptions:
     """The settings of closed partitions, looked for as by `kseg.settings`.
 
     Attributes:
-        config: settings for every topic, weaker than what the broker has.
-        topic_config: settings by topic, stronger than that.
+        config: settings for every topic; those of the broker go before them.
+        topic_config: settings by topic; they go before all others.
         broker_config: the broker's `server.properties`.
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
         now_ms: the time to go by, as `kseg.time_ms` takes it; the clock's if None.
@@ -78,7 +78,7 @@ class _ClosedOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactOptions(_ClosedOptions):
-    """What to compact, and how; without a backup directory nothing is kept.
+    """How to compact; without a backup directory nothing is kept.
 
     Attributes:
         how: as for `kseg.plan_compaction`. A task takes up to `map_bytes` of memory for keys.
@@ -91,11 +91,11 @@ class CompactOptions(_ClosedOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReindexOptions(_ClosedOptions):
-    """What to make anew; `config` may be a `LogConfig`, which counts as it is.
+    """The files to make anew; `config` may be a `LogConfig`, which counts as it is.
 
     Attributes:
         kinds: of files, out of `kseg.log.recovery.reindex.KINDS`.
-        exact: leave alone only what has the very bytes that Kafka 4.2 would write.
+        exact: replace every file whose bytes differ from those that Kafka 4.2 would write.
         keep: whether to keep replaced files, beside each data directory if no other is named.
     """
 
@@ -114,7 +114,7 @@ class _ClosedResult:
         kept_bytes: of these files.
         tasks: how many Spark ran.
         skipped: partitions that an earlier run had planned.
-        settings_findings: what could not be understood of the settings.
+        settings_findings: the settings that could not be understood.
     """
 
     applied: bool
@@ -127,7 +127,7 @@ class _ClosedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactResult(_ClosedResult):
-    """The effect of compaction, or what it would be.
+    """The effect of compaction, done or planned.
 
     Attributes:
         partitions: each with its plan, and its report if `applied`.
@@ -142,7 +142,7 @@ class CompactResult(_ClosedResult):
 
     @property
     def freed_bytes(self) -> int:
-        """What the disks got back."""
+        """Bytes that the disks got back."""
         return sum(one.freed_bytes for one in self.partitions)
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -200,15 +200,15 @@ def compact(
     job: str | PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> CompactResult:
-    """Say what compaction would leave of logs; with `apply`, compact them.
+    """Plan the compaction of logs; with `apply`, compact them.
 
     Args:
         spark: the session.
         paths: partition directories and data directories, as every worker sees them. Where several
             of these hold a metadata log, those of a broker share its own, by the ids of
             `meta.properties`.
-        apply: change what can be compacted, each data directory under its lock.
-        options: what to compact, and how.
+        apply: compact the logs, each data directory under its lock.
+        options: of compaction.
         job: a directory for notes about planned partitions, and to go on from.
         progress: called now and then with tasks done and tasks in all.
 
@@ -254,14 +254,14 @@ def reindex(
     job: str | PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> ReindexResult:
-    """Say which indexes and snapshots do not fit their logs; with `apply`, make them anew.
+    """Plan new indexes and snapshots where they do not fit their logs; with `apply`, write them.
 
     Args:
         spark: the session.
         paths: partition directories and data directories, as every worker sees them; settings are
             looked for as by `compact`.
-        apply: change what differs, each data directory under its lock.
-        options: what to make anew.
+        apply: write the files that differ, each data directory under its lock.
+        options: the files to make anew.
         job: a directory for notes about planned partitions, and to go on from.
         progress: called now and then with tasks done and tasks in all.
 
@@ -319,7 +319,7 @@ def _in(path: str) -> Iterator[Path]:
 def _settings(
     partitions: Sequence[Path], options: _ClosedOptions
 ) -> tuple[dict[Path, PartitionSettings], tuple[KsegError, ...]]:
-    """The settings of each partition by its data directory, and what could not be understood."""
+    """The settings of each partition, and the faults that were found in them."""
     assert not isinstance(options.config, LogConfig)
     sources = SettingSources(
         options.metadata_directory, options.broker_config, options.config, options.topic_config
@@ -334,7 +334,7 @@ def _settings(
 def _configs(
     partitions: Sequence[Path], options: ReindexOptions
 ) -> tuple[dict[Path, LogConfig], tuple[KsegError, ...]]:
-    """What each log is opened with, and what could not be understood of the settings."""
+    """The settings of each log, and the faults that were found in them."""
     if isinstance(options.config, LogConfig):
         return dict.fromkeys(partitions, options.config), ()
     found, findings = _settings(partitions, options)
@@ -358,7 +358,7 @@ def _run(
         spark: the session.
         name: of the job.
         options: of the job.
-        todo: for each partition what a worker gets, its directory, and the rules of the plan.
+        todo: for each partition the value for a worker, its directory, and the rules of the plan.
         work: plans some of them.
         job: a directory for notes about planned partitions.
         progress: called with tasks done and tasks in all.

@@ -2,7 +2,7 @@
 
     OUT/topic=orders/partition=0/<first offset>-<attempt>.parquet     by="partition"
     OUT/day=2025-10-09/<first offset>-<attempt>.parquet               by="date", in UTC
-    OUT/_manifest.json                                                every file, and what is in it
+    OUT/_manifest.json                                                every file, with its contents
 
 Directories are named as Hive, Spark and others read them: `spark.read.parquet(OUT)` has their
 columns again. Everything is written into `<OUT>.kseg-export-<job>/`, beside. When the last task has
@@ -93,7 +93,7 @@ class ExportedFile:
         date: in UTC, of all its records, where files go by it; None without.
         records, bytes: rows, and the size of the file.
         first_offset, last_offset: the extremes.
-        min_timestamp, max_timestamp: ms, the extremes of those that have one; None if none has.
+        min_timestamp, max_timestamp: ms, the extremes of the records with a time; None without.
     """
 
     path: str
@@ -318,12 +318,12 @@ def export(
         spark: the session.
         paths: one path or several, as every worker sees them.
         out: the directory to make, as every worker sees it.
-        by: "partition" or "date": what directories are for.
+        by: "partition" or "date": the meaning of the directories.
         fields: names of `kseg.arrow`, in the order of the columns.
         compression: "zstd", "snappy", "lz4", "gzip" or "none".
         options: of the source: `subscribe`, `startingTimestamp`, `isolation`, `onCorrupt` ...
         overwrite: take the place of an earlier export.
-        job: a directory to note in what is finished, and to go on from.
+        job: a directory for notes about finished tasks; a later run goes on from it.
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
@@ -399,7 +399,7 @@ def _beside(target: Path, directory: Path | None) -> Path:
 
 
 def _begin(beside: Path, items: Sequence[Item]) -> None:
-    """Make the directory that files are written to; it gets the owner of the logs.
+    """Make the directory for the new files; it gets the owner of the logs.
 
     Raises:
         PermissionError: another user made it, or may write to it.

@@ -1,8 +1,8 @@
 """Work shared out to Spark's workers: packed into tasks, one a Spark partition, and remembered.
 
-    items     what there is to do, each with its cost
-    pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB; more of what
-              is gone through faster
+    items     the work, piece by piece, each with its cost
+    pack      small ones together, about four tasks a core, each of 64 MiB to 1 GiB; more bytes
+              where the work is faster
     run       every task in a worker: its answer comes back pickled, and is kept where asked
 
 Spark gets one row a task, with just the task's number; the lists travel with the function. A worker
@@ -233,7 +233,7 @@ class Item:
     """Something to do, which one worker does at a time.
 
     Attributes:
-        payload: what the work is given.
+        payload: the argument of the work.
         cost: bytes to go through, roughly.
         mark: the item's name and state; any text if the run has no job directory.
     """
@@ -294,7 +294,7 @@ def finished(
 
     Args:
         directory: of the job.
-        items: all that there is to do.
+        items: all the work.
         usable: whether an answer still holds, by something else than the items.
 
     Returns:
@@ -402,9 +402,9 @@ def run(
 
     Args:
         spark: the session.
-        items: what there is to do.
+        items: the work.
         work: takes the payloads of a task, in a worker, and answers something small; pickles.
-        job: directory of what was done before, from `open_job`; finished tasks are noted there.
+        job: directory with the answers of earlier runs, from `open_job`; new ones go there, too.
         usable: whether such an answer still holds.
         pace: see `pack`.
         progress: called now and then while Spark works.
