@@ -14,8 +14,8 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.copies import owner_lines
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
+from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import CODECS, Selection
 from kseg.cli.paths import known_path, sources
 from kseg.cli.streams import stream_tiles

@@ -1,28 +1,26 @@
-"""Lines that several verbs about copies of a partition print."""
+"""`kseg diff` and `kseg merge`: copies of partitions compared, and made one."""
 
 from __future__ import annotations
 
-import grp
-import os
-import pwd
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+import kseg
 from kseg.cli import output
-from kseg.commands import command_line
-from kseg.files import ownership
+from kseg.cli.failures import Exit, usage_errors
+from kseg.cli.owners import ITEMS_MAX, more_line, put_back
+from kseg.cli.parsing import Selection
 
 if TYPE_CHECKING:
-    from kseg.files.checkpoints import TopicPartition
-    from kseg.log.copies import BatchSeen
+    from kseg import MergePlan
+    from kseg.analysis.diff import Compared, CopySeen, Diff, PartitionDiff, Ranges
+    from kseg.files.mapping import Mapping
+    from kseg.log.copies import BatchSeen, MergedCopy, PartitionMerge
+    from kseg.log.salvage import LostOffsets
 
-#: So many items of one kind are printed; --json lists more.
-ITEMS_MAX: Final = 5
 
-
-def batch_line(seen: BatchSeen) -> str:
+def _batch_line(seen: BatchSeen) -> str:
     """Where a batch lies, and what its header says."""
     header = seen.header
     count = "" if header.record_count < 0 else f", {output.counted(header.record_count, 'record')}"
@@ -33,80 +31,238 @@ def batch_line(seen: BatchSeen) -> str:
     )
 
 
-def more_line(count: int, what: str) -> Iterator[str]:
-    """How many items are not printed, if there are any."""
-    if count > ITEMS_MAX:
-        yield f"{count - ITEMS_MAX} more {what}"
+# ---- diff ----------------------------------------------------------------------------------------
 
 
-def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> Iterator[str]:
-    """The steps that put logs from OUT into the place of damaged ones, in their order.
+def diff(
+    copies: tuple[str, ...],
+    records: bool,
+    jobs: int,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    mapping: Mapping,
+    show_all: bool,
+    as_json: bool,
+) -> int:
+    """Do what the verb says; returns the exit code."""
+    with usage_errors(), output.progress("diff", 0) as bar:
+        found = kseg.diff(
+            *copies,
+            records=records,
+            chosen=Selection(topics, partitions).choice,
+            mapping=mapping,
+            jobs=jobs,
+            progress=bar.to,
+        )
+    return write_report(found, copies, as_json=as_json, show_all=show_all)
+
+
+def write_report(
+    found: Diff, paths: Sequence[str], *, as_json: bool, show_all: bool = False
+) -> Exit:
+    """Print how the copies compare; returns the exit code.
 
     Args:
-        replaced: the name of each, and the directory that it replaces.
-        out: the new data directory.
-        beside: the directory beside it, which takes the damaged ones.
+        found: how they do.
+        paths: as they were given.
+        as_json: one document instead of text; it has all partitions in their order.
+        show_all: also the partitions whose copies are the same, behind those that differ.
     """
-    if not replaced:
-        return
-    name, path = replaced[0]
-    yield from owner_lines(out / name, path, out)
-    yield "to put it back, stop the broker, then:"
-    kept = beside / "replaced"
-    yield f"  mkdir -p {quote(str(kept))}"
-    for name, path in replaced[:ITEMS_MAX]:
-        place = quote(str(path.resolve()))
-        yield f"  mv {place} {quote(str(kept))}/"
-        yield f"  mv {quote(str(out / name))} {place}"
-    yield from (f"  {line}" for line in more_line(len(replaced), "in the same way"))
+    if as_json:
+        output.write_document("diff/1", {"path": list(paths), **found.to_json()})
+    else:
+        output.write_lines(_diff_page(found, show_all=show_all))
+    return Exit.OK if found.ok else Exit.FOUND
+
+
+def _diff_page(found: Diff, *, show_all: bool) -> Iterator[str]:
+    same = [one for one in found.partitions if _is_same(one)]
+    different = [one for one in found.partitions if not _is_same(one)]
+    for partition in (*different, *(same if show_all else ())):
+        name = "" if partition.topic is None else f"{partition.topic}-{partition.partition}: "
+        if partition.first.error is not None:
+            yield f"{name}{partition.first.path}: {partition.first.error}"
+        for one in partition.compared:
+            yield f"{name}{one.copy.path}: {one.relation}{_extent(partition, one)}"
+            yield from (f"  {line}" for line in _diff_details(partition, one))
+    if same and not show_all:
+        yield f"{output.counted(len(same), 'partition')} the same in all copies; --all lists them"
+    totals = ", ".join(f"{count} {word}" for word, count in found.totals.items())
     yield (
-        "the lines of the broker's checkpoints may stay, but for a log start behind the end of the "
-        "log; the checkpoints in OUT are for a broker that gets all of OUT"
+        f"{output.counted(len(found.partitions), 'partition')}, "
+        f"{output.human_bytes(found.bytes)}, "
+        f"{output.counted(found.batches, 'batch', 'batches')}: {totals or 'nothing to compare'}"
     )
 
 
-def without_line(path: Path, partition: TopicPartition) -> str:
-    """A command that removes the line of a partition from a checkpoint of offsets."""
-    entry = f"{partition.topic} {partition.partition} "
-    lines = path.read_text().splitlines()[2:]
-    count = sum(bool(line.strip()) and not line.startswith(entry) for line in lines)
-    topic = partition.topic.replace(".", "[.]")
-    script = f"2s/.*/{count}/;/^{topic} {partition.partition} /d"
-    return f"sed -i {quote(script)} {quote(str(path))}"
+def _is_same(partition: PartitionDiff) -> bool:
+    """Whether nothing is to be said of a partition."""
+    return (
+        partition.ok
+        and partition.first.error is None
+        and not any(line for one in partition.compared for line in _diff_details(partition, one))
+    )
 
 
-def owner_lines(
-    made: str | os.PathLike[str],
-    source: str | os.PathLike[str],
-    *places: str | os.PathLike[str],
-) -> Iterator[str]:
-    """Lines with a command for root; none if the owner and group are those of the source.
+def _extent(partition: PartitionDiff, one: Compared) -> str:
+    first, copy = partition.first, one.copy
+    if copy.error is not None:
+        return f": {copy.error}"
+    if copy.log_end_offset is None:
+        return ""
+    if (first.log_start_offset, first.log_end_offset) == (
+        copy.log_start_offset,
+        copy.log_end_offset,
+    ):
+        return f": {_offsets(copy)}"
+    return f": {_offsets(copy)}; {first.path} has {_offsets(first)}"
 
-    The command gives new files to the user whose logs they were made of. Root gives them itself;
-    any other user cannot, so a broker cannot write to them before root does.
 
-    Args:
-        made: something new.
-        source: the log or partition directory that it was made of.
-        places: files and directories to give away, with their contents.
-    """
-    status, wanted = os.stat(made), ownership.owner_of(source)
-    if (status.st_uid, status.st_gid) == wanted:
+def _offsets(copy: CopySeen) -> str:
+    start, end = copy.log_start_offset or 0, copy.log_end_offset or 0
+    return f"offsets {start} to {end - 1}" if end > start else f"no records, its log ends at {end}"
+
+
+def _diff_details(partition: PartitionDiff, one: Compared) -> Iterator[str]:
+    first = partition.first.path
+    for each in one.differences[:ITEMS_MAX]:
+        yield f"differ in offsets {each.first_offset} to {each.last_offset}:"
+        yield from (f"  {_batch_line(batch)}" for batch in each.batches)
+    yield from more_line(one.difference_count, "ranges differ")
+    yield from _ranges(f"other leader epochs than {first}", one.epochs)
+    yield from _ranges(f"lacks what {first} has", one.lacks[0])
+    yield from _ranges(f"{first} lacks", one.lacks[1])
+    yield from _ranges("compaction took", one.compacted[0])
+    yield from _ranges(f"compaction took from {first}", one.compacted[1])
+    for copy in (partition.first, one.copy):
+        for lost in copy.unknown[:ITEMS_MAX]:
+            last = "on" if lost.last_offset is None else f"to {lost.last_offset}"
+            yield f"unknown: offsets {lost.first_offset} {last}, {lost.path} @ {lost.position}"
+        yield from more_line(len(copy.unknown), f"unknown ranges in {copy.path}")
+
+
+def _ranges(label: str, ranges: Ranges) -> Iterator[str]:
+    for each in ranges.listed[:ITEMS_MAX]:
+        yield f"{label}: offsets {each.first_offset} to {each.last_offset}"
+    yield from more_line(ranges.count, f"ranges: {label}")
+
+
+# ---- merge ---------------------------------------------------------------------------------------
+
+
+def merge(
+    copies: tuple[str, ...],
+    out: str,
+    prefer: str | None,
+    jobs: int,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    as_json: bool,
+) -> int:
+    """Run `kseg merge`; returns the exit code."""
+    with usage_errors():
+        plan = kseg.plan_merge(
+            *copies, out=out, prefer=prefer, chosen=Selection(topics, partitions).choice, jobs=jobs
+        )
+    report: Path | None = None
+    if not plan.undecided:
+        with output.progress("merge", plan.bytes) as bar:
+            report = kseg.apply_merge(plan, progress=bar.to)
+    _write_merge(plan, copies, report, as_json=as_json)
+    return Exit.OK if plan.ok else Exit.FOUND
+
+
+def _write_merge(
+    plan: MergePlan, paths: tuple[str, ...], report: Path | None, *, as_json: bool
+) -> None:
+    if as_json:
+        written = {"applied": report is not None, "report": None if report is None else str(report)}
+        output.write_document("merge/1", {"path": list(paths), **written, **plan.to_dict()})
         return
-    mine, owner = _user(status.st_uid), _user(wanted[0])
-    yield f"the new files belong to {mine}, not to {owner}; this, run as root, gives them away:"
-    yield command_line("chown", "-R", f"{owner}:{_group(wanted[1])}", *places)
+    output.write_lines(_merge_page(plan, report))
 
 
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
+    for each in plan.partitions:
+        yield _merge_heading(each)
+        yield from (f"  {line}" for line in _merge_details(each))
+    if plan.left_alone:
+        yield (
+            f"the log of KRaft is left out ({', '.join(plan.left_alone)}): move a damaged copy "
+            "aside, and its controller fetches it from the others"
+        )
+    if report is None:
+        yield (
+            f"{output.counted(plan.undecided, 'conflict')}: nothing was written; --prefer DIR says "
+            "which copy is right"
+        )
+        yield from _compacted(plan)
+    else:
+        yield (
+            f"{plan.out}: {output.counted(len(plan.partitions), 'partition')}, "
+            f"{output.human_bytes(plan.bytes)}; what came from where is in {report}"
+        )
+        readable = [(each.name, Path(each.copies[0].path)) for each in plan.partitions]
+        yield from put_back(readable, plan.out, report.parent)
+        yield (
+            "the other brokers of the copies fetch the partitions anew: remove them there while "
+            "these are stopped, and start the one with the merged log first"
+        )
 
 
-def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+def _compacted(plan: MergePlan) -> Iterator[str]:
+    """What to do if the copies may be compacted apart."""
+    if any(one.is_compacted for each in plan.partitions for one in each.conflicts):
+        yield (
+            "some of them have fewer records of the same append: the copies may be compacted "
+            "apart. 'kseg diff --records' says whether that is all; if one of them is sound, keep "
+            "it whole rather than merge: a record whose tombstone is gone there would come back"
+        )
+
+
+def _merge_heading(merge: PartitionMerge) -> str:
+    start, end = merge.log_start_offset, merge.log_end_offset
+    offsets = f"offsets {start} to {end - 1}" if end > start else f"no records, it ends at {end}"
+    state = "whole" if merge.ok else "differences" if not merge.missing else "not whole"
+    state = f"{merge.undecided} undecided" if merge.undecided else state
+    return f"{merge.name}: {state}: {offsets}"
+
+
+def _merge_details(merge: PartitionMerge) -> Iterator[str]:
+    for copy in merge.copies:
+        yield _merged_copy(copy)
+    for each in merge.missing[:ITEMS_MAX]:
+        yield _missing_range(each)
+    yield from more_line(len(merge.missing), "ranges are missing")
+    for left in merge.left_out:
+        batches = output.counted(left.batches, "batch", "batches")
+        offsets = f"offsets {left.first_offset} to {left.last_offset}"
+        yield f"left out of {left.path}: {left.why}: {batches} in {offsets}"
+    for conflict in merge.conflicts[:ITEMS_MAX]:
+        decided = "the first is preferred" if conflict.decided else "undecided"
+        decided += ", compacted apart?" if conflict.is_compacted else ""
+        yield f"conflict at offset {conflict.offset}, {decided}:"
+        yield from (f"  {_batch_line(seen)}" for seen in conflict.batches)
+    yield from more_line(len(merge.conflicts), "conflicts")
+
+
+def _merged_copy(copy: MergedCopy) -> str:
+    if copy.error is not None:
+        return f"{copy.path}: cannot be read: {copy.error}"
+    parts = [
+        f"epoch {copy.leader_epoch}",
+        f"gives {output.counted(copy.batches, 'batch', 'batches')}, "
+        f"{output.human_bytes(copy.bytes)}",
+    ]
+    if copy.damaged_bytes:
+        parts.append(f"{copy.damaged_bytes} bytes damaged")
+    if copy.diverges_at is not None:
+        parts.append(f"diverges at offset {copy.diverges_at}")
+    return f"{copy.path}: {', '.join(parts)}"
+
+
+def _missing_range(missing: LostOffsets) -> str:
+    least = "at most " if missing.at_most else ""
+    if missing.last_offset is None:
+        return f"missing: {least}what followed offset {missing.first_offset - 1}, where damage is"
+    return f"missing: {least}offsets {missing.first_offset} to {missing.last_offset}"

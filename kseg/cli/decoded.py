@@ -138,7 +138,7 @@ def _json(value: dict[str, Any] | bytes | None, style: Style) -> bytes | None:
 
 
 def _bytes(value: bytes, style: Style) -> str | dict[str, str]:
-    """Bytes in a style's encoding; those that are not UTF-8 stand in base64, as in any JSON line."""
+    """Bytes in the encoding of a style; bytes that are not UTF-8 stand in base64."""
     if style.encoding == "hex":
         return value.hex()
     if style.encoding == "utf8":

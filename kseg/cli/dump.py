@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -14,28 +14,37 @@ import click
 import numpy as np
 
 from kseg.cli import output
-from kseg.cli.batches import complete_wrappers, message_errors, tail_of
 from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, one_line
 from kseg.cli.kafka_dump.options import refuse_kafka_options
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import Range, Selection
 from kseg.cli.paths import InputFile, refuse_replicas, sources
-from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style, within
+from kseg.cli.records import (
+    RecordLines,
+    Source,
+    decoding,
+    record_fields,
+    row_style,
+    tail_of,
+    within,
+)
 from kseg.cli.row_writer import RowSink, RowWriter, dump_workspace, each_stretch, inexact
-from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, Style, batch_rows, stored_rows
+from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows, stored_rows
 from kseg.cli.streams import stream_tiles
 from kseg.constants import StopReason
-from kseg.errors import CorruptIndexError, KsegError, UnreadableError, at_path
+from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
 from kseg.files.names import FileKind, FileName, is_new
+from kseg.format.bodies import message_error
 from kseg.format.columns import decode
-from kseg.format.header import BatchTable, crc_error, stop_error
+from kseg.format.header import COLUMN, BatchTable, crc_error, stop_error
 from kseg.format.request import INT64_MIN, Request
 from kseg.workers import At, PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
+    from kseg.format.values import RecordColumns
     from kseg.internal import InternalTopic
 
 _STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
@@ -340,3 +349,52 @@ def _overlapping(logs: list[InputFile], request: Request) -> Iterator[InputFile]
         later = [base for base in bases[number + 1 :] if base > bases[number]]
         if bases[number] < request.offset_end and (not later or later[0] > request.offset_start):
             yield source
+
+
+def complete_wrappers(
+    data: memoryview, base: int, table: BatchTable, on_error: Callable[[KsegError], None]
+) -> BatchTable:
+    """Fill in `base_offset` and `record_count` of compressed messages, which are inflated for that.
+
+    Both become `UNKNOWN` for a message that cannot be inflated.
+
+    Args:
+        data: bytes of the file from `base` on.
+        base: file position of `data[0]`.
+        table: headers of batches inside `data`.
+        on_error: called with each error inside them.
+    """
+    wrapped = table.is_wrapper
+    if not wrapped.any():
+        return table
+    rows = table.rows.copy()
+    fields = ("position", "base_offset", "offset", "valid")
+    request = Request(columns=fields, control=True, verify_crc=False)
+    count, first = rows[:, COLUMN["record_count"]], rows[:, COLUMN["base_offset"]]
+    count[wrapped] = first[wrapped] = UNKNOWN
+    for columns in decode(data, table.take(wrapped), request, base=base, on_error=on_error):
+        for error in message_errors(columns, table):
+            on_error(error)
+        positions, starts, counts = np.unique(
+            columns.position, return_index=True, return_counts=True
+        )
+        at = np.searchsorted(table.position, positions)
+        fresh = count[at] == UNKNOWN
+        first[at[fresh]] = columns.base_offset[starts[fresh]]
+        count[at] = np.maximum(count[at], 0) + counts
+    return replace(table, rows=rows)
+
+
+def message_errors(columns: RecordColumns, table: BatchTable) -> Iterator[CorruptRecordError]:
+    """An error for each message in a sound wrapper whose own checksum is wrong.
+
+    Args:
+        columns: with `position`, `offset` and `valid`.
+        table: the headers that they come from, with what a walk found of their checksums.
+    """
+    rows = np.flatnonzero(~columns.valid)
+    if not len(rows):
+        return
+    outer = np.searchsorted(table.position, columns.position[rows])
+    for row in rows[table.crc_ok[outer] != 0].tolist():
+        yield message_error(int(columns.position[row]), int(columns.offset[row]))

@@ -15,7 +15,6 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.copies import owner_lines
 from kseg.cli.export_files import (
     FileFormat,
     PartitionedFiles,
@@ -24,6 +23,7 @@ from kseg.cli.export_files import (
     refuse_loss,
 )
 from kseg.cli.failures import Exit, complain, one_line, tell_left_out, usage_errors
+from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import EXTENSIONS, Range, Selection
 from kseg.cli.paths import Partition, known_paths, logs_once, partition_at, refuse_replicas
 from kseg.cli.typed import PLACE_FIELDS, kinds_from

@@ -14,13 +14,20 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.batches import tail_of
 from kseg.cli.failures import complain, tell_left_out
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import Range, Selection
 from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
 from kseg.cli.paths import partitions as partitions_of
-from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style, within
+from kseg.cli.records import (
+    RecordLines,
+    Source,
+    decoding,
+    record_fields,
+    row_style,
+    tail_of,
+    within,
+)
 from kseg.cli.row_writer import Mask, RowSink, Template
 from kseg.cli.rows import Style
 from kseg.cli.starting import ReaderGone

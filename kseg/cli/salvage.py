@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kseg import SalvagePlan, SalvageReport, apply_salvage, plan_salvage
 from kseg.cli import output
-from kseg.cli.copies import put_back, without_line
 from kseg.cli.failures import Exit, usage_errors
+from kseg.cli.owners import put_back, without_line
 from kseg.cli.parsing import Selection
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.salvage import HARMLESS, READABLE, REASONS

@@ -137,6 +137,7 @@ def test_the_command_line_starts_light(arguments: list[str]) -> None:
 HOMES = {
     **dict.fromkeys(("recover", "reindex", "truncate"), "closed"),
     **dict.fromkeys(("retain", "compact"), "cleanup"),
+    **dict.fromkeys(("diff", "merge"), "copies"),
 }
 
 

@@ -200,6 +200,7 @@ def explain() -> None:
     selection_options,
     mapping_option,
     json_option,
+    home="copies",
 )
 def diff() -> None:
     """Compare copies: replicas, a backup, a directory that was restored. A is what B... is held to.

@@ -165,6 +165,7 @@ def salvage() -> None:
     jobs_option,
     selection_options,
     json_option,
+    home="copies",
 )
 def merge() -> None:
     """Make one whole copy of damaged ones: replicas, backups. They stay as they are.

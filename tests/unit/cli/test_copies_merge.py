@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import kseg as library
-from kseg.cli.copies import put_back
+from kseg.cli.owners import put_back
 from tests.unit.analysis.copied import told, write_copy
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import root_only

@@ -1,0 +1,99 @@
+"""Lines about files that verbs make: how they get to their place, and to their owner."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Final
+
+from kseg.commands import command_line
+from kseg.files import ownership
+
+if TYPE_CHECKING:
+    from kseg.files.checkpoints import TopicPartition
+
+#: So many items of one kind are printed; --json lists more.
+ITEMS_MAX: Final = 5
+
+
+def more_line(count: int, what: str) -> Iterator[str]:
+    """How many items are not printed, if there are any."""
+    if count > ITEMS_MAX:
+        yield f"{count - ITEMS_MAX} more {what}"
+
+
+def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> Iterator[str]:
+    """The steps that put logs from OUT into the place of damaged ones, in their order.
+
+    Args:
+        replaced: the name of each, and the directory that it replaces.
+        out: the new data directory.
+        beside: the directory beside it, which takes the damaged ones.
+    """
+    if not replaced:
+        return
+    name, path = replaced[0]
+    yield from owner_lines(out / name, path, out)
+    yield "to put it back, stop the broker, then:"
+    kept = beside / "replaced"
+    yield f"  mkdir -p {quote(str(kept))}"
+    for name, path in replaced[:ITEMS_MAX]:
+        place = quote(str(path.resolve()))
+        yield f"  mv {place} {quote(str(kept))}/"
+        yield f"  mv {quote(str(out / name))} {place}"
+    yield from (f"  {line}" for line in more_line(len(replaced), "in the same way"))
+    yield (
+        "the lines of the broker's checkpoints may stay, but for a log start behind the end of the "
+        "log; the checkpoints in OUT are for a broker that gets all of OUT"
+    )
+
+
+def without_line(path: Path, partition: TopicPartition) -> str:
+    """A command that removes the line of a partition from a checkpoint of offsets."""
+    entry = f"{partition.topic} {partition.partition} "
+    lines = path.read_text().splitlines()[2:]
+    count = sum(bool(line.strip()) and not line.startswith(entry) for line in lines)
+    topic = partition.topic.replace(".", "[.]")
+    script = f"2s/.*/{count}/;/^{topic} {partition.partition} /d"
+    return f"sed -i {quote(script)} {quote(str(path))}"
+
+
+def owner_lines(
+    made: str | os.PathLike[str],
+    source: str | os.PathLike[str],
+    *places: str | os.PathLike[str],
+) -> Iterator[str]:
+    """Lines with a command for root; none if the owner and group are those of the source.
+
+    The command gives new files to the user whose logs they were made of. Root gives them itself;
+    any other user cannot, so a broker cannot write to them before root does.
+
+    Args:
+        made: something new.
+        source: the log or partition directory that it was made of.
+        places: files and directories to give away, with their contents.
+    """
+    status, wanted = os.stat(made), ownership.owner_of(source)
+    if (status.st_uid, status.st_gid) == wanted:
+        return
+    mine, owner = _user(status.st_uid), _user(wanted[0])
+    yield f"the new files belong to {mine}, not to {owner}; this, run as root, gives them away:"
+    yield command_line("chown", "-R", f"{owner}:{_group(wanted[1])}", *places)
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
