@@ -49,7 +49,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kseg.constants import StopReason
+from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -67,6 +67,7 @@ from kseg.files.checkpoints import EpochEntry
 from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.format.header import stop_code
 from kseg.log.epochs import LeaderEpochs
+from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import raw_lookups, sanity, split
@@ -121,18 +122,10 @@ if TYPE_CHECKING:
 #
 # Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
 
-_DELETED: Final = ".deleted"
-
-_CLEANED: Final = ".cleaned"
-
-_SWAP: Final = ".swap"
-
-_LOG: Final = ".log"
-
+#: The end of a finished log's name.
+_FINISHED_LOG: Final = f".{LOG}{split.SWAP}"
 #: A KRaft snapshot that was deleted; the raft log removes it.
 _KRAFT_DELETED: Final = ".checkpoint.deleted"
-
-_OFFSET_END: Final = 2**63 - 1
 
 
 def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str, ...]:
@@ -140,20 +133,26 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
 
     Args:
         overlay: the partition; changed.
-        index_bytes: what an offset index has in full, for a broker.
+        index_bytes: the size of an offset index with all its room, for a broker.
         careful: remove half-written checkpoints (`.tmp`), and skip names without an offset.
             Otherwise, as in Kafka, the first stay and the second fail. Kafka writes no index or
             snapshot through a `.tmp`; such a file is kseg's own.
 
     Returns:
-        The names of what was found.
+        The names of the temporary files.
 
     Raises:
         NotALogError: a `.cleaned` or `.swap` file without an offset in its name, for a broker.
         FormatError: a `.swap` log cannot be walked.
         OSError: the disk refuses.
     """
-    found = _remove_transient(overlay, careful=careful)
+    found = set()
+    for name in overlay.names():
+        is_deleted = name.endswith(DELETED) and not name.endswith(_KRAFT_DELETED)
+        if is_deleted or _is_half_written(name, careful=careful):
+            why = "its segment was deleted" if is_deleted else "not finished"
+            overlay.remove(name, why, keep=False)
+            found.add(name)
     swaps = _valid_swaps(overlay, found, careful=careful)
     if swaps:
         overlay.settle()
@@ -164,47 +163,31 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
     return tuple(sorted(found))
 
 
-def _remove_transient(overlay: Overlay, *, careful: bool) -> set[str]:
-    """Remove `.deleted` files, and half-written checkpoints and indexes."""
-    found = set()
-    for name in overlay.names():
-        if name.endswith(_DELETED) and not name.endswith(_KRAFT_DELETED):
-            overlay.remove(name, "its segment was deleted", keep=False)
-        elif _is_half_written(name, careful=careful):
-            overlay.remove(name, "not finished", keep=False)
-        else:
-            continue
-        found.add(name)
-    return found
-
-
 def _is_half_written(name: str, *, careful: bool) -> bool:
     """Whether a file was to take the place of another; Kafka does that to checkpoints only."""
     if name == io.ROOM_NAME:
         return careful
-    if split_suffix(name)[1] != "tmp":
-        return False
     try:
-        known = parse_name(name)
+        known = parse_name(name) if split_suffix(name)[1] == "tmp" else None
     except NotALogError:
         return False
-    if known is None:
-        return False
-    return careful or known.base_offset is not None
+    return known is not None and (careful or known.base_offset is not None)
 
 
 def _valid_swaps(overlay: Overlay, found: set[str], *, careful: bool) -> list[str]:
     """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
-    cleaned = {name: _offset(name, careful) for name in overlay.names() if name.endswith(_CLEANED)}
-    swaps = {name: _offset(name, careful) for name in overlay.names() if name.endswith(_SWAP)}
+    cleaned, swaps = (
+        {name: _offset(name, careful) for name in overlay.names() if name.endswith(suffix)}
+        for suffix in (split.CLEANED, split.SWAP)
+    )
     found.update(cleaned, swaps)
     first = min((offset for offset in cleaned.values() if offset is not None), default=None)
     valid = []
     for name, offset in swaps.items():
-        if first is not None and offset is not None and offset >= first:
-            overlay.remove(name, "other files that belong to it are not finished", keep=False)
-        else:
+        if offset is None or first is None or offset < first:
             valid.append(name)
+        else:
+            overlay.remove(name, "other files that belong to it are not finished", keep=False)
     overlay.settle()
     for name in cleaned:
         overlay.remove(name, "not finished", keep=False)
@@ -212,6 +195,7 @@ def _valid_swaps(overlay: Overlay, found: set[str], *, careful: bool) -> list[st
 
 
 def _offset(name: str, careful: bool = True) -> int | None:
+    """The offset in a file's name; None for a name without one."""
     try:
         return offset_from_file_name(name)
     except NotALogError:
@@ -221,53 +205,41 @@ def _offset(name: str, careful: bool = True) -> int | None:
 
 
 def _make_room(overlay: Overlay, swaps: list[str], *, careful: bool, index_bytes: int) -> None:
-    """Remove what finished files replace: everything that has an offset of their range."""
-    start, end = _OFFSET_END, -_OFFSET_END
-    for name in tuple(swaps):
+    """Remove the files that finished ones replace: those with an offset in their range."""
+    start, end = INT64_MAX, -INT64_MAX
+    for name in [name for name in swaps if name.endswith(_FINISHED_LOG)]:
         offset = _offset(name, careful)
-        if name.endswith(_LOG + _SWAP) and offset is not None:
-            start = min(start, offset)
-            end = max(end, _next_offset(overlay, name, careful=careful))
-            index = _index_of(name)
-            if not careful and index not in overlay.files:
-                # Kafka has made it, in looking for the end, and so nothing is missing later on; but
-                # all its room counts as entries, and the next append begins another segment.
-                overlay.put(index, bytes(index_bytes), "one full of zeros in place of none")
-                swaps.append(index)
-    for name in overlay.names():
-        if name in swaps:
+        if offset is None:
             continue
-        offset = _offset(name, careful=True)
+        index = name.removesuffix(_FINISHED_LOG) + f".{INDEX}{split.SWAP}"
+        with overlay.open_log(name, is_last=True) as segment:
+            if careful:
+                behind = next_offset(segment, segment.base_offset)
+            else:
+                entries = overlay.read(index) if index in overlay.files else b""
+                behind = raw_lookups.next_offset(segment, entries)
+        start, end = min(start, offset), max(end, behind)
+        if not careful and index not in overlay.files:
+            # Kafka has made it, in looking for the end, and so nothing is missing later on; but all
+            # its room counts as entries, and the next append begins another segment.
+            overlay.put(index, bytes(index_bytes), "one full of zeros in place of none")
+            swaps.append(index)
+    for name in overlay.names():
+        offset = None if name in swaps else _offset(name)
         if offset is not None and start <= offset < end:
             overlay.remove(name, "a finished file takes its place", keep=True)
 
 
-def _next_offset(overlay: Overlay, name: str, *, careful: bool) -> int:
-    """The offset behind a finished log."""
-    index = _index_of(name)
-    with overlay.open_log(name, is_last=True) as segment:
-        if not careful:
-            entries = overlay.read(index) if index in overlay.files else b""
-            return raw_lookups.next_offset(segment, entries)
-        return next_offset(segment, segment.base_offset)
-
-
-def _index_of(name: str) -> str:
-    """The offset index of a finished log."""
-    return name.removesuffix(_LOG + _SWAP) + ".index" + _SWAP
-
-
 def _take_places(overlay: Overlay, swaps: list[str]) -> None:
     """Give finished files their plain names, the logs first."""
-    why = "finished"
-    logs = [name for name in swaps if name.endswith(_LOG + _SWAP)]
+    logs = [name for name in swaps if name.endswith(_FINISHED_LOG)]
     for names in (logs, [name for name in swaps if name not in logs]):
         for name in names:
-            target = name.removesuffix(_SWAP)
+            target = name.removesuffix(split.SWAP)
             if target in overlay.files:
                 overlay.remove(target, "a finished file takes its place", keep=True)
                 overlay.settle()
-            overlay.rename(name, target, why)
+            overlay.rename(name, target, "finished")
         overlay.settle()
 
 

@@ -98,7 +98,7 @@ class OverlayFile:
     """A file of the overlay.
 
     Attributes:
-        source: where its bytes lie on the disk.
+        source: the file on the disk that has its bytes.
         size: how many of them count.
         data: the bytes themselves, where they are other ones; None for those on the disk. Empty
             after `forget`.
@@ -113,6 +113,11 @@ class OverlayFile:
     why: str = ""
     start: int = 0
     part: bool = False
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether it is a whole file of the disk, under whatever name, or the front of one."""
+        return self.data is None and not self.part
 
 
 class Applier:
@@ -487,39 +492,29 @@ class Overlay:
     # ---- what it came to -------------------------------------------------------------------------
 
     def changes(self) -> tuple[Action, ...]:
-        """What differs from the first look, in the order of the names."""
-        found: list[Action] = []
-        came_from: dict[str, str] = {}
-        for name, file in self.files.items():
-            if file.data is None and not file.part and file.source != self.path(name):
-                came_from[file.source] = name
-        for name in sorted(self._before.keys() | self.files.keys()):
-            found += self._changes_of(name, came_from)
-        return tuple(found)
+        """The differences from the first look, in the order of the names."""
+        came_from = {file.source: name for name, file in self.files.items() if file.is_on_disk}
+        names = sorted(self._before.keys() | self.files.keys())
+        return tuple(action for name in names for action in self._changes_of(name, came_from))
 
     def _changes_of(self, name: str, came_from: dict[str, str]) -> Iterator[Action]:
-        file, before = self.files.get(name), self._before.get(name)
-        path = self.path(name)
-        if before is not None and path in came_from:
-            target = came_from[path]
+        path, file, before = self.path(name), self.files.get(name), self._before.get(name)
+        target = came_from.get(path, name)
+        is_gone = file is None or (file.is_on_disk and file.source != path)
+        if before is not None and target != name:
             yield Action("rename", path, before, self.files[target].why, self.path(target))
-        elif before is not None and (
-            file is None or (file.data is None and not file.part and file.source != self.path(name))
-        ):
+        elif before is not None and is_gone:
             yield Action("delete", path, before, self._reasons.get(name, ""))
         if file is None:
             return
-        if file.data is not None or file.part:
-            if before is None:
-                yield Action("create", path, file.size, _why_created(file))
-            else:
-                yield Action("replace", path, file.size, file.why)
-        elif file.source == path and before is not None and file.size < before:
-            yield Action("truncate", path, before - file.size, file.why)
-        elif file.source != path:
+        if file.is_on_disk:
             gone = self._before[file.source.removeprefix(self._prefix)] - file.size
             if gone:
                 yield Action("truncate", path, gone, file.why)
+        elif before is None:
+            yield Action("create", path, file.size, _why_created(file))
+        else:
+            yield Action("replace", path, file.size, file.why)
 
 
 class OverlaySnapshots(SnapshotDisk):

@@ -328,7 +328,7 @@ def _split(context: LoadContext, error: OffsetOverflowError) -> None:
     """Split the segment in which an error lies, in the overlay."""
     base = offset_from_file_name(str(error.path).rpartition("/")[2])
     file = context.overlay.files.get(file_of(base, LOG))
-    if file is None or file.part or file.data is not None:
+    if file is None or not file.is_on_disk:
         raise error
     if error.offset == LAST_OFFSET_MAX + 1:  # no split makes room behind the last offset of all
         raise error
