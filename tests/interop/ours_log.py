@@ -15,7 +15,7 @@ from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.config import LogConfig
 from kseg.log.producers.entry import ProducerEntry
 from kseg.log.reader import fetch, find
-from kseg.log.validate.rules import AppendOrigin
+from kseg.log.validate.rules import AppendOrigin, ValidatedBatch
 from kseg.log.writer import append, flush, retention, truncate
 from kseg.log.writer.state import Known, LogState, open_state
 
@@ -76,18 +76,25 @@ _take: Final = append._append
 
 
 def _refused_as_by_kafka(
-    state: LogState, accepted: append.Accepted, origin: AppendOrigin, now_ms: int, *rest: Any
+    state: LogState,
+    batch: ValidatedBatch,
+    leader_epoch: int,
+    origin: AppendOrigin,
+    now_ms: int,
+    *rest: Any,
 ) -> append.AppendResult:
     """Leave of an append that is refused what Kafka leaves, where kseg leaves nothing.
 
     Kafka has taken its epochs, and has rolled, before it compares sizes and asks the producers.
     """
     try:
-        return _take(state, accepted, origin, now_ms, *rest)
+        return _take(state, batch, leader_epoch, origin, now_ms, *rest)
     except (ProducerError, RecordBatchTooLargeError) as error:
-        state.epochs.replace(append.epochs_with(state, accepted))
+        before = state.epochs.entries
+        _, first, epochs = append.headers_and_epochs(before, batch, leader_epoch)
+        state.epochs.replace(epochs)
         if isinstance(error, ProducerError):
-            base = append.new_base(state, accepted, len(accepted.batch), now_ms)
+            base = append.new_base(state, batch, first, len(batch), now_ms)
             if base is not None:
                 flush.roll(state, base)
         raise

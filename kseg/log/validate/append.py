@@ -66,7 +66,7 @@ from kseg.format.header import (
 from kseg.format.options import BatchOptions, overhead_bytes
 from kseg.format.request import Request
 from kseg.log.validate.batches import (
-    Examined,
+    RecordCounts,
     analyze,
     check_batch,
     check_end,
@@ -705,7 +705,7 @@ def _validate_compressed(
     return _taken(append, found, head, tail, max_timestamp, last_offset, stats)
 
 
-def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, Examined]:
+def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, RecordCounts]:
     """Check every batch and record; the inflated bytes too, for a step that builds anew."""
     rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
     if first.magic < 2 and not first.codec:
@@ -746,7 +746,7 @@ def _batch_head(append: _Append, first: BatchHeader, last_offset: int, max_times
 
 def _taken(
     append: _Append,
-    found: Examined,
+    found: RecordCounts,
     head: bytes,
     tail: memoryview | bytes,
     max_timestamp: int,

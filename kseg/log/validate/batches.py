@@ -351,8 +351,8 @@ _MESSAGE_CRC, _MESSAGE_MAGIC = 13, 17
 _SHOWN_MAX = 3
 
 
-class Examined(NamedTuple):
-    """What a pass over the records of an append found.
+class RecordCounts(NamedTuple):
+    """The counts of a pass over the records of an append.
 
     Attributes:
         status: why the record after the last sound one is none; 0 where all are sound.
@@ -389,7 +389,7 @@ def examine_batch(
     now_ms: int,
     skip: bool,
     metrics: ValidationMetrics,
-) -> Examined:
+) -> RecordCounts:
     """Hold the records of a magic 2 batch against the rules.
 
     Args:
@@ -425,7 +425,7 @@ def examine_wrapper(
     *,
     now_ms: int,
     metrics: ValidationMetrics,
-) -> Examined:
+) -> RecordCounts:
     """Hold the messages inside a wrapper of magic 0 or 1 against the rules.
 
     Raises:
@@ -452,7 +452,7 @@ def examine_entries(
     *,
     now_ms: int,
     metrics: ValidationMetrics,
-) -> Examined:
+) -> RecordCounts:
     """Hold plain messages of magic 0 or 1, each of them a batch, against the rules.
 
     Raises:
@@ -478,7 +478,7 @@ def _held(
     rules: AppendRules,
     now_ms: int,
     metrics: ValidationMetrics,
-) -> Examined:
+) -> RecordCounts:
     """The result of a pass over records; raises what is wrong with them.
 
     Args:
@@ -494,7 +494,7 @@ def _held(
         before_max=rules.timestamp_before_max_ms,
         after_max=rules.timestamp_after_max_ms,
     )
-    found = Examined._make(look(faults=_NO_FAULTS))
+    found = RecordCounts._make(look(faults=_NO_FAULTS))
     metrics.invalid_magic += found.bad_magic
     metrics.no_key_compacted += found.no_key
     metrics.invalid_checksum += found.status == _MESSAGE_CRC
@@ -515,7 +515,7 @@ def _held(
 
 def _refused(
     look: Callable[..., tuple[int, ...]],
-    found: Examined,
+    found: RecordCounts,
     header: BatchHeader,
     rules: AppendRules,
     now_ms: int,

@@ -125,22 +125,6 @@ def merged(one: AppendResult, next_one: AppendResult) -> AppendResult:
     )
 
 
-class Accepted(NamedTuple):
-    """A validated append, as the log needs it.
-
-    Attributes:
-        batch: its bytes and offsets.
-        table: the headers that it has in the log; positions count from any start.
-        first_offset: -1 where messages would have to be inflated to tell.
-        leader_epoch: of the last batch; -1 for a message of magic 0 or 1.
-    """
-
-    batch: ValidatedBatch
-    table: BatchTable
-    first_offset: int
-    leader_epoch: int
-
-
 def append_as_leader(
     state: LogState,
     data: Buffer | EncodedBatch,
@@ -191,8 +175,7 @@ def append_as_leader(
         batch = validate_append(
             view, rules, next_offset=state.log_end.offset, now_ms=now_ms, metrics=metrics
         )
-        accepted = _accepted(batch, leader_epoch)
-        return _append(state, accepted, origin, now_ms, guard, transaction_version)
+        return _append(state, batch, leader_epoch, origin, now_ms, guard, transaction_version)
 
 
 def append_all(
@@ -258,7 +241,7 @@ def append_as_follower(
         rules = state.rules_for(AppendOrigin.REPLICATION, 0)
         batch = validate_replica(view, rules, next_offset=state.log_end.offset)
         now_ms = state.now_ms()
-        done = _append(state, _accepted(batch, -1), rules.origin, now_ms, None, 0)
+        done = _append(state, batch, -1, rules.origin, now_ms, None, 0)
         left_out = given_bytes - done.valid_bytes
         return done._replace(trimmed_bytes=left_out) if left_out else done
 
@@ -383,32 +366,42 @@ def _up_to_epoch(view: memoryview, leader_epoch: int) -> memoryview:
     return view[: int(table.position[later[0]])] if len(later) else view
 
 
-def _accepted(batch: ValidatedBatch, leader_epoch: int) -> Accepted:
-    """An append with its headers; refuses one that keeps its offsets where a recovery would cut."""
+# ---- judging -------------------------------------------------------------------------------------
+
+
+def headers_and_epochs(
+    entries: tuple[EpochEntry, ...], batch: ValidatedBatch, leader_epoch: int
+) -> tuple[BatchTable, int, tuple[EpochEntry, ...]]:
+    """The headers of a validated append, its first offset, and the log's epochs after it.
+
+    Args:
+        entries: the log's epochs.
+        batch: the append. One that keeps its offsets brings its epochs, and is refused where a
+            recovery would cut the log between its batches.
+        leader_epoch: of any other append.
+
+    Returns:
+        Positions of the headers count from any start. The first offset is -1 where messages would
+        have to be inflated to find it.
+    """
     table = batch.table
     if table is None:
         table = walk(batch.to_bytes(), verify=False)
         epoch = leader_epoch if int(table.magic[0]) >= 2 else -1
-        return Accepted(batch, table, batch.first_offset, epoch)
+        return table, batch.first_offset, _with_epoch(entries, epoch, batch.first_offset)
     check_rising(table, batch.first_offset - 1)
     first = batch.first_offset if int(table.magic[0]) >= 2 else -1
-    return Accepted(batch, table, first, int(table.leader_epoch[-1]))
+    return table, first, epochs_with(entries, table)
 
 
-# ---- judging -------------------------------------------------------------------------------------
-
-
-def epochs_with(state: LogState, accepted: Accepted) -> tuple[EpochEntry, ...]:
-    """The log's epochs after this append; a message of magic 0 or 1 removes all of them.
+def epochs_with(entries: tuple[EpochEntry, ...], table: BatchTable) -> tuple[EpochEntry, ...]:
+    """The epochs of a log and the epochs that batches bring; magic 0 and 1 remove all of them.
 
     Raises:
         InvalidRecordError: a batch of magic 2 has none.
 
     Source: Kafka `UnifiedLog.assignEpochStartOffset`.
     """
-    table, entries = accepted.table, state.epochs.entries
-    if accepted.batch.table is None:  # a leader's
-        return _with_epoch(entries, accepted.leader_epoch, accepted.batch.first_offset)
     epochs = table.leader_epoch
     if table.magics_seen & 0b11:
         epochs = np.where(table.magic < 2, -1, epochs)
@@ -430,12 +423,13 @@ def _with_epoch(entries: tuple[EpochEntry, ...], epoch: int, offset: int) -> tup
     return assign_epochs((*entries, EpochEntry(epoch, offset)))
 
 
-def new_base(state: LogState, accepted: Accepted, size: int, now_ms: int) -> int | None:
+def new_base(
+    state: LogState, batch: ValidatedBatch, first: int, size: int, now_ms: int
+) -> int | None:
     """The base offset of the segment that the append needs; None if it fits the active one.
 
     Source: Kafka `UnifiedLog.maybeRoll`.
     """
-    batch, first = accepted.batch, accepted.first_offset
     if not state.active.should_roll(
         now_ms=now_ms,
         max_timestamp=batch.max_timestamp,
@@ -447,29 +441,21 @@ def new_base(state: LogState, accepted: Accepted, size: int, now_ms: int) -> int
     return base_after(state, first if first >= 0 else batch.last_offset - INT32_MAX)
 
 
-def _check_extent(state: LogState, accepted: Accepted) -> None:
-    """Refuse batches that no segment can hold together."""
-    batch, first = accepted.batch, accepted.first_offset
-    if first >= 0 and batch.last_offset - first > INT32_MAX:
-        reason = f"it has no 32-bit form relative to {first}, with which the append begins"
-        raise OffsetOverflowError(reason, path=state.path, offset=batch.last_offset)
-
-
 # ---- epochs, rolls, producers, bytes -------------------------------------------------------------
 
 
 def _append(
     state: LogState,
-    accepted: Accepted,
+    batch: ValidatedBatch,
+    leader_epoch: int,
     origin: AppendOrigin,
     now_ms: int,
     guard: VerificationGuard | None,
     transaction_version: int,
 ) -> AppendResult:
     """Ask the producers, roll if need be, write, and let readers see it."""
-    batch, table = accepted.batch, accepted.table
-    size = len(batch.head) + len(batch.tail)
-    epochs, before = epochs_with(state, accepted), state.epochs.entries
+    before, size = state.epochs.entries, len(batch)
+    table, first, epochs = headers_and_epochs(before, batch, leader_epoch)
     if size > state.config.segment_bytes:
         reason = f"an append of {size} bytes, a segment holds {state.config.segment_bytes}"
         raise RecordBatchTooLargeError(reason)
@@ -481,8 +467,10 @@ def _append(
         transaction_version=transaction_version,
     )
     update = ask(segment_base_offset=state.active.base_offset, position=state.active.size)
-    _check_extent(state, accepted)
-    base = new_base(state, accepted, size, now_ms)
+    if first >= 0 and batch.last_offset - first > INT32_MAX:
+        reason = f"it has no 32-bit form relative to {first}, with which the append begins"
+        raise OffsetOverflowError(reason, path=state.path, offset=batch.last_offset)
+    base = new_base(state, batch, first, size, now_ms)
     if base is not None:
         update = ask(segment_base_offset=base, position=0)
     # Nothing is refused any more.
@@ -514,7 +502,7 @@ def _append(
         batch.offset_of_max_timestamp,
         batch.log_append_time,
         state.log_start_offset,
-        accepted.leader_epoch if origin in _KEEPING_OFFSETS else -1,
+        int(table.leader_epoch[-1]) if origin in _KEEPING_OFFSETS else -1,
         False,
         batch.stats,
     )
