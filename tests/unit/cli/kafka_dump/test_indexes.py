@@ -15,6 +15,8 @@ from tests.builders import batch, record, write_segment
 
 #: The bytes of each batch of `log`.
 SIZE = 77
+OPTIONS = DumpOptions(style_of(terminal=False))
+SANITY = OPTIONS._replace(sanity_only=True)
 
 
 @pytest.fixture
@@ -29,7 +31,9 @@ def log(tmp_path: Path) -> Path:
     return write_segment(tmp_path, 0, *parts)
 
 
-def printed(log: Path, offsets: bytes, times: bytes) -> list[object]:
+def printed(
+    log: Path, offsets: bytes, times: bytes, options: DumpOptions = OPTIONS
+) -> list[object]:
     """The lines and the complaints of both indexes."""
     found: list[object] = []
     log.with_suffix(".index").write_bytes(offsets)
@@ -37,9 +41,7 @@ def printed(log: Path, offsets: bytes, times: bytes) -> list[object]:
     for print_index, suffix in ((print_offset_index, ".index"), (print_time_index, ".timeindex")):
         out = io.BytesIO()
         try:
-            faults = print_index(
-                log.with_suffix(suffix), DumpOptions(style_of(terminal=False)), out.write, print
-            )
+            faults = print_index(log.with_suffix(suffix), options, out.write, print)
             found += complaints(faults, "index")
         except KsegError as error:
             found.append(str(error))
@@ -88,3 +90,50 @@ def test_entries_beside_an_empty_log(log: Path) -> None:
         f"@ {SIZE}: the index points outside of the log",
         b"timestamp: 0 offset: 1\n",
     ]
+
+
+def test_entries_beside_offsets_that_go_down(log: Path) -> None:
+    """There the first batch that ends past an offset is searched one by one."""
+    parts = [
+        batch([record(b"v", timestamp=at)], base_offset=base) for at, base in enumerate((9, 0))
+    ]
+    log.write_bytes(b"".join(parts) + bytes(17))
+    size = len(parts[0])
+    offsets, times = pack(">iiii", 0, size, 9, 0), pack(">qiqi", 1, 0, 2, 10)
+    assert printed(log, offsets, times) == [
+        b"offset: 0 position: %d\noffset: 9 position: 0\n" % size,
+        "The following indexed offsets are not found in the log.",
+        "Indexed offset: 10, found log offset: -1",
+        b"timestamp: 1 offset: 0\ntimestamp: 2 offset: 10\n",
+    ]
+    log.write_bytes(b"".join(parts) + bytes(18))
+    assert printed(log, offsets, times)[1:] == [
+        f"{log} @ {2 * size}: a size of 0 is smaller than that of any batch",
+        b"timestamp: 1 offset: 0\n",
+    ]
+    log.write_bytes(b"".join(parts))
+    shifted = pack(">ii", 0, 1)
+    assert printed(log, shifted, times)[:1] == [f"{log} @ 1: the index points to no whole batch"]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "times", "complaints"),
+    [
+        (pack(">ii", 1, 0), pack(">qi", 0, 1), []),
+        (
+            pack(">ii", -1, 0),
+            pack(">qiqi", 5, 1, 4, 3),
+            [
+                "the last offset, -1, is below 0",
+                "the last timestamp, 4, is below the first, 5",
+            ],
+        ),
+        (pack(">iib", 1, 0, 0), b"x", ["9 bytes are not a multiple of 8", "1 bytes are not a"]),
+    ],
+)
+def test_a_sanity_check_reads_no_log(
+    log: Path, offsets: bytes, times: bytes, complaints: list[str]
+) -> None:
+    found = [str(line) for line in printed(log, offsets, times, SANITY) if line]
+    assert len(found) == len(complaints)
+    assert all(words in line for words, line in zip(complaints, found, strict=True))
