@@ -68,7 +68,7 @@ def _lacks(check: Callable[[], object]) -> KsegError | None:
 
 
 def _check_spark() -> None:
-    from kseg.spark import check_pyspark
+    from kseg.extras import check_pyspark
     from kseg.spark.demo import check_java
 
     check_pyspark()

@@ -9,19 +9,15 @@ Importing this module imports no pyspark.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
-from kseg.errors import MissingExtraError
-from kseg.extras import require
+from kseg.extras import check_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["register"]
 
-#: The first release that hands filters to Python sources.
-_SPARK_MIN: Final = (4, 1)
 _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -40,19 +36,3 @@ def register(spark: SparkSession) -> None:
 
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(KsegDataSource)
-
-
-def check_pyspark() -> None:
-    """Make sure that a pyspark is there with which the source works.
-
-    Raises:
-        MissingExtraError: there is none, or it is too old; the message has the command to run.
-    """
-    version: str = require("pyspark", extra="spark").__version__
-    require("pyarrow", extra="spark")
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    if numbers < _SPARK_MIN:
-        least = ".".join(map(str, _SPARK_MIN))
-        raise MissingExtraError(
-            f"pyspark {version} is too old, kseg needs {least}: pip install -U 'kseg[spark]'"
-        )

@@ -121,7 +121,8 @@ def quiet_spark(cores: int, *, java_options: str = "") -> Iterator[SparkSession]
         MissingExtraError: pyspark is not installed, or too old.
         KsegError: Java is missing or too old, or Spark did not start.
     """
-    from kseg.spark import check_pyspark, register
+    from kseg.extras import check_pyspark
+    from kseg.spark import register
 
     check_pyspark()
     check_java()

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.constants import INT64_MAX
-from kseg.spark import check_pyspark
+from kseg.extras import check_pyspark
 from kseg.spark.options import LATEST, SourceOptions, parse_options
 from kseg.spark.plan import Narrowing, list_logs, make_plan, push
 from kseg.spark.schema import Projection, ddl, project

@@ -259,7 +259,7 @@ class Watch:
             raise OffsetOutOfRangeError(f"{loss}; {hint}", path=name)
         _LOGGER.warning("kseg: %s: %s", name, loss)
 
-    # ---- new records ------------------------------------------------------------------------------
+    # ---- new records -----------------------------------------------------------------------------
 
     def advance(self, name: str, place: Place, limit: Amount, *, at_least: bool = True) -> Advance:
         """How far a log goes on from a place within the limit; with `at_least`, one batch at least.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import KsegError, MissingExtraError
-from kseg.spark import check_pyspark
+from kseg.extras import check_pyspark
 from kseg.spark.demo import check_java, summarise_locally
 from tests.builders import batch, record, write_segment
 

@@ -28,7 +28,7 @@ from kseg.cli.starting import Verb
 from kseg.cli.verbs.clean import compact
 from kseg.cli.verbs.look import diff, doctor, explain, stats, verify
 from kseg.cli.verbs.repair import reindex
-from kseg.spark import check_pyspark
+from kseg.extras import check_pyspark
 
 
 def parse_master(text: str) -> int:
