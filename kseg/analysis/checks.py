@@ -869,7 +869,7 @@ def check_offset_checkpoint(
     read = _guard("checkpoint-format", path, found, checkpoints.read_offset_checkpoint)
     if read is None:
         return ()
-    offsets = {(key.topic, key.partition): offset for key, offset in read.offsets.items()}
+    offsets = {(key.topic, key.partition): offset for key, offset in read.items()}
     return (CheckpointSummary(directory, path, entry.name.kind.value, offsets),)
 
 

@@ -93,7 +93,7 @@ def _snapshot(path: Path, _base_offset: int) -> Columns:
 
 
 def _offset_checkpoint(path: Path) -> Iterator[dict[str, Any]]:
-    for (topic, partition), offset in checkpoints.read_offset_checkpoint(path).offsets.items():
+    for (topic, partition), offset in checkpoints.read_offset_checkpoint(path).items():
         yield {"topic": topic, "partition": partition, "offset": offset}
 
 

@@ -50,13 +50,6 @@ class EpochEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetCheckpoint:
-    """The entries of an offset checkpoint, in file order; of duplicates the last counts."""
-
-    offsets: dict[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True)
 class LeaderEpochCheckpoint:
     """The entries of a leader epoch checkpoint.
 
@@ -70,8 +63,11 @@ class LeaderEpochCheckpoint:
     effective: tuple[EpochEntry, ...]
 
 
-def read_offset_checkpoint(path: str | PathLike[str]) -> OffsetCheckpoint:
+def read_offset_checkpoint(path: str | PathLike[str]) -> dict[TopicPartition, int]:
     """Read one of the four offset checkpoints of a data directory.
+
+    Returns:
+        The offsets in file order; of duplicates the last counts.
 
     Raises:
         CorruptIndexError: malformed; `.position` is the byte at which the line starts.
@@ -83,7 +79,7 @@ def read_offset_checkpoint(path: str | PathLike[str]) -> OffsetCheckpoint:
     for topic, partition, offset in reader.entries(fields=3):
         number = reader.field(partition, _INT32, "partition")
         offsets[TopicPartition(topic, number)] = reader.field(offset, _INT64, "offset")
-    return OffsetCheckpoint(offsets)
+    return offsets
 
 
 def read_leader_epochs(path: str | PathLike[str]) -> LeaderEpochCheckpoint:

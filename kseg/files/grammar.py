@@ -223,8 +223,8 @@ def file_name(path: str | PathLike[str]) -> FileName:
         return FileName(SEGMENT_KINDS[plain.rpartition(".")[2]], None, suffix)
     if name is None:
         raise NotALogError(
-            "not a name of Kafka's: files are told by .log, .index, .timeindex, .txnindex, "
-            ".snapshot, .checkpoint, .kafka or their fixed names",
+            "not a name of Kafka's: files end in .log, .index, .timeindex, .txnindex, "
+            ".snapshot, .checkpoint, .kafka, or have a fixed name",
             path=path,
         )
     return name

@@ -219,7 +219,7 @@ def read_file(path: StrPath, *, bytes_max: int) -> bytes:
 
 
 def read_kernel_number(path: StrPath) -> int:
-    """A number that the kernel tells in a file of its own, as under /proc: it has no size.
+    """A number in a file that the kernel makes, as under /proc: it has no size.
 
     Raises:
         ValueError: it is no number.
@@ -651,12 +651,12 @@ def _has_mapped(process: int, file: os.stat_result) -> bool:
             with suppress(OSError):
                 if not os.path.samestat(os.stat(f"/proc/{process}/fd/{number}"), file):
                     continue
-                told = open_read(f"/proc/{process}/fdinfo/{number}")
+                info = open_read(f"/proc/{process}/fdinfo/{number}")
                 try:
-                    if record_locks.TOLD in os.read(told, _COPIED_BYTES):
+                    if record_locks.OPEN_FILE_LOCK in os.read(info, _COPIED_BYTES):
                         return True
                 finally:
-                    os.close(told)
+                    os.close(info)
     return False
 
 
@@ -678,7 +678,7 @@ def has_room(directory: StrPath, size: int) -> bool:
 
     Args:
         directory: where the file would be; several threads and processes may ask at a time, and
-            each is told as if it were alone.
+            each is taken as if it were alone.
         size: bytes.
 
     Raises:

@@ -1,7 +1,7 @@
-"""One log file: its bytes lent a tile at a time, with the headers that a walk found in them.
+"""One log file: a walk yields its bytes a tile at a time, with the headers of their batches.
 
 `walk` is the one walk over batches that scan, read, verify and dump share; they treat its end
-differently. Who asks for nothing but header fields takes `headers`, which lends no bytes. Mapped
+differently. A caller that needs header fields alone takes `headers`, which yields no bytes. Mapped
 files are walked in place. Others come through windows of owned bytes, so that a file which another
 process shortens gives an error instead of a crash; of their large batches, headers are read alone
 if only those are asked for. This module owns the bytes; `kseg.format` knows what they mean.
@@ -77,18 +77,18 @@ BATCH_BYTES_TRUSTED: Final = 16 << 20
 _NOT_GIVEN: Final = bytes(range(255, 127, -1))
 
 
-#: Is told of bytes that the disk does not give.
+#: Called with each range of bytes that the disk does not give.
 OnUnreadable = Callable[[UnreadableError], None]
 
 
-#: Lends bytes from a position on, at least so many; see `LogFile.lending`.
-Lend = Callable[[int, int], tuple[memoryview, int]]
+#: Returns a view of the bytes from a position on, at least so many; see `LogFile.views`.
+ViewAt = Callable[[int, int], tuple[memoryview, int]]
 
 
 class Tile(NamedTuple):
     """A stretch of a log: its bytes, where they lie in the file, and the batches that start in it.
 
-    `data` is lent until the next tile is asked for. The last tile of a walk says in `table.stop`
+    `data` is valid until the next tile is asked for. The last tile of a walk says in `table.stop`
     why it ended.
     """
 
@@ -116,7 +116,7 @@ class LogFile(Closing):
 
     @classmethod
     def open(cls, path: str | PathLike[str], mapping: Mapping = "auto") -> LogFile:
-        """Open a file of batches; its name tells base offset and era.
+        """Open a file of batches; base offset and era come from its name.
 
         Raises:
             NotALogError: the name is not that of a log file.
@@ -191,7 +191,7 @@ class LogFile(Closing):
     ) -> Iterator[BatchTable]:
         """Walk the batches that start in `[start, limit)` for their headers alone.
 
-        Checksums are left alone, and no bytes are lent, so tables are larger than tiles.
+        Checksums are not computed and no bytes are yielded, so tables are larger than tiles.
 
         Args:
             start, limit, end, policy, on_unreadable: as for `walk`.
@@ -280,12 +280,12 @@ class LogFile(Closing):
             yield tile
 
     @contextmanager
-    def lending(self, size: int) -> Iterator[Lend]:
-        """A function that lends bytes of the first `size`, for a reader that finds batches itself.
+    def views(self, size: int) -> Iterator[ViewAt]:
+        """A function for views of the first `size` bytes, for readers that find batches themselves.
 
         It takes a position and how many bytes are needed there, and answers bytes and where they
         lie: the whole map, or a window that holds at least the needed ones, as far as there are so
-        many. They are lent until it is called again. It raises what `walk` raises.
+        many. They are valid until it is called again. It raises what `walk` raises.
         """
         if self.mapped:
             with self._file.view() as whole:

@@ -13,7 +13,7 @@ Otherwise bytes come through `pread`, which merely answers less, or an error. `"
 without these checks, for callers who know that no process shortens the file; `"never"` avoids bad
 sectors.
 
-A view of the map is lent, inside a `with`, and never stored. Bytes from `read` are owned.
+A view of the map is valid inside a `with`, and never stored. Bytes from `read` are owned.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class MappedFile(Closing):
 
     @property
     def mapped(self) -> bool:
-        """Whether `view` lends a map; if not, only `read` serves."""
+        """Whether `view` gives a map; if not, only `read` serves."""
         return self._mapped
 
     @property
@@ -132,7 +132,7 @@ class MappedFile(Closing):
 
     @contextmanager
     def view(self) -> Iterator[memoryview]:
-        """Lend the whole file as read-only bytes, uint8[size].
+        """The whole file as read-only bytes, uint8[size].
 
         Use objects over the view inside the `with` only. If one lives longer, so does the map.
 
@@ -229,7 +229,7 @@ class MappedFile(Closing):
     def refresh(self) -> int:
         """Read the file's present size and return it; map anew if it changed.
 
-        Views lent before stay as they are.
+        Earlier views stay as they are.
         """
         self._check_open()
         size = io.file_size(self._fd)

@@ -323,7 +323,7 @@ def sort_partition(
     """Sort out what a listing of a partition directory showed, as `list_partition` does.
 
     Args:
-        directory: the partition directory, of whose name topic and partition are told.
+        directory: the partition directory, whose name has topic and partition.
         known: files with names of Kafka's, in any order.
         foreign: the others.
     """
@@ -390,7 +390,7 @@ def log_bytes(path: str | PathLike[str]) -> int:
 
 
 def log_sizes(path: str | PathLike[str]) -> list[int]:
-    """Bytes of each `.log` file in a directory, told by their names alone, in any order.
+    """Bytes of each `.log` file in a directory, in any order; the names alone decide.
 
     Args:
         path: the directory.

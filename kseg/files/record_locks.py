@@ -82,7 +82,7 @@ def release(fd: int) -> None:
 
 
 #: What the kernel's `fdinfo` says of an opening that holds such a lock.
-TOLD: Final = b"OFDLCK"
+OPEN_FILE_LOCK: Final = b"OFDLCK"
 
 
 def is_shared(fd: int, position: int) -> bool:

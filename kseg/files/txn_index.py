@@ -23,7 +23,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -57,16 +57,6 @@ class AbortedTxn:
     last_offset: int
     last_stable_offset: int
     version: int = 0
-
-
-class AbortedTxns(NamedTuple):
-    """Aborted transactions of a range, and whether these are all of them.
-
-    If not `complete`, go on with the next segment's index and the same range.
-    """
-
-    transactions: tuple[AbortedTxn, ...]
-    complete: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,8 +128,14 @@ class TxnIndex:
         """All entries in the order of the file."""
         return tuple(self[slot] for slot in range(len(self)))
 
-    def collect_aborted(self, fetch_offset: int, upper_bound: int) -> AbortedTxns:
+    def collect_aborted(
+        self, fetch_offset: int, upper_bound: int
+    ) -> tuple[tuple[AbortedTxn, ...], bool]:
         """The aborted transactions that touch offsets from `fetch_offset` below `upper_bound`.
+
+        Returns:
+            The transactions, and whether these are all of them. If not, go on with the next
+            segment's index and the same range.
 
         The walk ends, complete, with the first entry whose last stable offset has reached the
         bound: nothing that was decided later can have begun below it.
@@ -152,7 +148,7 @@ class TxnIndex:
         touching = (self.last_offsets[:end] >= fetch_offset) & (
             self.first_offsets[:end] < upper_bound
         )
-        return AbortedTxns(tuple(self[int(slot)] for slot in np.flatnonzero(touching)), complete)
+        return tuple(self[int(slot)] for slot in np.flatnonzero(touching)), complete
 
     def check(self, base_offset: int) -> None:
         """Check the entries against the segment's base offset.

@@ -98,7 +98,7 @@ def _path(directory: Path) -> Path:
 
 def _read(path: Path) -> dict[TopicPartition, int]:
     try:
-        return dict(read_offset_checkpoint(path).offsets)
+        return dict(read_offset_checkpoint(path))
     except FileNotFoundError:
         return {}
 

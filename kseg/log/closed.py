@@ -581,7 +581,7 @@ def _copy_offsets(origin: Path, lease: data_directory.DataDirectoryLease) -> Non
     offsets: dict[FileKind, int | None] = {}
     for kind in (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION):
         with suppress(FileNotFoundError, CorruptIndexError, LimitExceededError):
-            found = checkpoints.read_offset_checkpoint(origin.parent / kind.value).offsets
+            found = checkpoints.read_offset_checkpoint(origin.parent / kind.value)
             offsets[kind] = found.get(partition)
     lease.note(
         partition,

@@ -448,7 +448,7 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
 def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
     """The entries of one checkpoint; one that is missing or malformed has none."""
     try:
-        return checkpoints.read_offset_checkpoint(os.path.join(path, kind.value)).offsets
+        return checkpoints.read_offset_checkpoint(os.path.join(path, kind.value))
     except FileNotFoundError:
         return {}
     except KsegError as error:

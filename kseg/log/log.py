@@ -8,6 +8,7 @@ names the module that does the work.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Literal, Self
 from uuid import UUID
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from kseg.log.data_directory import DataDirectoryLease
     from kseg.log.producers.entry import VerificationGuard
     from kseg.log.reader.find import ReadableLog
-    from kseg.log.reader.follow import Followed, SeenLog
+    from kseg.log.reader.follow import SeenLog, Wait
     from kseg.log.settings.joined import Settings
     from kseg.log.writer.append import AppendResult
     from kseg.log.writer.retention import RetentionReport
@@ -257,8 +258,8 @@ class Log(LogReading):
         """The settings of a log open for appending; KsegError otherwise."""
         return self.state.config
 
-    def followed(self, isolation: str) -> Followed:
-        """The log as a follower needs it.
+    def followed(self, isolation: str) -> tuple[ReadableLog, Wait]:
+        """The log as a follower needs it, and how to wait for more of it.
 
         Args:
             isolation: "read_uncommitted" or "read_committed".
@@ -269,8 +270,10 @@ class Log(LogReading):
         from kseg.log.reader import follow
 
         if self._state is not None:
-            return follow.OwnLog(self._open_state(self._state))
-        return follow.WatchedLog(self.path, committed=isolation == "read_committed")
+            state = self._open_state(self._state)
+            return state, partial(_wait_for_writer, state)
+        log = follow.ExternalLog(self.path, committed=isolation == "read_committed")
+        return log, log.wait
 
     def _open_state(self, state: LogState) -> LogState:
         if state.closed:
@@ -600,6 +603,26 @@ class Log(LogReading):
     def __repr__(self) -> str:
         """The path and the number of segments."""
         return f"Log({str(self.path)!r}, {len(self.segments)} segments)"
+
+
+def _wait_for_writer(state: LogState, seen: Version, seconds: float) -> bool:
+    """Wait for a log under a writer of this process to publish another version than `seen`.
+
+    Returns:
+        False if the log is closed.
+
+    Raises:
+        PoisonedFileError: the log failed, and has been read to its end.
+    """
+    with state.changed:
+        if state.version is seen and not state.closed and not state.failed:
+            state.changed.wait(seconds)
+        if state.version is not seen:
+            return True
+        if state.closed:
+            return False
+        state.check()
+    return True
 
 
 __all__ = ["ISOLATIONS", "Log", "Mode", "SegmentInfo"]

@@ -98,7 +98,7 @@ def known_topics(data_directory: str | os.PathLike[str]) -> KnownTopics:
     path = os.path.join(data_directory, FileKind.CLEANER.value)
     compacted: frozenset[str] | None = frozenset()
     try:
-        found = checkpoints.read_offset_checkpoint(path).offsets
+        found = checkpoints.read_offset_checkpoint(path)
         compacted = frozenset(partition.topic for partition in found)
     except FileNotFoundError:
         pass

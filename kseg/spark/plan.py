@@ -456,7 +456,7 @@ def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:
     """The log starts in a checkpoint; an unreadable one has none, as in `kseg.Log`."""
     path = os.path.join(data_directory, names.FileKind.LOG_START.value)
     try:
-        return read_offset_checkpoint(place(path)).offsets
+        return read_offset_checkpoint(place(path))
     except (KsegError, OSError):
         return {}
 

@@ -222,7 +222,7 @@ def test_mgr_11_checkpoints_hold_the_recovery_points(
         directory.flush_checkpoints()
         expected = {key: log.recovery_point for key, log in directory.logs.items()}
         assert expected == {T0: 2, T1: 3}
-        checkpoint = read_offset_checkpoint(data / RECOVERY_POINTS).offsets
+        checkpoint = read_offset_checkpoint(data / RECOVERY_POINTS)
         assert checkpoint == {TopicPartition("other", 7): 5, **expected}
 
 
@@ -259,7 +259,7 @@ def test_mgr_13_a_start_is_checkpointed_while_it_lies_past_the_first_segment(
         def starts() -> dict[TopicPartition, int]:
             directory.flush_checkpoints()
             path = tmp_path / LOG_STARTS
-            return read_offset_checkpoint(path).offsets if path.exists() else {}
+            return read_offset_checkpoint(path) if path.exists() else {}
 
         assert starts() == {}
         log.delete_records_before(5)
@@ -297,9 +297,9 @@ def test_chk_01_offsets_are_written_over_and_read_back(tmp_path: Path) -> None:
     many = {TopicPartition("t", number): 10 * number for number in range(10_000)}
     for given in ({T0: 5, T1: 10}, {T0: 7}, many, {}):
         write_offset_checkpoint(path, given)
-        assert read_offset_checkpoint(path).offsets == given
+        assert read_offset_checkpoint(path) == given
     path.write_text("")
-    assert read_offset_checkpoint(path).offsets == {}
+    assert read_offset_checkpoint(path) == {}
     path.write_text("1\n1\nt 0 5\n")
     with pytest.raises(CorruptIndexError):
         read_offset_checkpoint(path)

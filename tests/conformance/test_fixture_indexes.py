@@ -170,7 +170,7 @@ def test_garbled_indexes_are_found_out(fixture_case: Path) -> None:
 
 def test_checkpoints_and_ids_parse(fixture_case: Path) -> None:
     for path in sorted(fixture_case.glob("**/*-offset-checkpoint")):
-        assert all(offset >= 0 for offset in read_offset_checkpoint(path).offsets.values()), path
+        assert all(offset >= 0 for offset in read_offset_checkpoint(path).values()), path
     for path in sorted(fixture_case.glob("**/meta.properties")):
         assert read_meta_properties(path).version in (0, 1)
     for path in sorted(fixture_case.glob("**/partition.metadata")):

@@ -72,7 +72,7 @@ def checkpoint(path: Path, name: str) -> int:
     """A partition's entry; 0 where the file is missing, empty or says nothing of it."""
     topic, _, number = name.rpartition("-")
     try:
-        return read_offset_checkpoint(path).offsets.get(TopicPartition(topic, int(number)), 0)
+        return read_offset_checkpoint(path).get(TopicPartition(topic, int(number)), 0)
     except FileNotFoundError:
         return 0
 

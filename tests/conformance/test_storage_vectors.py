@@ -253,7 +253,7 @@ def test_offset_checkpoints(offset_file: Vector, tmp_path: Path) -> None:
         with pytest.raises(CorruptIndexError):
             read_offset_checkpoint(path)
     else:
-        assert read_offset_checkpoint(path).offsets == {
+        assert read_offset_checkpoint(path) == {
             TopicPartition(topic, partition): offset
             for topic, partition, offset in offset_file["entries"]
         }

@@ -298,7 +298,7 @@ class BrokerDirectory:
     def _read_checkpoint(self, kind: FileKind) -> None:
         path = self.path / kind.value
         try:
-            self.offsets[kind] = dict(checkpoints.read_offset_checkpoint(path).offsets)
+            self.offsets[kind] = dict(checkpoints.read_offset_checkpoint(path))
         except FileNotFoundError:
             return
         except CorruptIndexError as error:

@@ -400,21 +400,18 @@ def _place_of(seen: Version, place: OffsetMetadata) -> OffsetMetadata:
 # ---- aborted transactions ------------------------------------------------------------------------
 
 
-class _Aborted(NamedTuple):
-    """The aborted transactions of a fetch: in the form for consumers, and as ranges of offsets."""
-
-    pairs: tuple[AbortedTransaction, ...]
-    ranges: AbortedRanges
-
-
 def _aborted_within(
     source: ReadableLog, seen: Version, info: SegmentInfo, end: int, start: int
-) -> _Aborted:
+) -> tuple[tuple[AbortedTransaction, ...], AbortedRanges]:
     """The aborted transactions that touch what was fetched from an offset on, up to position `end`.
 
-    In a log under a writer of this process the transaction indexes tell. The offset index gives the
-    end of what was fetched, so the answer may hold a few too many. In other logs the indexes have
-    not been compared with the log. There the batch headers tell, from the start of the fetch on.
+    In a log under a writer of this process they come from the transaction indexes. The offset index
+    gives the end of what was fetched, so the answer may hold a few too many. In other logs the
+    indexes have not been compared with the log: there they come from the batch headers, from the
+    start of the fetch on.
+
+    Returns:
+        The transactions in the form for consumers, and as ranges of offsets.
 
     Source: Kafka `LocalLog.addAbortedTransactions`.
     """
@@ -422,18 +419,20 @@ def _aborted_within(
     view: LogView | None = getattr(source, "view", None)
     if view is not None:
         ranges = aborted_ranges(view, start, min(upper, seen.last_stable.offset))
-        return _Aborted(_pairs_of(ranges), ranges)
+        return _pairs_of(ranges), ranges
     found: list[AbortedTxn] = []
     for segment in _segments_from(seen, info.base_offset):
         if segment.files.txn_index is None:
             continue
-        told = TxnIndex.open(segment.files.txn_index).collect_aborted(start, upper)
-        found += told.transactions
-        if told.complete:
+        transactions, complete = TxnIndex.open(segment.files.txn_index).collect_aborted(
+            start, upper
+        )
+        found += transactions
+        if complete:
             break
     pairs = tuple(AbortedTransaction(txn.producer_id, txn.first_offset) for txn in found)
     ranges = AbortedRanges.of((t.producer_id, t.first_offset, t.last_offset) for t in found)
-    return _Aborted(pairs, ranges)
+    return pairs, ranges
 
 
 def _pairs_of(ranges: AbortedRanges) -> tuple[AbortedTransaction, ...]:

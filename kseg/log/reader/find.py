@@ -238,7 +238,7 @@ def _walk(
                 return FoundBatch(found[_POSITION], found[_SIZE], window)
         position = table.end_position
         if len(last_offsets) < _BATCHES:
-            if table.stop is StopReason.TORN_TAIL:  # or a wrong length, which a walk tells
+            if table.stop is StopReason.TORN_TAIL:  # or a wrong length, which a walk finds
                 return _find_without_index(info, offset)
             if table.stop is not StopReason.LIMIT:
                 _check_end(table, info)

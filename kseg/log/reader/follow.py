@@ -21,11 +21,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
 from kseg.constants import StopReason
 from kseg.errors import (
@@ -47,7 +46,6 @@ from kseg.log.segment.reader import Segment
 if TYPE_CHECKING:
     from kseg.format.header import BatchTable
     from kseg.format.values import RecordColumns
-    from kseg.log.reader.version import Changes, Version
 
 
 #: Ends of a walk that an unfinished write leaves. An impossible length is none of them.
@@ -58,6 +56,8 @@ _UNFINISHED: Final = (
     StopReason.BAD_LENGTH,
     StopReason.BAD_MAGIC,
 )
+#: How often a log of another process is looked at, in s.
+LOOK_INTERVAL_S: Final = 0.1
 #: So many looks in a row must find a batch unsound, though whole, before it counts as damage.
 _LOOKS_MAX: Final = 10
 
@@ -223,6 +223,12 @@ class ExternalLog:
             self.version = self.version._replace(truncations=truncations)
         return end != known or signs != before
 
+    def wait(self, seen: Version, seconds: float) -> bool:
+        """Look again after a while, whether `seen` is the version or not; see `look`."""
+        time.sleep(min(seconds, LOOK_INTERVAL_S))
+        self.look()
+        return True
+
     def _view_now(self, signs: _Signs | None) -> LogView:
         """The log as it is; where no name has changed, only the last size is looked up."""
         before = self._signs
@@ -258,103 +264,15 @@ class ExternalLog:
             raise end.fault
 
 
-#: How often a log of another process is looked at, in s.
-LOOK_INTERVAL_S: Final = 0.1
-#: How long a follower waits in one go for its own process, in s; then it checks for a stop, or a
-#: failed log.
+#: How long a follower waits in one go, in s; then it checks for a stop, or a failed log.
 _WAIT_S: Final = 0.5
-
-
-class Followed(Protocol):
-    """A log, and how to wait for more of it."""
-
-    @property
-    def path(self) -> Path:
-        """The partition directory."""
-
-    @property
-    def version(self) -> Version:
-        """The log at this moment."""
-
-    def wait(self, seen: Version, seconds: float) -> bool:
-        """Wait for another version than `seen`; false if nothing ever will be."""
-
-
-class Publishing(ReadableLog, Protocol):
-    """A log under a writer of this process: it says when there is something new to see."""
-
-    @property
-    def lock(self) -> threading.RLock:
-        """Held while the log is changed."""
-
-    @property
-    def changed(self) -> Changes:
-        """Notified whenever there is a new version."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the log is closed."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether nothing may be changed any more."""
-
-    def check(self) -> None:
-        """Raise the error that refuses a change, if the log is closed or failed."""
-
-
-class OwnLog:
-    """A log that this process appends to."""
-
-    __slots__ = ("_state", "path")
-
-    def __init__(self, state: Publishing) -> None:
-        """Follow the versions that this state publishes."""
-        self._state: Final = state
-        self.path: Final = state.path
-
-    @property
-    def version(self) -> Version:
-        """The log at this moment."""
-        return self._state.version
-
-    @property
-    def lock(self) -> AbstractContextManager[object]:
-        """Keeps the writer out; see `kseg.log.reader.find.undisturbed`."""
-        return self._state.lock
-
-    def wait(self, seen: Version, seconds: float) -> bool:
-        """See `Followed`.
-
-        Raises:
-            PoisonedFileError: the log failed, and has been read to its end.
-        """
-        state = self._state
-        with state.changed:
-            if state.version is seen and not state.closed and not state.failed:
-                state.changed.wait(min(seconds, _WAIT_S))
-            if state.version is not seen:
-                return True
-            if state.closed:
-                return False
-            state.check()
-        return True
-
-
-class WatchedLog(ExternalLog):
-    """A log that another process may write to."""
-
-    __slots__ = ()
-
-    def wait(self, seen: Version, seconds: float) -> bool:
-        """See `Followed`."""
-        time.sleep(min(seconds, LOOK_INTERVAL_S))
-        self.look()
-        return True
+#: Waits some seconds for another version than the one given; False if there will be none.
+Wait = Callable[[Version, float], bool]
 
 
 def follow(
-    log: Followed,
+    log: ReadableLog,
+    wait: Wait,
     start_offset: int | None = None,
     *,
     timeout: float | None = None,
@@ -369,6 +287,7 @@ def follow(
 
     Args:
         log: the log.
+        wait: how to wait for more of it.
         start_offset: the first record wanted; those to come if None.
         timeout: seconds without a new record after which it ends; None to wait for ever.
         stop: ends it, within half a second, once it is set.
@@ -395,11 +314,11 @@ def follow(
             offset=position,
         )
     pieces = _Pieces(log, position, seen.truncations.number, isolation, fetch_bytes, options)
-    return _follow(pieces, timeout, stop)
+    return _follow(pieces, wait, timeout, stop)
 
 
 def _follow(
-    pieces: _Pieces, timeout: float | None, stop: threading.Event | None
+    pieces: _Pieces, wait: Wait, timeout: float | None, stop: threading.Event | None
 ) -> Iterator[RecordColumns]:
     waiting_since = time.monotonic()
     while stop is None or not stop.is_set():
@@ -410,7 +329,7 @@ def _follow(
             waiting_since = time.monotonic()
             continue
         left = _WAIT_S if timeout is None else waiting_since + timeout - time.monotonic()
-        if left <= 0 or not pieces.log.wait(seen, left):
+        if left <= 0 or not wait(seen, min(left, _WAIT_S)):
             return
 
 
@@ -421,7 +340,7 @@ class _Pieces:
 
     def __init__(
         self,
-        log: Followed,
+        log: ReadableLog,
         position: int,
         truncations: int,
         isolation: str,
@@ -467,10 +386,8 @@ class _Pieces:
 __all__ = [
     "LOOK_INTERVAL_S",
     "ExternalLog",
-    "Followed",
-    "OwnLog",
     "SeenLog",
-    "WatchedLog",
+    "Wait",
     "follow",
     "for_isolation",
     "seen_log",

@@ -58,10 +58,10 @@ def segment_pieces(
         memory: is used again by piece after piece.
         request: the records wanted.
     """
-    with SharedUse(segment.close) as lent:
+    with SharedUse(segment.close) as shared:
         for start, end in pairwise(chain(_cuts(segment, request), [None])):
             read = partial(_read_piece, segment, memory, request, start, end)
-            yield Results(segment.path, lent.to_reader(read))
+            yield Results(segment.path, shared.to_reader(read))
 
 
 def _cuts(segment: Segment, request: Request) -> Iterator[int | None]:

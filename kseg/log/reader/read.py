@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kseg.format.values import Record, RecordColumns
     from kseg.log.reader.fetch import Fetched
     from kseg.log.reader.find import EpochEnd, ReadableLog, TimestampOffset
-    from kseg.log.reader.follow import Followed
+    from kseg.log.reader.follow import Wait
     from kseg.log.reader.version import SegmentInfo
     from kseg.log.reader.view import LogView
     from kseg.log.segment.reader import BatchLocation, RecordLocation, Segment
@@ -53,8 +53,8 @@ class LogReading:
         """The log as fetches need it: its version, or the files as they were."""
         raise NotImplementedError
 
-    def followed(self, isolation: str) -> Followed:
-        """The log as a follower needs it."""
+    def followed(self, isolation: str) -> tuple[ReadableLog, Wait]:
+        """The log as a follower needs it, and how to wait for more of it."""
         raise NotImplementedError
 
     @property
@@ -159,8 +159,8 @@ class LogReading:
         """
         from kseg.log.reader import follow
 
-        source = self.followed(options.get("isolation", "read_uncommitted"))
-        return follow.follow(source, start_offset, timeout=timeout, stop=stop, **options)
+        log, wait = self.followed(options.get("isolation", "read_uncommitted"))
+        return follow.follow(log, wait, start_offset, timeout=timeout, stop=stop, **options)
 
     def offset_for_timestamp(self, timestamp: Time) -> TimestampOffset | None:
         """The first record at or after a time, or an end of the log.

@@ -156,7 +156,7 @@ class Changes(threading.Condition):
     """A condition that knows whether a thread waits, so that notifying none costs nothing."""
 
     def __init__(self, lock: threading.RLock) -> None:
-        """Wait and tell under `lock`."""
+        """Wait and notify under `lock`."""
         super().__init__(lock)
         self.waiting = 0
 

@@ -187,7 +187,7 @@ class LogView:
             return None
         path = self.path.resolve().parent / "log-start-offset-checkpoint"
         try:
-            offsets = checkpoints.read_offset_checkpoint(path).offsets
+            offsets = checkpoints.read_offset_checkpoint(path)
         except (KsegError, OSError):
             return None
         return offsets.get(TopicPartition(self.topic, self.partition))

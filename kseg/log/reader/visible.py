@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Reached:
-    """How far a walk over segments has come; told of batches, and of the end of each segment.
+    """How far a walk over segments has come; the walk notes batches, and the end of each segment.
 
     Attributes:
         offset: nothing before it is to be given by the segments to come.
@@ -111,9 +111,8 @@ def _sound_end(segment: Segment, offset: int) -> int:
     return end
 
 
-_OFFSET_MAX: Final = 2**63 - 1
-#: What a transaction is followed by.
-_TOLD: Final = [COLUMN[name] for name in ("producer_id", "base_offset", "control_type")]
+#: Columns by which transactions are followed.
+_FOLLOWED: Final = [COLUMN[name] for name in ("producer_id", "base_offset", "control_type")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +182,7 @@ class TransactionWalk:
             return
         control = table.is_control
         relevant = (table.producer_id >= 0) & (control | table.is_transactional)
-        chosen = table.rows[relevant][:, _TOLD].tolist()
+        chosen = table.rows[relevant][:, _FOLLOWED].tolist()
         for (producer_id, offset, kind), marks in zip(chosen, control[relevant], strict=True):
             if not marks:
                 if offset_end is None or offset < offset_end:
@@ -252,7 +251,7 @@ class AbortedAhead:
             start_offset: where its reading begins.
             next_base_offset: of the segment behind it; None for the last.
         """
-        end = _OFFSET_MAX if next_base_offset is None else next_base_offset
+        end = INT64_MAX if next_base_offset is None else next_base_offset
         ranges = self.within(start_offset, end)
 
         def keep(table: BatchTable) -> BatchTable:
@@ -282,7 +281,7 @@ class AbortedAhead:
     def _hide_undecided(self) -> None:
         """At the log's end: without a marker, which damage may have taken, nothing is committed."""
         for producer_id, first in self._walk.open.items():
-            self._walk.aborted.append((producer_id, first, _OFFSET_MAX))
+            self._walk.aborted.append((producer_id, first, INT64_MAX))
         self._walk.open.clear()
 
     def _undecided(self, end: int) -> bool:

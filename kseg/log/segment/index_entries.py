@@ -1,6 +1,6 @@
 """Where index entries go as batches are appended: what the kernel says, as values and errors.
 
-Which batch gets an entry is told in `kseg/_kernels/placement.pyx` alone.
+Only `kseg/_kernels/placement.pyx` decides which batch gets an entry.
 
 Source: Kafka `LogSegment.append` (3.9.1, 4.2; before, an append made one index entry at most).
 """

@@ -5,8 +5,8 @@ entry against the batch it points at, and walks the log where an entry is wrong 
 one question about other segments: whether a torn tail is the end of the log, or damage in the
 middle of it.
 
-Who reads a sound segment from its start needs no index and no careful decode; what does is imported
-where it is needed.
+Modules of indexes and of the careful decode are imported at their first use: to read a sound
+segment from its start needs neither.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ class Segment(Closing):
             window_bytes: of a file that is not mapped, bytes of a window; None for what suits.
 
         Yields:
-            At least one tile: bytes, lent until the next, and the table of the batches in them. The
-            last one's `table.stop` says why the walk ended.
+            At least one tile: bytes, valid until the next, and the table of their batches. The last
+            one's `table.stop` says why the walk ended.
 
         Raises:
             CorruptRecordError: the file shrank while it was read through windows.
@@ -252,7 +252,7 @@ class Segment(Closing):
     ) -> Iterator[BatchTable]:
         """Walk the batches that start in `[start, limit)` for their headers alone.
 
-        Checksums are left alone, and no bytes are lent, so tables are larger than tiles.
+        Checksums are not computed and no bytes are yielded, so tables are larger than tiles.
 
         Args:
             start, limit, policy, on_unreadable: as for `walk`.
@@ -308,7 +308,7 @@ class Segment(Closing):
         )
 
     def head_at(self, position: int) -> bytes:
-        """The first bytes of what lies at a position."""
+        """The first bytes at a position."""
         return self._log.head_at(position)
 
     def batches(self, *, verify: bool = True) -> BatchTable:
@@ -615,17 +615,17 @@ class _Reading:
         self._ahead = _Ahead()
 
     def fast(self, log: LogFile, start: int) -> Iterator[RecordColumns]:
-        """Pieces out of as much as is lent at a time; what is unusual goes through tables."""
+        """Pieces out of one view of the file after the other; unusual batches go through tables."""
         size, limit = self._segment.size, self._limit
         reader = PieceReader(self._request, self._workspace, source=self._source)
         reader.move(min(start, size))
-        with log.lending(size) as lend:
+        with log.views(size) as view_at:
             end, data, base = End.MORE, memoryview(b""), 0
             while True:
                 workers.check()
                 if end is not End.FULL:
                     try:
-                        data, base = lend(reader.at, reader.needed)
+                        data, base = view_at(reader.at, reader.needed)
                     except KsegError:  # the walk below meets it too, and has words for it
                         yield from reader.pieces()
                         yield from self.by_tables(reader.at, last=reader.last)
@@ -671,7 +671,7 @@ class _Reading:
                 if self._ahead.is_past:
                     return End.PAST
                 self._look_ahead(reader.at, data, base)
-            until = min(reader.at + 1, limit)  # no whole batch begins there: the reader tells why
+            until = min(reader.at + 1, limit)  # no whole batch begins there: the reader says why
             if reader.at < self._ahead.end:
                 run = self._ahead.run_at(reader.at)
                 if run is None:
@@ -718,7 +718,7 @@ class _Reading:
     ) -> Generator[RecordColumns, None, BatchTable | None]:
         """Pieces of the batches in `[start, until)`, tile by tile.
 
-        The walk begins with the batch in front, if one is known: it tells what follows.
+        The walk begins with the batch in front, if one is known: what follows depends on it.
 
         Args:
             start, until: file positions.

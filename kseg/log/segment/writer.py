@@ -2,7 +2,7 @@
 
 Decides when it is time for another segment. Writes an append whole, with its index entries, or not
 at all. It does not read appended batches: their last offsets, times and sizes come with them. What
-it needs of an existing segment is read at the first use, by a walk where no index tells it.
+it needs of an existing segment is read at the first use, by a walk where no index has it.
 
 Source: Kafka `LogSegment` (3.9.1, 4.2; before, an append made one index entry at most).
 """

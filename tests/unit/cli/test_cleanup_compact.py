@@ -144,7 +144,7 @@ def test_damage_stops_one_partition_and_the_others_go_on(kseg: Kseg, data: Path)
     assert finding["path"] == str(path)
     assert "not compacted: " in ran.err
     assert logs(data / "users-0") == before
-    checkpoint = read_offset_checkpoint(data / "cleaner-offset-checkpoint").offsets
+    checkpoint = read_offset_checkpoint(data / "cleaner-offset-checkpoint")
     assert checkpoint == {TopicPartition("users", 1): 4}
 
 

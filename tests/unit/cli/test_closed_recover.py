@@ -122,7 +122,7 @@ def test_all_data_directories_of_a_broker_get_their_marks(
     assert ends == {"t-0": 24, "t-1": 25, "t-2": 24, "t-3": 24}
     for home in (data, second):
         assert read_clean_shutdown(home) == CleanShutdown(-1)
-        points = read_offset_checkpoint(home / "recovery-point-offset-checkpoint").offsets
+        points = read_offset_checkpoint(home / "recovery-point-offset-checkpoint")
         assert {f"t-{one.partition}": end for one, end in points.items()} == {
             path.name: ends[path.name] for path in home.glob("t-*")
         }
@@ -173,7 +173,7 @@ def test_an_interrupted_run_goes_on_where_it_was(
         if path.name == "t-1":
             while not point.exists():
                 time.sleep(0.01)
-            noted.append(read_offset_checkpoint(point).offsets)
+            noted.append(read_offset_checkpoint(point))
             raise KeyboardInterrupt
         return real(path, **how)
 

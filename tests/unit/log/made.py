@@ -102,6 +102,6 @@ def thirty_records(root: Path) -> Log:
 def checkpoint(log: Log, name: str) -> int | None:
     """What a checkpoint of the data directory says of a log, if anything."""
     try:
-        return read_offset_checkpoint(log.path.parent / name).offsets.get(TopicPartition("t", 0))
+        return read_offset_checkpoint(log.path.parent / name).get(TopicPartition("t", 0))
     except FileNotFoundError:
         return None

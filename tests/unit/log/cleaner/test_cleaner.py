@@ -66,9 +66,7 @@ def test_cln_02_19_the_last_record_of_each_key_stays(
     assert (report.records, report.kept_records, report.passes) == (20, 4, 1)
     assert report.bytes_after == plan.kept_bytes == log.segments[0].size
     assert report.bytes_before == plan.bytes
-    assert read_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint").offsets == {
-        HERE: 20
-    }
+    assert read_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint") == {HERE: 20}
 
 
 def test_cln_25_records_without_a_key_go_and_are_counted(opened: Callable[..., Log]) -> None:
@@ -204,7 +202,7 @@ def test_what_the_checkpoint_says_is_clean_supersedes_nothing_by_itself(
     write_offset_checkpoint(path, {HERE: 2, TopicPartition("u", 1): 7})
     compact(log)
     assert [row[0] for row in kept(log)] == [0, 1, 3]
-    assert read_offset_checkpoint(path).offsets == {HERE: 4, TopicPartition("u", 1): 7}
+    assert read_offset_checkpoint(path) == {HERE: 4, TopicPartition("u", 1): 7}
     assert kseg.plan_compaction(log).skipped == "nothing-dirty"
     compact(log, from_start=True)
     assert [row[0] for row in kept(log)] == [1, 3]
@@ -261,7 +259,7 @@ def test_clm_06_what_comes_behind_a_cut_is_not_taken_for_clean(
     write_offset_checkpoint(checkpoint, {HERE: 3, TopicPartition("u", 1): 7})
     end(log, 1)
     log = opened(recover=True, delete_retention_ms=0)
-    assert read_offset_checkpoint(checkpoint).offsets == {HERE: 1, TopicPartition("u", 1): 7}
+    assert read_offset_checkpoint(checkpoint) == {HERE: 1, TopicPartition("u", 1): 7}
     fill(log, keyed(b"a", None), keyed(b"d"), keyed(b"e"))
     compact(log)
     clock.ms += 1
@@ -287,7 +285,7 @@ def test_a_log_that_a_cut_was_killed_in_counts_as_clean_no_further_than_it_ends(
                     log.truncate_to(to)
                 shutil.copytree(data, left)
             with open_log(left / "t-0", clock, recover=True) as log:
-                clean = read_offset_checkpoint(left / checkpoint).offsets[HERE]
+                clean = read_offset_checkpoint(left / checkpoint)[HERE]
                 assert clean <= log.log_end_offset, made
                 seen.add((clean, log.log_end_offset))
         if len(asked) <= made:

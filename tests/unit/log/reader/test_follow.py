@@ -307,7 +307,7 @@ def test_waiting_for_another_process_takes_no_longer_than_asked(
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr(following.time, "sleep", slept.append)
-    log = following.WatchedLog(foreign.parent)
+    log = ExternalLog(foreign.parent)
     for seconds in (0.01, 5.0):
         assert log.wait(log.version, seconds)
     assert slept == [0.01, 0.1]

@@ -56,7 +56,7 @@ def test_the_logs_are_the_bytes_that_were_named_and_the_rest_is_made_anew(tmp_pa
     assert report.ok, report
     assert metadata.read_partition_metadata(out / "t-0" / "partition.metadata").uuid == ID
     assert metadata.read_clean_shutdown(out) is not None
-    points = read_offset_checkpoint(out / "recovery-point-offset-checkpoint").offsets
+    points = read_offset_checkpoint(out / "recovery-point-offset-checkpoint")
     assert points == {TopicPartition("t", 0): 12}
     assert list(beside(out).iterdir()) == []
 

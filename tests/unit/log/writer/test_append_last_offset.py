@@ -101,7 +101,7 @@ def test_a_follower_refuses_what_takes_the_last_offset(
         log.append_as_follower(b"".join((stored(LAST - 2), stored(LAST - 1))))
         assert log.log_end_offset == LAST
     points = read_offset_checkpoint(tmp_path / "data" / "replication-offset-checkpoint")
-    assert set(points.offsets.values()) == {LAST}
+    assert set(points.values()) == {LAST}
 
 
 @pytest.mark.parametrize("base_offset", [-1, -2, -(2**31), -(2**63)])

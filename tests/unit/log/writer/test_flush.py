@@ -83,10 +83,10 @@ def test_the_recovery_point_is_written_down_once_a_minute_and_at_the_end(tmp_pat
         assert not path.exists()
         clock.ms += CHECKPOINT_INTERVAL_MS
         log.append(one(), durable=True)
-        assert read_offset_checkpoint(path).offsets == {PARTITION: 2}
+        assert read_offset_checkpoint(path) == {PARTITION: 2}
         log.append(one(), durable=True)
-        assert read_offset_checkpoint(path).offsets == {PARTITION: 2}
-    assert read_offset_checkpoint(path).offsets == {PARTITION: 3}
+        assert read_offset_checkpoint(path) == {PARTITION: 2}
+    assert read_offset_checkpoint(path) == {PARTITION: 3}
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -99,10 +99,10 @@ def test_a_recovery_point_behind_an_end_that_was_lost_is_taken_back_at_once(
     (tmp_path / "t-0" / f"{0:020d}.log").write_bytes(b"")
     if not clean:
         (tmp_path / ".kafka_cleanshutdown").unlink()
-    assert read_offset_checkpoint(path).offsets == {PARTITION: 2}
+    assert read_offset_checkpoint(path) == {PARTITION: 2}
     with open_log(tmp_path / "t-0", recover=True) as log:
         assert (log.log_end_offset, log.recovery_point) == (0, 0)
-        assert read_offset_checkpoint(path).offsets == {PARTITION: 0}
+        assert read_offset_checkpoint(path) == {PARTITION: 0}
 
 
 @pytest.mark.parametrize("at", range(6))

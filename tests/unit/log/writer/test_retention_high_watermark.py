@@ -44,7 +44,7 @@ def say(data: Path, offset: int | None) -> None:
 
 
 def said(data: Path) -> int | None:
-    return checkpoints.read_offset_checkpoint(data / CHECKPOINT).offsets.get(HERE)
+    return checkpoints.read_offset_checkpoint(data / CHECKPOINT).get(HERE)
 
 
 def opened(data: Path, **how: object) -> Log:

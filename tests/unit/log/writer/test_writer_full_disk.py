@@ -256,7 +256,7 @@ def test_a_log_whose_recovery_point_is_taken_back_opens_and_then_frees_it(disk: 
     remove_clean_shutdown(disk.home)
     with disk.full():
         with disk.open(recover=True) as log:
-            told = checkpoints.read_offset_checkpoint(point).offsets if point.exists() else {}
+            told = checkpoints.read_offset_checkpoint(point) if point.exists() else {}
             assert told.get(PARTITION, 0) <= log.log_end_offset
             log.delete_old_segments()
         in_order(disk, *range(36, 50))
