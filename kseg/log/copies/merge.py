@@ -800,7 +800,7 @@ class Choosing:
             )
         return rows[~mask]
 
-    # ---- chosen batches ------------------------------------------------------------------------------
+    # ---- chosen batches --------------------------------------------------------------------------
 
     def _take(self, rows: Rows) -> None:
         if not len(rows):
