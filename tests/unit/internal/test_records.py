@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import tracemalloc
-from uuid import UUID
 
 import pytest
 
 from kseg.errors import InvalidRecordError
-from kseg.internal import InternalRecord, InternalTopic, decode
+from kseg.internal import InternalTopic, decode
 from kseg.internal.schemas import Cursor, load, message_reader, record_types
 from tests.internal_schemas import encode_fields, encode_message
 from tests.tidy.test_surface import modules_loaded_by
@@ -40,27 +39,6 @@ def test_no_schema_is_read_before_a_record_is() -> None:
         "assert schemas.load.cache_info().currsize == 0\n"
         "sys.modules.pop('json')"
     ) - {"json"}
-
-
-def test_a_topic_record_has_its_name_and_id() -> None:
-    value = bytes.fromhex("010200077265742d6d7300ee8fd1c44d4f568dcf5702cb252f1f00")
-    assert decode("__cluster_metadata", None, value) == InternalRecord(
-        InternalTopic.METADATA,
-        2,
-        "TOPIC_RECORD",
-        0,
-        None,
-        {"name": "ret-ms", "topicId": UUID("00ee8fd1-c44d-4f56-8dcf-5702cb252f1f")},
-    )
-
-
-def test_a_record_without_a_value_is_a_tombstone() -> None:
-    record = decode("__consumer_offsets", GROUP_KEY, None)
-    assert (record.is_tombstone, record.name, record.key) == (
-        True,
-        "GROUP_METADATA",
-        {"group": "A"},
-    )
 
 
 @pytest.mark.parametrize(
