@@ -17,7 +17,7 @@ from functools import reduce
 from itertools import pairwise, zip_longest
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -80,12 +80,8 @@ if TYPE_CHECKING:
 _WINDOW_BYTES = 1 << 20
 
 
-class Stretch(NamedTuple):
-    """The batches of a file that hold offsets of a range: from which byte to which."""
-
-    path: str
-    start: int
-    end: int
+#: The batches of a file that hold offsets of a range: the path, the first byte and the end.
+_Stretch = tuple[str, int, int]
 
 
 def describe_overlap(earlier: SegmentSummary, later: SegmentSummary) -> str:
@@ -95,15 +91,15 @@ def describe_overlap(earlier: SegmentSummary, later: SegmentSummary) -> str:
     if later.last_offset is None or first > last:
         return ""
     try:
-        one, other = (_stretch(segment.path, first, last) for segment in (earlier, later))
-        differ = "are the same" if _same(one, other) else "differ"
+        stretches = [_stretch(segment.path, first, last) for segment in (earlier, later)]
+        differ = "are the same" if _same(*stretches) else "differ"
     except (KsegError, OSError):
         return f"; both hold offsets {first} to {last}, which could not be compared"
-    places = " and ".join(f"{os.path.basename(at.path)} @ {at.start}" for at in (one, other))
+    places = " and ".join(f"{os.path.basename(path)} @ {start}" for path, start, _ in stretches)
     return f"; both hold offsets {first} to {last}, {places}, and their bytes {differ}"
 
 
-def _stretch(path: str, first: int, last: int) -> Stretch:
+def _stretch(path: str, first: int, last: int) -> _Stretch:
     start = end = 0
     with LogFile.open(path, "never") as log:
         for table in log.headers():
@@ -112,19 +108,20 @@ def _stretch(path: str, first: int, last: int) -> Stretch:
                 held = table.take(touched)
                 start = start if end else int(held.position[0])
                 end = int(held.position[-1] + held.size[-1])
-    return Stretch(path, start, end)
+    return path, start, end
 
 
-def _same(one: Stretch, other: Stretch) -> bool:
-    if one.end - one.start != other.end - other.start:
+def _same(one: _Stretch, other: _Stretch) -> bool:
+    if one[2] - one[1] != other[2] - other[1]:
         return False
     return all(a == b for a, b in zip_longest(_windows(one), _windows(other)))
 
 
-def _windows(stretch: Stretch) -> Iterator[bytes]:
-    with MappedFile.open(stretch.path, "never") as file:
-        for at in range(stretch.start, stretch.end, _WINDOW_BYTES):
-            yield bytes(file.read(at, min(_WINDOW_BYTES, stretch.end - at)))
+def _windows(stretch: _Stretch) -> Iterator[bytes]:
+    path, start, end = stretch
+    with MappedFile.open(path, "never") as file:
+        for at in range(start, end, _WINDOW_BYTES):
+            yield bytes(file.read(at, min(_WINDOW_BYTES, end - at)))
 
 
 def check_across(examined: Examined, found: Findings) -> None:
@@ -303,7 +300,7 @@ _BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
 @dataclass(slots=True)
-class _Odd:
+class _OddTimes:
     """Batches with odd times: how many, and the one with the largest time."""
 
     count: int = 0
@@ -361,8 +358,8 @@ class LogChecks:
     damaged_at: int | None = None
     damaged_from: int | None = None
     now_ms: int = INT64_MAX
-    _ahead: _Odd = field(default_factory=lambda: _Odd())
-    _negative: _Odd = field(default_factory=lambda: _Odd())
+    _ahead: _OddTimes = field(default_factory=_OddTimes)
+    _negative: _OddTimes = field(default_factory=_OddTimes)
     _workspace: Workspace = field(default_factory=Workspace)
 
     def feed(self, table: BatchTable) -> None:
@@ -916,7 +913,6 @@ __all__ = [
     "EPOCH_CHANGES_MAX",
     "OFFSET_CHECKPOINTS",
     "LogChecks",
-    "Stretch",
     "check_across",
     "check_epochs",
     "check_offset_checkpoint",

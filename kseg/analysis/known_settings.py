@@ -34,7 +34,8 @@ class KnownSettings:
         return self._of[name]
 
     def _read(self, path: str | PathLike[str]) -> PartitionSettings | str:
-        known = self._of_home(Path(path).resolve().parent)
+        home = Path(path).resolve().parent
+        known = self._by_home.get(home, "it is in none of the data directories")
         if isinstance(known, str):
             return f"the settings cannot be read: {known}"
         try:
@@ -52,9 +53,6 @@ class KnownSettings:
     def errors(self) -> dict[Path, str]:
         """Why they cannot be read, by data directory."""
         return {home: found for home, found in self._by_home.items() if isinstance(found, str)}
-
-    def _of_home(self, home: Path) -> Settings | str:
-        return self._by_home.get(home, "it is in none of the data directories")
 
 
 def _read_log(sources: SettingSources, group: list[Path]) -> Settings | str:

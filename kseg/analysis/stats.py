@@ -458,11 +458,8 @@ class PartitionStats:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stats:
-    """The answer of `examine`: partitions by directory, files without one by their own path."""
-
-    partitions: dict[str, PartitionStats] = field(default_factory=dict)
+#: The answer of `examine`: partitions by directory, files without one by their own path.
+Stats = dict[str, PartitionStats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -583,28 +580,28 @@ def examine(unit: Unit, options: StatsOptions) -> Stats:
         OSError: a file is missing or cannot be read.
     """
     if unit.kind is UnitKind.PARTITION:
-        return Stats({unit.path: _bounds(unit.path)})
+        return {unit.path: _bounds(unit.path)}
     try:
-        return Stats({unit.partition or unit.path: _segment(unit, options)})
+        return {unit.partition or unit.path: _segment(unit, options)}
     except FileNotFoundError:
         if unit.partition is None:
             raise
-        return Stats()  # retention was faster
+        return {}  # retention was faster
 
 
 def merge_all(answers: Iterable[Stats]) -> Stats:
     """Join answers, in any order."""
-    joined: dict[str, PartitionStats] = {}
+    joined: Stats = {}
     for answer in answers:
-        for path, one in answer.partitions.items():
+        for path, one in answer.items():
             known = joined.get(path)
             joined[path] = one if known is None else known.merge(one)
-    return Stats(joined)
+    return joined
 
 
 def report(found: Stats, options: StatsOptions) -> StatsReport:
     """Turn the counts into rows."""
-    rows = [_row(path, one, options.top) for path, one in found.partitions.items()]
+    rows = [_row(path, one, options.top) for path, one in found.items()]
     order = sorted(rows, key=lambda row: (row.topic or "", row.partition or 0, row.path))
     return StatsReport(tuple(order))
 

@@ -296,9 +296,9 @@ def _stats(
     answers = run_units(units, work, jobs=jobs, progress=progress, merge=stats_.merge_all)
     found = stats_.merge_all(answers)
     for log in logs:
-        known = found.partitions.get(log.directory, stats_.PartitionStats())
+        known = found.get(log.directory, stats_.PartitionStats())
         last = known.summary.last_offset
-        found.partitions[log.directory] = replace(
+        found[log.directory] = replace(
             known,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_start_offset if last is None else last + 1,
