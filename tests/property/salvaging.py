@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import struct
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -322,15 +321,11 @@ class Came:
 
     Attributes:
         kept: batches in OUT.
-        left_out: intact batches that are not in OUT, by the reason that is told.
         displaced: batches of a wrong base offset that nothing beside them contradicts.
-        epochs: batches of a wrong leader epoch that nothing beside them contradicts.
     """
 
     kept: int
-    left_out: Counter[str]
-    displaced: int
-    epochs: int
+    displaced: int = 0
 
 
 def check(case: Case, home: Path) -> Came:
@@ -353,7 +348,8 @@ def check(case: Case, home: Path) -> Came:
     assert b"".join(written) == b"".join(one.data for one in kept)
     assert len(kept) == partition.batches
     there = {one.data for one in kept}
-    came = Came(len(kept), _left_out(case, partition, logs, there), 0, 0)
+    came = Came(len(kept))
+    _check_left_out(case, partition, logs, there)
     _check_kept(case, kept, came)
     if not came.displaced:
         _check_lost(case, partition, there)
@@ -386,25 +382,19 @@ def _check_bytes(partition: SalvagedPartition, logs: dict[str, bytes], plan: Sal
             assert reference.walk(there).end_position == len(there)
 
 
-def _left_out(
+def _check_left_out(
     case: Case, partition: SalvagedPartition, logs: dict[str, bytes], kept: set[bytes]
-) -> Counter[str]:
-    """Each intact batch that is not in OUT, by the reason that is told of its place."""
-    found: Counter[str] = Counter()
+) -> None:
+    """Each intact batch that is not in OUT lies in bytes that have a reason."""
     for one in case.batches:
         for path, data in logs.items():
             at = data.find(one.data)
             if at >= 0 and one.data not in kept:
-                found[_why(partition, path, at, at + len(one.data))] += 1
-    return found
-
-
-def _why(partition: SalvagedPartition, path: str, position: int, end: int) -> str:
-    for one in partition.unprovable:
-        # Where the harm cut out zeros, a batch may begin with the last byte of the one in front.
-        if one.path == path and one.position < end and position < one.end:
-            return one.reason
-    raise AssertionError((path, position, "neither kept nor told of"))
+                # Where the harm cut out zeros, a batch may begin with the last byte in front of it.
+                assert any(
+                    span.path == path and span.position < at + len(one.data) and at < span.end
+                    for span in partition.unprovable
+                ), (path, at, "neither kept nor listed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +446,6 @@ def _check_kept(case: Case, kept: list[Kept], came: Came) -> None:
         else:
             contradicts = _epoch_contradicted(case, kept, number)
             assert contradicts is None, f"of another epoch: {contradicts}"
-            came.epochs += 1
 
 
 def _offsets(one: Kept) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from tests.builders import ABORT, COMMIT, batch, record
 from tests.unit.log.logs import NOW_MS, marker
 
 COMPACT = frozenset({"compact"})
+#: Opens the log of the test, with settings.
+Opened = Callable[..., Log]
 
 
 def keyed(key: bytes | None, value: bytes | None = b"v", *more: bytes, **fields: Any) -> bytes:

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kseg.log.log import Log
-from tests.unit.log.cleaner.compacting import COMPACT
+from tests.unit.log.cleaner.compacting import COMPACT, Opened
 from tests.unit.log.logs import Clock, open_log
 
 
@@ -17,7 +17,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def opened(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Log]]:
+def opened(tmp_path: Path, clock: Clock) -> Iterator[Opened]:
     """Opens the log of the test; closed in the end."""
     logs: list[Log] = []
 

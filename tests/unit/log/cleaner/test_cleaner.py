@@ -32,6 +32,7 @@ from tests.builders import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD, batch, 
 from tests.stopping import UNSYNCED, Stopped, stopping_at
 from tests.unit.log.cleaner.compacting import (
     COMPACT,
+    Opened,
     bases,
     batches_of,
     compact,
@@ -51,9 +52,7 @@ HERE = TopicPartition("t", 0)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
-def test_cln_02_19_the_last_record_of_each_key_stays(
-    opened: Callable[..., Log], codec: int
-) -> None:
+def test_cln_02_19_the_last_record_of_each_key_stays(opened: Opened, codec: int) -> None:
     log = opened()
     for number in range(10):
         fill(log, keyed(b"%d" % (number % 3), b"%d" % number, b"once", codec=codec), roll=False)
@@ -69,7 +68,7 @@ def test_cln_02_19_the_last_record_of_each_key_stays(
     assert read_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint") == {HERE: 20}
 
 
-def test_cln_25_records_without_a_key_go_and_are_counted(opened: Callable[..., Log]) -> None:
+def test_cln_25_records_without_a_key_go_and_are_counted(opened: Opened) -> None:
     log = opened(cleanup_policy=frozenset({"delete"}))
     fill(log, keyed(None), keyed(b"a"), keyed(None), keyed(b"b"))
     log.update_config(log.config.with_changes(cleanup_policy=COMPACT))
@@ -78,7 +77,7 @@ def test_cln_25_records_without_a_key_go_and_are_counted(opened: Callable[..., L
 
 
 def test_cln_27_where_everything_is_superseded_the_end_of_the_range_is_seen(
-    opened: Callable[..., Log], clock: Clock
+    opened: Opened, clock: Clock
 ) -> None:
     log = fill(opened(delete_retention_ms=0), keyed(b"a"), keyed(b"a", None))
     compact(log)
@@ -90,7 +89,7 @@ def test_cln_27_where_everything_is_superseded_the_end_of_the_range_is_seen(
 
 
 def test_k42_33_cln_18_a_tombstone_gets_a_horizon_first_and_goes_at_it(
-    opened: Callable[..., Log], clock: Clock
+    opened: Opened, clock: Clock
 ) -> None:
     log = fill(opened(delete_retention_ms=1000), keyed(b"a"), keyed(b"a", None), keyed(b"b"))
     compact(log)
@@ -104,9 +103,7 @@ def test_k42_33_cln_18_a_tombstone_gets_a_horizon_first_and_goes_at_it(
     assert kept(log) == [(2, b"b", b"v")]
 
 
-def test_k42_34_cln_14_aborted_data_goes_and_its_marker_later(
-    opened: Callable[..., Log], clock: Clock
-) -> None:
+def test_k42_34_cln_14_aborted_data_goes_and_its_marker_later(opened: Opened, clock: Clock) -> None:
     log = opened(delete_retention_ms=1000)
     fill(log, sent(b"a", 0), sent(b"b", 1), roll=False)
     log.append(marker(ABORT), origin=kseg.AppendOrigin.COORDINATOR)
@@ -128,7 +125,7 @@ def test_k42_34_cln_14_aborted_data_goes_and_its_marker_later(
 
 @pytest.mark.parametrize("map_bytes", [48, 72, 120, 4096])
 def test_cln_22_a_full_map_makes_further_passes_and_leaves_the_same(
-    opened: Callable[..., Log], map_bytes: int
+    opened: Opened, map_bytes: int
 ) -> None:
     log = opened(segment_bytes=300)
     for number in range(40):
@@ -140,9 +137,7 @@ def test_cln_22_a_full_map_makes_further_passes_and_leaves_the_same(
     assert report.end_offset == 40
 
 
-def test_the_active_segment_and_what_is_behind_the_bounds_stays(
-    opened: Callable[..., Log],
-) -> None:
+def test_the_active_segment_and_what_is_behind_the_bounds_stays(opened: Opened) -> None:
     log = opened()
     fill(log, keyed(b"a"), keyed(b"a"))
     fill(log, keyed(b"a"), sent(b"x", 0))
@@ -157,7 +152,7 @@ def test_the_active_segment_and_what_is_behind_the_bounds_stays(
     assert [row[0] for row in kept(log)] == [1, 2, 3, 4]
 
 
-def test_nothing_at_or_above_the_high_watermark_goes(opened: Callable[..., Log]) -> None:
+def test_nothing_at_or_above_the_high_watermark_goes(opened: Opened) -> None:
     log = opened()
     fill(log, keyed(b"a"), keyed(b"a"))
     fill(log, keyed(b"a"), keyed(b"a"))
@@ -170,7 +165,7 @@ def test_nothing_at_or_above_the_high_watermark_goes(opened: Callable[..., Log])
 # When it is time
 
 
-def test_the_dirty_ratio_is_asked_for_unless_forced(opened: Callable[..., Log]) -> None:
+def test_the_dirty_ratio_is_asked_for_unless_forced(opened: Opened) -> None:
     log = opened(min_cleanable_dirty_ratio=0.5)
     fill(log, *(keyed(b"%d" % number) for number in range(9)))
     compact(log)
@@ -184,7 +179,7 @@ def test_the_dirty_ratio_is_asked_for_unless_forced(opened: Callable[..., Log]) 
     assert kseg.plan_compaction(log, config=aged, now_ms=NOW_MS + 1001).skipped is None
 
 
-def test_young_records_are_left_alone_unless_forced(opened: Callable[..., Log]) -> None:
+def test_young_records_are_left_alone_unless_forced(opened: Opened) -> None:
     log = fill(opened(min_compaction_lag_ms=1000), keyed(b"a"), keyed(b"a"))
     plan = kseg.plan_compaction(log, now_ms=NOW_MS + 999)
     assert (plan.skipped, "min-compaction-lag" in plan.why) == ("nothing-dirty", True)
@@ -192,9 +187,7 @@ def test_young_records_are_left_alone_unless_forced(opened: Callable[..., Log]) 
     assert kseg.plan_compaction(log, now_ms=NOW_MS, force=True).skipped is None
 
 
-def test_what_the_checkpoint_says_is_clean_supersedes_nothing_by_itself(
-    opened: Callable[..., Log],
-) -> None:
+def test_what_the_checkpoint_says_is_clean_supersedes_nothing_by_itself(opened: Opened) -> None:
     log = opened()
     fill(log, keyed(b"a"), keyed(b"a"))
     fill(log, keyed(b"b"), keyed(b"b"))
@@ -210,7 +203,7 @@ def test_what_the_checkpoint_says_is_clean_supersedes_nothing_by_itself(
 
 @pytest.mark.parametrize("outside", [-1, 99])
 def test_clm_03_a_checkpoint_outside_of_the_log_counts_for_nothing(
-    opened: Callable[..., Log], outside: int
+    opened: Opened, outside: int
 ) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     write_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint", {HERE: outside})
@@ -250,7 +243,7 @@ def recovered(log: Log, offset: int) -> None:
 
 @pytest.mark.parametrize("end", [cut, cut_closed, begin_anew, damage, recovered])
 def test_clm_06_what_comes_behind_a_cut_is_not_taken_for_clean(
-    opened: Callable[..., Log], clock: Clock, end: Callable[[Log, int], None]
+    opened: Opened, clock: Clock, end: Callable[[Log, int], None]
 ) -> None:
     """Else the tombstone went at its horizon, and the value in front of it stayed."""
     log = fill(opened(delete_retention_ms=0), *(keyed(key) for key in (b"a", b"b", b"c")))
@@ -293,9 +286,7 @@ def test_a_log_that_a_cut_was_killed_in_counts_as_clean_no_further_than_it_ends(
     assert {(3, 3), (to, to)} <= seen
 
 
-def test_a_malformed_checkpoint_does_not_keep_a_log_from_being_cut(
-    opened: Callable[..., Log],
-) -> None:
+def test_a_malformed_checkpoint_does_not_keep_a_log_from_being_cut(opened: Opened) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"b"))
     checkpoint = log.path.parent / "cleaner-offset-checkpoint"
     checkpoint.write_bytes(b"noise")
@@ -303,14 +294,14 @@ def test_a_malformed_checkpoint_does_not_keep_a_log_from_being_cut(
     assert checkpoint.read_bytes() == b"noise"
 
 
-def test_a_log_that_is_not_compacted_is_left_alone(opened: Callable[..., Log]) -> None:
+def test_a_log_that_is_not_compacted_is_left_alone(opened: Opened) -> None:
     log = fill(opened(cleanup_policy=frozenset({"delete"})), keyed(b"a"), keyed(b"a"))
     plan = kseg.plan_compaction(log, force=True)
     assert (plan.skipped, plan.is_noop) == ("not-compacted", True)
     assert kseg.apply_compaction(log, plan).passes == 0
 
 
-def test_a_log_open_for_reading_is_planned_the_same(opened: Callable[..., Log]) -> None:
+def test_a_log_open_for_reading_is_planned_the_same(opened: Opened) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"), sent(b"b", 0), keyed(b"c"))
     log.append(marker(COMMIT), origin=kseg.AppendOrigin.COORDINATOR)
     fill(log)
@@ -323,9 +314,7 @@ def test_a_log_open_for_reading_is_planned_the_same(opened: Callable[..., Log]) 
 # Files
 
 
-def test_ul_86_segments_become_one_and_the_snapshots_of_those_that_went_go(
-    opened: Callable[..., Log],
-) -> None:
+def test_ul_86_segments_become_one_and_the_snapshots_of_those_that_went_go(opened: Opened) -> None:
     log = opened(segment_bytes=10_000)
     for number in range(4):
         fill(log, keyed(b"a", b"%d" % number))
@@ -339,7 +328,7 @@ def test_ul_86_segments_become_one_and_the_snapshots_of_those_that_went_go(
     assert kseg.plan_reindex(log.path, config=log.config, now_ms=NOW_MS).files == ()
 
 
-def test_a_segment_that_does_not_change_is_not_written(opened: Callable[..., Log]) -> None:
+def test_a_segment_that_does_not_change_is_not_written(opened: Opened) -> None:
     log = opened(segment_bytes=80)
     fill(log, keyed(b"a"))
     fill(log, keyed(b"b"), keyed(b"c"))
@@ -354,7 +343,7 @@ def test_a_segment_that_does_not_change_is_not_written(opened: Callable[..., Log
     assert not [name for name in names(log) if name.endswith(".cleaned")]
 
 
-def test_time_and_owner_of_the_old_files_stay(opened: Callable[..., Log]) -> None:
+def test_time_and_owner_of_the_old_files_stay(opened: Opened) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     path = log.segments[0].path
     os.utime(path, ns=(1, 1_600_000_000_123_456_789))
@@ -365,7 +354,7 @@ def test_time_and_owner_of_the_old_files_stay(opened: Callable[..., Log]) -> Non
 
 
 def test_a_backup_keeps_what_goes_and_without_one_nothing_is(
-    opened: Callable[..., Log], tmp_path: Path
+    opened: Opened, tmp_path: Path
 ) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     old = log.segments[0].path.read_bytes()
@@ -375,7 +364,7 @@ def test_a_backup_keeps_what_goes_and_without_one_nothing_is(
     assert not list(tmp_path.parent.glob(f"{tmp_path.name}.kseg-backup*"))
 
 
-def test_readers_go_on_with_what_they_have(opened: Callable[..., Log]) -> None:
+def test_readers_go_on_with_what_they_have(opened: Opened) -> None:
     log = fill(opened(), keyed(b"a", b"1"), keyed(b"a", b"2"))
     with log.view.open_segment(log.segments[0]) as segment:
         compact(log)
@@ -388,7 +377,7 @@ def test_readers_go_on_with_what_they_have(opened: Callable[..., Log]) -> None:
 # What is refused
 
 
-def test_clm_01_damage_stops_the_log_and_names_it(opened: Callable[..., Log]) -> None:
+def test_clm_01_damage_stops_the_log_and_names_it(opened: Opened) -> None:
     log = opened(segment_bytes=10_000)
     fill(log, keyed(b"a"), keyed(b"b"))
     plan = kseg.plan_compaction(fill(log, keyed(b"a"), keyed(b"b")))
@@ -405,7 +394,7 @@ def test_clm_01_damage_stops_the_log_and_names_it(opened: Callable[..., Log]) ->
     assert not log.state.failed
 
 
-def test_a_plan_for_another_state_is_refused(opened: Callable[..., Log], tmp_path: Path) -> None:
+def test_a_plan_for_another_state_is_refused(opened: Opened, tmp_path: Path) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     plan = kseg.plan_compaction(log)
     log.truncate_to(1)
@@ -414,7 +403,7 @@ def test_a_plan_for_another_state_is_refused(opened: Callable[..., Log], tmp_pat
 
 
 def test_cln_03_26_segments_that_go_meanwhile_are_noticed(
-    opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     plan = kseg.plan_compaction(log)
@@ -431,7 +420,7 @@ def test_cln_03_26_segments_that_go_meanwhile_are_noticed(
     assert (log.log_end_offset, log.state.failed) == (9, False)
 
 
-def test_a_checkpoint_that_cannot_be_read_is_told(opened: Callable[..., Log]) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_told(opened: Opened) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     plan = kseg.plan_compaction(log)
     (log.path.parent / "cleaner-offset-checkpoint").write_bytes(b"noise")
@@ -443,7 +432,7 @@ def test_a_checkpoint_that_cannot_be_read_is_told(opened: Callable[..., Log]) ->
 
 
 def test_a_disk_that_is_full_leaves_the_log_as_it_was(
-    opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     plan = kseg.plan_compaction(log)
@@ -469,7 +458,7 @@ def test_a_disk_that_is_full_leaves_the_log_as_it_was(
 
 
 def test_the_group_that_needs_least_room_goes_first_but_no_tombstone_does(
-    opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened(segment_bytes=220, delete_retention_ms=0)
     fill(log, keyed(b"a", b"x" * 90), keyed(b"b", b"x" * 20))
@@ -497,7 +486,7 @@ def test_the_group_that_needs_least_room_goes_first_but_no_tombstone_does(
 
 @pytest.mark.parametrize(("rules", "magics"), [("4.0", {2}), ("3.9", {1, 2})])
 def test_k42_35_messages_of_old_formats_become_magic_2_or_stay_by_the_rules(
-    opened: Callable[..., Log], rules: str, magics: set[int]
+    opened: Opened, rules: str, magics: set[int]
 ) -> None:
     log = opened()
     old = [record(b"%d" % n, key=b"%d" % (n % 2), timestamp=NOW_MS) for n in range(4)]
@@ -511,7 +500,7 @@ def test_k42_35_messages_of_old_formats_become_magic_2_or_stay_by_the_rules(
     assert {one.magic for one in batches_of(log)} == magics
 
 
-def test_a_range_that_ends_with_an_old_message_shows_its_end(opened: Callable[..., Log]) -> None:
+def test_a_range_that_ends_with_an_old_message_shows_its_end(opened: Opened) -> None:
     """Kafka fails there: a message of magic 0 or 1 cannot be kept empty."""
     log = opened()
     old = [record(b"v", key=b"a", timestamp=NOW_MS), record(b"v", key=None, timestamp=NOW_MS)]
@@ -525,7 +514,7 @@ def test_a_range_that_ends_with_an_old_message_shows_its_end(opened: Callable[..
 
 
 def test_cln_05_20_the_last_batch_of_each_producer_stays_and_duplicates_are_known(
-    opened: Callable[..., Log],
+    opened: Opened,
 ) -> None:
     log = opened()
     for producer, sequence in ((1, 0), (2, 0), (3, 0), (1, 1)):
@@ -549,7 +538,7 @@ def test_cln_05_20_the_last_batch_of_each_producer_stays_and_duplicates_are_know
 
 
 def test_cln_28_segments_are_grouped_by_what_one_may_have(
-    opened: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = opened()
     for number in range(6):
@@ -569,7 +558,7 @@ def test_cln_28_segments_are_grouped_by_what_one_may_have(
 
 @pytest.mark.parametrize(("far", "count"), [(2**31 - 1, 1), (2**31, 2)])
 def test_cln_29_30_a_group_has_no_more_offsets_than_32_bits_tell(
-    opened: Callable[..., Log], far: int, count: int
+    opened: Opened, far: int, count: int
 ) -> None:
     log = opened()
     log.append_as_follower(keyed(b"a", leader_epoch=0), leader_epoch=0)
@@ -587,7 +576,7 @@ def test_cln_29_30_a_group_has_no_more_offsets_than_32_bits_tell(
 # Beside appends and readers
 
 
-def test_a_log_is_cleaned_beside_appends_and_readers(opened: Callable[..., Log]) -> None:
+def test_a_log_is_cleaned_beside_appends_and_readers(opened: Opened) -> None:
     log = opened(segment_bytes=2000)
     stop = threading.Event()
     seen: list[bytes | None] = []
@@ -619,9 +608,7 @@ def test_a_log_is_cleaned_beside_appends_and_readers(opened: Callable[..., Log])
     assert log.clean(force=True) is None
 
 
-def test_clm_04_cleaning_deletes_old_segments_too_where_the_policy_says_so(
-    opened: Callable[..., Log],
-) -> None:
+def test_clm_04_cleaning_deletes_old_segments_too_where_the_policy_says_so(opened: Opened) -> None:
     log = opened(cleanup_policy=frozenset({"compact", "delete"}), retention_ms=1000)
     fill(log, keyed(b"a"), keyed(b"b"))
     log.clean(now_ms=NOW_MS + 1001)

@@ -22,6 +22,7 @@ from tests.builders import GZIP, batch, control_batch, record
 from tests.conformance import overflows
 from tests.unit.log.cleaner.compacting import (
     COMPACT,
+    Opened,
     Producer,
     batches_of,
     compact,
@@ -31,7 +32,6 @@ from tests.unit.log.cleaner.compacting import (
 )
 from tests.unit.log.logs import NOW_MS, Clock, open_log
 
-Opened = Callable[..., Log]
 DAY_MS = 86_400_000
 
 
