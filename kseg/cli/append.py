@@ -49,7 +49,7 @@ from kseg.log.log import Log
 if TYPE_CHECKING:
     from kseg.format.header import EncodedBatch
 
-#: What the log refuses of the lines themselves; other errors are of what lies there.
+#: Errors of the lines themselves; other errors are about the log that is there.
 _OF_LINES = (
     InvalidRecordError,
     InvalidTimestampError,
@@ -227,13 +227,9 @@ class AppendOptions:
     line_bytes_max: int = 1 << 26
 
     def __post_init__(self) -> None:
-        """Refuse options that can read no line."""
-        if self.encoding not in _ENCODINGS:
-            raise ValueError(f"bytes are base64, hex or utf8, not {self.encoding!r}")
-        for name in ("batch_bytes", "line_bytes_max"):
-            size = getattr(self, name)
-            if not 0 < size <= _BYTES_MAX:
-                raise ValueError(f"{name} is 1 to {_BYTES_MAX}, not {size}")
+        """Refuse batches that are too large for a column."""
+        if not 0 < self.batch_bytes <= _BYTES_MAX:
+            raise ValueError(f"batch_bytes is 1 to {_BYTES_MAX}, not {self.batch_bytes}")
 
 
 def encode_lines(

@@ -41,7 +41,7 @@ def bench(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     found = sources(paths, Selection(topics, partitions))
     logs = [source.path for source in found if source.name.kind.holds_batches]
     if not logs:

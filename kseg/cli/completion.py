@@ -24,7 +24,7 @@ _ENTRIES_MAX: Final = 100_000
 
 
 def completion(shell: str) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     from click.shell_completion import ShellComplete, get_completion_class
 
     from kseg.cli.main import cli

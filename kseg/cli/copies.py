@@ -44,7 +44,7 @@ def diff(
     show_all: bool,
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     with usage_errors(), output.progress("diff", 0) as bar:
         found = kseg.diff(
             *copies,

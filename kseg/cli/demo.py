@@ -42,7 +42,7 @@ _REPAIR = (
 
 
 def demo(no_spark: bool) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     arrow = _lacks(lambda: require("pyarrow", extra="arrow"))
     spark = None if no_spark else _lacks(_check_spark)
     with _copy() as place, chdir(place):

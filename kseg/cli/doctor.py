@@ -43,7 +43,7 @@ def doctor(
     given: GivenSettings,
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     from kseg.analysis.doctor import doctor as run
 
     if codes:

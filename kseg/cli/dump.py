@@ -72,7 +72,7 @@ def dump(
     jobs: int,
     **kafkas: Any,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     refuse_kafka_options(kafkas)
     if not paths:
         raise click.MissingParameter(ctx=context, param=context.command.params[0])

@@ -27,7 +27,7 @@ def explain(
     given: GivenSettings,
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     from kseg import explain as run
 
     directories, given = data_directories(directories, given)

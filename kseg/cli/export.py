@@ -66,7 +66,7 @@ def export(
     mapping: Mapping,
     jobs: int,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     if out == "-":
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     _refuse_other_files(Path(out))
@@ -74,8 +74,17 @@ def export(
     kinds = kinds_from(decode_key, decode_value)
     if keep_bytes and not kinds:
         raise click.UsageError("--keep-bytes goes with --decode-key or --decode-value.")
-    file_format = FileFormat(form, fields, encoding, None, kinds, by, keep_bytes)
-    file_format = _checked(replace(file_format, replace=replace_files, formulas=not no_formulas))
+    file_format = FileFormat(
+        form,
+        fields,
+        encoding,
+        kinds=kinds,
+        by=by,
+        keep_bytes=keep_bytes,
+        replace=replace_files,
+        formulas=not no_formulas,
+    )
+    _check(file_format)
     chosen = Selection(topics, partitions)
     found = list(_inputs(paths, chosen, per, offsets[0], mapping))
     targets = _targets(found, Path(out), form, by)
@@ -121,14 +130,13 @@ def _say_owner(source: Path, target: Path, out: Path) -> None:
     complain(*(owner_lines(made[0], source, out) if made else ()))
 
 
-def _checked(file_format: FileFormat) -> FileFormat:
+def _check(file_format: FileFormat) -> None:
     if not file_format.formulas and file_format.form != "csv":
         raise click.UsageError("--no-formulas goes with --format csv.")
     with usage_errors():
         empty = not file_format.fields
     if empty:
         raise click.UsageError("--fields names only what --partition-by leaves out.")
-    return file_format
 
 
 #: Ends of names that people give to files of records, and to no directory.
@@ -242,9 +250,9 @@ def _write(one: Input, target: Path, file_format: FileFormat, request: Request, 
     count, faults, undecoded = 0, list[KsegError](), Undecoded()
     if request.on_corrupt == "skip":
         request = replace(request, on_corrupt=faults.append)
-    file_format = replace(file_format, directory=one.directory, source=one.path)
     view = None if one.segment is not None else LogView.open(one.path, mapping=one.mapping)
-    file_format = replace(file_format, selected=_selected(one, view, request))
+    selected = _selected(one, view, request)
+    file_format = replace(file_format, directory=one.directory, source=one.path, selected=selected)
     files = PartitionedFiles(target, file_format, faults) if file_format.by else None
     opened = open_target(target, file_format, faults) if files is None else files
     with opened as write:

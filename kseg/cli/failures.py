@@ -40,31 +40,32 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-#: Another process has it now, or the disk cannot read it.
-_REFUSED = (NotALogError, LogLockedError, SegmentInUseError, UnreadableError, OSError)
+#: The first kind that an error is of has its code.
+_CODES: Final[tuple[tuple[tuple[type[BaseException], ...], Exit], ...]] = (
+    ((MissingExtraError, OffsetOutOfRangeError), Exit.USAGE),
+    # Another process has it now, or the disk cannot read it.
+    (
+        (NotALogError, LogLockedError, SegmentInUseError, UnreadableError, OSError),
+        Exit.FILES,
+    ),
+    ((LimitExceededError, MemoryError), Exit.LIMIT),
+    ((KsegError,), Exit.FOUND),
+    ((KeyboardInterrupt,), Exit.INTERRUPTED),
+)
 
 
 def exit_code(error: BaseException) -> Exit:
     """The code for an exception that ended a verb."""
-    if isinstance(error, (MissingExtraError, OffsetOutOfRangeError)):
-        return Exit.USAGE
-    if isinstance(error, _REFUSED):
+    if type(error) is KsegError:  # raised for what a machine lacks, such as Java
         return Exit.FILES
-    if isinstance(error, (LimitExceededError, MemoryError)):
-        return Exit.LIMIT
-    if isinstance(error, KsegError):
-        # The root itself is raised for what a machine lacks, such as Java.
-        return Exit.FILES if type(error) is KsegError else Exit.FOUND
-    if isinstance(error, KeyboardInterrupt):
-        return Exit.INTERRUPTED
-    return Exit.BUG
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), Exit.BUG)
 
 
 @contextmanager
 def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
-    """Make a usage error of what is wrong with the words of a command line: a ValueError.
+    """Make a usage error of a ValueError: the words of a command line are wrong.
 
-    A KsegError passes as it is: some are ValueErrors too, but of what lies on the disk.
+    A KsegError passes as it is: some are ValueErrors too, but about files on the disk.
 
     Args:
         option: the option whose value is read, for the message; empty where the message names it.

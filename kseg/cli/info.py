@@ -49,7 +49,7 @@ def info(
     jobs: int,
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     seen: set[str] = set()
     works = [
         work

@@ -28,7 +28,7 @@ def lookup(
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
 ) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     if (offset is None) == (time is None):
         raise click.UsageError("Give either --offset or --time.")
     chosen = one_partition((directory,), Selection(topics, partitions))

@@ -18,7 +18,7 @@ from kseg.cli.failures import Exit
 #: Verb to the line that `kseg --help` shows.
 VERBS = {
     "info": "Partitions, segments, offsets, times, codecs, sizes: from headers and indexes alone.",
-    "dump": "Batches and records, index entries and checkpoints, as they lie in the files.",
+    "dump": "Batches and records, index entries and checkpoints, as the files hold them.",
     "verify": "Is every byte right? CRCs, structure, offsets, indexes, snapshots, names.",
     "read": "Records from an offset or a time.",
     "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",

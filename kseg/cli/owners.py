@@ -5,10 +5,10 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kseg.commands import command_line
 from kseg.files import ownership
@@ -80,20 +80,14 @@ def owner_lines(
     status, wanted = os.stat(made), ownership.owner_of(source)
     if (status.st_uid, status.st_gid) == wanted:
         return
-    mine, owner = _user(status.st_uid), _user(wanted[0])
+    mine, owner = _name(pwd.getpwuid, status.st_uid), _name(pwd.getpwuid, wanted[0])
     yield f"the new files belong to {mine}, not to {owner}; this, run as root, gives them away:"
-    yield command_line("chown", "-R", f"{owner}:{_group(wanted[1])}", *places)
+    yield command_line("chown", "-R", f"{owner}:{_name(grp.getgrgid, wanted[1])}", *places)
 
 
-def _user(uid: int) -> str:
+def _name(find: Callable[[int], Any], number: int) -> str:
+    """The name of a user or a group, or its number where it has no name."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return str(find(number)[0])
     except KeyError:
-        return str(uid)
-
-
-def _group(gid: int) -> str:
-    try:
-        return grp.getgrgid(gid).gr_name
-    except KeyError:
-        return str(gid)
+        return str(number)

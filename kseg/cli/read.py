@@ -67,7 +67,7 @@ def read(
     follow: bool,
     jobs: int,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     check_ranges(last=last, limit=limit)
     kinds = kinds_from(decode_key, decode_value)
     if kinds and decode_as is not None:

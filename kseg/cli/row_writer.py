@@ -123,7 +123,7 @@ class RowWriter:
 
         Args:
             template: with a row for each batch, see `BatchColumns`.
-            batches: a stretch of a file, and what lies in it.
+            batches: a stretch of a file, and its batches.
             start: first batch.
             stop: batch to end before.
             before: lines in front of each batch's.
@@ -306,7 +306,7 @@ def equal_to(column: BinaryColumn, key: bytes) -> Mask:
 class RowSink:
     """Writes rows up to a limit, or holds back the last ones. Not for several threads.
 
-    It holds back text, whose size is that of the answer; columns would keep whole pieces of a log
+    It holds back text, which is as large as the answer; columns would keep whole pieces of a log
     for a few rows.
     """
 

@@ -34,7 +34,7 @@ def stats(
     as_json: bool,
     given: GivenSettings,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     from kseg.analysis.stats import StatsOptions
     from kseg.analysis.stats import stats as run
 

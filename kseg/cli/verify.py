@@ -29,7 +29,7 @@ def verify(
     now_ms: int | None,
     as_json: bool,
 ) -> int:
-    """Do what the verb says; returns the exit code."""
+    """Run the verb; returns the exit code."""
     if codes:
         _list_codes(as_json=as_json)
         return Exit.OK

@@ -87,7 +87,7 @@ def retain() -> None:
         help="Memory for keys, 24 bytes each; where it is too little there are several passes.",
     ),
     high_watermark_option(
-        "This is the only copy: what lies above a broker's high watermark is compacted, too."
+        "This is the only copy: records above a broker's high watermark are compacted, too."
     ),
     json_option,
     home="cleanup",

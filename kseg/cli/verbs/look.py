@@ -207,9 +207,9 @@ def diff() -> None:
 
     A and B are partition directories, copies of one partition whatever their names; or data
     directories, whose partitions are joined by topic, number and topic id. Each copy is the same as
-    A, a prefix, diverged (at which offset, in which epoch, whose batches), or has holes. What lies
-    in damaged bytes is unknown. Where segments are cut, where a log starts and what its indexes say
-    is no difference.
+    A, a prefix, diverged (at which offset, in which epoch, whose batches), or has holes.
+    The records in damaged bytes are unknown. Where segments are cut, where a log starts and the
+    entries of its indexes are no difference.
 
     The data directories of one broker are one copy, with commas between them as in log.dirs:
     /disk1/data,/disk2/data.

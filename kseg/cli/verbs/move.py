@@ -53,7 +53,7 @@ from kseg.cli.starting import Verb, verb
 @kafka_options
 @click.pass_context
 def dump(context: click.Context, /, **given: Any) -> int:
-    """Print batches and records as they lie in the files, in file order.
+    """Print the batches and records of files, in file order.
 
     A PATH may be a log, an index, a snapshot, a checkpoint, a partition directory, a data
     directory, or - for batches on standard input. Goes on past a batch whose checksum fails (its
