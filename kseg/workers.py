@@ -122,7 +122,7 @@ def in_order(
 ) -> Generator[Any, None, None]:
     """The results of pieces of work, in order; see `run_in_order`.
 
-    Borrowed bytes given to `put` arrive as a copy, those of a `Buffer` as they are. Closing the
+    Borrowed bytes given to `put` arrive as a copy, bytes of a `Buffer` uncopied. Closing the
     iterator, an error and an interrupt end all threads: each at its next result, or at its next
     `check`.
 
@@ -300,7 +300,7 @@ class _OrderedWork:
     def _claimed(self) -> _Piece | None:
         """The next piece that none has begun, for this thread to do.
 
-        None where results in front come first, or there is none: then others are at work.
+        None where results in front come first, or no piece is left to begin.
         """
         front = self._under_way[0]
         alone = not any(worker.lives for worker in self._workers)
@@ -335,9 +335,9 @@ class _OrderedWork:
             self._under_way.popleft()
 
     def _in_front_of(self, piece: _Piece) -> Iterator[Any]:
-        """What there is in front of a piece that this thread does; all, if its room is full.
+        """The results in front of a piece that this thread does; all of them, if its room is full.
 
-        Behind that come those of its own results that have waited, if it is in front then.
+        Its own waiting results follow, if it is in front then.
         """
         while (front := self._under_way[0]) is not piece:
             if not (front.waiting or front.ended or piece.is_full):
@@ -375,7 +375,7 @@ class _Worker:
     at least), hence the plain one of `_thread`.
 
     Attributes:
-        ident: that of the thread, once it has begun.
+        ident: of the thread, once it has begun.
     """
 
     def __init__(self, run: _OrderedWork) -> None:
@@ -496,7 +496,7 @@ def at_file(path: str | PathLike[str]) -> Iterator[None]:
     """Name the file in an error of the block.
 
     Raises:
-        KsegError: that of the block, at the path.
+        KsegError: the error of the block, at the path.
         LimitExceededError: the block ran out of memory.
     """
     piece: _Piece | None = getattr(_HERE, "piece", None)
@@ -690,7 +690,7 @@ class _Piece:
         """Let a result wait; what replaces its memory, if that is kept with it.
 
         Args:
-            result: views are copied, but those of a `Buffer`.
+            result: a view is copied, unless it is of a `Buffer`.
             least: bytes that the other memory has at least.
         """
         other = None

@@ -254,7 +254,7 @@ def _check_epochs(
     starts = [start for _, start in epochs]
     for epoch, offset in changes:
         at = bisect_right(starts, offset) - 1
-        # What lies before the first entry was deleted by moving the log start.
+        # Offsets before the first entry were deleted by moving the log start.
         if at >= 0 and epochs[at][0] != epoch:
             found.add(
                 "epochs-wrong",
@@ -628,7 +628,7 @@ def examine_segment(
                 checks.feed(behind)
             stop = StopReason.LIMIT if unreadable else table.stop
             checks.finish(table, size)
-            # What lies behind a damaged batch may be its own: its end is not known.
+            # Bytes behind a damaged batch may belong to it: its end is not known.
             index_stop = StopReason.BAD_CRC if checks.bad_crc_count else stop
             trail = indexes.finish(index_stop, log.headers)
             if unit.partition is None and not unreadable:

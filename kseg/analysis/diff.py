@@ -13,7 +13,7 @@ With `--records`, the records of differing and lacking batches are compared by t
 Records in front of the later log start of both copies are not compared.
 
 Nothing is changed, and nothing is locked. `kseg.log.salvage` says which batches of a copy are
-sound. The fields of the values are those of `kseg diff --json`.
+sound. The values have the fields of `kseg diff --json`.
 """
 
 from __future__ import annotations
@@ -412,7 +412,7 @@ def _compared(
 def _is_compacted(offsets: Offsets, other: Copy, rows: Rows) -> Mask:
     """bool[n]: what the other copy lacks because it was compacted.
 
-    That is what lies in front of its clean offset, or inside one of its batches: Kafka writes no
+    These offsets are below its clean offset, or inside one of its batches: Kafka writes no
     batch with a gap, but the cleaner keeps the first and the last offset of one that it thins out.
     """
     at = np.searchsorted(rows[:, LAST], offsets)
@@ -530,7 +530,7 @@ class Pair:
             self._batches.append((one, other))
 
     def _feed_records(self, differing: Sides, lacking: Sides) -> None:
-        """The same by records: those of batches that differ, and of those that one side lacks."""
+        """Compare the records of differing batches, and of batches that one side lacks."""
         sides = (_merged(differing[0], lacking[0]), _merged(differing[1], lacking[1]))
         pieces = (_pieces(copy, rows) for copy, rows in zip(self._copies, sides, strict=True))
         for aligned in _aligned(*pieces):

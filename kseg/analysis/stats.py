@@ -215,7 +215,7 @@ class KeyTotals:
         return joined.keep(MERGED_KEYS_MAX // 2) if len(hashes) > MERGED_KEYS_MAX else joined
 
     def keep(self, count: int) -> KeyTotals:
-        """The `count` keys with most bytes; of keys with as many, those of the smaller hash."""
+        """The `count` keys with most bytes; of equal ones the smaller hash."""
         if len(self.hashes) <= count:
             return self
         first = _first(self.hashes, self.sizes, count)
@@ -353,7 +353,7 @@ class KeyCounter:
 
 
 def _first(hashes: Hashes, sizes: Counts, count: int) -> npt.NDArray[np.bool_]:
-    """Which are the `count` keys with most bytes; of keys with as many, those of smaller hashes."""
+    """Which are the `count` keys with most bytes; of equal ones the smaller hash."""
     if count >= len(sizes):
         return np.ones(len(sizes), np.bool_)
     if count <= 0:
@@ -538,7 +538,7 @@ def stats(
     progress: Callable[[int, int], None] | None = None,
     on_error: OnError = "raise",
 ) -> StatsReport:
-    """Count what lies in files, partition directories and data directories.
+    """Count batches, records and bytes of files, partition and data directories.
 
     Args:
         paths: one path or several; the same file is looked at once.

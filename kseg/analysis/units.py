@@ -57,7 +57,7 @@ class Unit:
         base_offset: of a segment.
         is_last: no segment of the partition follows.
         index, time_index, txn_index: the segment's indexes that exist.
-        believed: a start of a broker takes the segment's indexes as they lie.
+        believed: a starting broker takes the segment's indexes without a check.
         file: what the name of a lone file says.
     """
 
@@ -159,7 +159,7 @@ def _with_following(
 
 
 def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
-    """Whether a start takes a segment's indexes as they lie: under the mark, or when flushed.
+    """Whether a start takes a segment's indexes unchecked: under the mark, or when flushed.
 
     Without any recovery point, closed segments count as flushed. The log of KRaft is recovered in
     any case.

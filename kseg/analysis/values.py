@@ -1,6 +1,6 @@
 """The answers of `examine` as small values that pickle, and a bounded list of findings.
 
-The codes of findings are those of `kseg.log.recovery`.
+`kseg.log.recovery` defines the codes of findings.
 """
 
 from __future__ import annotations

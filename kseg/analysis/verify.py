@@ -1,6 +1,6 @@
 """Is every byte right? The three functions of an analysis, and `verify`, which runs them.
 
-    units = plan(paths)                      what there is to do
+    units = plan(paths)                      the units of work
     examine(unit, options) -> Examined       one unit, anywhere
     merge_all(answers) -> Examined           in any order
     report(examined) -> Report               adds the checks across files

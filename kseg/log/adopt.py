@@ -83,7 +83,7 @@ class Adopted:
 
     Attributes:
         log_end_offset: the next offset that the log will give.
-        segments: how many were moved in now; those of an earlier try do not count.
+        segments: how many were moved in now, not by an earlier try.
     """
 
     log_end_offset: int

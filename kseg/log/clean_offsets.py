@@ -27,7 +27,7 @@ _writing: Final = threading.Lock()
 
 
 def read_clean_offset(directory: Path, partition: TopicPartition | None) -> int | None:
-    """Up to where a log is clean; None where nothing says so.
+    """Up to where a log is clean; None if the checkpoint does not say.
 
     Args:
         directory: the partition.

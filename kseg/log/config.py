@@ -1,4 +1,4 @@
-"""The settings of one log, with Kafka's names, limits and defaults (those of 4.2).
+"""The settings of one log, with Kafka's names, limits and defaults (of Kafka 4.2).
 
 Sizes are in bytes, times in milliseconds. A field is called as the topic setting is, with `_` in
 place of `.`; `from_kafka` and `to_kafka` go between the two.
@@ -104,7 +104,7 @@ class LogConfig:
         named: the fields that the caller named: those that differ from Kafka's default, and those
             given to `from_kafka` or `with_changes`. To name a default in a call, give it here. Not
             compared.
-        named_for_topic: those of them that were named for the log's own topic; see `of_topic`.
+        named_for_topic: the fields that were named for the log's own topic; see `of_topic`.
 
     Raises:
         ValueError: a value is out of its range, or two exclude each other.

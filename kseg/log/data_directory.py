@@ -60,9 +60,9 @@ class PartitionOffsets:
     """What a data directory says about one partition.
 
     Attributes:
-        recovery_point: everything before it is flushed; 0 where nothing is said.
-        log_start_offset: the first offset to be read; 0 where nothing is said.
-        high_watermark: None where nothing is said.
+        recovery_point: everything before it is flushed; 0 without an entry.
+        log_start_offset: the first offset to be read; 0 without an entry.
+        high_watermark: None without an entry.
         clean: whether it was closed cleanly.
     """
 
@@ -277,7 +277,7 @@ class DataDirectoryLease:
 
         Args:
             partition: None, or one whose name no checkpoint can hold, and nothing is noted.
-            recovery_point: what lies before it must be flushed already, if it rises.
+            recovery_point: records before it must be flushed already, if it rises.
             log_start_offset: where reading begins.
             first_offset: base of the first segment, lasting; with it, a log start that is not
                 beyond it needs no entry, as Kafka has it.
@@ -590,7 +590,7 @@ def check_entries(entries: Iterable[DirectoryEntry]) -> None:
     """Refuse sub-directories with which a broker does not start.
 
     Raises:
-        NotALogError: one is none of Kafka's, or two are of one partition.
+        NotALogError: one is not Kafka's, or two are of one partition.
     """
     seen: dict[TopicPartition, Path] = {}
     for entry in entries:

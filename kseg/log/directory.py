@@ -46,7 +46,7 @@ from kseg.log.topic_policy import known_topics, retention_rules
 from kseg.log.writer.retention import RetentionReport, delete_old_segments
 from kseg.workers import At, Put, in_order
 
-#: Settings of every log, or those of each, or what `kseg.settings` has found.
+#: Settings of every log, a function from a log to its settings, or the result of `kseg.settings`.
 Config = LogConfig | Settings | Callable[[TopicPartition], LogConfig]
 #: Called with the number of open partitions, and of all.
 Progress = Callable[[int, int], None]
@@ -200,7 +200,7 @@ class LogDirectory(Closing):
             topic_id: kept in `partition.metadata`; None for no such file.
 
         Raises:
-            ValueError: the name, the number or the id is none that Kafka takes.
+            ValueError: Kafka refuses the name, the number or the id.
             FileExistsError: there is such a partition.
             KsegError: the directory is not open for appending.
             OSError: the disk refuses.
@@ -268,7 +268,7 @@ class LogDirectory(Closing):
         """Remove the directories of deleted logs that are due.
 
         Args:
-            now_ms: the time that counts; that of the directory's clock if None.
+            now_ms: the time that counts; None for the directory's clock.
 
         Returns:
             The directories that are gone.
@@ -442,7 +442,7 @@ class LogDirectory(Closing):
         return self._default_config()
 
     def _settings(self) -> Settings | None:
-        """What was found of settings, or is now in the metadata log; None where nothing is."""
+        """The given settings, or the settings of the metadata log; None without either."""
         if isinstance(self._config, Settings):
             return self._config
         if callable(self._config) or not (self.path / f"{CLUSTER_METADATA}-0").is_dir():

@@ -488,7 +488,7 @@ class Log(LogReading):
         Kafka does it every ten minutes.
 
         Args:
-            now_ms: the time that counts; that of the log's clock if None.
+            now_ms: the time that counts; None for the log's clock.
 
         Returns:
             Their ids.

@@ -34,13 +34,13 @@ POLICY_UNKNOWN: Final = "policy-unknown"
 KRAFT: Final = "cluster-metadata"
 #: Why compaction does.
 NOT_COMPACTED: Final = "not-compacted"
-#: The directory is not that of the topic of its name, by their ids, or no replica of its broker's.
+#: By the ids the directory is of another topic, or its broker has no such replica.
 STRAY: Final = "stray"
 #: Its records are kept in a remote store too: what was uploaded is not known here.
 REMOTE: Final = "remote-storage"
 #: A setting that is not understood.
 INVALID: Final = "invalid-setting"
-#: Where nothing goes at all, not even what lies in front of the log's start.
+#: Where nothing goes at all, not even segments in front of the log's start.
 UNTOUCHED: Final = frozenset({KRAFT, STRAY, REMOTE, INVALID})
 
 _COMPACTED: Final = frozenset({COMPACT})

@@ -52,7 +52,7 @@ class SnapshotDisk:
         producer_snapshot.write(path, entries, sync=sync)
 
     def unlink(self, path: Path) -> None:
-        """Remove a snapshot; FileNotFoundError if there is none."""
+        """Remove a snapshot; FileNotFoundError if it is missing."""
         io.unlink(path)
 
 
@@ -144,7 +144,7 @@ class SnapshotFiles:
         """The newest that can be read, and is of its own offset; None if none is.
 
         Args:
-            at_most: pass over those of larger offsets.
+            at_most: pass over snapshots of larger offsets.
             delete_corrupt: delete what cannot be read on the way, as Kafka does.
         """
         offsets = self._offsets
@@ -209,7 +209,7 @@ class SnapshotFiles:
         return path
 
     def mark_for_deletion(self, offset: int) -> Path | None:
-        """Forget a snapshot and rename it to `.deleted`; None if there is none, or no longer."""
+        """Forget a snapshot and rename it to `.deleted`; None if it is missing."""
         path = self._forget(offset)
         if path is None:
             return None
@@ -264,7 +264,7 @@ class SnapshotFiles:
         """Take state back to the newest sound snapshot of the log, unless it ends at the log's end.
 
         Snapshots past the log's end, at its start and before, and corrupt ones are deleted. The
-        caller feeds what lies between `map_end_offset` and the end.
+        caller feeds the batches between `map_end_offset` and the end.
 
         Source: Kafka `ProducerStateManager.truncateAndReload`.
         """
@@ -382,7 +382,7 @@ def feed_segment(
 
     Raises:
         InvalidTxnStateError, InvalidRecordError: see `ProducerState.feed`.
-        CorruptRecordError: the segment ends in damage; what lies before it is taken in.
+        CorruptRecordError: the segment ends in damage; batches before it are taken in.
     """
     start = state.map_end_offset
     table = None

@@ -79,7 +79,7 @@ class TransactionsByOffset:
         self._values[offset] = producer_id, place
 
     def remove(self, offset: int) -> tuple[int, OffsetMetadata] | None:
-        """Take out the one that begins at `offset`; None if there is none."""
+        """Take out the transaction that begins at `offset`; None without such a transaction."""
         value = self._values.pop(offset, None)
         if value is not None:
             del self._offsets[bisect_left(self._offsets, offset)]
@@ -141,7 +141,7 @@ class ProducerState:
     """The producers of one log. One thread at a time may change it; entries may be read by any.
 
     Attributes:
-        map_end_offset: what lies in front of this offset is taken in.
+        map_end_offset: batches in front of this offset are taken in.
         last_snapshot_offset: of the newest snapshot, or where state began without one.
         expiration_ms: a producer that has written nothing for so long, by the times of its
             records, is forgotten; `producer.id.expiration.ms`.

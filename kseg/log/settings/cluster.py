@@ -88,7 +88,7 @@ BROKER_NAMES: Final = frozenset(_TOPIC_NAMES)
 
 
 def topic_name_of(name: str) -> str:
-    """The setting of topics that a broker's property is; the name as it is where it is none.
+    """The topic setting of a broker's property; the name itself for any other property.
 
     >>> topic_name_of("log.cleaner.min.compaction.lag.ms")
     'min.compaction.lag.ms'
@@ -116,7 +116,7 @@ def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingV
 
 
 def _in_ms(text: str, unit: int) -> str:
-    """A number in a unit; what is none stays as it is, and is refused later."""
+    """A number of units in ms; other text stays, and is refused later."""
     if unit == 1:
         return text
     try:
@@ -197,8 +197,8 @@ class Assigned:
 
     Attributes:
         replicas: nodes that have it, or will.
-        isr: those of them that have all its records.
-        adding: those of them that are still copying it.
+        isr: the replicas that have all its records.
+        adding: the replicas that are still copying it.
         leader: a node; -1 for none.
         directories: the data directory of each replica; none before Kafka 3.7.
     """
@@ -406,7 +406,7 @@ def towards_deletion(changes: Sequence[Change], weaker: str | None) -> Change | 
         weaker: the value in force where the resource has none; None where that is not known.
 
     Returns:
-        The change, from the value before it to that in force; None if there is none.
+        The change, from the value before it to the value in force; None without such a change.
     """
     last = changes[-1].after
     for each in changes:
@@ -446,7 +446,7 @@ def is_true(text: str | None) -> bool:
 
 
 def _limit(text: str | None) -> int | None:
-    """A limit as a number; None where nothing is limited."""
+    """A limit as a number; None for no limit."""
     try:
         number = -1 if text is None else int(text)
     except ValueError:
@@ -516,7 +516,7 @@ def _read_snapshot(snapshot: NamedFile) -> Cluster:
     cluster = Cluster(snapshot_end=_snapshot_id(snapshot)[0])
     markers: list[tuple[int, ControlType]] = []
     count = 0
-    # What lies in a snapshot was committed: it is no change that may be undone.
+    # Records of a snapshot are committed: no change among them may be undone.
     for found in _records(snapshot.path, None):
         cluster.time_ms = found.time_ms
         if found.is_control:

@@ -160,7 +160,7 @@ class PartitionSettings:
 
     @property
     def log_config(self) -> LogConfig:
-        """What to open a log with: `config`; where nothing is to go, one that says so."""
+        """The configuration to open a log with: `config`, or one by which nothing is deleted."""
         if self._is_untouched or self.topic == CLUSTER_METADATA:
             return self.retention_rules().config
         return self.config
@@ -220,8 +220,8 @@ class SettingSources:
     def groups(self, homes: Iterable[Path]) -> list[list[Path]]:
         """Data directories that share a metadata log.
 
-        All do where at most one is known. Else those of a broker share its log, by their ids, and
-        where that has several of them, too, each directory has its own alone.
+        Where at most one log is known, all directories share it. Else the directories of a broker
+        share its log, by their ids. A broker with several logs has one for each directory.
         """
         different = sorted(set(homes))
         if self.metadata_directory is not None or len(_logs(different)) <= 1:
@@ -313,7 +313,7 @@ class Settings:
         """What a broker's own configuration says of the settings of topics.
 
         Args:
-            cluster: what its metadata log says; None where there is none.
+            cluster: the state of its metadata log; None without one.
             node_id: of the broker; None where it is not known.
 
         Returns:
@@ -341,7 +341,7 @@ def settings(
 
     Args:
         data_directories: of one broker, or one of them.
-        metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
+        metadata_directory: the one with `__cluster_metadata-0`, if it is another one.
         broker_config: the broker's `server.properties`; what is not of topics is not kept.
         config: settings for every topic, weaker than what the broker has.
         topic_config: settings by topic, stronger than that.

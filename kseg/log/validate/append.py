@@ -1,9 +1,9 @@
 """Which batches a log takes, and the offsets, epoch and times that it gives them.
 
-`validate_append` has all checks of a leader, `validate_replica` those of a follower, which keeps
-offsets. `validate` is the middle part alone, Kafka's LogValidator. A batch that may stay as it is
-gets a new header in front of the caller's own bytes; others are built anew. Nothing here reads a
-clock, a file or the log: the next offset and the time are arguments.
+`validate_append` has all checks of a leader, `validate_replica` the checks of a follower, which
+keeps offsets. `validate` is the middle part alone, Kafka's LogValidator. A batch that may stay gets
+a new header in front of the caller's own bytes; others are built anew. Nothing here reads a clock,
+a file or the log: the next offset and the time are arguments.
 
 Example:
     >>> from kseg.format.encode import encode_batch
@@ -195,7 +195,7 @@ def rebuild(
         temporary_bytes: what was inflated so far.
 
     Raises:
-        InvalidRecordError: the format cannot hold a record, or there is none.
+        InvalidRecordError: the format cannot hold a record, or no record is given.
         UnsupportedFormatError: the format does not have the codec.
         LimitExceededError: a batch cannot hold them all.
 
@@ -267,7 +267,7 @@ def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any] | Non
         and header.codec
         and header.timestamp_type is TimestampType.LOG_APPEND_TIME
     ):
-        # The wrapper's time is that of every message in it.
+        # Every message in a wrapper has the wrapper's time.
         fields["timestamp"] = np.full(len(columns), header.max_timestamp, np.int64)
     return fields
 

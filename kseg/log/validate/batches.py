@@ -147,7 +147,7 @@ def check_whole(table: BatchTable, size: int) -> None:
         size: of the buffer, in bytes.
 
     Raises:
-        CorruptRecordError: the last batch is cut short, or is none.
+        CorruptRecordError: the last bytes are no whole batch.
     """
     left = size - table.end_position
     if left:
@@ -262,7 +262,7 @@ def too_large(header: BatchHeader, limit: int) -> RecordTooLargeError:
 
 
 def source_codec(table: BatchTable) -> Compression:
-    """The codec that an append counts as: that of the last batch that has one.
+    """The codec of an append: the codec of its last compressed batch.
 
     Raises:
         InvalidRecordError: no release has such a codec.
@@ -355,7 +355,7 @@ class RecordCounts(NamedTuple):
     """The counts of a pass over the records of an append.
 
     Attributes:
-        status: why the record after the last sound one is none; 0 where all are sound.
+        status: why no sound record follows the last one; 0 where all are sound.
         records: how many are sound.
         max_timestamp: the largest timestamp; -1 for none.
         max_record: the first message of magic 1 that has it; -1 for none.

@@ -115,7 +115,7 @@ NOTHING_CONVERTED = ConversionStats()
 
 @dataclass(slots=True, eq=False)  # frozen ones take longer to make
 class ValidatedBatch:
-    """An append to be written as it is: offsets, epoch and times are those of the log.
+    """An append to be written as it is: with the offsets, epoch and times of the log.
 
     Attributes:
         head: the bytes that were made or changed: 21 of a batch of magic 2 whose time stays, 43
@@ -130,7 +130,7 @@ class ValidatedBatch:
         sizes_maybe_changed: whether batches were made anew, so that their sizes may differ.
         log_append_time: the time of the append in ms under log append time, else -1.
         stats: what it cost.
-        in_place: whether the records are those of the input, byte for byte.
+        in_place: whether the records are the input's, byte for byte.
         table: the headers, where they were read and keep their offsets; else None.
     """
 

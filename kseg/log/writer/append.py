@@ -91,7 +91,7 @@ class AppendResult(NamedTuple):
         duplicate: whether the producer had sent it before, so that nothing was written.
         stats: what validating cost.
         trimmed_bytes: what a follower's append left out behind the batches that were written: an
-            incomplete one, or those of a later epoch. A leader's leaves nothing out.
+            incomplete one, or batches of a later epoch. A leader's append leaves nothing out.
     """
 
     first_offset: int = -1
@@ -148,7 +148,7 @@ def append_as_leader(
         metrics: counted on.
 
     Raises:
-        ValueError: the epoch is negative, or the origin that of a follower.
+        ValueError: the epoch is negative, or `origin` is a follower.
         KsegError: as `validate_append` and `ProducerState.prepare` say; nothing has changed.
         RecordBatchTooLargeError: it is larger than a segment.
         OSError: the disk refuses; the log ends where it did, in the epochs it had, or has failed.
@@ -186,10 +186,10 @@ def append_all(
     guard: VerificationGuard | None,
     transaction_version: int,
 ) -> AppendResult:
-    """Append batches one by one, with no other append between; the answer is that of all.
+    """Append batches one by one, with no other append between; one result for all of them.
 
-    The arguments are those of `append_as_leader`; each batch is judged when those before it are in
-    the log. An error of one leaves those before it in the log.
+    Takes the arguments of `append_as_leader`. Each batch is judged once the batches before it are
+    in the log, and they stay there if it is refused.
     """
     result = None
     with state.lock:
@@ -349,7 +349,7 @@ def _flat(data: Buffer | EncodedBatch) -> memoryview:
 
 
 def _is_nothing(view: memoryview) -> bool:
-    """Whether there is no whole batch, and what there is may be the beginning of one."""
+    """Whether the bytes are no whole batch, but may begin one."""
     size = len(view)
     if size > _MAGIC:
         length = int.from_bytes(view[_SIZE], "big", signed=True)
@@ -566,7 +566,7 @@ def batches_of(
     options: BatchOptions | None,
     clock: Callable[[], int],
 ) -> Iterable[Batch]:
-    """The batches themselves, or those of records: without their offsets, and with times.
+    """The given batches, or batches made of records: without offsets, and with times.
 
     Args:
         given: what `Log.append` was given.

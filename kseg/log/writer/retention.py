@@ -13,8 +13,8 @@ If all others and a last one with records are to go, the log gets a new segment 
 without timestamps counts by the age of its file; one whose records are of the future keeps all
 behind it.
 
-Where policy and limits are not known, as in a broker's data directory, `topic_policy` says what may
-be gone by; what lies below the log's start goes whatever they are.
+Where policy and limits are not known, as in a broker's data directory, `topic_policy` says which
+count. Segments below the log's start go in any case.
 
 Source: Kafka `UnifiedLog.deleteOldSegments`.
 """
@@ -457,7 +457,7 @@ class StayingSegment:
         bytes: of the log file.
         why: a word of this module.
         until_ms: when it goes by time, if nothing changes; None for never by time.
-        newest: its newest record's time and offset; None where nothing goes by time or size.
+        newest: its newest record's time and offset; None if no segment goes by time or size.
         holder: the newest record up to it, and the log file that has it.
         grows_bytes: so many bytes more in the log, and it goes by size; None without that limit.
         is_held: whether it reaches above the high watermark, and so could not go in any case.

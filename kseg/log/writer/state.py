@@ -87,7 +87,7 @@ class LogState:
         follows_end: whether the high watermark is the log's end; true until a caller sets it.
         replicated: the high watermark that a broker left, which does not bound what readers see;
             None where there was none, or a caller has set the high watermark since.
-        recovery_point: what lies below is flushed.
+        recovery_point: records below it are flushed.
         last_flush_ms: when the recovery point last moved.
         last_checkpoint_ms: when a flush last had the checkpoints written.
         cuts: raised and published before each cut, for readers that read meanwhile.
@@ -277,7 +277,7 @@ class LogState:
 
     @property
     def replicated_offset(self) -> int:
-        """Replicas have what lies below: nothing above may go, and the checkpoint has this offset.
+        """Replicas have the records below it: none above may go. The checkpoint has this offset.
 
         The high watermark; of a broker's log the one that the broker left, until a caller sets it.
         """
@@ -302,7 +302,7 @@ class LogState:
         self.recovery_point = max(self.recovery_point, offset)
 
     def move_high_watermark(self, place: OffsetMetadata) -> None:
-        """Let readers see what lies below; transactions decided below it are final."""
+        """Let readers see the records below; transactions decided below it are final."""
         self.high_watermark = place
         self.producers.high_watermark_updated(place.offset)
 
@@ -323,7 +323,7 @@ class LogState:
             return self.high_watermark.offset
 
     def publish(self) -> None:
-        """Let readers see what there is now."""
+        """Let readers see the present state."""
         with self.lock:
             end = self.log_end
             if self.follows_end and self.high_watermark is not end:
@@ -387,7 +387,7 @@ class LogState:
             self.changed.notify_all()
 
     def move_recovery_point(self, offset: int, now_ms: int | None = None) -> None:
-        """Note that what lies below is flushed, and when (ms, if given); readers see it."""
+        """Note that records below are flushed, and when (ms, if given); readers see it."""
         self.recovery_point = offset
         if now_ms is not None:
             self.last_flush_ms = now_ms
@@ -582,7 +582,7 @@ class Known:
 
     Attributes:
         clean: it was closed in good order.
-        recovery_point: what lies below was flushed.
+        recovery_point: records below it were flushed.
         log_start_offset: the first offset to be read.
     """
 
@@ -619,7 +619,7 @@ def open_state(
     Raises:
         UncleanShutdownError: it was not closed in good order, and is not to be recovered.
         LogLockedError: another process, or another log of this one, writes there.
-        NotALogError: not a partition's name, or that of one that is to be deleted.
+        NotALogError: not a partition's name, or the name of a deleted partition.
         InconsistentTopicIdError: the topic has another id.
         KsegError: the log cannot be loaded.
         FileNotFoundError: there is no such directory, and none is to be made.

@@ -7,7 +7,7 @@ the next:
     readers        see the new end, and that a cut began, before the first byte goes
     checkpoints    recovery point and log start not above the new end: recovery looks from there on;
                    nor is the offset up to which the log is compacted
-    epochs         those of what goes are forgotten
+    epochs         the epochs of removed records are forgotten
     segments       those above go, the newest first, each by its name
     the cut        indexes, then the log, of the segment that becomes the last one
     producers      read again from a snapshot and the log behind it
@@ -429,7 +429,7 @@ def _begin_anew(state: LogState, offset: int, start: int) -> None:
 
 
 def increment_log_start(state: LogState, offset: int) -> bool:
-    """Let the log start at `offset`; what lies before it cannot be read any more.
+    """Let the log start at `offset`; earlier records cannot be read any more.
 
     The files of segments that lie before it wholly go with the next retention, or now where the
     disk is too full to write the start down. Producers are not forgotten. Lasting when this
