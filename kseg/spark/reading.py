@@ -8,7 +8,7 @@ never.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,6 @@ from kseg.constants import (
     NO_TIMESTAMP,
     Array,
     Bools,
-    Compression,
     ControlType,
     codec_label,
 )
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 _US_PER_MS: Final = 1000
 #: Milliseconds whose microseconds fit in 64 bits.
 _MS_MAX: Final = INT64_MAX // _US_PER_MS
-_CODEC_NAMES: Final = {int(codec): codec.label for codec in Compression}
 _CONTROL_NAMES: Final = {int(kind): kind.name for kind in ControlType}
 
 
@@ -71,19 +69,23 @@ def _reasons(field: str, columns: RecordColumns, split: Split, kind: pa.DataType
     return typed_array(columns[field], kind)
 
 
-def _labels(codes: Array, names: Mapping[int, str], kind: pa.DataType) -> pa.Array:
-    """Small codes as words; a code without a name becomes its number."""
+def _labels(codes: Array, label: Callable[[int], str], kind: pa.DataType) -> pa.Array:
+    """Small codes as words."""
     known, slots = np.unique(codes, return_inverse=True)
-    words = pa.array([names.get(int(code), str(code)) for code in known], kind)
+    words = pa.array([label(int(code)) for code in known], kind)
     return words.take(pa.array(slots))
 
 
 def _codec(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    return _labels(columns["codec"], _CODEC_NAMES, kind)
+    return _labels(columns["codec"], codec_label, kind)
+
+
+def _control_label(code: int) -> str:
+    return _CONTROL_NAMES.get(code, str(code))
 
 
 def _control_type(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    words = _labels(columns["control_type"], _CONTROL_NAMES, kind)
+    words = _labels(columns["control_type"], _control_label, kind)
     return pa.array(np.asarray(words), kind, mask=~columns["control"])
 
 
@@ -137,8 +139,7 @@ def _column(
 
 
 def _codec_label(table: BatchTable, _split: Split, kind: pa.DataType) -> pa.Array:
-    labels = {int(code): codec_label(int(code)) for code in np.unique(table.codec)}
-    return _labels(table.codec, labels, kind)
+    return _labels(table.codec, codec_label, kind)
 
 
 def _value(name: str, rows: list[dict[str, Any]], _split: Split, kind: pa.DataType) -> pa.Array:

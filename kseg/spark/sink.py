@@ -224,16 +224,12 @@ def stage(
     """
     writers: dict[tuple[str, int], _PartitionWriter] = {}
     for batch in batches:
-        for place, rows in _by_partition(_plain(batch), options):
+        plain = batch.rename_columns([name.lower() for name in batch.schema.names])
+        for place, rows in _by_partition(plain, options):
             if place not in writers:
                 writers[place] = _PartitionWriter(directory / "{}-{}".format(*place), options)
             writers[place].write(rows)
     return StagedTask(number, {place: writer.finish() for place, writer in sorted(writers.items())})
-
-
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same columns under lower-case names."""
-    return batch.rename_columns([name.lower() for name in batch.schema.names])
 
 
 def _by_partition(

@@ -26,7 +26,6 @@ from kseg.analysis.doctor import report as report_start
 from kseg.analysis.explain import ExplainReport
 from kseg.analysis.explain import explain as run_explain
 from kseg.analysis.units import Jobs, Unit, UnitKind, plan, run_units
-from kseg.analysis.values import Report
 from kseg.analysis.verify import verify as run_verify
 from kseg.files.names import FileKind, Unreadable
 from kseg.log.data_directory import CLUSTER_METADATA
@@ -241,12 +240,9 @@ class Analysis(NamedTuple):
     rows: Callable[[Any], Iterable[Any]]
 
 
-def _verify(paths: Sequence[str], **asked: Any) -> tuple[Report]:
-    return (run_verify(local_paths(paths), **asked),)
-
-
-def _explain(paths: Sequence[str], **asked: Any) -> tuple[ExplainReport]:
-    return (run_explain(local_paths(paths), **asked),)
+def _local(run: Callable[..., Any], paths: Sequence[str], **asked: Any) -> tuple[Any]:
+    """An analysis of paths of this machine, with one report."""
+    return (run(local_paths(paths), **asked),)
 
 
 def _diff(paths: Sequence[str], **asked: Any) -> tuple[Diff]:
@@ -364,7 +360,7 @@ _STATS_COLUMNS: Final = (
 )
 ANALYSES: Final[dict[str, Analysis]] = {
     "verify": Analysis(
-        _verify,
+        partial(_local, run_verify),
         "code STRING, severity STRING, path STRING, position BIGINT, offset BIGINT, "
         "message STRING, advice STRING",
         lambda report: (tuple(one.to_dict().values()) for one in report.findings),
@@ -385,7 +381,7 @@ ANALYSES: Final[dict[str, Analysis]] = {
         ),
     ),
     "explain": Analysis(
-        _explain,
+        partial(_local, run_explain),
         "topic STRING, partition INT, path STRING, cause STRING, bytes BIGINT, size BIGINT, "
         "base_offset BIGINT, index_bytes BIGINT, until_ms BIGINT, why STRING",
         _explained,
