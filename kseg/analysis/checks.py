@@ -825,7 +825,7 @@ def check_snapshot(
         The entries, as far as they can be read.
     """
     try:
-        snapshot = producer_snapshot.read(path)
+        entries = producer_snapshot.read(path)
     except CorruptIndexError as error:
         # The checksum is the one field at byte 2.
         code = "snapshot-crc" if error.position == 2 else "snapshot-format"
@@ -835,8 +835,8 @@ def check_snapshot(
         found.add("unreadable", path, error.reason)
         return ()
     if offset is None:
-        return snapshot.entries
-    for number, entry in producer_snapshot.entries_beyond(snapshot.entries, offset):
+        return entries
+    for number, entry in producer_snapshot.entries_beyond(entries, offset):
         found.add(
             "snapshot-offset",
             path,
@@ -845,7 +845,7 @@ def check_snapshot(
             position=10 + 46 * number,
             offset=entry.last_offset,
         )
-    return snapshot.entries
+    return entries
 
 
 def check_epochs(path: str, found: Findings) -> tuple[tuple[int, int], ...] | None:

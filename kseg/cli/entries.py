@@ -85,7 +85,7 @@ def _txn_index(path: Path, _base_offset: int) -> Columns:
 
 
 def _snapshot(path: Path, _base_offset: int) -> Columns:
-    entries = producer_snapshot.read(path).entries
+    entries = producer_snapshot.read(path)
     return {
         name: np.array([getattr(entry, name) for entry in entries], np.int64)
         for name in _SNAPSHOT_FIELDS

@@ -71,16 +71,8 @@ class ProducerSnapshotEntry:
         return first if first >= 0 else first + 2**31
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSnapshot:
-    """The entries of one snapshot, in the order of the file."""
-
-    entries: tuple[ProducerSnapshotEntry, ...]
-    version: int = SNAPSHOT_VERSION
-
-
-def read(source: str | PathLike[str] | bytes) -> ProducerSnapshot:
-    """Read a producer snapshot from a file, or from its bytes.
+def read(source: str | PathLike[str] | bytes) -> tuple[ProducerSnapshotEntry, ...]:
+    """Read a producer snapshot from a file, or from its bytes; the entries as they follow there.
 
     Raises:
         CorruptIndexError: too short, an unknown version, a wrong CRC, or a length that does not
@@ -93,7 +85,7 @@ def read(source: str | PathLike[str] | bytes) -> ProducerSnapshot:
     return _parse(io.read_file(source, bytes_max=SNAPSHOT_BYTES_MAX), source)
 
 
-def _parse(data: bytes, path: str | PathLike[str] | None) -> ProducerSnapshot:
+def _parse(data: bytes, path: str | PathLike[str] | None) -> tuple[ProducerSnapshotEntry, ...]:
     if len(data) < _HEADER.size:
         raise CorruptIndexError(
             f"{len(data)} bytes are too few for a snapshot's header of {_HEADER.size}",
@@ -116,7 +108,7 @@ def _parse(data: bytes, path: str | PathLike[str] | None) -> ProducerSnapshot:
             position=_CRC_START,
         )
     entries = _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :])
-    return ProducerSnapshot(tuple(ProducerSnapshotEntry(*entry) for entry in entries))
+    return tuple(ProducerSnapshotEntry(*entry) for entry in entries)
 
 
 def entries_beyond(

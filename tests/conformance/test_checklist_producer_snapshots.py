@@ -313,4 +313,4 @@ def test_psm_38_snapshot_entries_come_back(files: SnapshotFiles) -> None:
     state.map_end_offset = 200
     path = files.take(state)
     assert path is not None
-    assert list(producer_snapshot.read(path).entries) == made
+    assert list(producer_snapshot.read(path)) == made

@@ -131,7 +131,7 @@ def test_snapshots_equal_their_dumps(fixture_case: Path) -> None:
     for path, _name in partition_files(fixture_case, FileKind.SNAPSHOT):
         texts = list(dump_texts(fixture_case, path.parent, path.name))
         try:
-            entries = read_snapshot(path).entries
+            entries = read_snapshot(path)
         except CorruptIndexError:
             assert all("orrupt" in text or "schema" in text for text in texts), path
             continue

@@ -50,7 +50,7 @@ def sound(snapshots: SnapshotFiles) -> dict[int, tuple[ProducerSnapshotEntry, ..
         path = snapshots.path(offset)
         assert path is not None
         try:
-            found[offset] = read(path).entries
+            found[offset] = read(path)
         except CorruptIndexError:
             assert "garbled-snapshot" in path.parent.name
     return found

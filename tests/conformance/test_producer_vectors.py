@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from kseg.files.producer_snapshot import read
 from kseg.files.txn_index import TxnIndex
 from kseg.format.header import decrement_sequence
 from kseg.log.producers.entry import in_sequence
-from kseg.log.producers.snapshots import SegmentSource, SnapshotFiles, rebuild
+from kseg.log.producers.snapshots import SnapshotFiles, rebuild
 from kseg.log.producers.state import ProducerState
 from tests.conformance.conftest import load, vector_id
 from tests.conformance.logs import as_reported
@@ -65,9 +64,7 @@ def test_what_kafka_leaves_is_read_as_kafka_reported_it(directory: Vector, tmp_p
     lay_out(tmp_path, directory)
     report = directory["report"]
     files = list_partition(tmp_path)
-    sources = [
-        SegmentSource(one.base_offset, partial(Segment.open, one.log)) for one in files.segments
-    ]
+    logs = {one.base_offset: one.log for one in files.segments}
     snapshots = SnapshotFiles.scan(tmp_path)
     newest = snapshots.newest_sound()
     snapshots.delete_all()  # so that the log itself is read
@@ -75,7 +72,8 @@ def test_what_kafka_leaves_is_read_as_kafka_reported_it(directory: Vector, tmp_p
     rebuild(
         state,
         snapshots,
-        sources,
+        list(logs),
+        lambda base: Segment.open(logs[base]),
         log_start_offset=report["log_start_offset"],
         end_offset=report["log_end_offset"],
         now_ms=0,
@@ -107,7 +105,7 @@ def test_kafkas_snapshots_are_written_byte_for_byte(directory: Vector, tmp_path:
         path = files.path(offset)
         assert path is not None
         state = ProducerState()
-        state.load(read(path).entries, offset)
+        state.load(read(path), offset)
         state.map_end_offset, state.last_snapshot_offset = offset, -1
         (tmp_path / "copy").mkdir(exist_ok=True)
         written = SnapshotFiles(tmp_path / "copy").take(state)

@@ -141,7 +141,7 @@ def broken_promises(directory: Path) -> list[str]:
 def producers(directory: Path) -> dict[int, ProducerSnapshotEntry]:
     """Those of the newest snapshot."""
     newest = max(directory.glob("*.snapshot"), default=None)
-    entries = () if newest is None else read_snapshot(newest).entries
+    entries = () if newest is None else read_snapshot(newest)
     return {entry.producer_id: entry for entry in entries}
 
 

@@ -50,7 +50,7 @@ def check_producers(contents: Contents, partition: str, found: Found) -> None:
         if plain.producers:
             raise ViolationError(f"there is no snapshot at {found.end}")
         return
-    known = {entry.producer_id: entry for entry in producer_snapshot.read(data).entries}
+    known = {entry.producer_id: entry for entry in producer_snapshot.read(data)}
     for producer, told in plain.producers.items():
         entry = known.get(producer)
         if entry is None:

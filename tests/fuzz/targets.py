@@ -313,7 +313,7 @@ def read_snapshot(path: Path, data: bytes, source: Random) -> None:
     """From bytes and from a file alike."""
     snapshot = producer_snapshot.read(data)
     assert producer_snapshot.read(path) == snapshot
-    for entry in snapshot.entries:
+    for entry in snapshot:
         _ = entry.first_sequence
 
 

@@ -29,7 +29,7 @@ def _said(path: Path) -> object:
         return _entries(path.read_bytes(), _SLOTS[path.suffix])
     try:
         if path.suffix == ".snapshot":
-            entries = read_snapshot(path).entries
+            entries = read_snapshot(path)
             return "snapshot", sorted(entries, key=lambda entry: entry.producer_id)
         if path.name == _EPOCHS:
             return [tuple(entry) for entry in read_leader_epochs(path).effective]

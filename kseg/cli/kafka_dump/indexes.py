@@ -258,10 +258,10 @@ def _check(path: Path, data: bytes, layout: np.dtype[np.void], last: int, base_o
 def print_snapshot(path: Path, line: Line) -> str | None:
     """Print a line for each producer; returns the complaint about a damaged file."""
     try:
-        snapshot = producer_snapshot.read(path)
+        entries = producer_snapshot.read(path)
     except KsegError as error:
         return str(error)
-    for entry in snapshot.entries:
+    for entry in entries:
         line(_producer(entry))
     return None
 

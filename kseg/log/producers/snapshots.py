@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError
 from kseg.files import io, producer_snapshot
 from kseg.files.names import FileKind, PartitionFiles, list_partition, segment_name
-from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
 
 if TYPE_CHECKING:
     from kseg.log.producers.state import ProducerState
@@ -43,7 +43,7 @@ class SnapshotDisk:
 
     __slots__ = ()
 
-    def read(self, path: Path) -> ProducerSnapshot:
+    def read(self, path: Path) -> tuple[ProducerSnapshotEntry, ...]:
         """See `kseg.files.producer_snapshot.read`."""
         return producer_snapshot.read(path)
 
@@ -161,7 +161,7 @@ class SnapshotFiles:
         return None
 
     def _read(self, offset: int, path: Path) -> tuple[ProducerSnapshotEntry, ...]:
-        entries = self._disk.read(path).entries
+        entries = self._disk.read(path)
         if self._careful and any(producer_snapshot.entries_beyond(entries, offset)):
             raise CorruptIndexError("a snapshot has offsets beyond its own", path=path)
         return entries

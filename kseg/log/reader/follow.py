@@ -77,7 +77,8 @@ def seen_log(view: LogView) -> SeenLog:
         UnsupportedFormatError: the log is one of Kafka 0.7, which has no batches.
         OSError: the disk refuses.
     """
-    return SeenLog(view.path, _version(view, _end_of(view), Truncations(), committed=False), view)
+    end, _fault = _end_of(view)
+    return SeenLog(view.path, _version(view, end, Truncations(), committed=False), view)
 
 
 def for_isolation(log: SeenLog, isolation: str) -> SeenLog:
@@ -89,16 +90,15 @@ def for_isolation(log: SeenLog, isolation: str) -> SeenLog:
     return log._replace(version=seen._replace(last_stable=stable))
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
-    """Where a log ends, and the fault that is there, if it is not simply the end of the file."""
+def _end_of(
+    view: LogView, known: OffsetMetadata | None = None
+) -> tuple[OffsetMetadata, KsegError | None]:
+    """The end of a log, and the fault there; None for the fault where the file merely ends.
 
-    place: OffsetMetadata
-    fault: KsegError | None = None
-
-
-def _end_of(view: LogView, known: OffsetMetadata | None = None) -> _End:
-    """The end of a log, walked to from a place that is known to be the end of a batch."""
+    Args:
+        view: the log.
+        known: the end of a batch, from where to walk on.
+    """
     last = _last(view)
     if last.files.kafka07:
         raise UnsupportedFormatError("a log of Kafka 0.7 has no batches", path=view.path)
@@ -115,7 +115,7 @@ def _end_of(view: LogView, known: OffsetMetadata | None = None) -> _End:
                 offset = int(table.last_offset[-1]) + 1
     assert table is not None
     fault = at_path(stop_error(table), last.path) if table.stop in _UNFINISHED else None
-    return _End(OffsetMetadata(offset, last.base_offset, table.end_position), fault)
+    return OffsetMetadata(offset, last.base_offset, table.end_position), fault
 
 
 def _last(view: LogView) -> SegmentInfo:
@@ -124,19 +124,21 @@ def _last(view: LogView) -> SegmentInfo:
     return view.segments[-1]
 
 
-def _version(view: LogView, end: _End, truncations: Truncations, *, committed: bool) -> Version:
+def _version(
+    view: LogView, end: OffsetMetadata, truncations: Truncations, *, committed: bool
+) -> Version:
     """The value that a writer of this process would publish; all of it may be shown."""
     *sealed, last = view.segments
     # The checkpoint is read a moment later than the log, and may know more.
-    start = min(view.log_start_offset, end.place.offset)
+    start = min(view.log_start_offset, end.offset)
     stable = view.last_stable_offset if committed else start
     return Version(
         tuple(sealed),
         last.files,
         start,
-        end.place,
-        end.place,
-        OffsetMetadata(min(stable, end.place.offset)),
+        end,
+        end,
+        OffsetMetadata(min(stable, end.offset)),
         0,
         truncations,
     )
@@ -247,21 +249,21 @@ class ExternalLog:
         self, view: LogView, known: OffsetMetadata | None, truncations: Truncations
     ) -> OffsetMetadata:
         signs = _Signs.of(view)
-        end = _end_of(view, known)
-        self._check(end)
+        end, fault = _end_of(view, known)
+        self._check(fault)
         self.version = _version(view, end, truncations, committed=self._committed)
         self.view, self._signs = view, signs
-        return end.place
+        return end
 
-    def _check(self, end: _End) -> None:
+    def _check(self, fault: KsegError | None) -> None:
         """Report damage: a batch that is whole, and unsound at every look, is not being written."""
         waits = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
-        if end.fault is None or end.fault.stop in waits:
+        if fault is None or fault.stop in waits:
             self._looks = 0
             return
         self._looks += 1
         if self._looks > _LOOKS_MAX:
-            raise end.fault
+            raise fault
 
 
 #: How long a follower waits in one go, in s; then it checks for a stop, or a failed log.

@@ -28,7 +28,7 @@ from kseg.files.atomic import replace_file
 from kseg.files.grammar import offset_from_file_name
 from kseg.files.index import IndexEntry
 from kseg.files.log_file import LogFile, Tile
-from kseg.files.producer_snapshot import ProducerSnapshot, ProducerSnapshotEntry
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import COLUMN, BatchTable, scan
 from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import SnapshotDisk
@@ -532,7 +532,7 @@ class OverlaySnapshots(SnapshotDisk):
         self.overlay: Final = overlay
         self.aloof: Final = aloof
 
-    def read(self, path: Path) -> ProducerSnapshot:
+    def read(self, path: Path) -> tuple[ProducerSnapshotEntry, ...]:
         """See `kseg.files.producer_snapshot.read`."""
         if path.name not in self.overlay.files:
             raise FileNotFoundError(path)

@@ -587,6 +587,6 @@ def _paths(files: SegmentFiles) -> dict[FileKind, Path | None]:
 
 def _read_snapshot(path: Path) -> tuple[ProducerSnapshotEntry, ...] | KsegError:
     try:
-        return producer_snapshot.read(path).entries
+        return producer_snapshot.read(path)
     except (CorruptIndexError, LimitExceededError) as error:
         return error

@@ -416,7 +416,7 @@ def beside(data: Path) -> dict[str, tuple[object, ...]]:
         found[place.name] = (
             epochs,
             snapshot.name,
-            sorted(producer_snapshot.read(snapshot).entries, key=lambda one: one.producer_id),
+            sorted(producer_snapshot.read(snapshot), key=lambda one: one.producer_id),
             {path.name: path.read_bytes() for path in place.glob("*.txnindex")},
         )
     return found

@@ -169,7 +169,7 @@ def test_a_snapshot_that_is_not_written_is_taken_again(tmp_path: Path, sync: boo
         files.take(state, sync=sync)
     assert (files.offsets, state.last_snapshot_offset) == ((), 0)
     assert files.take(state, sync=sync) == tmp_path / name(5)
-    assert producer_snapshot.read(tmp_path / name(5)).entries[0].last_offset == 4
+    assert producer_snapshot.read(tmp_path / name(5))[0].last_offset == 4
 
 
 # ---- from the log --------------------------------------------------------------------------------

@@ -75,14 +75,14 @@ def test_logs_alone_get_all_that_belongs_to_them(tmp_path: Path) -> None:
     assert offset_entries(directory / name(10, "index"), 10) == [(12, 180), (14, 360)]
     assert time_entries(directory / name(10, "timeindex"), 10)[-1] == (1015, 15)
     assert txn_entries(directory / name(23, "txnindex")) == [(5, 20, 23, 21)]
-    entries = producer_snapshot.read(directory / name(23, "snapshot")).entries
+    entries = producer_snapshot.read(directory / name(23, "snapshot"))
     assert [(each.producer_id, each.current_txn_first_offset) for each in entries] == [
         (1, -1),
         (5, 20),
         (6, 21),
     ]
-    assert producer_snapshot.read(directory / name(16, "snapshot")).entries == ()
-    assert len(producer_snapshot.read(directory / name(END, "snapshot")).entries) == 3
+    assert producer_snapshot.read(directory / name(16, "snapshot")) == ()
+    assert len(producer_snapshot.read(directory / name(END, "snapshot"))) == 3
 
 
 def test_done_twice_nothing_changes(partition: Path) -> None:
@@ -250,7 +250,7 @@ def test_an_entry_whose_first_records_are_gone_stays_and_one_that_lies_does_not(
 
 def test_a_snapshot_stays_that_knows_producers_from_in_front_of_the_log(partition: Path) -> None:
     path = partition / name(23, "snapshot")
-    stored = producer_snapshot.read(path).entries
+    stored = producer_snapshot.read(path)
     producer_snapshot.write(path, [*stored, entry(99, 4)])
     assert plan(partition).is_noop
     # Forgotten producers are no contradiction either: they had expired.
@@ -286,7 +286,7 @@ def test_the_snapshot_at_the_first_segment_is_where_producers_begin(tmp_path: Pa
     apply(directory, now_ms=3 * DAY_MS)
     assert txn_entries(directory / name(10, "txnindex")) == [(5, 8, 10, 11)]
     # The other one has expired; an open transaction never does.
-    entries = producer_snapshot.read(directory / name(11, "snapshot")).entries
+    entries = producer_snapshot.read(directory / name(11, "snapshot"))
     assert [each.producer_id for each in entries] == [5]
 
 
