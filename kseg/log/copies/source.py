@@ -113,20 +113,13 @@ def keys_of(rows: Rows) -> list[bytes]:
     return [row.tobytes() for row in rows[:, _SAME]]
 
 
-def all_same(one: Rows, other: Rows) -> bool:
-    """Whether two tables are of the same batches, one by one."""
-    return len(one) == len(other) and all(
-        np.array_equal(one[:, run], other[:, run]) for run in _RUNS
-    )
-
-
 def twins(one: Rows, other: Rows) -> tuple[Intps, Intps]:
     """Which batches of two tables are the same: the numbers of their rows in each, intp[m].
 
     Args:
         one, other: both ascend, and no batch overlaps another of its table.
     """
-    if all_same(one, other):
+    if len(one) == len(other) and all(np.array_equal(one[:, run], other[:, run]) for run in _RUNS):
         every = np.arange(len(one))
         return every, every
     at = np.searchsorted(other[:, LAST], one[:, LAST])
@@ -226,8 +219,10 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
     )
     filled = [each for each in seen if each.size]
     runs = [Span(each.path, 0, each.size, each.base_offset) for each in filled]
-    if runs:
-        runs[-1] = replace(runs[-1], last_offset=_end_of(runs[-1].path, mapping) - 1)
+    if runs:  # the end by the index of the last segment; the walk will show if that is right
+        with Segment.open(runs[-1].path, mapping=mapping) as segment:
+            end = next_offset(segment, segment.base_offset + INT32_MAX)
+        runs[-1] = replace(runs[-1], last_offset=end - 1)
     return ProvablePartition(
         path,
         data_directory.partition_of(path),
@@ -238,12 +233,6 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
         (),
         (),
     )
-
-
-def _end_of(path: str, mapping: Mapping) -> int:
-    """The offset behind the last batch of a segment, by its index; the walk says if that is so."""
-    with Segment.open(path, mapping=mapping) as segment:
-        return next_offset(segment, segment.base_offset + INT32_MAX)
 
 
 def sound_rows(provable: ProvablePartition, mapping: Mapping) -> Iterator[Rows]:
@@ -556,7 +545,6 @@ __all__ = [
     "Copy",
     "DoubtError",
     "Rows",
-    "all_same",
     "keys_of",
     "overlapping",
     "rows_of",

@@ -136,11 +136,6 @@ class SalvagedPartition(Documented):
         return not self.lost and all(one.reason in HARMLESS | _NOTHING for one in self.unprovable)
 
     @property
-    def kept_bytes(self) -> int:
-        """Of the new log files."""
-        return self.target.bytes
-
-    @property
     def lost_records(self) -> int | None:
         """How many records are lost; at most, where one range says so; None if not known."""
         found = 0
@@ -191,7 +186,7 @@ class SalvagedPartition(Documented):
             "log_end_offset": self.log_end_offset,
             "segments": len(self.target.segments),
             "bytes": self.bytes,
-            "kept_bytes": self.kept_bytes,
+            "kept_bytes": self.target.bytes,
             "batches": self.batches,
             "records": self.records,
             "duplicates": self.duplicate_batches,
@@ -249,7 +244,7 @@ class SalvagePlan:
     @property
     def kept_bytes(self) -> int:
         """Of the new log files."""
-        return sum(one.kept_bytes for one in self.partitions)
+        return sum(one.target.bytes for one in self.partitions)
 
     @property
     def bytes(self) -> int:
