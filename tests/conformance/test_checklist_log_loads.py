@@ -46,9 +46,9 @@ def broker(path: Path, *, clean: bool, config: LogConfig = CONFIG, **how: int) -
 
 
 def ours(path: Path, *, clean: bool, config: LogConfig = CONFIG, **how: int) -> RecoveryPlan:
-    """What kseg would do; nothing counts as flushed unless it is told."""
-    told = {"recovery_point": 0, "log_start_offset": 0, "now_ms": NOW_MS, **how}
-    return plan_recovery(path, clean=clean, config=config, **told)
+    """The plan of kseg; nothing counts as flushed unless a recovery point is given."""
+    how = {"recovery_point": 0, "log_start_offset": 0, "now_ms": NOW_MS, **how}
+    return plan_recovery(path, clean=clean, config=config, **how)
 
 
 def after_broker(path: Path, *, clean: bool = False, config: LogConfig = CONFIG, **how: int) -> Any:

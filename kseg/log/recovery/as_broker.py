@@ -1,8 +1,8 @@
 """How Kafka 4.2.0 loads a log, step by step, its mistakes included.
 
-Nothing is made better. A torn tail under a clean mark stays, and hides what lies in front of it. A
-garbled index leads to wherever it points. Where Kafka fails to load, this raises an error. Left out
-is what does not change the stored records, and what the headers alone do not tell:
+Nothing is made better. A torn tail under a clean mark stays, and hides the records in front of it.
+A garbled index leads to wherever it points. Where Kafka fails to load, this raises an error. Three
+things are left out; they do not change the stored records, or headers alone do not show them:
 
 - the room that a broker takes in advance: indexes of full size beside the last segment, and under
   `preallocate` the zeros of a new log; what is left here is as after a clean stop;
@@ -254,7 +254,7 @@ class AsBroker(Loading):
         return LoadedLog(start, end, max(point, start), self.epochs, state, snapshots)
 
     def _look_up_unstable(self, state: ProducerState, start: int, end: int) -> None:
-        """Look up where the oldest undecided transaction lies; damage on the way fails the load.
+        """Look up the oldest undecided transaction; damage on the way fails the load.
 
         Source: Kafka `UnifiedLog.maybeIncrementFirstUnstableOffset`, `LocalLog.read`.
         """

@@ -1,4 +1,4 @@
-"""What a repair takes out of a log, kept beside the data directory before it goes.
+"""The backup of a repair: the bytes that it takes out of a log, beside the data directory.
 
     <data directory>.kseg-backup/<time>/<partition>/
         <file>                      as it was: replaced or removed in the log since
@@ -45,11 +45,11 @@ _CALENDAR_END_MS: Final = 253_402_300_800_000
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Something that was kept.
+    """A file in a backup.
 
     Attributes:
-        path: where it was.
-        kept: where it is now.
+        path: the file in the log.
+        kept: the file in the backup.
         size: its bytes.
     """
 
@@ -64,13 +64,13 @@ class Kept:
 
 
 class Backup:
-    """Keeps what one repair of one data directory takes away. Not for several threads at once.
+    """The backup of one repair of one data directory. Not for several threads at once.
 
-    Nothing is made before something is kept. What is kept is lasting when a method returns.
+    No folder is made before the first file. Each file is lasting when a method returns.
 
     Attributes:
-        directory: where it is kept: one folder in it for each partition.
-        kept: what was kept, in order.
+        directory: the place: one folder in it for each partition.
+        kept: its files, in the order in which they came.
     """
 
     __slots__ = ("_made", "_otherwise", "directory", "kept")
@@ -218,7 +218,7 @@ class Backup:
     # ---- places ----------------------------------------------------------------------------------
 
     def _folder_of(self, path: Path) -> Path:
-        """The folder for what comes out of a file's directory, made if it is missing."""
+        """The folder for the files of a partition, made if it is missing."""
         origin = path.parent.resolve()
         place = self.directory / origin.name
         if place not in self._made:
@@ -234,7 +234,7 @@ class Backup:
 
 
 def kept_bytes(kept: Iterable[Kept]) -> int:
-    """Bytes that the disk gets back when this is removed; none where a log has the file, too."""
+    """Bytes that the disk gets back when the backup goes; none for a file that a log has, too."""
     return sum(map(io.bytes_given_back, {each.kept for each in kept}))
 
 
@@ -248,7 +248,7 @@ def default_place(data_directory: io.StrPath, now_ms: int) -> Path:
 
 
 def backup_root(data_directory: io.StrPath) -> Path:
-    """`<data directory>.kseg-backup`, where backups lie unless another place was named."""
+    """`<data directory>.kseg-backup`, the place of backups unless another one is named."""
     home = Path(data_directory).resolve()
     return home.with_name((home.name or "root") + _SUFFIX)
 
@@ -256,7 +256,7 @@ def backup_root(data_directory: io.StrPath) -> Path:
 def other_file_system(data_directory: io.StrPath) -> Path | None:
     """The place of backups if that is not on the file system of the data; None if it is.
 
-    So it is where a data directory is a mount point.
+    That is the case if the data directory is a mount point.
     """
     place = root = backup_root(data_directory)
     while not place.exists() and place != place.parent:
@@ -342,7 +342,7 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
 
 @dataclass(frozen=True, slots=True)
 class CutReport:
-    """What a plan did that may cut the end of a log.
+    """The result of a plan that may cut the end of a log.
 
     Attributes:
         plan: the plan that was applied; it has these numbers, too.

@@ -1,4 +1,4 @@
-"""What is wrong with a file, as one value for verify, a load and a reindexing.
+"""A fault of a file, as one value for verify, a load and a reindexing.
 
 The codes are stable, so that programs can act on them. An error is damage, or a fault that makes a
 broker lose records or refuse to start. A warning is a trace of a crash, a running broker or an old
@@ -164,13 +164,13 @@ PER_CODE_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """A fault of a file.
 
     Attributes:
         code: a word of `kseg verify --codes`; empty where none is asked for.
         path: the file or directory.
-        message: what is wrong, with the values that show it, and what is done about it.
-        position: byte in the file where it lies, if known.
+        message: the fault, with the values that show it, and what is done about it.
+        position: byte in the file, if known.
         offset: logical offset, if known.
         severity: "error" or "warning"; that of the code unless the place says otherwise.
         why: the same in a few words, for a list of actions; empty where there are none.
@@ -218,7 +218,7 @@ class Finding:
 
 
 class Sink(Protocol):
-    """What takes findings."""
+    """Takes findings."""
 
     def note(self, finding: Finding) -> None:
         """Take one."""

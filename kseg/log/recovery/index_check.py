@@ -8,7 +8,7 @@ only for what a lookup relies on:
     offset index (o, p)    a batch starts at p; every batch before p has offsets below o only
     time index (t, o)      the batch that holds o has t for its largest time, no batch before it a
                            later one; the last entry of a closed segment is for the largest time
-    transaction index      each aborted transaction whose marker lies here, and nothing else
+    transaction index      each aborted transaction whose marker is in the segment, and no other
 
 There must be at least half as many entries as the log makes. A writer that takes room for more
 entries and is killed leaves zeros behind those of the last segment, and a time index without the
@@ -79,7 +79,7 @@ class IndexPlace:
     """Which index file, of which segment.
 
     Attributes:
-        path: the file; the log's, where the segment has none of the kind.
+        path: the file; the log's, where the segment lacks the index.
         base_offset: of the segment.
         is_last: no segment of the partition follows.
         size: bytes of the file; -1 where there is none.

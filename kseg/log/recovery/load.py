@@ -249,7 +249,7 @@ def _take_places(overlay: Overlay, swaps: list[str]) -> None:
 #
 #     all of it is sound       the indexes are made anew
 #     the index misled         the end is where the walk over all of the segment ends
-#     damage lies in front     stays, and so does everything behind it up to the cut: the indexes
+#     damage is in front       stays, and so does everything behind it up to the cut: the indexes
 #                              keep their entries, since without them the log would seem to end at
 #                              the damage
 

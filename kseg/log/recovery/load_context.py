@@ -4,7 +4,7 @@ Holds what the steps share: the overlay in which they run, the segments found so
 epochs, the findings. Knows how to give one segment its derived files, cut it, or drop it. `load`
 decides which segment gets what.
 
-What was missing or garbled is written last of all. An offset index comes after the cut, the
+A file that was missing or garbled is written last. An offset index comes after the cut, the
 snapshot and the epochs of its segment. So a load that is interrupted and begins again finds the
 same reason.
 """
@@ -234,7 +234,7 @@ class LoadContext:
             self.bases.insert(at, base_offset)
 
     def note(self, base_offset: int) -> None:
-        """Note how a segment was found.
+        """Note a segment as it was found.
 
         Raises:
             LimitExceededError: its log is longer than any segment.
@@ -305,12 +305,12 @@ class LoadContext:
     # ---- changes ---------------------------------------------------------------------------------
 
     def install(self, swept: Swept, why: str, *, last: str = INDEX) -> None:
-        """Give a segment the indexes that follow from its log.
+        """Give a segment the indexes that its log makes.
 
         Args:
-            swept: what a walk has found.
-            why: there was a walk.
-            last: what is made last: a load that dies before leaves the reason to walk again.
+            swept: the walk over its log.
+            why: the reason for the walk.
+            last: the index that is made last; a load that dies before leaves the reason to walk.
         """
         base = swept.base_offset
         aborted = b"" if swept.aborted is None else pack_entries(swept.aborted)
@@ -392,7 +392,7 @@ class LoadContext:
             self._count_cost(base_offset, 0, base_offset)
 
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
-        """Find out what goes behind the first `size` bytes of a segment."""
+        """Find out the loss by a cut behind the first `size` bytes of a segment."""
         file = self.overlay.files[file_of(base_offset, LOG)]
         if not self.weighs or file.data is not None:
             return
@@ -413,7 +413,7 @@ class LoadContext:
             self.costs[base_offset] = lost.joined(parts) or cost
 
     def lost(self) -> tuple[lost.Lost, ...]:
-        """What goes, by place: segments that go belong to the cut in front of them."""
+        """The losses, by place: segments that go belong to the cut in front of them."""
         groups: list[list[lost.Lost]] = []
         for base in sorted(self.costs):
             if self.outcomes[base].goes and groups:
@@ -439,7 +439,7 @@ class LoadContext:
         self.overlay.settle()
 
     def put_epochs(self, entries: tuple[EpochEntry, ...], why: str) -> None:
-        """Write the epoch checkpoint, unless it says that."""
+        """Write the epoch checkpoint, unless it has these entries."""
         lines = "\n".join(("0", str(len(entries)), *(f"{e} {o}" for e, o in entries), ""))
         self.overlay.put(EPOCHS, lines.encode(), why)
 

@@ -1,4 +1,4 @@
-"""What damage costs: which offsets cannot be read, and how much of what follows is sound.
+"""The cost of damage: the offsets that cannot be read, and the sound batches behind them.
 
 `lost_ranges` lists the damaged places of a file. `gone` counts what a cut removes: all behind it,
 sound or not. Both use `kseg.format.search`.
@@ -69,7 +69,7 @@ class Lost(Documented):
 
     @property
     def sound_batches(self) -> str:
-        """What the sound batches behind hold, in words."""
+        """The sound batches behind, and their records, in words."""
         batches = f"{self.sound_behind} good batch{'' if self.sound_behind == 1 else 'es'}"
         return (
             batches
@@ -102,7 +102,7 @@ def lost_ranges(
     Args:
         log: the file.
         position: where the first damage begins.
-        next_offset: the offset behind what is sound in front; None if nothing is known of it.
+        next_offset: the offset behind the sound batches in front; None if it is unknown.
         base_offset: of the segment; None for a file without an offset in its name.
         following: where the next segment begins; None if none does.
 
@@ -132,7 +132,7 @@ def lost_ranges(
 def gone(
     log: Log, position: int, *, next_offset: int, base_offset: int, following: int | None
 ) -> Lost | None:
-    """What goes where a log file is cut at `position`; None for nothing but zeros.
+    """The loss by a cut of a log file at `position`; None for nothing but zeros.
 
     Raises:
         KsegError: the file shrank meanwhile.
@@ -143,7 +143,7 @@ def gone(
 
 
 def joined(parts: Iterable[Lost]) -> Lost | None:
-    """What goes from several places one behind the other, as one; None for nothing."""
+    """The losses of places one behind the other, as one; None for none."""
     whole: Lost | None = None
     for part in parts:
         whole = part if whole is None else _together(whole, part)

@@ -1,7 +1,7 @@
 """Finding a place in a segment as Kafka does: by whatever its offset index says.
 
-Every other lookup of this package checks the batch that an index entry leads to. To tell what a
-broker does with a garbled index, these do not: they search the entries as they lie, with the same
+Every other lookup of this package checks the batch that an index entry leads to. To find out what
+a broker does with a garbled index, these do not: they search the stored entries with the same
 order of comparisons as Kafka, and the walk begins wherever an entry points.
 
 Source: Kafka `AbstractIndex.indexSlotRangeFor`, `LogSegment.translateOffset`,
@@ -30,12 +30,12 @@ Inflates = Callable[[str, int], None]
 _ENTRY: Final = struct.Struct(">ii")
 #: The slots at the end of an index in which Kafka searches first.
 _WARM_SLOTS: Final = 8192 // _ENTRY.size
-#: What Kafka's reader of files raises an error for; a torn end it passes over.
+#: Ends of a walk for which Kafka's reader of files raises an error; it passes over a torn end.
 RAISED: Final = (StopReason.BAD_LENGTH, StopReason.ZERO_TAIL)
 
 
 def indexed_position(entries: bytes, base_offset: int, offset: int) -> int:
-    """What `stored_position` gives; 0 for a position below 0."""
+    """The `stored_position`, or 0 if that is negative."""
     return max(stored_position(entries, base_offset, offset), 0)
 
 
@@ -43,7 +43,7 @@ def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
     """The position that an offset index gives for `offset`, whatever its sign; 0 for none.
 
     Args:
-        entries: the index as it lies on the disk; bytes behind the last whole entry are ignored.
+        entries: the bytes of the index; those behind the last whole entry are ignored.
         base_offset: of the segment.
         offset: wanted.
 
@@ -95,7 +95,7 @@ def position_of(
             offsets begin.
 
     Raises:
-        CorruptRecordError: a size that no batch has lies before it.
+        CorruptRecordError: a size in front of it is none of a batch.
 
     Source: Kafka `LogSegment.translateOffset`, `FileRecords.searchForOffsetFromPosition`.
     """
@@ -132,10 +132,10 @@ def _holding(batch: tuple[int, int] | None, offset: int) -> int | None:
 def next_offset(segment: Segment, entries: bytes, inflates: Inflates | None = None) -> int:
     """The offset behind the last batch, as far as the index lets it be found.
 
-    Where the last entry points at a torn batch this is the base offset, whatever lies in front.
+    Where the last entry points at a torn batch this is the base offset, whatever is in front.
 
     Raises:
-        CorruptRecordError: a size that no batch has lies in between.
+        CorruptRecordError: a size in between is none of a batch.
 
     Source: Kafka `LogSegment.readNextOffset`.
     """
@@ -173,8 +173,8 @@ def feed_segment(
 
     Raises:
         InvalidTxnStateError, InvalidRecordError: a batch that no leader would have taken.
-        KsegError: the index says that the end lies in front of the start.
-        CorruptRecordError: a size that no batch has lies in between.
+        KsegError: by the index the end is in front of the start.
+        CorruptRecordError: a size in between is none of a batch.
 
     Source: Kafka `UnifiedLog.rebuildProducerState`.
     """

@@ -1,4 +1,4 @@
-"""What has to be done to a partition before it can be appended to: planned, and done on the disk.
+"""Recovery of a partition, so that it can be appended to: planned, then done on the disk.
 
     plan_recovery    loads the log in an overlay, and returns the steps; takes no lock
     apply_recovery   looks at the files again, loads anew, and takes the steps of that on the disk
@@ -68,7 +68,7 @@ class RecoveryPlan:
         inflated: compressed messages of magic 0 and 1, by log file and position, that Kafka
             inflates to learn their offsets; known only `as_broker`.
         first_unstable_offset: where the oldest open transaction begins; None without one.
-        ended_at: where a log with records ended, if its start lies behind that, so that all of it
+        ended_at: where a log with records ended, if its start is behind that, so that all of it
             goes; None else.
     """
 
@@ -142,7 +142,7 @@ class RecoveryPlan:
                 f"the log is cut at offset {cut.offset}, {Path(cut.path).name} @ {cut.position}: "
                 f"{self.truncated_bytes} bytes go"
             )
-        yield from map(_told, self.lost)
+        yield from map(_loss_row, self.lost)
         yield (
             f"offsets {self.log_start_offset} to {self.log_end_offset}, recovery point "
             f"{self.recovery_point}"
@@ -194,7 +194,7 @@ class RecoveryPlan:
         }
 
 
-def _told(lost: Lost) -> str:
+def _loss_row(lost: Lost) -> str:
     text = f"{lost.extent} go with {Path(lost.path).name} @ {lost.position}"
     if lost.sound_behind:
         text += f"; {lost.sound_batches} behind the damage go, too: kseg salvage keeps them"
@@ -220,7 +220,7 @@ def plan_recovery(
         as_broker: plan exactly what Kafka 4.2.0 would do. Otherwise check more and throw less away;
             `kseg.log.recovery.load` lists the differences.
         clean: whether the log was closed cleanly; as the mark beside the directory says if None.
-        recovery_point: what lies in front of it was flushed; as the checkpoint says if None.
+        recovery_point: records in front of it were flushed; as the checkpoint says if None.
         log_start_offset: the first offset to be read; as the checkpoint says if None.
         config: of the log; Kafka's defaults if None.
         now_ms: the clock.
@@ -431,12 +431,12 @@ def _noted(directory: Path) -> TopicPartition | None:
 
 
 def _is_believed(plan: RecoveryPlan) -> bool:
-    """Whether Kafka may take the indexes as they lie; its own load leaves unused entries."""
+    """Whether Kafka may use the indexes unchanged; its own load leaves unused entries."""
     return not plan.as_broker or closed_indexes.is_as_closed(plan.path)
 
 
 def _check_room(plan: RecoveryPlan) -> None:
-    """Refuse what a full disk has no room for, as far as the plan knows."""
+    """Refuse a plan whose files have no room on the disk."""
     directory = Path(plan.path)
     block = os.statvfs(directory).f_frsize
     written = [one.bytes for one in plan.actions if one.action in ("create", "replace")]
@@ -454,9 +454,9 @@ def _check_room(plan: RecoveryPlan) -> None:
 
 
 def _flush(directory: Path, recovery_point: int) -> None:
-    """Flush what the process that died may not have flushed: the mark will say that it is lasting.
+    """Flush the files that a dead process may not have flushed, before the mark says that they are.
 
-    What lies below the recovery point is on the disk already. Only the trim of the sealed segment
+    Records below the recovery point are on the disk already. Only the trim of the sealed segment
     before it may not be.
     """
     files = list_partition(directory)

@@ -3,7 +3,7 @@
 `kseg.log.recovery.sweep` finds the entries that a log makes. An index is left alone where
 `kseg.log.recovery.index_check` finds no fault. With `exact` it must have exactly those bytes.
 
-The log itself is never changed. Nothing is made from what lies behind damage: that is for recovery.
+The log itself is never changed. Nothing is made from the bytes behind damage: that is for recovery.
 
 A readable snapshot knows more than a log that has lost its beginning. So it stays, unless the log
 has a later batch of some producer, or another batch at the same place. Missing snapshots are made
@@ -147,7 +147,7 @@ class ReindexedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ReindexPlan:
-    """What making the indexes anew would change.
+    """The changes by which indexes and snapshots are made anew.
 
     Attributes:
         path: the partition directory.
@@ -199,12 +199,12 @@ class ReindexPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReindexReport:
-    """What was done.
+    """The result of a reindexing.
 
     Attributes:
         files: that have changed.
         findings: damage in the log, for which something was left as it was.
-        kept: what was kept of the old files.
+        kept: the old files in the backup.
     """
 
     files: tuple[RemadeFile, ...]
@@ -439,7 +439,7 @@ class _Reindexing:
     def _judged(
         self, segment: Segment, swept: Swept, checks: IndexChecks
     ) -> tuple[Swept, dict[FileKind, Finding | None]]:
-        """What is wrong with the indexes; with entries that the log alone cannot tell any more."""
+        """The walk, with entries that the log alone no longer makes, and the indexes' faults."""
         due = (swept.offset_entry_count, swept.time_entry_count)
         trail = checks.finish(
             StopReason.END,
@@ -499,7 +499,7 @@ class _Reindexing:
     # ---- snapshots -------------------------------------------------------------------------------
 
     def _beginning(self, files: list[SegmentFiles]) -> ProducerState | None:
-        """What is known of producers in front of the first segment; None if not asked for."""
+        """The producers in front of the first segment; None if not asked for."""
         if not files or not {FileKind.TXNINDEX, FileKind.SNAPSHOT} & set(self._kinds):
             return None
         state = ProducerState(

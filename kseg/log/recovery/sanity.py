@@ -1,7 +1,8 @@
 """Sanity checks: whether the ends of a segment's indexes fit its log, and where the log ends.
 
-A few bytes of each file tell most of what goes wrong with indexes: that they are gone, cut, all
-zeros, or those of another log. What only a walk over the whole log could tell is for `kseg verify`.
+A few bytes of each file show most faults of indexes: that they are gone, cut, all
+zeros, or belong to another log. Faults that only a walk over the whole log finds are for
+`kseg verify`.
 """
 
 from __future__ import annotations

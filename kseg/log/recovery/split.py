@@ -325,7 +325,7 @@ def retried(context: LoadContext, step: Callable[[], _T]) -> _T:
 
 
 def _split(context: LoadContext, error: OffsetOverflowError) -> None:
-    """Split the segment in which an error lies, in the overlay."""
+    """Split the segment of an error, in the overlay."""
     base = offset_from_file_name(str(error.path).rpartition("/")[2])
     file = context.overlay.files.get(file_of(base, LOG))
     if file is None or not file.is_on_disk:

@@ -61,7 +61,7 @@ class Swept:
         size: bytes of the log file.
         stop: why the walk ended there; LIMIT where `error` ended it.
         error: a batch that no cut mends; the walk read nothing behind it. None if there is none.
-            Its `position` is that of the batch.
+            Its `position` is the batch's.
         findings: faults that did not end the walk; at most 100.
         next_offset: the offset behind the last batch; the base offset if there is none.
         offset_entries, time_entries: the bytes of both indexes, with the entry for the largest
@@ -87,7 +87,7 @@ class Swept:
 
     @property
     def end_fault(self) -> KsegError | None:
-        """What ended the walk: `error`, or what `stop` says; None where the log ends in order.
+        """The fault that ended the walk: `error`, or one for `stop`; None for an end in order.
 
         A torn tail, or one of zeros, is a fault here too; it is none at the end of a log.
         """
@@ -118,7 +118,7 @@ def sweep_segment(
 ) -> Swept:
     """Walk a segment once and work out everything that is derived from it.
 
-    Memory is that of the entries: no more than the two indexes of `config` can hold. A batch that
+    The entries alone take memory: no more than the two indexes of `config` can hold. A batch that
     ends at 2^63 - 1 is an `error`: there is no offset to go on at behind it.
 
     Without `careful` the walk does what Kafka's recovery of the segment does. With it, four things
@@ -354,7 +354,7 @@ def unfollowed(position: int | None = None) -> OffsetOverflowError:
 
 
 def check_followed(end_offset: int, path: StrPath) -> None:
-    """Refuse a log with no offset left to go on at; `path` is that of its last segment.
+    """Refuse a log with no offset left to go on at; `path` is its last segment.
 
     Raises:
         OffsetOverflowError: its last batch ends at 2^63 - 1.
@@ -369,7 +369,7 @@ def check_followed(end_offset: int, path: StrPath) -> None:
 
 
 class DerivedEntries:
-    """The entries of both indexes, as they lie there, and where the next one goes.
+    """The bytes of both indexes, and where the next entry goes.
 
     Attributes:
         offsets, times: the entries so far.

@@ -221,11 +221,11 @@ def test_a_size_that_no_batch_has_fails_a_search_that_walks_on_to_it(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("magic", "attributes", "is_told"),
+    ("magic", "attributes", "is_found"),
     [(0, 2, True), (1, 1, True), (0xFF, 0xC9, True), (1, 0, False), (2, 2, False)],
 )
-def test_what_counts_as_a_compressed_message_on_the_way_is_told(
-    tmp_path: Path, magic: int, attributes: int, is_told: bool
+def test_what_counts_as_a_compressed_message_on_the_way_is_found(
+    tmp_path: Path, magic: int, attributes: int, is_found: bool
 ) -> None:
     path, starts = written(tmp_path, (0, 2, 4, 6))
     data = bytearray(path.read_bytes())
@@ -233,7 +233,7 @@ def test_what_counts_as_a_compressed_message_on_the_way_is_told(
         data[start + 16] = magic
         data[start + (17 if magic != 2 else 22)] = attributes
     path.write_bytes(data)
-    told: list[tuple[str, int]] = []
+    found: list[tuple[str, int]] = []
     with Segment.open(path) as segment:
-        position_of(segment, b"", 4, lambda *place: told.append(place))
-    assert told == ([(str(path), starts[1])] if is_told else [])
+        position_of(segment, b"", 4, lambda *place: found.append(place))
+    assert found == ([(str(path), starts[1])] if is_found else [])

@@ -63,8 +63,8 @@ def test_mark_and_checkpoints_beside_the_directory_count_unless_told(partition: 
     assert [segment.base_offset for segment in made.segments if segment.walked] == [20, 23]
     (data / ".kafka_cleanshutdown").write_bytes(b"")
     assert plan(partition, clean=None).clean
-    told = plan(partition, clean=False, recovery_point=23, log_start_offset=0)
-    assert (told.clean, told.recovery_point, told.log_start_offset) == (False, 23, 0)
+    given = plan(partition, clean=False, recovery_point=23, log_start_offset=0)
+    assert (given.clean, given.recovery_point, given.log_start_offset) == (False, 23, 0)
 
 
 def test_a_finished_log_without_its_index_gets_one_without_room_from_a_broker(
@@ -120,11 +120,11 @@ def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
 
 
 def test_progress_tells_of_all_bytes_walked(partition: Path) -> None:
-    told: list[tuple[int, int]] = []
-    plan(partition, clean=False, progress=lambda done, total: told.append((done, total)))
+    steps: list[tuple[int, int]] = []
+    plan(partition, clean=False, progress=lambda done, total: steps.append((done, total)))
     size = sum(path.stat().st_size for path in logs(partition))
-    assert told[-1] == (size, size)
-    assert len(told) == len(logs(partition))
+    assert steps[-1] == (size, size)
+    assert len(steps) == len(logs(partition))
 
 
 # ---- after a clean stop --------------------------------------------------------------------------

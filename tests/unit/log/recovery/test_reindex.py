@@ -472,7 +472,7 @@ def test_stopped_anywhere_and_done_again_it_ends_in_the_same_bytes(tmp_path: Pat
 
 
 def test_progress_is_told_in_bytes_of_log(partition: Path) -> None:
-    told: list[tuple[int, int]] = []
-    plan(partition, progress=lambda done, total: told.append((done, total)))
+    steps: list[tuple[int, int]] = []
+    plan(partition, progress=lambda done, total: steps.append((done, total)))
     sizes = [sum(map(len, parts)) for parts in SEGMENTS.values()]
-    assert told == [(sum(sizes[: i + 1]), sum(sizes)) for i in range(3)]
+    assert steps == [(sum(sizes[: i + 1]), sum(sizes)) for i in range(3)]
