@@ -292,7 +292,11 @@ class ProducerState:
             entries={key: append.entry() for key, append in appends.items()},
             started=[(key, at) for key, append in appends.items() for at in append.started],
             completed=tuple(completed),
-            verified=self._served_by(chosen),
+            verified={
+                batch.producer_id
+                for batch in (chosen if self._verifications else ())
+                if batch.is_transactional
+            },
         )
 
     def take(self, written: Iterable[WrittenBatch], segment_base_offset: int) -> bool:
@@ -322,12 +326,6 @@ class ProducerState:
             entry = producer_id, epoch, known.coordinator_epoch, batch[3], transaction, batches
             entries[producer_id] = _tuple(ProducerEntry, entry)
         return undecided
-
-    def _served_by(self, batches: Iterable[ProducerBatch]) -> Collection[int]:
-        """Producers whose guards these batches use up."""
-        if not self._verifications:
-            return ()
-        return {batch.producer_id for batch in batches if batch.is_transactional}
 
     def _append_of(self, producer_id: int, origin: AppendOrigin, version: int) -> ProducerAppend:
         stored = self._entries.get(producer_id) or ProducerEntry(producer_id)

@@ -419,7 +419,7 @@ def validate_append(
         return taken
     table = analyze(view, rules, metrics=metrics)
     check_whole(table, len(view))
-    append = _Append(view, table, rules, next_offset, now_ms, _counted(metrics))
+    append = _Append(view, table, rules, next_offset, now_ms, metrics or ValidationMetrics())
     taken = _choose(append, source_codec(table))
     if taken.sizes_maybe_changed and rules.batch_bytes_max is not None:
         for header in walk(taken.head, verify=False):
@@ -543,7 +543,12 @@ def validate(
     check_end(table, len(view))
     source = source_codec(table) or source
     append = _Append(
-        view[: table.end_position], table, rules, next_offset, now_ms, _counted(metrics)
+        view[: table.end_position],
+        table,
+        rules,
+        next_offset,
+        now_ms,
+        metrics or ValidationMetrics(),
     )
     return _choose(append, source or Compression.NONE)
 
@@ -551,10 +556,6 @@ def validate(
 def _flat(data: Buffer) -> memoryview:
     view = memoryview(data)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
-
-
-def _counted(metrics: ValidationMetrics | None) -> ValidationMetrics:
-    return ValidationMetrics() if metrics is None else metrics
 
 
 def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:

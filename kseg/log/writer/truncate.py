@@ -462,7 +462,8 @@ def increment_log_start(state: LogState, offset: int) -> bool:
             # Where it starts may not be written down yet: a call before may have failed half-way.
             state.note_offsets(write=True)
             return False
-        removal.free_oldest(state, _whole_before(state, offset))
+        pairs = pairwise(state.segments)
+        removal.free_oldest(state, [info for info, later in pairs if later.base_offset <= offset])
         state.move_start(offset)
         state.snapshots.on_log_start_incremented(state.producers, offset)
         state.publish()
@@ -472,11 +473,6 @@ def increment_log_start(state: LogState, offset: int) -> bool:
         state.epochs.truncate_from_start(offset)
         state.epochs.flush()
         return True
-
-
-def _whole_before(state: LogState, offset: int) -> list[SegmentInfo]:
-    """The segments all of whose records lie before an offset, but for the last segment."""
-    return [info for info, later in pairwise(state.segments) if later.base_offset <= offset]
 
 
 __all__ = [
