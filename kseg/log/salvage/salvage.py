@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -693,22 +694,14 @@ def apply_salvage(plan: SalvagePlan, *, progress: Progress | None = None) -> Sal
 
 def _quarantine(place: Path, parts: Sequence[Quarantined]) -> None:
     """Copy bytes that are not kept; zeros as holes."""
-    file: io.WriteFile | None = None
-    try:
-        for number, one in enumerate(parts):
-            if file is None:
-                io.make_directories((place / one.path).parent)
-                file = io.WriteFile.open(place / one.path, exclusive=True)
-            with MappedFile.open(one.source.path, "never") as source:
-                _copy(source, one.source, file, one.position)
-            if number + 1 == len(parts) or parts[number + 1].path != one.path:
-                file.truncate(one.position + one.source.size)
-                file.flush()
-                file.close()
-                file = None
-    finally:
-        if file is not None:
-            file.close()
+    for path, of_file in groupby(parts, key=lambda one: one.path):
+        io.make_directories((place / path).parent)
+        with io.WriteFile.open(place / path, exclusive=True) as file:
+            for one in of_file:
+                with MappedFile.open(one.source.path, "never") as source:
+                    _copy(source, one.source, file, one.position)
+            file.truncate(one.position + one.source.size)
+            file.flush()
 
 
 def _copy(source: MappedFile, one: Span, file: io.WriteFile, position: int) -> None:
