@@ -117,7 +117,7 @@ class Arena:
         return self._view[self.used : end]
 
     def commit(self, size: int) -> None:
-        """Count `size` bytes of the space last lent by `free` as used, ceiling permitting."""
+        """Count `size` bytes of the space that `free` gave last as used, ceiling permitting."""
         used = self.used + size
         if used > self.ceiling:
             self.claim(size)
@@ -432,7 +432,7 @@ def decompress(codec: int, data: Buffer, *, magic: int, limit: int) -> memoryvie
     if codec == Compression.NONE:
         arena.ceiling = limit
         arena.claim(len(data))
-        return _flat(data)
+        return flat(data)
     decompress_into(codec, data, arena, magic=magic, limit=limit)
     return arena.view()
 
@@ -447,7 +447,7 @@ def decompress_into(codec: int, data: Buffer, arena: Arena, *, magic: int, limit
     """
     start, ceiling = arena.used, arena.ceiling
     inflate = _choose(codec, magic)
-    view = _flat(data)
+    view = flat(data)
     if start + limit < ceiling:
         arena.ceiling = start + limit
     try:
@@ -525,7 +525,8 @@ def _choose(codec: int, magic: int) -> Callable[[memoryview, Arena, int], None]:
     return inflate
 
 
-def _flat(data: Buffer) -> memoryview:
+def flat(data: Buffer) -> memoryview:
+    """The buffer as single bytes, borrowed, whatever its item type is."""
     view = data if isinstance(data, memoryview) else memoryview(data)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 

@@ -1,6 +1,7 @@
 """Which code inflates each codec: a library of the system, the kernel's own, or a package.
 
-The kernel `inflate` opens the libraries; what it could not use is told here with the reason.
+The kernel `inflate` opens the libraries. This module names those that it could not use, with the
+reasons.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class CodecLibrary:
 
     Attributes:
         name: the soname of a library of the system, `kseg` for kseg's own code, or a package.
-        version: of it; None where it does not tell.
+        version: of it; None where it has none.
         path: of the library's file, as the loader found it; None for what is no such library.
         reason: why no library of the system is used; empty where one is, or none is needed.
     """
@@ -42,8 +43,8 @@ class CodecLibrary:
     def __str__(self) -> str:
         """Name, version, and path or reason, as `kseg --version` prints them."""
         where = self.path or self.reason
-        told = f"{self.name} {self.version}" if self.version else self.name
-        return f"{told} ({where})" if where else told
+        name = f"{self.name} {self.version}" if self.version else self.name
+        return f"{name} ({where})" if where else name
 
 
 def codecs() -> dict[Compression, CodecLibrary]:

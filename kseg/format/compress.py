@@ -29,7 +29,7 @@ from kseg._core import crc32
 from kseg.constants import Buffer, Compression
 from kseg.errors import UnsupportedFormatError
 from kseg.extras import check_memory
-from kseg.format.codec import zstd_kept, zstd_library
+from kseg.format.codec import flat, zstd_kept, zstd_library
 
 #: The least and the greatest level of each codec that has levels.
 LEVELS = {
@@ -164,18 +164,10 @@ def _copy(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 def _gzip(data: Buffer, level: int | None, magic: int) -> bytes:
-    data = _flat(data)
+    data = flat(data)
     body = zlib.compress(data, _GZIP_DEFAULT if level is None else level, _RAW_DEFLATE)
     trailer = _GZIP_TRAILER.pack(crc32(data), len(data) & 0xFFFFFFFF)
     return b"".join((_GZIP_HEADER, body, trailer))
-
-
-def _flat(data: Buffer) -> Buffer:
-    """The buffer as single bytes, borrowed, whatever its item type is."""
-    if isinstance(data, bytes):
-        return data
-    view = memoryview(data)
-    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 # snappy: the stream of snappy-java ("xerial").
@@ -184,7 +176,7 @@ def _flat(data: Buffer) -> Buffer:
 def _snappy(data: Buffer, level: int | None, magic: int) -> bytes:
     block_of = _snappy_block()
     parts = [_SNAPPY_HEADER]
-    for piece in _pieces(_flat(data), _SNAPPY_BLOCK_BYTES):
+    for piece in _pieces(flat(data), _SNAPPY_BLOCK_BYTES):
         block = block_of(piece)
         parts += _SNAPPY_SIZE.pack(len(block)), block
     return b"".join(parts)
@@ -218,7 +210,7 @@ def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
     if level is not None and level != LZ4_FAST_LEVEL:
         how |= {"mode": "high_compression", "compression": level}
     parts: list[Buffer] = [_LZ4_DESCRIPTOR, _LZ4_CHECKS[magic]]
-    for piece in _pieces(_flat(data), _LZ4_BLOCK_BYTES):
+    for piece in _pieces(flat(data), _LZ4_BLOCK_BYTES):
         made = squeeze(piece, **how)
         if len(made) < len(piece):
             parts += _LZ4_SIZE.pack(len(made)), made

@@ -23,6 +23,7 @@ import errno
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from struct import Struct
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -47,7 +48,7 @@ from kseg.errors import (
     LimitExceededError,
     UnsupportedFormatError,
 )
-from kseg.format.codec import decompress
+from kseg.format.codec import decompress, flat
 from kseg.format.compress import compress
 from kseg.format.header import CODEC_MASK, LOG_APPEND, wrap_int64
 from kseg.format.request import INFLATED_BYTES_MAX
@@ -62,7 +63,59 @@ _ENTRY = Struct(">qi")
 _HEAD_0, _HEAD_1 = Struct(">bB"), Struct(">bBq")
 
 
-class Message:
+class Borrowed:
+    """An object over bytes that it borrows.
+
+    Two of a class are equal, and have the same hash, if their bytes are equal. The other
+    attributes of a subclass are keywords of its `__init__`.
+    """
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: Buffer = b"") -> None:
+        """Borrow the bytes, which are C-contiguous; nothing is read yet."""
+        self.data = flat(data)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the bytes are the same, wherever they are."""
+        return self.data == other.data if isinstance(other, type(self)) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Of the bytes, which must not change meanwhile."""
+        return hash(bytes(self.data))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle with a copy of the bytes."""
+        others = {name: getattr(self, name) for name in self.__slots__ if name != "data"}
+        return partial(type(self), **others), (bytes(self.data),)
+
+
+class BorrowedSet(Borrowed):
+    """Messages one behind the other, over bytes that it borrows."""
+
+    __slots__ = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """All bytes, those of a cut-off last message too."""
+        return len(self.data)
+
+    def write_to(self, target: Writable | Sendable) -> int:
+        """Write the bytes as they stand to a file or a socket.
+
+        Args:
+            target: has `send` or `write`, which may take the bytes in parts.
+
+        Returns:
+            The number of bytes, which is all of them.
+
+        Raises:
+            BlockingIOError, OSError: as `write_all` says.
+        """
+        return write_all(self.data, target)
+
+
+class Message(Borrowed):
     """A message of magic 0 or 1 over bytes that it borrows.
 
     No field is read before it is asked for, so a message over damaged bytes can be made and asked
@@ -81,7 +134,7 @@ class Message:
         -1
     """
 
-    __slots__ = ("data", "wrapper_timestamp", "wrapper_timestamp_type")
+    __slots__ = ("wrapper_timestamp", "wrapper_timestamp_type")
 
     def __init__(
         self,
@@ -97,7 +150,7 @@ class Message:
             wrapper_timestamp: of the compressed message around it, ms; None if there is none.
             wrapper_timestamp_type: likewise; a LogAppendTime there is that of all messages in it.
         """
-        self.data = flat(data)
+        super().__init__(data)
         self.wrapper_timestamp = wrapper_timestamp
         self.wrapper_timestamp_type = wrapper_timestamp_type
 
@@ -134,7 +187,7 @@ class Message:
         if compression == Compression.ZSTD:
             raise ValueError(f"magic {magic} has no zstd compression")
         if magic and timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
-            raise ValueError("magic 1 has timestamps, so their type must be told")
+            raise ValueError("magic 1 has timestamps, so their type must be given")
         if timestamp < NO_TIMESTAMP:
             raise InvalidRecordError(f"timestamp {timestamp}, -1 (none) is the least")
         kind = LOG_APPEND if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
@@ -294,12 +347,12 @@ class Message:
         return None if view is None else bytes(view)
 
     def view_key(self) -> memoryview | None:
-        """The key where it lies; None for null. Lent for as long as `data` is."""
+        """The bytes of the key; None for null. A view of `data`."""
         start, end = self._key()
         return self.data[start:end] if end >= start else None
 
     def view_value(self) -> memoryview | None:
-        """The value where it lies; None for null. Lent for as long as `data` is."""
+        """The bytes of the value; None for null. A view of `data`."""
         start, end = self._value()
         return self.data[start:end] if end >= start else None
 
@@ -348,7 +401,7 @@ class Message:
         if not header_size_difference(self.magic, magic):
             return self
         kind = self.wrapper_timestamp_type if timestamp_type is None else timestamp_type
-        if kind is None:  # bit 3 told it, whatever the magic
+        if kind is None:  # bit 3 decides, whatever the magic
             kind = TimestampType(bool(self.attributes & LOG_APPEND))
         log_append = magic == 1 and kind == TimestampType.LOG_APPEND_TIME
         attributes = self.attributes & ~LOG_APPEND | (LOG_APPEND if log_append else 0)
@@ -375,27 +428,14 @@ class Message:
         if self.timestamp_type == timestamp_type and self.timestamp == timestamp:
             return self
         if timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
-            raise ValueError("magic 1 has timestamps, so their type must be told")
+            raise ValueError("magic 1 has timestamps, so their type must be given")
         attributes = self.codec | (LOG_APPEND if timestamp_type else 0)
         return patched(self, attributes=attributes, timestamp=timestamp)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the bytes are the same, wherever they lie."""
-        return self.data == other.data if isinstance(other, Message) else NotImplemented
-
-    def __hash__(self) -> int:
-        """Of the bytes, which must not change meanwhile."""
-        return hash(bytes(self.data))
 
     def __repr__(self) -> str:
         """Magic and size."""
         magic = self.magic if self.size > _MAGIC_AT else "none"
         return f"Message(magic={magic}, size={self.size})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle with a copy of the bytes."""
-        state = bytes(self.data), self.wrapper_timestamp, self.wrapper_timestamp_type
-        return _unpickled, state
 
     def _number(self, layout: Struct, at: int) -> int:
         if len(self.data) - at < layout.size:
@@ -420,10 +460,6 @@ class Message:
         if length > left:
             raise InvalidRecordError(f"{name} of {length} bytes in a message with {left} left")
         return start, start + max(length, -1)
-
-
-def _unpickled(data: bytes, timestamp: int | None, kind: TimestampType | None) -> Message:
-    return Message(data, wrapper_timestamp=timestamp, wrapper_timestamp_type=kind)
 
 
 def header_size_difference(magic: int, to_magic: int) -> int:
@@ -490,12 +526,6 @@ def _sealed(parts: list[Buffer]) -> bytes:
     for part in parts:
         crc = crc32(part, crc)
     return b"".join([_U32.pack(crc), *parts])
-
-
-def flat(data: Buffer) -> memoryview:
-    """The buffer as single bytes, borrowed."""
-    view = data if isinstance(data, memoryview) else memoryview(data)
-    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 class MagicAndTimestamp(NamedTuple):
@@ -580,7 +610,7 @@ class OffsetCounter:
 OffsetAssigner = int | OffsetCounter | Callable[[], int]
 
 
-class MessageSet:
+class MessageSet(BorrowedSet):
     """Messages of magic 0 and 1, one entry after the other, over bytes that it borrows.
 
     Two sets are equal, and hash alike, if their bytes are equal. Iterating is `deep()`.
@@ -598,16 +628,7 @@ class MessageSet:
         [8]
     """
 
-    __slots__ = ("data",)
-
-    def __init__(self, data: Buffer = b"") -> None:
-        """Look at a set; nothing is read yet.
-
-        Args:
-            data: messages of magic 0 or 1, each behind its offset and length, C-contiguous; kept
-                as long as this object.
-        """
-        self.data = flat(data)
+    __slots__ = ()
 
     @classmethod
     def create(
@@ -653,11 +674,6 @@ class MessageSet:
             level=level,
         )
         return cls(entry(wrapper, places[-1]))
-
-    @property
-    def size_bytes(self) -> int:
-        """All bytes, those of a cut-off last entry too."""
-        return len(self.data)
 
     @property
     def valid_bytes(self) -> int:
@@ -747,35 +763,9 @@ class MessageSet:
             compression=first.message.compression if first else Compression.NONE,
         )
 
-    def write_to(self, target: Writable | Sendable) -> int:
-        """Write the bytes as they stand to a file or a socket.
-
-        Args:
-            target: has `send` or `write`, which may take the bytes in parts.
-
-        Returns:
-            The number of bytes, which is all of them.
-
-        Raises:
-            BlockingIOError, OSError: as `write_all` says.
-        """
-        return write_all(self.data, target)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the bytes are the same, wherever they lie."""
-        return self.data == other.data if isinstance(other, MessageSet) else NotImplemented
-
-    def __hash__(self) -> int:
-        """Of the bytes, which must not change meanwhile."""
-        return hash(bytes(self.data))
-
     def __repr__(self) -> str:
         """The size."""
         return f"MessageSet(size_bytes={self.size_bytes})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle with a copy of the bytes."""
-        return MessageSet, (bytes(self.data),)
 
 
 def _assign(offsets: OffsetAssigner, count: int) -> Sequence[int]:

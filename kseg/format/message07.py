@@ -29,9 +29,9 @@ from kseg.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from kseg.format.codec import decompress
+from kseg.format.codec import decompress, flat
 from kseg.format.compress import compress
-from kseg.format.message import Sendable, Writable, flat, write_all
+from kseg.format.message import Borrowed, BorrowedSet
 from kseg.format.request import INFLATED_BYTES_MAX
 
 _LENGTH, _U32 = Struct(">i"), Struct(">I")
@@ -42,7 +42,7 @@ _HEADER_BYTES = (5, 6)
 _MESSAGE_BYTES_MAX = 2**31 - 1 - _LENGTH_BYTES
 
 
-class Message07:
+class Message07(Borrowed):
     """A message of Kafka 0.7 over bytes that it borrows, its length not among them.
 
     Two are equal if magic, attributes, checksum and payload are, so if their bytes are.
@@ -56,11 +56,7 @@ class Message07:
         (1, b'hello', 11, True)
     """
 
-    __slots__ = ("data",)
-
-    def __init__(self, data: Buffer) -> None:
-        """Borrow a message; `data` is all of it and nothing else."""
-        self.data = flat(data)
+    __slots__ = ()
 
     @classmethod
     def build(
@@ -172,7 +168,7 @@ class Message07:
         return bytes(self.view_payload())
 
     def view_payload(self) -> memoryview:
-        """The payload where it lies. Lent for as long as `data` is."""
+        """The bytes of the payload, a view of `data`."""
         return self.data[self._header_bytes() :]
 
     @property
@@ -191,21 +187,9 @@ class Message07:
         if stored != computed:
             raise CorruptRecordError(f"checksum {stored:#010x} stored, {computed:#010x} computed")
 
-    def __eq__(self, other: object) -> bool:
-        """Whether the bytes are the same, wherever they lie."""
-        return self.data == other.data if isinstance(other, Message07) else NotImplemented
-
-    def __hash__(self) -> int:
-        """Of the bytes, which must not change meanwhile."""
-        return hash(bytes(self.data))
-
     def __repr__(self) -> str:
         """The size."""
         return f"Message07(size={self.size})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle with a copy of the bytes."""
-        return Message07, (bytes(self.data),)
 
     def _header_bytes(self) -> int:
         header = _HEADER_BYTES[self.magic]
@@ -226,7 +210,7 @@ class MessageAndNextOffset(NamedTuple):
     next_offset: int
 
 
-class MessageSet07:
+class MessageSet07(BorrowedSet):
     """Messages of Kafka 0.7, one after the other, over bytes that it borrows.
 
     Two sets are equal if their bytes and their initial offsets are. Iterating is `deep()`.
@@ -242,7 +226,7 @@ class MessageSet07:
         [(b'a', 1011), (b'bc', 1023)]
     """
 
-    __slots__ = ("data", "initial_offset")
+    __slots__ = ("initial_offset",)
 
     def __init__(self, data: Buffer = b"", initial_offset: int = 0) -> None:
         """Look at a set; nothing is read yet.
@@ -251,7 +235,7 @@ class MessageSet07:
             data: messages, each behind its length, C-contiguous; kept as long as this object.
             initial_offset: of the first byte; in 0.7 an offset is a position in the log.
         """
-        self.data = flat(data)
+        super().__init__(data)
         self.initial_offset = initial_offset
 
     @classmethod
@@ -271,11 +255,6 @@ class MessageSet07:
         if compression != Compression.NONE and given:
             given = [Message07.wrapping(given, compression)]
         return cls(b"".join(map(entry07, given)))
-
-    @property
-    def size_bytes(self) -> int:
-        """All bytes, those of a cut-off last message too."""
-        return len(self.data)
 
     @property
     def valid_bytes(self) -> int:
@@ -348,20 +327,6 @@ class MessageSet07:
             valid = next_offset - self.initial_offset
         return self.data[:valid]
 
-    def write_to(self, target: Writable | Sendable) -> int:
-        """Write the bytes as they stand to a file or a socket.
-
-        Args:
-            target: has `send` or `write`, which may take the bytes in parts.
-
-        Returns:
-            The number of bytes, which is all of them.
-
-        Raises:
-            BlockingIOError, OSError: as `kseg.format.message.write_all` says.
-        """
-        return write_all(self.data, target)
-
     def __eq__(self, other: object) -> bool:
         """Whether bytes and initial offset are the same."""
         if not isinstance(other, MessageSet07):
@@ -375,10 +340,6 @@ class MessageSet07:
     def __repr__(self) -> str:
         """Size and initial offset."""
         return f"MessageSet07(size_bytes={self.size_bytes}, initial_offset={self.initial_offset})"
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle with a copy of the bytes."""
-        return MessageSet07, (bytes(self.data), self.initial_offset)
 
 
 def _shallow(data: memoryview, initial_offset: int) -> Iterator[MessageAndNextOffset]:

@@ -104,7 +104,7 @@ class BatchOptions:
             kind = TimestampType.CREATE_TIME if magic else TimestampType.NO_TIMESTAMP_TYPE
             object.__setattr__(self, "timestamp_type", kind)
         elif magic and self.timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
-            raise ValueError(f"magic {magic} has timestamps, so their type must be told")
+            raise ValueError(f"magic {magic} has timestamps, so their type must be given")
         if magic < 2:
             self._check_old()
         if self.level is not None:

@@ -73,7 +73,7 @@ def test_timestamps_without_a_type_are_an_argument_error_from_magic_1_on() -> No
     none = TimestampType.NO_TIMESTAMP_TYPE
     BatchBuilder(magic=0, timestamp_type=none)
     for magic in (1, 2):
-        with pytest.raises(ValueError, match="must be told"):
+        with pytest.raises(ValueError, match="must be given"):
             BatchBuilder(magic=magic, timestamp_type=none)
 
 
