@@ -198,7 +198,8 @@ class LeaderChange:
         voters, granting = (source.array(read, least=least) for _ in range(2))
         source.skip_tags()
         # A value read by the layout of another version need not break off: it may end early.
-        source.expect_end()
+        if source.left:
+            raise source.fail(f"has {source.left} bytes more than its schema")
         (ids, places), (granted, granted_at) = _apart(voters), _apart(granting)
         return cls(leader, ids, granted, version, places, granted_at)
 
@@ -338,7 +339,7 @@ class KRaftVoters:
 ControlValue = (
     EndMarker | LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters
 )
-#: What may be told by its class alone.
+#: The values whose class says their type.
 KRaftValue = LeaderChange | SnapshotHeader | SnapshotFooter | KRaftVersion | KRaftVoters
 _KraftT = TypeVar(
     "_KraftT", LeaderChange, SnapshotHeader, SnapshotFooter, KRaftVersion, KRaftVoters
@@ -510,10 +511,6 @@ class _ValueReader:
         for _ in range(count):
             self.uvarint()
             self.take(self.uvarint())
-
-    def expect_end(self) -> None:
-        if self.left:
-            raise self.fail(f"has {self.left} bytes more than its schema")
 
 
 def _read_voter_id(source: _ValueReader) -> tuple[int, UUID | None]:

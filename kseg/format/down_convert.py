@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,15 +35,12 @@ from kseg.errors import FormatError, InvalidRecordError, UnsupportedFormatError
 from kseg.format.bodies import at_batch
 from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in, scan_all
 from kseg.format.encode import encode_batch, rows_of
+from kseg.format.header import BatchHeader, BatchTable
 from kseg.format.options import BatchOptions, overhead_bytes
 from kseg.format.take import runs, take_rows
 
-if TYPE_CHECKING:
-    from kseg.format.header import BatchHeader, BatchTable
-
-
 #: What magic 0 and 1 have room for.
-_OLD_FIELDS = ("offset", "timestamp", "key", "value")
+OLD_FIELDS = ("offset", "timestamp", "key", "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +153,7 @@ def convert_table(
 
 
 def _fields(to_magic: int) -> tuple[str, ...]:
-    return _OLD_FIELDS if to_magic < 2 else (*_OLD_FIELDS, "headers")
+    return OLD_FIELDS if to_magic < 2 else (*OLD_FIELDS, "headers")
 
 
 def _convert_whole(
@@ -260,8 +256,8 @@ class LazyDownConversion:
         """Convert the first batch that gives bytes.
 
         Args:
-            data: whole batches, lent for as long as this is used; an incomplete last one is left
-                out.
+            data: whole batches, borrowed as long as this is used; an incomplete last one is
+                left out.
             to_magic: 0, 1 or 2.
             first_offset: as for `kseg.format.down_convert.down_convert`.
             verify_crc: as for `kseg.format.down_convert.down_convert`.
@@ -328,8 +324,8 @@ class LazyDownConversion:
             try:
                 chunk = next(chunks, None)
             except UnsupportedFormatError:
-                # Records are on their way already. The consumer asks from here on again, and is
-                # told then.
+                # Records are on their way already. The consumer asks from here on again, and
+                # gets the error then.
                 chunk = None
             part = overflow_entry(left) if chunk is None else chunk.data
             part = part[:left]

@@ -80,7 +80,7 @@ class BatchHeader:
 
     -1 stands where a format has no such field. `size` counts the 12 bytes of offset and size too;
     `crc_ok` is 1, 0, or -1 where the checksum was not looked at. For a compressed message of magic
-    0 or 1, `base_offset` and `record_count` are -1: only its records tell.
+    0 or 1, `base_offset` and `record_count` are -1: they are known from its records only.
     """
 
     position: int
@@ -239,18 +239,7 @@ class BatchTable:
         Raises:
             IndexError: a row that the table does not have.
         """
-        rows = self.rows[index]
-        rows.flags.writeable = False
-        return BatchTable(
-            rows,
-            self.end_position,
-            self.stop,
-            self.needed,
-            self.attributes_seen,
-            self.magics_seen,
-            self.bad_crc_count,
-            self.kafka07,
-        )
+        return replace(self, rows=self.rows[index])
 
     def ended(self, stop: StopReason) -> BatchTable:
         """The same rows, of a walk that ended for another reason.
@@ -260,15 +249,13 @@ class BatchTable:
         """
         return replace(self, stop=stop)
 
-    def __getstate__(self) -> list[object]:
-        """The fields, in order."""
-        return [getattr(self, field.name) for field in fields(self)]
-
-    def __setstate__(self, state: list[object]) -> None:
-        """Restore, read-only again."""
-        for field, value in zip(fields(self), state, strict=True):
-            object.__setattr__(self, field.name, value)
+    def __post_init__(self) -> None:
+        """Make the rows read-only."""
         self.rows.flags.writeable = False
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the fields, so that the rows are read-only again."""
+        return BatchTable, tuple(getattr(self, field.name) for field in fields(self))
 
     def _has(self, flag: int) -> Bools:
         """bool[n]: a flag of magic 2's attributes; older formats give these bits no meaning."""
@@ -432,7 +419,7 @@ def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
 
     Args:
         tables: at least one.
-        end: where the walk may end at most, to tell how many rows there will be. It is a guess
+        end: where the walk may end at most, to estimate the number of rows. It is a guess
             from the batches so far: memory grows with their number, whatever they announce.
     """
     rows = np.empty((0, _ROW_FIELDS), np.int64)
@@ -459,10 +446,8 @@ def join_tables(tables: Iterable[BatchTable], end: int) -> BatchTable:
 
 
 def _kept(rows: Int64s, count: int) -> Int64s:
-    """The rows in use, read-only; a view would keep all the memory, so few of many are copied."""
-    kept = rows[:count] if count * 2 > len(rows) else rows[:count].copy()
-    kept.flags.writeable = False
-    return kept
+    """The rows in use; a view would keep all the memory, so few of many are copied."""
+    return rows[:count] if count * 2 > len(rows) else rows[:count].copy()
 
 
 class ChecksumRule(NamedTuple):
@@ -521,7 +506,6 @@ def refused_batch(
     rows[0, COLUMN["position"]] = position
     rows[0, COLUMN["size"]] = size
     rows[0, COLUMN["crc_ok"]] = 0
-    rows.flags.writeable = False
     return replace(
         table,
         rows=rows,
@@ -617,7 +601,9 @@ class Shared:
         if name == "base_offset":
             return self._spread(self.first_offsets, np.int64)
         if name == "next_offset":
-            return self._spread(self._next_offsets(), np.int64)
+            # In Kafka 0.7, the position of the next outermost message.
+            step = self.table.size if self.table.kafka07 else 1
+            return self._spread(self.table.last_offset + step, np.int64)
         if name == "sequence" and (self.table.base_sequence < 0).all():
             return self._spread(np.full(len(self.table), -1), np.int32)
         if name == "sequence":
@@ -634,11 +620,6 @@ class Shared:
         if self.constants_once and len(values) and (values == values[0]).all():
             return np.ndarray(int(self.counts.sum()), dtype, values[:1].copy(), strides=(0,))
         return np.repeat(values, self.counts)
-
-    def _next_offsets(self) -> Array:
-        """The offset after the batch; in Kafka 0.7, where the next outermost message starts."""
-        step = self.table.size if self.table.kafka07 else 1
-        return np.asarray(self.table.last_offset + step)
 
 
 @dataclass(slots=True, unsafe_hash=True)  # a frozen one takes five times as long to make

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, Kseg
 from kseg.format.bodies import at_batch, body_of
 from kseg.format.codec import NO_CEILING, Arena
 from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in, scan_all
-from kseg.format.down_convert import options_for
+from kseg.format.down_convert import OLD_FIELDS, options_for
 from kseg.format.encode import (
     RUN_FIELDS,
     compressed,
@@ -61,14 +61,12 @@ from kseg.format.header import (
 from kseg.format.options import BatchOptions
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.take import runs, take_rows
+from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
 
-if TYPE_CHECKING:
-    from kseg.format.values import RecordColumns
-
-    Decide = Callable[[BatchTable], "Verdict"]
-    Keep = Callable[[RecordColumns], Bools]
-    KeepWhole = Callable[[WholeBatches], Bools]
+Decide: TypeAlias = "Callable[[BatchTable], Verdict]"
+Keep: TypeAlias = "Callable[[RecordColumns], Bools]"
+KeepWhole: TypeAlias = "Callable[[WholeBatches], Bools]"
 
 
 #: What became of a batch; the order is that of the kernel.
@@ -85,7 +83,10 @@ class Rewritten:
     """What became of the batches of a table, and those that were written.
 
     Attributes:
-        fates: int64[n, 6], columns as in `FATE_FIELDS`; "at" and "size" place a batch in `plain`.
+        fates: int64[n, 6], columns as in `FATE_FIELDS`: "way" is `LEFT` to be read as columns,
+            `DROPPED`, `COPIED` or `WRITTEN`; "at" and "size" place a batch in `plain`; "count" is
+            the number of records that stay; "last_offset" and "max_timestamp" are theirs, in a
+            batch that is written.
         plain: the batches, if none of them has a codec.
         packed: else each by its number.
     """
@@ -93,26 +94,6 @@ class Rewritten:
     fates: Int64s
     plain: memoryview
     packed: dict[int, bytes]
-
-    @property
-    def ways(self) -> Int64s:
-        """int64[n]: `LEFT` to be read as columns, `DROPPED`, `COPIED` or `WRITTEN`."""
-        return self.fates[:, _FATE]
-
-    @property
-    def counts(self) -> Int64s:
-        """int64[n]: records that stay."""
-        return self.fates[:, _STAYING]
-
-    @property
-    def last_offsets(self) -> Int64s:
-        """int64[n]: of the last record that stays, in a batch that is written."""
-        return self.fates[:, _LAST_STAYING]
-
-    @property
-    def max_timestamps(self) -> Int64s:
-        """int64[n]: of the records that stay, in a batch that is written."""
-        return self.fates[:, _LATEST]
 
     def parts(self, first: int, end: int) -> list[bytes | memoryview]:
         """The bytes of batches that are written, all from `first` to `end`."""
@@ -294,7 +275,7 @@ def filter_batches(
     """Write batches anew without the records that are not to be kept.
 
     Args:
-        data: whole batches, lent to the answer; an incomplete last one is not read.
+        data: whole batches; the answer has views of them. An incomplete last one is not read.
         decide: what becomes of each batch of a table; asked once, for all batches.
         keep: bool[n], which records stay; asked for the records of many batches at a time, with the
             fields `offset timestamp key value headers position` and those of `fields`.
@@ -352,7 +333,7 @@ def filter_walked(
         data: bytes of the file from `base` on, all batches of `table` inside.
         table: headers of whole batches that lie one behind the other.
         verdict: what becomes of each.
-        keep: as for `filter_batches`, told of the batches that the records come from, too.
+        keep: as for `filter_batches`, with the batches that the records come from.
         located: says of usual batches of magic 2 what `keep` says, of records where they lie; it is
             asked first, and `keep` of the others. None to ask `keep` of all, as it is where the
             output has a bound, or checksums are compared.
@@ -429,22 +410,15 @@ class _Judged:
     ends: Int64s
     lasts: Int64s
     columns: RecordColumns
-    _lent: dict[bool, Rows] = field(default_factory=dict)
+    _rows: dict[bool, Rows] = field(default_factory=dict)
 
-    @property
-    def new_rows(self) -> Rows:
-        """The records as magic 2 writes them."""
-        if True not in self._lent:
-            self._lent[True] = rows_of(self.columns)
-        return self._lent[True]
-
-    @property
-    def old_rows(self) -> Rows:
-        """The records as magic 0 and 1 write them, which have no room for headers."""
-        if False not in self._lent:
-            names = ("offset", "timestamp", "key", "value")
-            self._lent[False] = rows_of({name: self.columns[name] for name in names})
-        return self._lent[False]
+    def rows_for(self, magic: int) -> Rows:
+        """The records as a magic writes them; 0 and 1 have no room for headers."""
+        old = magic < 2
+        if old not in self._rows:
+            names = OLD_FIELDS if old else FIELDS_DEFAULT
+            self._rows[old] = rows_of({name: self.columns[name] for name in names})
+        return self._rows[old]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -484,14 +458,14 @@ class _Unread:
 
     def with_made(self, table: BatchTable, made: Rewritten) -> _Unread:
         """The same where records of some of the others were dealt with where they lie."""
-        ways = made.ways
+        ways = made.fates[:, _FATE]
         done, stay = ways != LEFT, self.stay | (ways >= COPIED)
         return _Unread(
             self.others[~done[self.others]],
             stay,
             self.emptied & ~stay,
             np.where(done, table.record_count, self.counts),
-            np.where(done, made.counts, self.kept),
+            np.where(done, made.fates[:, _STAYING], self.kept),
             made,
         )
 
@@ -669,9 +643,9 @@ class _Rewrite:
         reached = last_offsets
         written = np.zeros(len(stay), np.bool_)
         if made is not None:
-            written = stay & (made.ways[rows] == WRITTEN)
-            reached = np.where(written, made.last_offsets[rows], reached)
-            times = np.where(written, made.max_timestamps[rows], times)
+            written = stay & (made.fates[rows, _FATE] == WRITTEN)
+            reached = np.where(written, made.fates[rows, _LAST_STAYING], reached)
+            times = np.where(written, made.fates[rows, _LATEST], times)
         positions = (table.position[rows] - self.base).tolist()
         positions.append(positions[-1] + int(table.size[rows.stop - 1]))
         for first, end in runs(stay, written):
@@ -712,7 +686,7 @@ class _Rewrite:
         batches = piece.whole.batches[numbers]
         rows = self.table.rows[batches]
         codecs = rows[:, COLUMN["attributes"]] & CODEC_MASK
-        made = encode_runs(piece.new_rows, self._runs(piece, numbers, rows), codecs)
+        made = encode_runs(piece.rows_for(2), self._runs(piece, numbers, rows), codecs)
         if made is None:
             return False
         parts, times = made
@@ -786,9 +760,10 @@ class _Rewrite:
         elif magic >= 2 and facts[_ATTRIBUTES] & DELETE_HORIZON:
             horizon = facts[_BASE_TIMESTAMP]
         options = self._options(piece, number, facts, horizon)
-        lent = piece.old_rows if options.magic < 2 else piece.new_rows
         try:
-            encoded = encode_batch(lent, options, first=first, end=end, **where)
+            encoded = encode_batch(
+                piece.rows_for(options.magic), options, first=first, end=end, **where
+            )
         except FormatError as error:
             numbers = piece.rows - piece.whole.ends[number]
             raise refused_in(error, self._header(piece, number), numbers) from None

@@ -15,6 +15,7 @@ from kseg.errors import KsegError
 from kseg.format.columns import WholeBatches, scan_all
 from kseg.format.header import BatchTable
 from kseg.format.retain import (
+    FATE_FIELDS,
     LEFT,
     WRITTEN,
     Filtered,
@@ -150,7 +151,7 @@ def dealt_with(data: bytes, seed: int = 1) -> list[int]:
     asked = np.arange(len(table))
     located = Judge(view, table, seed).located
     made = rewrite_located(view, table, asked, located, Located(), base=0, horizon_ms=HORIZON_MS)
-    return made.ways.tolist()
+    return made.fates[:, FATE_FIELDS.index("way")].tolist()
 
 
 def test_usual_batches_are_not_left_to_columns() -> None:
