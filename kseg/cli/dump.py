@@ -32,14 +32,14 @@ from kseg.cli.records import (
 from kseg.cli.row_writer import RowSink, RowWriter, dump_workspace, each_stretch, inexact
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows, stored_rows
 from kseg.cli.streams import stream_tiles
-from kseg.constants import StopReason
+from kseg.constants import INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
 from kseg.files.names import FileKind, FileName, is_new
 from kseg.format.bodies import message_error
 from kseg.format.columns import decode
 from kseg.format.header import COLUMN, BatchTable, crc_error, stop_error
-from kseg.format.request import INT64_MIN, Request
+from kseg.format.request import Request
 from kseg.workers import At, PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -32,10 +32,6 @@ from kseg.errors import (
 from kseg.format import codec
 from kseg.format.header import BatchHeader, BatchTable, crc_error, scan, stop_error
 
-if TYPE_CHECKING:
-    from kseg.format.codec import Arena
-
-
 _ErrorT = TypeVar("_ErrorT", bound=KsegError)
 
 #: A piece inflates no further set of Kafka 0.7 once its arena holds this much: little enough to be
@@ -53,17 +49,17 @@ def body_of(
     table: BatchTable,
     *,
     base: int,
-    arena: Arena,
+    arena: codec.Arena,
     inflated_max: int,
     refuse_bad_crc: bool,
 ) -> memoryview | None:
     """What the compressed bytes of the one batch of a table hold; None where it is read as it is.
 
     Args:
-        data: the bytes lent; `data[0]` lies at file position `base`.
+        data: borrowed bytes; `data[0]` is at file position `base`.
         table: the header of one batch inside `data`.
         base: file position of `data[0]`.
-        arena: holds the inflated bytes, which are lent with it.
+        arena: holds the inflated bytes; the answer is a view of it.
         inflated_max: the batch may not inflate to more bytes.
         refuse_bad_crc: a wrong checksum is a fault. That of a plain batch is compared here only if
             the walk has done so; else the kernel does that reads its records.
@@ -96,7 +92,7 @@ def body_of(
 def _counts(header: BatchHeader, refuse_bad_crc: bool, data_end: int) -> bool:
     """Whether a wrong checksum is a fault: always, or where there are no records to show.
 
-    A batch may be too short for its own header, or too long to be lent.
+    A batch may be too short for its own header, or may reach past the borrowed bytes.
     """
     short = header.magic >= 2 and header.size < BATCH_HEADER_BYTES
     return refuse_bad_crc or short or header.position + header.size > data_end
@@ -132,7 +128,8 @@ class Payloads:
     """Payloads of messages of Kafka 0.7.
 
     Attributes:
-        spans: int64[n, 3], for each the bytes lent (0) or the arena (1), its place there, its size.
+        spans: int64[n, 3], for each the borrowed bytes (0) or the arena (1), its place there, its
+            size.
         offsets: int64[n].
         batches: int64[n], the row of each one's outermost message in the table they come from.
         fault: the error of the message behind them; else None.
@@ -149,7 +146,7 @@ def each_payload(
     table: BatchTable,
     *,
     base: int,
-    arena: Arena,
+    arena: codec.Arena,
     inflated_max: int,
     refuse_bad_crc: bool,
 ) -> Iterator[Payloads]:
@@ -158,8 +155,8 @@ def each_payload(
     Args:
         data, base: as for `body_of`.
         table: headers of messages of Kafka 0.7 inside `data`.
-        arena: holds the inflated bytes of one piece, or of one set that makes several; lent with
-            it.
+        arena: holds the inflated bytes of one piece, or of one set that makes several;
+            the payloads are views of it.
         inflated_max: no set may inflate to more bytes.
         refuse_bad_crc: a message with a wrong checksum is a fault.
     """
@@ -179,7 +176,7 @@ def _run_end(
     """The end of a run of sound messages, in front of the first bad one; and that one's error."""
     if table.bad_crc_count:
         bad = table.crc_ok[first:] == 0
-        if not refuse_bad_crc:  # one that is too long to be lent has no payload to show
+        if not refuse_bad_crc:  # a message past the borrowed bytes has no payload to show
             bad &= table.position[first:] + table.size[first:] > data_end
         found = np.flatnonzero(bad)
         if len(found):
@@ -194,7 +191,7 @@ def _run(
     first: int,
     end: int,
     base: int,
-    arena: Arena,
+    arena: codec.Arena,
     inflated_max: int,
 ) -> Iterator[Payloads]:
     """Payloads of sound messages `[first, end)`; a set may take several, a piece hold several."""
@@ -258,7 +255,7 @@ def _spans(messages: Int64s, source: int, shift: int) -> Int64s:
     return spans
 
 
-def _inner(entry: memoryview, arena: Arena, ceiling: int, *, depth: int) -> Iterator[Int64s]:
+def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -> Iterator[Int64s]:
     """Payloads of a compressed message, sets within sets unpacked, some thousand at a time.
 
     The set is inflated whole, its messages are not listed whole: the smallest has 9 bytes.

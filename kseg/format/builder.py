@@ -262,7 +262,7 @@ class BatchBuilder:
         *,
         timestamp_ms: Time | None = None,
     ) -> bool:
-        """Whether a record fits below the limit, as far as that can be told before compressing.
+        """Whether a record fits below the limit, as far as that is known before compressing.
 
         The first record always fits. Headers are not counted for magic 0 and 1.
 

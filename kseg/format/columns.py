@@ -1,7 +1,7 @@
 """From walked batches to record columns: only the fields asked for, a bounded piece at a time.
 
-`decode` turns lent bytes and the headers that a walk found in them into `RecordColumns`, a piece at
-a time, each bounded in rows and bytes. Refuses to know files.
+`decode` turns borrowed bytes and the headers that a walk found in them into `RecordColumns`, a
+piece at a time, each bounded in rows and bytes. Refuses to know files.
 
 Records of many batches in few pieces that cut no batch, for rewriting.
 
@@ -12,13 +12,12 @@ a compressed set of very many messages still comes in several pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from kseg import _core
 from kseg.constants import INT32_MAX, Array, Int64s, StopReason
 from kseg.errors import FormatError, KsegError, LimitExceededError
 from kseg.format.bodies import Payloads, at_batch, body_of, each_payload, record_error
@@ -36,9 +35,11 @@ from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
     FIELDS_DEFAULT,
     INFLATED_BYTES_MAX,
+    OnError,
     Request,
     narrow,
 )
+from kseg.format.take import gather
 from kseg.format.values import (
     BinaryColumn,
     HeadersColumn,
@@ -46,17 +47,6 @@ from kseg.format.values import (
     freeze,
 )
 from kseg.format.workspace import Workspace
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    OnError = Callable[[KsegError], None]
-
-
-#: Spare bytes that the kernel wants behind what it gathers.
-_COPY_SLACK = 64
-_COLUMN_BYTES_MAX = 2**31 - 1
-_NO_BITS = np.empty(0, np.uint8)
 
 
 def decode(
@@ -72,8 +62,8 @@ def decode(
     """The records of walked batches, as columns.
 
     Args:
-        data: bytes of the file from `base` on, all batches of `table` inside; lent until the
-            iterator is used up.
+        data: bytes of the file from `base` on, all batches of `table` inside; borrowed
+            until the iterator is used up.
         table: headers from `scan`, narrowed or not.
         request: which records and fields.
         base: file position of `data[0]`.
@@ -194,7 +184,7 @@ def _pieces_of(payloads: Payloads, request: Request) -> Iterator[Array]:
         return
     chosen = np.flatnonzero((payloads.offsets >= least) & (payloads.offsets <= last))
     used = np.concatenate(([0], np.cumsum(payloads.spans[chosen, 2])))
-    bytes_max = min(request.max_bytes, _COLUMN_BYTES_MAX)
+    bytes_max = min(request.max_bytes, INT32_MAX)
     first = 0
     while first < len(chosen):
         end = int(np.searchsorted(used, used[first] + bytes_max, "right")) - 1
@@ -226,7 +216,7 @@ def _payload_columns(
             lists = np.zeros(rows + 1, np.int32)
             column = HeadersColumn(lists, _no_bytes(0), _no_bytes(0))
         elif name == "value":
-            column = _gathered(sources, payloads.spans[chosen])
+            column = gather(*sources, payloads.spans[chosen])
         else:
             column = shared.column(name)
         freeze(column)
@@ -237,13 +227,6 @@ def _payload_columns(
 def _no_bytes(rows: int, *, nulls: int = 0) -> BinaryColumn:
     bits = np.zeros((rows + 7) // 8, np.uint8) if nulls else None
     return BinaryColumn(np.zeros(rows + 1, np.int32), np.empty(0, np.uint8), bits, nulls)
-
-
-def _gathered(sources: tuple[memoryview, memoryview], spans: Array) -> BinaryColumn:
-    total = int(spans[:, 2].sum())
-    ends, values = np.empty(len(spans) + 1, np.int32), np.empty(total + _COPY_SLACK, np.uint8)
-    _core.gather(*sources, spans, ends, values, _NO_BITS)
-    return BinaryColumn(ends, values[:total], None, 0)
 
 
 _FIRST = np.zeros(1, np.int64)
@@ -270,7 +253,7 @@ class WholeBatches:
         """int64[m]: records of each batch."""
         return np.diff(self.ends)
 
-    def spread(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    def spread(self, values: Array) -> Array:
         """One value a record, from one value a batch of the table asked for."""
         return np.repeat(values[self.batches], self.counts)
 

@@ -15,10 +15,9 @@ and written anew at their offsets; plain messages of old formats are gathered in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from kseg._kernels.encode import Rows
 from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
+    INT32_MAX,
     LOG_OVERHEAD,
     NO_PARTITION_LEADER_EPOCH,
     NO_PRODUCER_ID,
@@ -53,19 +53,13 @@ from kseg.format.down_convert import no_append_time, options_for
 from kseg.format.encode import encode_batch, rows_of
 from kseg.format.header import CODEC_MASK, LOG_APPEND, BatchHeader, BatchTable, crc_error
 from kseg.format.options import BatchOptions
-from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
+from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, OnError
 from kseg.format.take import runs
+from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
-
-if TYPE_CHECKING:
-    from kseg.format.values import RecordColumns
-
-    OnError = Callable[[KsegError], None]
-
 
 #: What a record takes besides its key and value, about.
 _RECORD_BYTES = 20
-_OFFSET_DELTA_MAX = 2**31 - 1
 
 
 def batch_cuts(
@@ -118,7 +112,7 @@ def _full(
             room = int(np.searchsorted(sizes[first:end], before + batch_bytes, "right"))
             if codecs[first]:
                 room = end - first
-            far = int(offsets[first]) + _OFFSET_DELTA_MAX
+            far = int(offsets[first]) + INT32_MAX
             near = int(np.searchsorted(offsets[first:end], far, "right"))
             first += max(1, min(room, near))
     return [*cuts, forced[-1]]

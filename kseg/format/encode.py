@@ -2,7 +2,8 @@
 
 Turn the records that a caller gives, columns or sequences, into columns for the kernels.
 
-Owns how a user's mapping becomes `Rows`, the columns lent to the writing kernels. Sequences of
+Owns how a user's mapping becomes `Rows`, columns that the writing kernels
+borrow. Sequences of
 bytes are handed over as they are; nothing is copied but text, and numbers that come as Python's.
 
 From columns of records to the bytes of batches, in bulk.
@@ -34,6 +35,8 @@ from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
     INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
     LOG_OVERHEAD,
     NO_TIMESTAMP,
     Codec,
@@ -73,7 +76,7 @@ _WANTED = 'records are columns, such as {"value": [b"..."]}, or a list of pairs 
 
 
 def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> Rows:
-    """The source's columns, lent to the writing kernels as long as the result lives.
+    """The source's columns, for the writing kernels; borrowed as long as the result lives.
 
     Args:
         source: columns that were read, whose other fields are ignored, or what else `RecordSource`
@@ -172,7 +175,7 @@ def _int64(column: Iterable[int], name: str) -> Any:
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "iu" or column.ndim != 1:
             raise TypeError(f"{name} is {column.dtype}[{column.ndim} dimensions], not int64[n]")
-        if column.dtype == np.uint64 and len(column) and int(column.max()) > 2**63 - 1:
+        if column.dtype == np.uint64 and len(column) and int(column.max()) > INT64_MAX:
             raise ValueError(f"{name} has a number beyond 64 bits")
         return np.ascontiguousarray(column, np.int64)
     try:
@@ -205,7 +208,6 @@ def _lists_of(headers: Any) -> tuple[Any, ...]:
 
 
 _PLAIN = BatchOptions()
-_UNLIMITED = 2**63 - 1
 _SCRATCH_KEPT_MAX = 1 << 20
 #: Bytes of a wrapper message around its value: offset and size, then the message's own header.
 _WRAPPER_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
@@ -253,7 +255,7 @@ def encode_batch(
     if first == end and 0 <= first <= rows.length:
         return _nothing(options.magic, base_offset or 0)
     write = _batch if options.magic == 2 else _messages
-    return write(rows, options, base_offset, last_offset, first, end, _UNLIMITED, 0)
+    return write(rows, options, base_offset, last_offset, first, end, INT64_MAX, 0)
 
 
 #: Columns of what `encode_runs` is asked; the order is that of the kernel.
@@ -344,7 +346,7 @@ def encode_batches(
 
 
 def _check_int64(offset: int, name: str = "base") -> None:
-    if not -(2**63) <= offset < 2**63:
+    if not INT64_MIN <= offset <= INT64_MAX:
         raise ValueError(f"{name} offset {offset} lies beyond 64 bits")
 
 
@@ -482,7 +484,7 @@ def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timest
     """
     rows = Rows(1, value=(value,))
     data, status, *_ = _legacy.encode_messages(
-        rows, 0, 1, offset, _UNLIMITED, None, magic, attributes, False, timestamp
+        rows, 0, 1, offset, INT64_MAX, None, magic, attributes, False, timestamp
     )
     if data is None:
         _refuse(status, None)

@@ -1,6 +1,6 @@
 """Pieces of record columns, each filled by one kernel in one block of memory.
 
-`PieceReader` takes lent bytes, stretch after stretch, and gives `RecordColumns`. It reads batches
+`PieceReader` borrows bytes, stretch after stretch, and gives `RecordColumns`. It reads batches
 and messages of magic 0 to 2 that are in order, and stops in front of every other one, which it
 reads alone when `kseg.format.columns` asks for that. Refuses to know files.
 
@@ -12,20 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from kseg._kernels import reader as kernel
-from kseg.constants import Array
+from kseg.constants import INT32_MAX, Array
 from kseg.errors import CorruptRecordError
 from kseg.format.header import BatchTable, Shared, join_tables, scan
 from kseg.format.request import HAS_VALUE, Request
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, freeze
 from kseg.format.workspace import PIECE_BYTES, Workspace
-
-if TYPE_CHECKING:
-    from kseg._kernels.reader import Piece
 
 
 class End(IntEnum):
@@ -34,14 +31,13 @@ class End(IntEnum):
     END = kernel.END  # the limit, or the end of the table
     FULL = kernel.FULL  # the next batch does not fit into the piece any more
     NO_ROOM = kernel.NO_ROOM  # the next batch does not fit into any piece
-    MORE = kernel.MORE  # the next batch goes on behind the bytes lent
+    MORE = kernel.MORE  # the next batch goes on behind the borrowed bytes
     ODD = kernel.ODD  # one batch that is unusual or damaged, or no batch at all
     OTHER = kernel.OTHER  # a compressed batch of a kind that is not read here
     PAST = kernel.PAST  # nothing but offsets behind the last one wanted
 
 
 _ENDS: Final = tuple(End)
-_COLUMN_BYTES_MAX: Final = 2**31 - 1
 #: The type of columns that are numbers.
 _NUMBERS: Final[dict[str, type[np.generic]]] = {
     "offset": np.int64,
@@ -106,7 +102,7 @@ class PieceReader:
         """Read on into the piece, from `at` on.
 
         Args:
-            data: bytes `[base, base + len(data))` of a file, lent for this call.
+            data: bytes `[base, base + len(data))` of a file, borrowed for this call.
             base: file position of `data[0]`.
             limit: no batch that starts here or later is read.
             file_end: the file's size.
@@ -126,7 +122,7 @@ class PieceReader:
         """Read on into the piece, from row `at` of a table on.
 
         Args:
-            data: bytes of a file from `base` on, lent for this call.
+            data: bytes of a file from `base` on, borrowed for this call.
             table: headers.
             base: file position of `data[0]`.
         """
@@ -154,8 +150,8 @@ class PieceReader:
         """
         request = self._plan.request
         bounds = {
-            "rows_max": min(request.max_rows, _COLUMN_BYTES_MAX),
-            "bytes_max": min(request.max_bytes, _COLUMN_BYTES_MAX),
+            "rows_max": min(request.max_rows, INT32_MAX),
+            "bytes_max": min(request.max_bytes, INT32_MAX),
         }
         self._kernel.begin_one()
         goes_on = True
@@ -188,7 +184,7 @@ class PieceReader:
         columns = _Columns(self._fields, piece, made)
         return RecordColumns(piece.rows, columns, self._source, timestamp_types=types)
 
-    def _shared(self, piece: Piece) -> dict[str, Any]:
+    def _shared(self, piece: kernel.Piece) -> dict[str, Any]:
         """The columns that come from the batches of a piece."""
         tables = self._tables
         if sum(map(len, tables)) != piece.batches:
@@ -221,7 +217,7 @@ class _Columns(Mapping[str, Any]):
 
     __slots__ = ("_fields", "_made", "_piece")
 
-    def __init__(self, fields: dict[str, None], piece: Piece, made: dict[str, Any]) -> None:
+    def __init__(self, fields: dict[str, None], piece: kernel.Piece, made: dict[str, Any]) -> None:
         self._fields = fields
         self._piece = piece
         self._made = made
@@ -245,7 +241,7 @@ class _Columns(Mapping[str, Any]):
         return len(self._fields)
 
 
-def _column(piece: Piece, name: str) -> Any:
+def _column(piece: kernel.Piece, name: str) -> Any:
     """A column that a piece has of its own."""
     if name == "headers":
         lists = _numbers(piece, "lists", np.int32)
@@ -255,12 +251,12 @@ def _column(piece: Piece, name: str) -> Any:
     return _strings(piece, name)
 
 
-def _numbers(piece: Piece, name: str, dtype: type[np.generic]) -> Array:
+def _numbers(piece: kernel.Piece, name: str, dtype: type[np.generic]) -> Array:
     count, place = piece.numbers(name)
     return _view(piece.block, dtype, count, place)
 
 
-def _strings(piece: Piece, name: str) -> BinaryColumn:
+def _strings(piece: kernel.Piece, name: str) -> BinaryColumn:
     count, ends, data, size, nulls, bits = piece.strings(name)
     block = piece.block
     return BinaryColumn(

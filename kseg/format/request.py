@@ -9,12 +9,19 @@ from typing import Any, Final, TypeAlias, TypedDict
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, ISOLATIONS, OPEN_TRANSACTIONS, Array, Int64s
+from kseg.constants import (
+    INT32_MAX,
+    INT64_MAX,
+    INT64_MIN,
+    ISOLATIONS,
+    OPEN_TRANSACTIONS,
+    Array,
+    Int64s,
+)
 from kseg.errors import KsegError
 from kseg.format.header import BATCH_FIELDS, BatchTable
 from kseg.format.times import Time, bound_ms
 
-INT64_MIN = -INT64_MAX - 1
 #: The end that leaves nothing out: an offset, or a time, may be the largest number of 64 bits.
 NO_END = INT64_MAX + 1
 #: Default bounds of one piece.
@@ -23,7 +30,7 @@ BYTES_MAX = 16 << 20
 #: Bytes of one fetch by default, as a consumer's `max.partition.fetch.bytes`.
 FETCH_BYTES: Final = 2**20
 #: A batch may inflate to this much before it is refused. Kafka's own bound is its 32-bit positions.
-INFLATED_BYTES_MAX = 2**31 - 1
+INFLATED_BYTES_MAX = INT32_MAX
 
 _RECORD_LEVEL = (
     "base_offset",

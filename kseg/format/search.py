@@ -60,11 +60,11 @@ class SoundRun:
 
     Attributes:
         position, end: the bytes in the file, half open.
-        first_offset: of the first record; None where only inflating tells.
+        first_offset: of the first record; None if the body must be inflated to know.
         order: the least known offset: the first one, or the last of the first batch.
         last_offset: of the last record.
         batches: how many.
-        records: how many they say they hold; None where only inflating tells.
+        records: as their headers count them; None if the body must be inflated to know.
     """
 
     position: int
@@ -109,7 +109,7 @@ def find_sound_batches(
     sound batch with a larger offset begins where it ends: the bytes inside then belong to it.
 
     Args:
-        read: lends bytes by position and size; or all bytes, which begin at position 0.
+        read: gives bytes by position and size; or all bytes, which begin at position 0.
         start: where to begin.
         stop: the end of the file; needed unless the bytes themselves are given.
         first_offset: no batch has a lower one: the offset behind the sound batches in front of

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kseg import _core
-from kseg.constants import NO_TIMESTAMP, Array, Int8s, Int32s, Intps, Uint8s
+from kseg.constants import INT32_MAX, NO_TIMESTAMP, Array, Int8s, Int32s, Int64s, Intps
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, TypedColumn, freeze
 
 
@@ -100,20 +100,32 @@ def _take(column: Any, index: Intps) -> Any:
 
 def take_binary(column: BinaryColumn, index: Intps) -> BinaryColumn:
     """The values of `index`, in its order; see `take_rows`."""
-    count = len(index)
-    sizes = column.sizes()[index]
-    total, nulls = int(np.maximum(sizes, 0).sum(dtype=np.int64)), int((sizes < 0).sum())
-    if total > 2**31 - 1:
-        raise ValueError(f"{total} bytes do not fit into one column")
-    spans = np.empty((count, 3), np.int64)
-    spans[:, 0] = 0
+    spans = np.zeros((len(index), 3), np.int64)
     spans[:, 1] = column.offsets[:-1][index]
-    spans[:, 2] = sizes
+    spans[:, 2] = column.sizes()[index]
+    data: Any = column.data.data
+    return gather(data, data, spans)
+
+
+def gather(first: Any, second: Any, spans: Int64s) -> BinaryColumn:
+    """Byte strings out of two buffers, as a column.
+
+    Args:
+        first, second: the buffers.
+        spans: int64[n, 3], for each value its buffer (0 or 1), its place there, and its size, -1
+            for null.
+
+    Raises:
+        ValueError: the values have more than 2 GiB.
+    """
+    count, sizes = len(spans), spans[:, 2]
+    total, nulls = int(np.maximum(sizes, 0).sum()), int((sizes < 0).sum())
+    if total > INT32_MAX:
+        raise ValueError(f"{total} bytes do not fit into one column")
     offsets = np.empty(count + 1, np.int32)
     data = np.empty(total + _COPY_SLACK, np.uint8)
     bits = np.zeros((count + 7) // 8, np.uint8) if nulls else _NO_BITS
-    lent: Any = column.data.data
-    _core.gather(lent, lent, spans, offsets, data, bits)
+    _core.gather(first, second, spans, offsets, data, bits)
     return BinaryColumn(offsets, data[:total], bits if nulls else None, nulls)
 
 
@@ -181,19 +193,14 @@ def join_binary(columns: Sequence[BinaryColumn]) -> BinaryColumn:
         valid = np.concatenate([column.is_valid() for column in columns])
         validity = np.packbits(valid, bitorder="little")
     offsets = _offsets([column.offsets for column in columns])  # refuses what is too much to copy
-    data = np.concatenate([_own_data(column) for column in columns])
-    return BinaryColumn(offsets, data, validity, null_count)
-
-
-def _own_data(column: BinaryColumn) -> Uint8s:
-    """The bytes that the offsets span."""
-    return column.data[column.offsets[0] : column.offsets[-1]]
+    own = [column.data[column.offsets[0] : column.offsets[-1]] for column in columns]
+    return BinaryColumn(offsets, np.concatenate(own), validity, null_count)
 
 
 def _offsets(parts: list[Int32s]) -> Int32s:
     sizes = np.concatenate([np.diff(part) for part in parts])
     total = int(sizes.sum(dtype=np.int64))
-    if total > 2**31 - 1:
+    if total > INT32_MAX:
         raise ValueError(f"{total} bytes do not fit into one column")
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])

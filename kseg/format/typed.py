@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,10 +29,7 @@ from kseg.format.values import (
     freeze,
 )
 
-if TYPE_CHECKING:
-    Reasons = dict[int, str]
-
-
+Reasons = dict[int, str]
 Kinds = Mapping[str, Kind]
 
 #: What can be decoded, each with the column of its reasons.
@@ -179,7 +176,10 @@ def decode_column(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, TypedC
     else:
         reasons = _TEXTS[kind](column)
         kept = _without(column, reasons)
-        values = TypedColumn(kind, _lower(kept) if kind is Kind.UUID else kept)
+        if kind is Kind.UUID:
+            # Lower case, as Kafka writes digits; dashes and digits have that bit.
+            kept = replace(kept, data=kept.data | np.uint8(0x20))
+        values = TypedColumn(kind, kept)
     errors = TypedColumn(Kind.TEXT, _reason_column(len(column), reasons))
     freeze(values)
     freeze(errors)
@@ -307,11 +307,6 @@ def _not_uuid_rows(column: BinaryColumn) -> list[int]:
     right[right] = digits.all(axis=1)
     wrong: list[int] = np.flatnonzero(~right & (sizes >= 0)).tolist()
     return wrong
-
-
-def _lower(column: BinaryColumn) -> BinaryColumn:
-    """Digits of UUIDs in lower case, as Kafka writes them; dashes and digits have that bit."""
-    return replace(column, data=column.data | np.uint8(0x20))
 
 
 def _without(column: BinaryColumn, reasons: Reasons) -> BinaryColumn:

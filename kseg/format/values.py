@@ -500,14 +500,6 @@ def freeze(column: Any) -> None:
     """Make a column read-only, whatever its kind."""
     if isinstance(column, np.ndarray):
         column.flags.writeable = False
-    elif isinstance(column, BinaryColumn):
-        freeze(column.offsets)
-        freeze(column.data)
-        freeze(column.validity)
-    elif isinstance(column, HeadersColumn):
-        freeze(column.offsets)
-        freeze(column.keys)
-        freeze(column.values)
-    elif isinstance(column, TypedColumn):
-        freeze(column.values)
-        freeze(column.valid)
+    elif is_dataclass(column):
+        for part in fields(column):
+            freeze(getattr(column, part.name))

@@ -10,7 +10,7 @@ import numpy as np
 from kseg._kernels.blocks import Blocks
 from kseg._kernels.located import Located
 from kseg._kernels.reader import FIELD_BITS, BatchReader, Inflated
-from kseg.constants import Int64s, Uint8s
+from kseg.constants import INT32_MAX, Int64s, Uint8s
 from kseg.format.codec import Arena
 from kseg.format.header import BATCHES_MAX
 from kseg.format.request import BODY_BYTES_MAX, BYTES_MAX, ROWS_MAX, Request
@@ -39,8 +39,6 @@ GROWTH: Final[dict[str, dict[str, int]]] = {
     },
     "kept": {"growth": 4, "most": 1 << 30},
 }
-#: Arrow's binary offsets are 32-bit.
-_COLUMN_BYTES_MAX: Final = 2**31 - 1
 
 
 class Plan:
@@ -67,13 +65,14 @@ class Plan:
         self.wants_types = set(RECORD_FIELDS) - fields == {"timestamp_type"}
         self.shares = not fields <= FIELD_BITS.keys()
         read = fields & FIELD_BITS.keys()
-        if "sequence" in fields:  # which is told by the offset
+        if "sequence" in fields:  # it follows from the offset
             read.add("offset")
         takes_data = not fields.isdisjoint(("key", "value", "headers"))
         usual = request.max_rows == ROWS_MAX and request.max_bytes == BYTES_MAX
         grows = grows and usual
         at_hand = request.max_rows > ROWS_MAX and request.max_bytes > BYTES_MAX
-        bytes_max = _COLUMN_BYTES_MAX if grows else min(request.max_bytes, _COLUMN_BYTES_MAX)
+        # Arrow's binary offsets have 32 bits.
+        bytes_max = INT32_MAX if grows else min(request.max_bytes, INT32_MAX)
         self.asked: dict[str, Any] = {
             "fields": sum(FIELD_BITS[name] for name in read),
             "control": request.control,
@@ -83,9 +82,9 @@ class Plan:
             "notes": "valid" in fields and not request.verify_crc,
             "within": request.within,
             "inflated_max": min(request.inflated_max, bytes_max, BODY_BYTES_MAX),
-            "rows_max": _COLUMN_BYTES_MAX if grows else min(request.max_rows, _COLUMN_BYTES_MAX),
+            "rows_max": INT32_MAX if grows else min(request.max_rows, INT32_MAX),
             "bytes_max": bytes_max,
-            "rows_usual": _COLUMN_BYTES_MAX if grows or at_hand else ROWS_MAX,
+            "rows_usual": INT32_MAX if grows or at_hand else ROWS_MAX,
             "body_max": BODY_BYTES_MAX,
             "sized": takes_data or grows,
             "as_large_as_possible": at_hand,

@@ -12,10 +12,9 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from kseg.constants import StopReason
+from kseg.constants import INT64_MIN, StopReason
 from kseg.errors import KsegError
 from kseg.files.log_file import PIECE_BYTES
-from kseg.format.request import INT64_MIN
 from kseg.log.reader.visible import first_offsets
 from kseg.workers import PerThread, Results, SharedUse, in_order
 

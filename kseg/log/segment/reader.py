@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 
 from kseg import workers
-from kseg.constants import INT64_MAX, StopReason
+from kseg.constants import INT64_MAX, INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
 from kseg.files.closing import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
@@ -29,7 +29,7 @@ from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition
 from kseg.format.header import BatchHeader, BatchTable, join_tables, scan, stop_error
 from kseg.format.reader import End, PieceReader
-from kseg.format.request import FIELDS_DEFAULT, INT64_MIN, OnError, Request, RequestOptions
+from kseg.format.request import FIELDS_DEFAULT, OnError, Request, RequestOptions
 from kseg.format.times import Time, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
