@@ -12,8 +12,16 @@ import pytest
 import kseg as package
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.main import VERBS
-from kseg.errors import AppendError, DecompressionError, InvalidRecordError, KsegError
+from kseg.errors import (
+    AppendError,
+    CorruptRecordError,
+    DecompressionError,
+    InvalidRecordError,
+    KsegError,
+)
+from kseg.spark.damage import code_of
 from tests.builders import batch, record, write_segment
+from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.cli.conftest import Kseg
 
 DEMO = Path(package.__file__).parent / "demo_data"
@@ -126,3 +134,71 @@ def test_only_messages_with_the_mark_are_of_usage_where_one_is_wanted() -> None:
     assert refused.value.message == "no field x."
     with pytest.raises(ValueError, match="a bug"), usage_errors(marked="kseg: "):
         raise ValueError("a bug")
+
+
+# ---- what damage costs ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Offsets 0 to 59 in twenty batches; the length of the fifth is far too large."""
+    parts = [bytearray(batch([record(b"x" * 20)] * 3, base_offset=3 * at)) for at in range(20)]
+    parts[4][8:12] = (2**30).to_bytes(4, "big")
+    return write_segment(tmp_path / "data" / "t-0", 0, *map(bytes, parts)).parent
+
+
+def test_verify_says_what_cannot_be_read_and_what_is_sound_behind(
+    kseg: Kseg, directory: Path
+) -> None:
+    ran = kseg("verify", directory)
+    assert ran.code == 1
+    assert "torn-tail" not in ran.text
+    assert "offsets 12 to 14 (3 records, " in ran.text
+    assert (
+        "cannot be read; 45 records in 15 good batches behind: a broker's recovery would cut"
+        in ran.text
+    )
+    (lost,) = kseg("verify", "--json", directory).document["lost"]
+    numbers = ("first_offset", "last_offset", "records", "batches", "sound_behind")
+    assert [lost[name] for name in numbers] == [12, 14, 3, 1, 15]
+
+
+def test_a_count_of_no_records_is_not_believed_of_a_batch_with_bytes_of_records(
+    kseg: Kseg, tmp_path: Path
+) -> None:
+    parts = [bytearray(batch([record(b"x")] * 3, base_offset=3 * at)) for at in range(3)]
+    parts[1][57:61] = bytes(4)  # the count; the checksum is that of before
+    path = write_segment(tmp_path / "data" / "t-0", 0, *map(bytes, parts))
+    ran = kseg("verify", path.parent)
+    assert f"offsets 3 to 5 (at most 3 records, {len(parts[1])} bytes) cannot be read" in ran.text
+    (lost,) = kseg("verify", "--json", path.parent).document["lost"]
+    assert lost["records"] is None
+
+
+# ---- a wrong checksum inside a sound compressed message ------------------------------------------
+
+DOORS = {
+    "read": ("read", "--format", "jsonl"),
+    "export": ("export", "-o", "out.jsonl"),
+    "convert": ("convert", "-o", "converted.log"),
+}
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_readers_refuse_it_and_call_it_record_crc(tmp_path: Path, era: str) -> None:
+    path = wrong_inner_message(tmp_path / "t-0", era)
+    with pytest.raises(CorruptRecordError, match="inside does not match its checksum") as caught:
+        list(package.scan(path))
+    assert code_of(caught.value) == "record-crc"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("door", DOORS)
+def test_verbs_exit_1_and_name_it(
+    kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, era: str, door: str
+) -> None:
+    path = wrong_inner_message(tmp_path / "t-0", era)
+    monkeypatch.chdir(tmp_path)
+    ran = kseg(*DOORS[door], path if door == "convert" else path.parent)
+    assert ran.code == 1
+    assert "a message inside does not match its checksum" in ran.err
