@@ -194,7 +194,7 @@ _WHITE = " \t\r"
 _DEPTH_MAX = 64
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
-#: How bytes stand in a line.
+#: The functions that turn text of a line into bytes.
 _ENCODINGS: dict[str, Callable[[str], bytes]] = {
     "base64": partial(a2b_base64, strict_mode=True),
     "hex": unhexlify,
@@ -208,7 +208,7 @@ _Row = tuple[int, int, bytes | None, bytes | None, list[tuple[bytes | None, byte
 
 @dataclass(frozen=True, slots=True)
 class AppendOptions:
-    """How lines are read and batches written.
+    """Options for reading lines and writing batches.
 
     Attributes:
         encoding: how keys, values and header values are written: `base64`, `hex` or `utf8`.

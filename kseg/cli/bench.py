@@ -154,7 +154,7 @@ def _dump(logs: Sequence[Path]) -> None:
 
 
 def _codec_rate(codec: Compression, logs: Sequence[Path], seconds: float) -> dict[str, Any] | None:
-    """How fast the batches of one codec inflate; None if there are none."""
+    """The rate at which batches of one codec inflate; None if no batch has it."""
     batches, stored, inflated = _inflate(codec, logs)
     if not batches:
         return None

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 #: Fields of a recovery's plan that the document of the verb has itself.
 _OF_DOCUMENT: Final = ("path", "applied", "actions")
-#: What a start loads, so that the mark of a clean stop speaks for it; each is recovered.
+#: The logs that a start loads, for which the mark of a clean stop speaks; each is recovered.
 _LOADED: Final = (EntryKind.LOG, EntryKind.FUTURE, EntryKind.STRAY)
 #: The names of actions in the documents of `truncate`, where plans have others.
 _TRUNCATE_ACTIONS: Final = {"truncate": "cut"}

@@ -65,7 +65,7 @@ def job_fields(_ctx: click.Context, _parameter: click.Parameter, incomplete: str
 
 
 def partition_keys(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """What `--partition-by` takes; behind a comma, one more."""
+    """The values of `--partition-by`; behind a comma, one more."""
     return _listed(PARTITION_KEYS, incomplete)
 
 
@@ -78,7 +78,7 @@ def _listed(known: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _partitions(ctx: click.Context) -> Iterator[PartitionName]:
-    """What the names of directories in and at the paths say."""
+    """Topics and partitions, from the names of the paths and of the directories in them."""
     for path in _paths(ctx):
         with suppress(OSError):
             yield from _named([Path(path).resolve().name])

@@ -254,7 +254,7 @@ def stdin_fault(table: BatchTable) -> KsegError | None:
 
 
 def _target_path(path: str, out: str, *, force: bool) -> Path | None:
-    """Where the result goes; None for standard output.
+    """The file for the result; None for standard output.
 
     Raises:
         FileExistsError: something is there, and `--force` was not given.

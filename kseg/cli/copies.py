@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _batch_line(seen: BatchSeen) -> str:
-    """Where a batch lies, and what its header says."""
+    """The place of a batch, and the fields of its header."""
     header = seen.header
     count = "" if header.record_count < 0 else f", {output.counted(header.record_count, 'record')}"
     producer = "" if header.producer_id < 0 else f", producer {header.producer_id}"
@@ -211,7 +211,7 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
 
 
 def _compacted(plan: MergePlan) -> Iterator[str]:
-    """What to do if the copies may be compacted apart."""
+    """Advice if the copies may be compacted apart."""
     if any(one.is_compacted for each in plan.partitions for one in each.conflicts):
         yield (
             "some of them have fewer records of the same append: the copies may be compacted "

@@ -150,7 +150,7 @@ def _bytes(value: bytes, style: Style) -> str | dict[str, str]:
 
 
 def _plain(value: object) -> str:
-    """What JSON has no type for, as Kafka prints it."""
+    """A value of a type that JSON lacks, as Kafka prints it."""
     if isinstance(value, UUID):
         return id_text(value)
     assert isinstance(value, bytes)

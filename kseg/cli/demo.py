@@ -59,7 +59,7 @@ def demo(no_spark: bool) -> int:
 
 
 def _lacks(check: Callable[[], object]) -> KsegError | None:
-    """What is missing for a part of the tour, if something is."""
+    """The error that names what a part of the tour needs and lacks; None if it can run."""
     try:
         check()
     except KsegError as error:

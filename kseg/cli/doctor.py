@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The kind of the metadata log, which each start reads again.
 _OF_KRAFT = "cluster metadata"
-#: So many lines of one code are printed for a directory, and counted beyond.
+#: The most lines of one code that are printed for a directory; others are counted.
 _LINES_MAX = 10
 _SAID = {
     "starts": "the broker starts",
@@ -148,7 +148,7 @@ def _page(found: DoctorReport) -> Iterator[str]:
 
 
 def _loss(found: DoctorReport) -> str:
-    """What readers lose if the broker starts now; nothing if it does not start, or loses none."""
+    """The records that readers lose if the broker starts now; empty if it loses none."""
     losing = found.losing
     if not losing or found.outcome.value not in ("starts", "directory-offline"):
         return ""

@@ -14,7 +14,7 @@ from kseg.format.times import iso_text
 if TYPE_CHECKING:
     from kseg.analysis.explain import ExplainReport, KeptFile, PartitionKeeps, Proposal, WhatIf
 
-#: So many partitions, or segments of a list, are printed; --json has all of them.
+#: The most partitions, or segments of a list, that are printed; --json has all of them.
 _LINES_MAX = 20
 
 

@@ -222,7 +222,7 @@ def _form_of(out: str) -> str:
 
 
 def _targets(found: list[Input], out: Path, form: str, by: tuple[str, ...]) -> list[Path]:
-    """Where each input goes; with `by`, in place of each name of a directory `day=*`, say."""
+    """The file for each input; with `by`, names of directories are patterns such as `day=*`."""
     if by:
         if out.suffix[1:] in EXTENSIONS and not out.is_dir():
             raise click.UsageError(f"With --partition-by -o must be a directory, not {out}.")
@@ -266,7 +266,7 @@ def _write(one: Input, target: Path, file_format: FileFormat, request: Request, 
 
 
 class Undecoded:
-    """How many keys and values are null because their bytes are of another kind."""
+    """Counts of keys and values that are null because their bytes are of another kind."""
 
     def __init__(self) -> None:
         """None yet."""
@@ -289,7 +289,7 @@ class Undecoded:
         self._first = other._first | self._first
 
     def lines(self, file_format: FileFormat) -> Iterator[str]:
-        """What to tell the user."""
+        """A line for keys, and one for values, if there are such."""
         for name, count in self.counts.items():
             are = "is" if count == 1 else "are"
             kept = f"their bytes are in {BYTES[name]}"
@@ -308,7 +308,7 @@ def _refuse_loss(one: Input, target: Path, form: str, request: Request) -> None:
 
 
 def _selected(one: Input, view: LogView | None, request: Request) -> Selected:
-    """Which records an input gives; the end of a single segment is not looked up."""
+    """The records that an input gives; the end of a single segment is not looked up."""
     start, end = request.offset
     earliest, latest = map(bound_ms, request.time)
     has_bounds = (start, end, earliest, latest) != (None,) * 4

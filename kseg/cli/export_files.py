@@ -65,7 +65,7 @@ _WAYS_OUT: Final = "export all of that, choose another -o, or replace the file w
 
 
 class Selected(NamedTuple):
-    """Which records of a log an export takes.
+    """The records of a log that an export takes.
 
     Attributes:
         offsets: half open; None where the log was not asked for its end.
@@ -80,7 +80,7 @@ class Selected(NamedTuple):
     has_bounds: bool = False
 
     def metadata(self) -> dict[bytes, bytes]:
-        """What the schema of a file says."""
+        """The metadata for the schema of a file."""
         said = {"offsets": self.offsets, "times": self.times, "isolation": self.isolation}
         return {_KEY: json.dumps(said).encode()}
 
@@ -140,7 +140,7 @@ def refusal(target: Path, why: str) -> FileExistsError:
 
 
 def _selected_of(target: Path, form: str) -> Selected | None:
-    """What a file says that it has; None where it says nothing, or is of another program."""
+    """The records that a file holds, by its metadata; None if it has no such metadata."""
     if form not in ("parquet", "arrow"):
         return None
     pyarrow: Any = require("pyarrow", extra="arrow")
@@ -318,7 +318,7 @@ _OPENERS: dict[str, Callable[[FileSink, FileFormat], Any]] = {
 }
 
 
-#: How formulas begin, with the wide forms of `= + - @` in UTF-8.
+#: The first bytes of formulas, with the wide forms of `= + - @` in UTF-8.
 _FORMULA: Final = re.compile(rb"[=+\-@\t\r\n]|\xef\xbc[\x9d\x8b\x8d\xa0]")
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
@@ -403,7 +403,10 @@ class PartitionedFiles:
             self._file(self._out.joinpath(*names))(part)
 
     def _file(self, directory: Path) -> Write:
-        """What writes to a directory's file; the one that was used longest ago may be completed."""
+        """The function that writes to a directory's file.
+
+        It may complete the file that was used longest ago.
+        """
         found = self._open.pop(directory, None)
         if found is None:
             if len(self._open) == OPEN_MAX:

@@ -34,7 +34,7 @@ HEAD: Final = (
 )
 #: The columns that a narrow terminal shows, the first ones first.
 PRIORITY: Final = ("segments", "start", "end", "bytes", "records")
-#: What a wider one shows besides, likewise.
+#: The further columns that a wider one shows, likewise.
 BESIDES: Final = ("to", "from", "codecs", "batches", "magic")
 #: To the left, as all text but names is not.
 LEFT: Final = ("partition", "codecs", "magic", "key")
@@ -103,7 +103,7 @@ def _segment_row(document: dict[str, Any]) -> list[object]:
     return partition_row("  " + document["file"], document | offsets)
 
 
-# ---- a line for a partition, also of `kseg stats` ----------
+# ---- a line for a partition, also of `kseg stats` ------------------------------------------------
 
 
 def partition_row(name: str, document: dict[str, Any]) -> list[object]:
@@ -127,7 +127,7 @@ def _minute(time: int | None) -> str | None:
 
 
 def names_of(documents: Sequence[dict[str, Any]]) -> list[str]:
-    """What rows are called: by the last part of the path, or all of it where several have that."""
+    """Names of rows: the last part of each path, or the whole path if several end so."""
     given = [one["dir"] or os.path.basename(one["path"]) for one in documents]
     counts = Counter(given)
     return [

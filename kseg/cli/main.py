@@ -51,7 +51,7 @@ _MODULES = {
     "spark": "spark",
 }
 
-#: What `kseg` by itself says: the verbs that people need first, and how to see the others.
+#: The answer to `kseg` alone: the verbs that people need first, and how to see the others.
 FIRST = f"""\
 Apache Kafka log segments, with no broker and no JVM. First of all:
 

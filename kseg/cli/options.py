@@ -105,7 +105,7 @@ SETTING = Parsed("[TOPIC:]NAME=VALUE", parse_setting)
 
 
 def completed(name: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """What a shell completes, by the name of a function of `kseg.cli.completion`."""
+    """The completion of an option, by the name of a function of `kseg.cli.completion`."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         from kseg.cli import completion  # it is loaded for a shell only
@@ -226,7 +226,7 @@ range_options = together(
         "--last", type=WholeNumber(min=0), metavar="N", help="Only the last N of each partition."
     ),
 )
-#: How records of internal topics are shown: names of `kseg.cli.records`.
+#: The form of records of internal topics, by names of `kseg.cli.records`.
 decode_options = together(
     click.option(
         "--decode",

@@ -29,7 +29,7 @@ _COLORS: Final = {"error": "red", "lost": "red", "warning": "yellow", "note": "c
 _GAP: Final = "  "
 #: A longer name stands on a line of its own.
 _NAME_MAX: Final = 32
-#: How often a long run writes a line where standard error is no terminal.
+#: The time between the lines of a long run where standard error is no terminal.
 _LINE_SECONDS: Final = 60
 
 
@@ -156,7 +156,7 @@ def write_fitted_table(
 
 
 def write_codes(verb: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    """What `--codes` of a verb lists: `code`, `severity`, `meaning` and, in JSON, the rest."""
+    """Write the list of `--codes`: `code`, `severity`, `meaning` and, in JSON, the rest."""
     if as_json:
         write_document(f"{verb}-codes/1", {"codes": list(rows)})
         return

@@ -16,12 +16,12 @@ from kseg.files import ownership
 if TYPE_CHECKING:
     from kseg.files.checkpoints import TopicPartition
 
-#: So many items of one kind are printed; --json lists more.
+#: The most items of one kind that are printed; --json lists more.
 ITEMS_MAX: Final = 5
 
 
 def more_line(count: int, what: str) -> Iterator[str]:
-    """How many items are not printed, if there are any."""
+    """A line with the number of items that are not printed, if there are any."""
     if count > ITEMS_MAX:
         yield f"{count - ITEMS_MAX} more {what}"
 

@@ -1,4 +1,4 @@
-"""What the words of a command line mean: ranges, times, sizes, settings, names, chosen partitions.
+"""The values of a command line: ranges, times, sizes, settings, names, chosen partitions.
 
 Each function takes the text of one option and raises ValueError, which says what is wanted. Nothing
 here is slow to load, nor knows how options are declared: that is `kseg.cli.options`.
@@ -20,16 +20,16 @@ _INT64_MAX = 2**63 - 1
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([KMGTP]?)(?:iB|B)?", re.ASCII | re.IGNORECASE)
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 Clock = Callable[[], int]
-#: What `--codec` takes.
+#: The values of `--codec`.
 CODECS = [codec.label for codec in Compression]
-#: What `--decode` takes.
+#: The values of `--decode`.
 DECODED = ("offsets", "transactions", "metadata", "share", "remote")
-#: What `--decode-key` and `--decode-value` take: the names of `kseg.format.typed`.
+#: The values of `--decode-key` and `--decode-value`: the names of `kseg.format.typed`.
 KINDS = (
     *("text", "json", "int16", "int32", "int64", "float", "double", "uuid"),
     *("string", "short", "integer", "long"),
 )
-#: What `kseg export --partition-by` takes.
+#: The values of `kseg export --partition-by`.
 PARTITION_KEYS = ("day", "topic", "partition")
 #: The files that `kseg export` writes, by their extensions.
 EXTENSIONS = ("parquet", "arrow", "jsonl", "csv")
@@ -218,7 +218,7 @@ def _plain(name: str, value: str) -> str:
 
 
 def by_topic(settings: Sequence[Setting]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Those for every topic, and those of each topic that has any; the last of a name counts."""
+    """Settings for every topic, and settings of single topics; the last of a name counts."""
     plain: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {}
     for each in settings:
@@ -235,7 +235,7 @@ def clock_of(now_ms: int | None) -> Clock:
 
 
 class GivenSettings(NamedTuple):
-    """What a command line says of settings, and of the time.
+    """The settings of a command line, and the time.
 
     Attributes:
         settings: of `--config`.

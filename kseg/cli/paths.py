@@ -57,7 +57,7 @@ class Partition(NamedTuple):
 
 
 def known_path(path: str) -> KnownPath:
-    """What a path is.
+    """Classify a path.
 
     Raises:
         UsageError: standard input, which most verbs do not read.
@@ -84,7 +84,7 @@ def is_one_log(paths: Sequence[str]) -> bool:
 
 
 def known_paths(paths: Sequence[str]) -> Iterator[tuple[str, KnownPath]]:
-    """What each path is; of several, reports and skips one that cannot be read.
+    """Classify each path; of several, report and skip a path that cannot be read.
 
     Raises:
         OSError: the only one is missing, or not to be listed.

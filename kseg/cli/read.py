@@ -214,7 +214,7 @@ class Reader(RecordLines):
             self.sinks.add(sink.replaced, sink.is_empty)
 
     def _wanted(self, columns: RecordColumns) -> Mask:
-        """Which of new records are within the bounds; only the isolation was applied before."""
+        """bool[n]: new records within the bounds; only the isolation was applied before."""
         offsets, times = columns["offset"], columns["timestamp"]
         return within(self.request, len(columns), (offsets, offsets), (times, times))
 

@@ -55,7 +55,7 @@ Template = tuple[Piece, ...]
 BUFFER_BYTES = 1 << 19
 #: Bytes of bodies in a piece of records.
 _PIECE_BYTES = 2 << 20
-#: What of a style is its encoding.
+#: The bits of a style that are its encoding.
 _ENCODING = 3
 _TEXTS = (_text.UTF8, _text.RAW)
 #: Gaps that are noted before lines are written.
@@ -337,12 +337,12 @@ class RowSink:
 
     @property
     def replaced(self) -> int:
-        """How many values of CSV, written or held back, differ from the log's bytes."""
+        """The number of values of CSV, written or held back, that differ from the log's bytes."""
         return self._writer.replaced
 
     @property
     def left(self) -> int | None:
-        """How many rows will still be taken; None for any number."""
+        """The number of rows that the sink will still take; None for any number."""
         return self._left
 
     @property
@@ -420,7 +420,7 @@ class RowSinks:
 
     @property
     def replaced(self) -> int:
-        """How many values of CSV differ from the log's bytes, in all sinks."""
+        """The number of values of CSV that differ from the log's bytes, in all sinks."""
         return self._replaced + (0 if self._one is None else self._one.replaced)
 
     @contextmanager
@@ -495,7 +495,7 @@ class Own(NamedTuple):
 
 
 _OWN_HEADERS = Own(_text.RECORD_HEADERS)
-#: What a template has for each field that is not the same for all records of a batch.
+#: Stands in a template for each field that differs between records of a batch.
 OWN: dict[str, Any] = {
     "offset": _text.OFFSET,
     "timestamp": _text.TIMESTAMP,
@@ -517,7 +517,7 @@ class BatchColumns:
     """Stands for the columns of records where a template is made: a row for each batch."""
 
     def __init__(self, table: BatchTable) -> None:
-        """Those of the batches of a table."""
+        """Make the columns of the batches of a table."""
         bases, ones = table.base_offset, np.ones(len(table), np.int64)
         self._shared = Shared(table, ones, bases, bases, constants_once=True)
         self._same: dict[str, Any] = {}
@@ -541,7 +541,7 @@ class BatchColumns:
 
 @lru_cache(16)
 def _columns_of_one(telling: bytes, kafka07: bool) -> dict[str, Any]:
-    """What batches with such headers share, as columns for as many as a table has at the most.
+    """The columns that batches with such headers share, as long as the largest table.
 
     To work that out for each table takes longer than some tables' lines.
     """

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from kseg.format.header import BatchTable
     from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 
-#: What no batch can store: stands for what only a compressed message's broken contents could tell.
+#: Stands for a number in the broken contents of a compressed message; no batch can store it.
 UNKNOWN = -(2**63)
 
 _ENCODINGS = {"base64": _text.BASE64, "hex": _text.HEX, "utf8": _text.UTF8, "raw": _text.RAW}
-#: What of a style is its encoding.
+#: The bits of a style that are its encoding.
 _ENCODING = 3
 _CODECS = (*(codec.label for codec in Compression), *(f"unknown{n}" for n in (5, 6, 7)), "unknown")
 _TIMESTAMP_TYPES = tuple(kind.label for kind in TimestampType)
@@ -100,7 +100,7 @@ RECORD_FIELDS = (
     Field("control_type", "enum", ("", "UNKNOWN", *_CONTROL_TYPES, "UNKNOWN"), -2, -2, True),
 )
 
-#: Those that a record of magic 2 has, unless it is a control record.
+#: The fields of a record of magic 2 that is no control record.
 _STORED = tuple(
     field.name for field in RECORD_FIELDS if field.name not in ("next_offset", "control_type")
 )
@@ -129,7 +129,7 @@ BATCH_FIELDS = (
     Field("crc_ok", "enum", ("null", "false", "true"), -1),
 )
 
-#: What text leaves out where it says nothing: -1 of producers, create time, false, magic 2.
+#: Values that text leaves out: -1 of producers, create time, false.
 _TEXT_QUIET = {
     "producer_id": -1,
     "producer_epoch": -1,

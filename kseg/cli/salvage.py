@@ -18,7 +18,7 @@ from kseg.log.salvage import HARMLESS, READABLE, REASONS
 if TYPE_CHECKING:
     from kseg.log.salvage import DamagedTransaction, LostOffsets, SalvagedPartition, Span
 
-#: So many lines of one kind are printed for a partition; --json and the report have all.
+#: The most lines of one kind for a partition; --json and the report have all.
 _LINES_MAX = 5
 
 
@@ -60,7 +60,7 @@ def _say(report: SalvageReport) -> None:
 
 
 def _unproved(plan: SalvagePlan) -> Iterator[str]:
-    """How many readable batches are left out for lack of a proof: the first line of all."""
+    """The number of readable batches that are left out for lack of a proof: the first line."""
     count = sum(one.unproved_batches for one in plan.partitions)
     if count:
         indexed = any(one.indexed for one in plan.partitions if one.unproved_batches)
@@ -85,7 +85,7 @@ def _row(one: SalvagedPartition) -> tuple[object, ...]:
 
 
 def _lost(one: SalvagedPartition) -> str:
-    """How many records a partition has lost, in words."""
+    """The number of records that a partition has lost, in words."""
     if one.lost_records is None:
         return "unknown"
     return f"at most {one.lost_records}" if one.at_most else str(one.lost_records)
@@ -189,7 +189,7 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
 
 
 def _start_beyond_end(one: SalvagedPartition) -> Iterator[str]:
-    """What a log start behind the end means, and the command that removes it."""
+    """Explain a log start behind the end, and give the command that removes it."""
     path = Path(one.path).resolve().parent / "log-start-offset-checkpoint"
     yield (
         f"{one.name}: {path} says that the log starts at offset {one.start_beyond_end}, behind its "
@@ -201,7 +201,7 @@ def _start_beyond_end(one: SalvagedPartition) -> Iterator[str]:
 
 
 def _all_lost(plan: SalvagePlan) -> str:
-    """How many records are lost in all, in words; other losses are those of bytes."""
+    """The number of records that are lost in all, in words."""
     counts = [one.lost_records for one in plan.partitions if one.lost]
     known = sum(count or 0 for count in counts)
     most = "at most " if any(one.at_most for one in plan.partitions) else ""

@@ -133,14 +133,14 @@ def known_configs(
 
 
 def settings_fields(found: kseg.PartitionSettings) -> dict[str, Any]:
-    """What a partition's document says of its settings."""
+    """The fields about settings of a partition's document."""
     return {"settings": found.to_json(), "notes": list(found.notes)}
 
 
 def defaults_lines(
     found: Iterable[tuple[str | None, Mapping[str, SettingValue]]],
 ) -> Iterator[str]:
-    """Which topics are cleaned up by Kafka's defaults, by what these are.
+    """Lines with the topics that Kafka's defaults clean up.
 
     Args:
         found: topics, each with the settings of a partition.

@@ -1,8 +1,8 @@
-"""How a process of this program starts: quickly, and with whatever standard streams it was given.
+"""The start of a process: imports without garbage collection, and the three standard streams.
 
-Loading leaves next to no garbage, so no collection looks for any until a verb begins; what is there
-then is left out of those to come. NumPy comes without threads for linear algebra, of which kseg has
-none: OpenBLAS starts one for each core, and each takes processor time before it sleeps.
+Imports leave next to no garbage, so the collector is off until a verb begins, and then passes over
+all objects that exist. NumPy is loaded without threads for linear algebra, which kseg does not use:
+OpenBLAS starts a thread for each core, and each takes processor time before it sleeps.
 
 A program may be started with any of its three streams closed, or lose its reader on the way.
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Fields that say where a record lies, which only files have.
 PLACE_FIELDS: Final = ("topic", "partition")
-#: What `kseg export --fields` takes.
+#: The values of `kseg export --fields`.
 FIELD_NAMES: Final = (
     *PLACE_FIELDS,
     *(field.name for field in RECORD_FIELDS),
@@ -37,7 +37,7 @@ _NUMBER_BYTES_MAX: Final = 32
 
 
 def kinds_from(key: str | None, value: str | None) -> dict[str, Kind]:
-    """What `--decode-key` and `--decode-value` ask for."""
+    """The kinds that `--decode-key` and `--decode-value` name."""
     given = {"key": key, "value": value}
     return {name: kind_of(kind) for name, kind in given.items() if kind is not None}
 
