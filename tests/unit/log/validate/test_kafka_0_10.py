@@ -14,10 +14,13 @@ from kseg.errors import (
     InvalidRecordError,
     InvalidTimestampError,
     LimitExceededError,
+    OffsetOverflowError,
+    RecordTooLargeError,
+    UnsupportedFormatError,
 )
 from kseg.format.message import Message, MessageSet
-from kseg.log.validate.kafka_0_10 import validate_0_10
-from kseg.log.validate.rules import ValidatedBatch
+from kseg.log.validate.kafka_0_10 import analyze_0_10, validate_0_10, validate_append_010
+from kseg.log.validate.rules import AppendRules, ValidatedBatch
 from tests import builders
 from tests.builders import Record, record
 from tests.reference_codecs import crc32
@@ -176,3 +179,119 @@ BAD_RULES: dict[str, dict[str, Any]] = {
 def test_rules_that_0_10_did_not_have_are_refused(claim: str) -> None:
     with pytest.raises(ValueError, match=r"0 or 1|create time|zstd"):
         validate(b"", **BAD_RULES[claim])
+
+
+# The outermost messages
+
+
+def test_the_codec_of_a_set_is_that_of_its_last_compressed_message() -> None:
+    parts = [
+        builders.wrapper(GIVEN, magic=1, codec=codec, base_offset=at)
+        for codec, at in ((GZIP, 0), (LZ4, 3))
+    ]
+    plain = builders.messages(GIVEN, magic=1, base_offset=6)
+    assert analyze_0_10(b"".join(parts) + plain, message_bytes_max=999) == LZ4
+    assert analyze_0_10(plain + b"cut-off entry", message_bytes_max=999) == NONE
+    assert analyze_0_10(b"", message_bytes_max=0) == NONE
+
+
+def test_the_largest_message_allowed_counts_its_offset_and_size() -> None:
+    small, large = (builders.message(record(bytes(n)), magic=1) for n in (10, 11))
+    assert analyze_0_10(small + small, message_bytes_max=len(small)) == NONE
+    with pytest.raises(RecordTooLargeError, match=rf"record 1: .*{len(large)} .*{len(small)} at"):
+        analyze_0_10(small + large, message_bytes_max=len(small))
+
+
+def test_a_wrong_checksum_outside_is_corrupt() -> None:
+    good, bad = (builders.message(record(), magic=1, crc=crc) for crc in (None, 7))
+    with pytest.raises(CorruptRecordError, match="record 1: checksum"):
+        analyze_0_10(good + bad, message_bytes_max=99)
+
+
+def test_a_codec_without_a_name_is_refused() -> None:
+    with pytest.raises(UnsupportedFormatError, match="7"):
+        analyze_0_10(builders.message(record(), magic=1, attributes=7), message_bytes_max=99)
+
+
+def test_a_set_that_grew_is_looked_at_again_by_its_sizes() -> None:
+    data = builders.messages([record(b"v")], magic=0)
+    bound = len(data)
+    assert analyze_0_10(data, message_bytes_max=bound) == NONE
+    result = validate_0_10(data, next_offset=0, now_ms=0, source=NONE, target=NONE)
+    assert result.sizes_maybe_changed
+    with pytest.raises(RecordTooLargeError):
+        analyze_0_10(result.head, message_bytes_max=bound)
+
+
+# Both steps, as `kseg.validate_append_010` takes them
+
+SAME_TIME = [record(value, key=b"k", timestamp=NOW) for value in (b"a", b"b", b"c")]
+PLAIN = builders.messages(SAME_TIME, magic=1)
+RULES = AppendRules(magic=1)
+
+
+def taken(data: bytes, rules: AppendRules = RULES) -> ValidatedBatch:
+    return validate_append_010(data, rules, next_offset=12, now_ms=NOW + 5)
+
+
+def test_a_plain_set_stays_in_place_and_gets_offsets() -> None:
+    found = taken(PLAIN + b"cut-off")
+    assert found.to_bytes() == builders.messages(SAME_TIME, magic=1, base_offset=12)
+    assert (found.first_offset, found.last_offset, found.next_offset) == (12, 14, 15)
+    assert (found.record_count, found.in_place, found.log_append_time) == (3, True, -1)
+    assert (found.max_timestamp, found.offset_of_max_timestamp) == (NOW, 12)
+
+
+def test_log_append_time_is_in_the_result() -> None:
+    found = taken(PLAIN, AppendRules(magic=1, timestamp_type=LOG_APPEND))
+    assert found.log_append_time == found.max_timestamp == NOW + 5
+
+
+@pytest.mark.parametrize("target", [None, NONE, GZIP, SNAPPY])
+def test_the_codec_is_that_of_the_producer_unless_the_rules_say_one(
+    target: Compression | None,
+) -> None:
+    data = builders.wrapper(SAME_TIME, magic=1, codec=GZIP, base_offset=2)
+    found = taken(data, AppendRules(magic=1, compression=target))
+    messages = list(MessageSet(found.to_bytes()).shallow())
+    assert {message.compression for message, _ in messages} == {GZIP if target is None else target}
+    assert found.sizes_maybe_changed is not found.in_place
+    assert found.next_offset == 15
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        AppendRules(),
+        AppendRules(magic=1, timestamp_before_max_ms=5, timestamp_after_max_ms=6),
+    ],
+)
+def test_rules_that_the_release_did_not_have_are_refused(rules: AppendRules) -> None:
+    with pytest.raises(ValueError, match=r"magic 0 or 1|one largest difference"):
+        taken(PLAIN, rules)
+
+
+@pytest.mark.parametrize(
+    ("next_offset", "error"),
+    [(-1, ValueError), (2**63, ValueError), (2**63 - 1, OffsetOverflowError)],
+)
+def test_offsets_that_a_log_cannot_give_are_refused(
+    next_offset: int, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        validate_append_010(PLAIN, RULES, next_offset=next_offset, now_ms=0)
+
+
+def test_a_message_that_is_too_large_is_refused_before_it_is_made_anew_and_after() -> None:
+    size = len(PLAIN) // 3
+    with pytest.raises(RecordTooLargeError):
+        taken(PLAIN, AppendRules(magic=1, batch_bytes_max=size - 1))
+    assert taken(PLAIN, AppendRules(magic=1, batch_bytes_max=size)).in_place
+    old = builders.messages(SAME_TIME, magic=0)
+    with pytest.raises(RecordTooLargeError):  # eight bytes more, for the timestamp
+        taken(old, AppendRules(magic=1, batch_bytes_max=size - 1))
+
+
+def test_a_set_without_messages_gets_no_offsets() -> None:
+    found = taken(b"")
+    assert (found.record_count, found.next_offset, found.to_bytes()) == (0, 12, b"")
