@@ -456,7 +456,7 @@ def _cut(
     freed = 0
     if unfollowed:
         # The last batch goes first, by itself: a file under a second name must not be cut.
-        last = truncate.plan_of(plan.path, version, truncate.last_offset(version))
+        last = truncate.plan_of(plan.path, version, version.log_end.offset - 1)
         _keep(last, backup)
         freed = truncate.cut_unfollowed(last)
     with Log.open(plan.path, mode="append", recover=unfollowed, config=config, now_ms=clock) as log:

@@ -166,11 +166,6 @@ def is_unfollowed(version: Version) -> bool:
     return version.log_end.offset > LAST_OFFSET_MAX + 1
 
 
-def last_offset(version: Version) -> int:
-    """The offset of the last record."""
-    return version.log_end.offset - 1
-
-
 def cut_unfollowed(plan: TruncationPlan) -> int:
     """Cut off a batch that ends at 2^63 - 1; the log is to be recovered then.
 
@@ -178,7 +173,7 @@ def cut_unfollowed(plan: TruncationPlan) -> int:
     clean shutdown comes back when the log was opened and closed.
 
     Args:
-        plan: from `plan_of`, of the last offset.
+        plan: from `plan_of`, of the last record's offset.
 
     Returns:
         Bytes that the disk got back.
@@ -480,7 +475,6 @@ __all__ = [
     "cut_unfollowed",
     "increment_log_start",
     "is_unfollowed",
-    "last_offset",
     "plan_of",
     "truncate_fully_and_start_at",
     "truncate_to",
