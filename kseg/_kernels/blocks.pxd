@@ -16,7 +16,7 @@ cdef class Block:
 cdef class Blocks:
     cdef object _empty, _fresh
     cdef list _unused
-    cdef int64_t _kept_bytes, _lent_bytes, _lent_count
+    cdef int64_t _kept_bytes, _used_bytes, _used_count
     cdef int64_t _first_bytes, _again_bytes, _growth, _most, _least_kept
     # Of the piece before, to size the next: rows, headers, and bytes of each column of bytes.
     cdef double rows_a_byte, headers_a_byte

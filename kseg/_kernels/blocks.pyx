@@ -38,8 +38,8 @@ cdef class Block:
             return
         cdef object memory = <object>self.memory.obj
         PyBuffer_Release(&self.memory)
-        self.home._lent_count -= 1
-        self.home._lent_bytes -= self.size
+        self.home._used_count -= 1
+        self.home._used_bytes -= self.size
         if self.kept:
             self.home._unused.append(memory)
 
@@ -59,7 +59,7 @@ cdef class Block:
 cdef class Blocks:
     """Hands out blocks; belongs to one reader in one thread at a time.
 
-    It knows what is in use, and so tells a caller that keeps all from one that lets go.
+    It counts the bytes in use, so it can distinguish a caller that keeps all from one that lets go.
     """
 
     def __cinit__(self):
@@ -104,11 +104,11 @@ cdef class Blocks:
             return self._first_bytes
         if self._again_bytes and self._unused:
             return self._again_bytes
-        if self._lent_count < self._least_kept:
+        if self._used_count < self._least_kept:
             return self._first_bytes
-        if self._lent_bytes > self._most // self._growth:
+        if self._used_bytes > self._most // self._growth:
             return self._most
-        return min(max(self._first_bytes, self._lent_bytes * self._growth), self._most)
+        return min(max(self._first_bytes, self._used_bytes * self._growth), self._most)
 
     cpdef Block take(self, int64_t total, int64_t size, filled=None):
         """A block for a piece.
@@ -134,8 +134,8 @@ cdef class Blocks:
                 memory = self._empty((total + total // 8) & ~<int64_t>7)
         PyObject_GetBuffer(memory, &block.memory, PyBUF_SIMPLE | PyBUF_WRITABLE)
         block.home, block.size = self, size
-        self._lent_count += 1
-        self._lent_bytes += size
+        self._used_count += 1
+        self._used_bytes += size
         if block.memory.len < total or <size_t>block.memory.buf % 8:
             raise ValueError("the memory for a block is too small, or not aligned")
         if total >= _BYTES_MIN and filled is None and not block.kept:

@@ -1,4 +1,4 @@
-"""What writing kernels share: columns lent to them, and stores of numbers, inlined into each user.
+"""What writing kernels share: borrowed columns, and stores of numbers, inlined into each user.
 
 The loops over records of magic 2 stand in `csrc/write.h`, and with them how a value is taken from a
 column, whichever form that has.
@@ -80,10 +80,10 @@ cdef enum:
 
 
 cdef class Rows:
-    """Columns of records, lent for as long as this lives."""
+    """Columns of records, borrowed for as long as this lives."""
 
     cdef readonly int64_t length
-    cdef Source lent
+    cdef Source columns
     cdef Py_buffer buffers[BUFFERS_MAX]
     cdef int buffer_count
     cdef list held

@@ -35,9 +35,9 @@ cdef enum:
     RECORD_BYTES_USUAL = 12
 
 
-# ---- columns, lent -------------------------------------------------------------------------------
+# ---- borrowed columns ----------------------------------------------------------------------------
 
-cdef const void *_lend(Rows rows, object column, int itemsize, int64_t *count) except? NULL:
+cdef const void *_borrow(Rows rows, object column, int itemsize, int64_t *count) except? NULL:
     """The first of `count` numbers of a contiguous buffer, which stays borrowed as long as `rows`
     lives.
     """
@@ -56,7 +56,7 @@ cdef object _wrong_length(str name, int64_t count, int64_t length):
     return ValueError(f"{name} has {count} values where {length} are wanted")
 
 
-cdef int _lend_field(Rows rows, object column, int64_t length, str name, Field *field) except -1:
+cdef int _borrow_field(Rows rows, object column, int64_t length, str name, Field *field) except -1:
     """A column of byte strings: None, a tuple, or anything with offsets, data and validity."""
     cdef int64_t count = 0
     if column is None:
@@ -67,23 +67,23 @@ cdef int _lend_field(Rows rows, object column, int64_t length, str name, Field *
             raise _wrong_length(name, len(column), length)
         field.items = _items_of(column)
         return 0
-    field.offsets = <const int32_t *>_lend(rows, column.offsets, 4, &count)
+    field.offsets = <const int32_t *>_borrow(rows, column.offsets, 4, &count)
     if count != length + 1:
         raise _wrong_length(name, count - 1, length)
-    field.data = <const uint8_t *>_lend(rows, column.data, 1, &field.data_bytes)
+    field.data = <const uint8_t *>_borrow(rows, column.data, 1, &field.data_bytes)
     if column.validity is not None:
-        field.validity = <const uint8_t *>_lend(rows, column.validity, 1, &count)
+        field.validity = <const uint8_t *>_borrow(rows, column.validity, 1, &count)
         if count < (length + 7) // 8:
             raise ValueError(f"{name} has too short a validity")
     return 0
 
 
-cdef const int64_t *_lend_int64(Rows rows, object column, str name) except? NULL:
+cdef const int64_t *_borrow_int64(Rows rows, object column, str name) except? NULL:
     cdef int64_t count = 0
     cdef const int64_t *first
     if column is None:
         return NULL
-    first = <const int64_t *>_lend(rows, column, 8, &count)
+    first = <const int64_t *>_borrow(rows, column, 8, &count)
     if count != rows.length:
         raise _wrong_length(name, count, rows.length)
     return first
@@ -113,7 +113,7 @@ def int64s(column):
 
 
 def has_text(tuple values not None):
-    """Whether one of the values is text, which is to be encoded before it is lent."""
+    """Whether one of the values is text, which must be encoded first."""
     for value in values:
         if isinstance(value, str):
             return True
@@ -140,7 +140,7 @@ cdef Py_ssize_t _length(offset, timestamp, key, value, headers) except -1:
 @cython.auto_pickle(False)
 @cython.final
 cdef class Rows:
-    """Columns of `length` records, lent to the encoders for as long as this lives.
+    """Columns of `length` records, borrowed for as long as this lives.
 
     Args:
         length: how many records; -1 for as many as the first column given has.
@@ -163,26 +163,26 @@ cdef class Rows:
         if length < 0:
             length = _length(offset, timestamp, key, value, headers)
         self.length = length
-        self.lent.offsets = _lend_int64(self, offset, "offset")
-        self.lent.timestamps = _lend_int64(self, timestamp, "timestamp")
-        _lend_field(self, key, length, "key", &self.lent.key)
-        _lend_field(self, value, length, "value", &self.lent.value)
+        self.columns.offsets = _borrow_int64(self, offset, "offset")
+        self.columns.timestamps = _borrow_int64(self, timestamp, "timestamp")
+        _borrow_field(self, key, length, "key", &self.columns.key)
+        _borrow_field(self, value, length, "value", &self.columns.value)
         if headers is not None:
-            self.lent.headers = <const int32_t *>_lend(self, headers, 4, &count)
+            self.columns.headers = <const int32_t *>_borrow(self, headers, 4, &count)
             if count != length + 1:
                 raise _wrong_length("headers", count - 1, length)
-            if _all_equal(self.lent.headers, count):
-                self.lent.headers = NULL
-            self.lent.header_count = len(header_keys)
-            _lend_field(self, header_keys, self.lent.header_count, "header names",
-                        &self.lent.header_key)
-            _lend_field(self, header_values, self.lent.header_count, "header values",
-                        &self.lent.header_value)
+            if _all_equal(self.columns.headers, count):
+                self.columns.headers = NULL
+            self.columns.header_count = len(header_keys)
+            _borrow_field(self, header_keys, self.columns.header_count, "header names",
+                        &self.columns.header_key)
+            _borrow_field(self, header_values, self.columns.header_count, "header values",
+                        &self.columns.header_value)
 
     @property
     def has_offsets(self):
         """Whether the records bring their offsets."""
-        return self.lent.offsets != NULL
+        return self.columns.offsets != NULL
 
     def __dealloc__(self):
         cdef int i
@@ -316,7 +316,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     Source: Kafka MemoryRecordsBuilder.appendWithOffset, writeDefaultBatchHeader.
     """
     _check_range(rows, first, end)
-    cdef Source lent = rows.lent
+    cdef Source columns = rows.columns
     cdef Job job
     cdef BatchHeader header
     cdef uint8_t *p
@@ -324,13 +324,13 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
     memset(&job, 0, sizeof(job))
     job.row, job.end, job.max_timestamp = first, end, -1
     job.bytes_max = bytes_max - HEADER_BYTES
-    job.base_offset = rows.lent.offsets[first] if rows.lent.offsets != NULL else 0
+    job.base_offset = rows.columns.offsets[first] if rows.columns.offsets != NULL else 0
     if base_offset is not None:
         job.base_offset = base_offset
     job.base_timestamp = base_timestamp
     if not attributes & ATTRIBUTE_HORIZON:
-        job.base_timestamp = lent.timestamps[first] if lent.timestamps != NULL else -1
-    data = _put_all(&lent, &job, start, scratch)
+        job.base_timestamp = columns.timestamps[first] if columns.timestamps != NULL else -1
+    data = _put_all(&columns, &job, start, scratch)
     if job.status == WRITE_FULL:
         job.status = WRITE_OK
     if attributes & ATTRIBUTE_LOG_APPEND:
@@ -402,7 +402,7 @@ cdef int _check_runs(Rows rows, const int64_t[:, ::1] runs, int64_t[::1] times) 
     cdef int64_t i
     if runs.shape[1] != RUN_FIELDS or times.shape[0] != runs.shape[0]:
         raise ValueError("runs has the wrong width, or times another length")
-    if rows.lent.offsets == NULL or rows.lent.timestamps == NULL:
+    if rows.columns.offsets == NULL or rows.columns.timestamps == NULL:
         raise ValueError("batches among many are written of records with offsets and timestamps")
     for i in range(runs.shape[0]):
         _check_range(rows, runs[i, RUN_FIRST], runs[i, RUN_END])
@@ -425,7 +425,7 @@ def encode_runs(Rows rows, const int64_t[:, ::1] runs not None, int64_t[::1] tim
 
     Source: Kafka MemoryRecords.filterTo.
     """
-    cdef Source lent = rows.lent
+    cdef Source columns = rows.columns
     cdef Job job
     cdef PyObject *made = NULL
     cdef uint8_t *p
@@ -434,14 +434,14 @@ def encode_runs(Rows rows, const int64_t[:, ::1] runs not None, int64_t[::1] tim
     job.status = WRITE_OK
     for i in range(count):
         job.row, job.end = runs[i, RUN_FIRST], runs[i, RUN_END]
-        room += HEADER_BYTES + ROOM_SPARE + _room_wanted(&lent, &job)
+        room += HEADER_BYTES + ROOM_SPARE + _room_wanted(&columns, &job)
     i = 0
     try:
         p = _sized(None, &made, room)
         while i < count:
             with nogil:
                 while i < count:
-                    size = _put_run(&lent, &runs[i, 0], p + at, room - at, &job)
+                    size = _put_run(&columns, &runs[i, 0], p + at, room - at, &job)
                     if size == 0:
                         break
                     times[i] = job.max_timestamp

@@ -198,7 +198,7 @@ cdef bint _leads(Window *window, const Wanted *wanted, int64_t first, int64_t la
 cdef bint _walk(Window *window, Wanted *wanted) noexcept nogil:
     """Note the first batch from `start` on that ends at the offset or behind it.
 
-    False where none is found nearby, or one cannot be told from damage.
+    False where there is none nearby, or where it may be damage.
     """
     cdef const uint8_t *p
     cdef int64_t at = wanted.start, size = 0, first, last

@@ -3,12 +3,12 @@
 lz4, zstd and the deflate streams of gzip are left to C libraries of the system, which are opened by
 their sonames when this module is imported; `loader.h` says where the loader looks. Only functions
 that these libraries call stable are used, and only after they gave known answers. snappy is short
-enough to stand here (`snappy.h`). A codec without a library goes to packages of Python, by the
-function that `kseg.format.codec` lends.
+enough to stand here (`snappy.h`). A codec without a library goes to packages of Python, by a
+function of `kseg.format.codec`.
 
-What is damaged, refused or merely unusual is not told apart here: the careful path in
-`kseg.format.codec` takes such a body by itself and has the words. Nothing is taken here that it
-would refuse.
+This module does not distinguish damaged, refused and unusual bodies: the careful path in
+`kseg.format.codec` takes such a body alone and words the error. It would accept all that this
+module inflates.
 """
 
 import os
@@ -337,7 +337,7 @@ cdef int inflate_records(int codec, int magic, const uint8_t *data, int64_t size
 
 cdef int _by_package(int codec, int magic, const uint8_t *data, int64_t size, Scratch *scratch,
                      int64_t inflated_max) noexcept with gil:
-    """Let the function that was lent inflate a body; whatever goes wrong is left to the next."""
+    """Inflate a body by the function of `lend_package`; every fault is left to the careful path."""
     cdef Py_buffer made
     cdef int status
     if package is None:
@@ -433,7 +433,7 @@ def lend_package(function):
 
     Args:
         function: called with codec, bytes, magic and the most bytes there may be; it answers bytes,
-            or None where the careful path has to take the body. The bytes lent end with the call.
+            or None where the careful path has to take the body. It borrows the bytes for the call.
     """
     global package
     package = function
@@ -563,10 +563,10 @@ cdef tuple _bound(int codec, void *library):
         whole = zstd_new != NULL and zstd_free != NULL and zstd_reset != NULL
         whole = whole and zstd_stream != NULL and zstd_is_error != NULL
     version = number_of() if number_of != NULL else 0
-    told = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+    found = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
     if version < least:
-        return told, "it is too old"
-    return told, "" if whole else "it lacks a function"
+        return found, "it is too old"
+    return found, "" if whole else "it lacks a function"
 
 
 cdef bint _knows(int codec):

@@ -269,7 +269,7 @@ def encode_messages(Rows rows, int64_t first, int64_t end, base_offset, int64_t 
     cdef uint8_t *p
     cdef bint whole = True
     job.first, job.end, job.bytes_max = first, end, bytes_max
-    job.base_offset = rows.lent.offsets[first] if rows.lent.offsets != NULL else 0
+    job.base_offset = rows.columns.offsets[first] if rows.columns.offsets != NULL else 0
     if base_offset is not None:
         job.base_offset = base_offset
     job.offset_shift = job.base_offset if relative else 0
@@ -277,7 +277,7 @@ def encode_messages(Rows rows, int64_t first, int64_t end, base_offset, int64_t 
     job.forced_timestamp = timestamp if timestamp is not None else -1
     job.magic, job.attributes = magic, attributes
     with nogil:
-        _measure(&rows.lent, &job)
+        _measure(&rows.columns, &job)
     data = None
     if job.status == WRITE_OK:
         if scratch is None:
@@ -288,7 +288,7 @@ def encode_messages(Rows rows, int64_t first, int64_t end, base_offset, int64_t 
             PyByteArray_Resize(scratch, job.bytes_)
             p = <uint8_t *>PyByteArray_AS_STRING(scratch)
         with nogil:
-            whole = _write(&rows.lent, &job, p, p + job.bytes_)
+            whole = _write(&rows.columns, &job, p, p + job.bytes_)
         if not whole:
             data, job.status = None, WRITE_CHANGED
     return (data, job.status, job.count, job.base_offset, job.last_offset, job.max_timestamp,
@@ -303,7 +303,7 @@ def encode_messages_07(Rows rows, uint8_t magic, uint8_t attributes):
 
     Source: kafka.message.Message and ByteBufferMessageSet of 0.7.
     """
-    cdef const Field *field = &rows.lent.value
+    cdef const Field *field = &rows.columns.value
     cdef const uint8_t *at = NULL
     cdef int64_t header = 10 if magic else 9
     cdef int64_t row = 0, size = 0, total = 0, count = rows.length

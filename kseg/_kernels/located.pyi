@@ -24,5 +24,5 @@ def rewrite(
     at: int,
     horizon_ms: int,
     out: Any,
-    told: Any,
+    fates: Any,
 ) -> tuple[int, int]: ...

@@ -50,15 +50,15 @@ cdef enum:
     COPIED
     WRITTEN
 
-# What is told of a batch; the order is that of kseg.format.retain.FATE_FIELDS.
+# The columns of `fates`; the order is that of kseg.format.retain.FATE_FIELDS.
 cdef enum:
-    TOLD_WAY
-    TOLD_AT
-    TOLD_SIZE
-    TOLD_COUNT
-    TOLD_LAST_OFFSET
-    TOLD_MAX_TIMESTAMP
-    TOLD_FIELDS
+    FATE_WAY
+    FATE_AT
+    FATE_SIZE
+    FATE_COUNT
+    FATE_LAST_OFFSET
+    FATE_MAX_TIMESTAMP
+    FATE_FIELDS
 
 
 @cython.final
@@ -227,7 +227,8 @@ cdef int64_t _horizon(const int64_t *row, const Left *left, int64_t horizon) noe
 
 
 cdef int64_t _rewrite(Keep keep, Located located, int64_t number, const int64_t *row,
-                      int64_t horizon_ms, uint8_t *out, int64_t room, int64_t *told) noexcept nogil:
+                      int64_t horizon_ms, uint8_t *out, int64_t room,
+                      int64_t *fates) noexcept nogil:
     """One batch whose records were found: bytes written; negative where it wants so much room."""
     cdef const Found *found = &located.found
     cdef int64_t wanted = HEADER_BYTES + located.body_bytes + GROWTH_MAX * found.count + SPARE
@@ -238,38 +239,38 @@ cdef int64_t _rewrite(Keep keep, Located located, int64_t number, const int64_t 
         return -wanted
     keep.ask(found, number)
     left = _left(found, row)
-    told[TOLD_COUNT], told[TOLD_SIZE] = left.count, 0
-    told[TOLD_LAST_OFFSET], told[TOLD_MAX_TIMESTAMP] = row[LAST_OFFSET], row[MAX_TIMESTAMP]
+    fates[FATE_COUNT], fates[FATE_SIZE] = left.count, 0
+    fates[FATE_LAST_OFFSET], fates[FATE_MAX_TIMESTAMP] = row[LAST_OFFSET], row[MAX_TIMESTAMP]
     if not left.count:
-        told[TOLD_WAY] = DROPPED
+        fates[FATE_WAY] = DROPPED
     elif left.count == found.count and not (left.tombstones
                                             and not row[ATTRIBUTES] & ATTRIBUTE_HORIZON):
-        told[TOLD_WAY] = COPIED
+        fates[FATE_WAY] = COPIED
     else:
-        told[TOLD_WAY] = WRITTEN
-        told[TOLD_SIZE] = _write(found, &left, row, _horizon(row, &left, horizon_ms), out)
-        told[TOLD_LAST_OFFSET] = add64(row[BASE_OFFSET], found.records[left.last].offset_delta)
-        told[TOLD_MAX_TIMESTAMP] = left.max_timestamp
-    return told[TOLD_SIZE]
+        fates[FATE_WAY] = WRITTEN
+        fates[FATE_SIZE] = _write(found, &left, row, _horizon(row, &left, horizon_ms), out)
+        fates[FATE_LAST_OFFSET] = add64(row[BASE_OFFSET], found.records[left.last].offset_delta)
+        fates[FATE_MAX_TIMESTAMP] = left.max_timestamp
+    return fates[FATE_SIZE]
 
 
 cdef int _check(const int64_t[:, ::1] rows, const int64_t[::1] asked, int64_t at, int64_t room,
-                int64_t[:, ::1] told) except -1:
+                int64_t[:, ::1] fates) except -1:
     cdef Py_ssize_t i
-    cdef bint sound = (rows.shape[1] == ROW_FIELDS and told.shape[1] == TOLD_FIELDS
-                       and told.shape[0] == rows.shape[0] and at >= 0 and room > 0)
+    cdef bint sound = (rows.shape[1] == ROW_FIELDS and fates.shape[1] == FATE_FIELDS
+                       and fates.shape[0] == rows.shape[0] and at >= 0 and room > 0)
     if sound:
         for i in range(asked.shape[0]):
             sound = sound and 0 <= asked[i] < rows.shape[0]
     if not sound:
-        raise ValueError("rows, what is asked and what is told do not fit each other")
+        raise ValueError("rows, asked and fates do not fit each other")
     return 0
 
 
 def rewrite(Keep keep not None, Located located not None, const uint8_t[::1] data not None,
             const int64_t[:, ::1] rows not None, const int64_t[::1] asked not None, int64_t base,
             int64_t at, int64_t horizon_ms, uint8_t[::1] out not None,
-            int64_t[:, ::1] told not None):
+            int64_t[:, ::1] fates not None):
     """Write batches without the records that go, as far as there is room.
 
     Args:
@@ -283,7 +284,7 @@ def rewrite(Keep keep not None, Located located not None, const uint8_t[::1] dat
         at: which of `asked` is next.
         horizon_ms: the time until which tombstones stay that have none yet.
         out: written. A batch with a codec gets its records plain here, and no checksum.
-        told: int64[n, 6], written for the batches dealt with: what became of it (0 left to others,
+        fates: int64[n, 6], written for the batches dealt with: what became of it (0 left to others,
             1 dropped, 2 copied, 3 written), where it lies in `out`, its size there; how many
             records stay, the offset of the last of them (that of the batch where it is copied), and
             the largest timestamp.
@@ -296,20 +297,20 @@ def rewrite(Keep keep not None, Located located not None, const uint8_t[::1] dat
 
     Source: Kafka MemoryRecords.filterTo.
     """
-    cdef const uint8_t *lent = pointer_to(data)
+    cdef const uint8_t *bytes_ = pointer_to(data)
     cdef const int64_t *row
     cdef int64_t count = asked.shape[0], used = 0, number, written = 0
-    _check(rows, asked, at, out.shape[0], told)
+    _check(rows, asked, at, out.shape[0], fates)
     if at == 0:
         located.forget()
     with nogil:
         while at < count:
             number, row = asked[at], &rows[asked[at], 0]
-            told[number, TOLD_WAY], told[number, TOLD_AT] = LEFT, used
-            if (located.find(lent, data.shape[0], base, row, True)
+            fates[number, FATE_WAY], fates[number, FATE_AT] = LEFT, used
+            if (located.find(bytes_, data.shape[0], base, row, True)
                     and _is_usual(&located.found, row)):
                 written = _rewrite(keep, located, number, row, horizon_ms,
-                                   &out[0] + used, out.shape[0] - used, &told[number, 0])
+                                   &out[0] + used, out.shape[0] - used, &fates[number, 0])
                 if written < 0:
                     break
                 used += written

@@ -39,9 +39,9 @@ cdef enum: AHEAD = 32
 
 # What `told` says of a batch; the order is that of kseg.format.retain.Known.
 cdef enum:
-    TOLD_NOTHING
-    TOLD_NONE_STAYS
-    TOLD_ALL_STAY
+    KNOWN_NOTHING
+    KNOWN_NONE_STAYS
+    KNOWN_ALL_STAY
 
 cdef struct Slot:
     uint64_t hash[2]
@@ -93,7 +93,7 @@ cdef class OffsetMap:
     """The last offset of each key. Not for several threads at once while anything is put in."""
 
     cdef Slot *_slots
-    cdef Slot *_heap  # the same where they are not lent
+    cdef Slot *_heap  # the same, unless the caller gave memory
     cdef uint64_t _secret[2]
     cdef bint _vectors
     cdef uint64_t *_latest
@@ -208,16 +208,16 @@ cdef class OffsetMap:
             raise ValueError("arrays of different lengths")
         with nogil:
             for i in range(n):
-                out[i] = TOLD_NOTHING
+                out[i] = KNOWN_NOTHING
                 first, last = self._bit(first_offsets[i]), self._bit(last_offsets[i])
                 if (not self._rising or first < 0 or last < first or last_offsets[i] > known_to
                         or self._count_set(self._odd, first, last)):
                     continue
                 latest = self._count_set(self._latest, first, last)
                 if latest == 0:
-                    out[i] = TOLD_NONE_STAYS
+                    out[i] = KNOWN_NONE_STAYS
                 elif latest == counts[i]:
-                    out[i] = TOLD_ALL_STAY
+                    out[i] = KNOWN_ALL_STAY
 
     # ---- the slots -------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ cdef class OffsetMap:
         hash_all(ahead.keys, ahead.sizes, ahead.count, self._secret, self._vectors, ahead.hashes)
         for i in range(ahead.count):
             slot = self._home(ahead.hashes[i])
-            # A slot may lie in two lines; the second tells whether it is taken.
+            # A slot may lie in two lines; the second holds its `next_offset`.
             prefetch(&slot.next_offset)
             prefetch(slot)
 
@@ -322,11 +322,11 @@ cdef class OffsetMap:
         cdef Ahead ahead
         cdef int64_t taken, next_batch = count
         cdef const uint8_t *base = pointer_to(data)
-        cdef bint told = first_row is not None, values = has_value is not None
+        cdef bint has_batches = first_row is not None, values = has_value is not None
         _check(data, ends, count)
         if offsets.shape[0] != count or (values and has_value.shape[0] != count):
             raise ValueError("not an offset for each key")
-        if told:
+        if has_batches:
             _check_batches(first_row, base_offsets, last_offsets, count)
             next_batch = first_row[1] if count else 0
         with nogil:
@@ -337,7 +337,7 @@ cdef class OffsetMap:
                     while i >= next_batch and batch + 2 < first_row.shape[0]:
                         batch += 1
                         next_batch = first_row[batch + 1]
-                    if told and not base_offsets[batch] <= offsets[i] <= last_offsets[batch]:
+                    if has_batches and not base_offsets[batch] <= offsets[i] <= last_offsets[batch]:
                         # `told` goes by what headers say of the records.
                         self._rising = False
                     _add_row(&ahead, base, data.shape[0], ends[i], ends[i + 1], valid[i],
@@ -368,7 +368,7 @@ cdef class OffsetMap:
         Raises:
             ValueError: the table has another width.
         """
-        cdef const uint8_t *lent = pointer_to(data)
+        cdef const uint8_t *bytes_ = pointer_to(data)
         cdef const Found *found = &located.found
         cdef int64_t at = 0, count = rows.shape[0], last = -1
         cdef bint full = False
@@ -377,7 +377,7 @@ cdef class OffsetMap:
         located.forget()
         with nogil:
             while at < count and not full:
-                if not located.find(lent, data.shape[0], base, &rows[at, 0], False):
+                if not located.find(bytes_, data.shape[0], base, &rows[at, 0], False):
                     break
                 self._check_range(found, rows[at, BASE_OFFSET], rows[at, LAST_OFFSET])
                 full = self._put_found(found, start_offset, &last)
@@ -412,7 +412,7 @@ cdef class OffsetMap:
         return False
 
     cdef void _check_range(self, const Found *found, int64_t first, int64_t last) noexcept nogil:
-        """Let `told` not go by a header that other offsets lie behind."""
+        """Keep `told` from using a header that other offsets lie behind."""
         cdef int64_t i
         for i in range(found.count):
             if not first <= add64(found.base_offset, found.records[i].offset_delta) <= last:

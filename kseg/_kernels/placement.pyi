@@ -10,7 +10,7 @@ from typing_extensions import Buffer, disjoint_base
 from kseg._kernels.validate import _Judged
 
 _Int64 = npt.NDArray[np.int64]
-_Told = tuple[int, int, int, int, int, int, int]
+_Note = tuple[int, int, int, int, int, int, int]
 
 def place_rows(
     rows: _Int64,
@@ -59,10 +59,10 @@ class Places:
         now: int,
         producers: dict[int, Any] | None,
         inflate: Callable[[int, memoryview, int], Buffer | None],
-    ) -> tuple[_Judged, list[_Told] | None] | None: ...
+    ) -> tuple[_Judged, list[_Note] | None] | None: ...
     def follow(
         self, data: Buffer, next_offset: int, leader_epoch: int, producers: dict[int, Any] | None
-    ) -> tuple[int, int, int, int, int, list[_Told] | None] | None: ...
+    ) -> tuple[int, int, int, int, int, list[_Note] | None] | None: ...
     def settle(self) -> None: ...
 
 def survey_rows(

@@ -18,13 +18,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from kseg._core cimport *
 from kseg._kernels.validate cimport CODEC_MAX, INT32_MAX, NEAR_OFFSET_MAX, NO_TIMESTAMP
-from kseg._kernels.validate cimport Sound, judge, told_of
+from kseg._kernels.validate cimport Sound, judge, judged_of
 
 cdef enum:
     STATES = 9
     SURVEYED = 5
     CLIENT = 2  # kseg.log.validate.rules.AppendOrigin
-    TOLD_MAX = 5  # kseg.log.producers.entry.BATCHES_KEPT
+    NOTES_MAX = 5  # kseg.log.producers.entry.BATCHES_KEPT
 
 # What is read of kseg.log.producers.entry.ProducerEntry, and of the batches in it.
 cdef enum:
@@ -230,29 +230,29 @@ cdef bint _follows(dict producers, const uint8_t *p, bint leads) except -1:
     return first == before + 1
 
 
-cdef tuple _told(const uint8_t *p, int64_t last_offset, int64_t latest, int64_t position):
-    """One batch as `kseg.log.producers.state.ProducerState.take` takes it."""
+cdef tuple _note(const uint8_t *p, int64_t last_offset, int64_t latest, int64_t position):
+    """The note on one batch that `kseg.log.producers.state.ProducerState.take` reads."""
     cdef int32_t delta = load_i32(p + 23)
     return (load_i64(p + 43), load_i16(p + 51),
             position if p[22] & ATTRIBUTE_TRANSACTIONAL else -1,
             load_i32(p + 53) + delta, last_offset, delta, latest)
 
 
-cdef tuple _told_as_stored(const uint8_t *p, int64_t position):
-    return _told(p, load_i64(p) + load_i32(p + 23), load_i64(p + 35), position)
+cdef tuple _stored_note(const uint8_t *p, int64_t position):
+    return _note(p, load_i64(p) + load_i32(p + 23), load_i64(p + 35), position)
 
 
 # Batches of one producer in a row, all of one epoch and kind, behind the first: the last of them.
 cdef struct Row:
     int64_t count
-    const uint8_t *batches[TOLD_MAX]
-    int64_t positions[TOLD_MAX]
+    const uint8_t *batches[NOTES_MAX]
+    int64_t positions[NOTES_MAX]
 
 
-cdef int _tell_row(list told, Row *row) except -1:
+cdef int _note_row(list notes, Row *row) except -1:
     cdef int64_t i
-    for i in range(max(row.count - TOLD_MAX, 0), row.count):
-        told.append(_told_as_stored(row.batches[i % TOLD_MAX], row.positions[i % TOLD_MAX]))
+    for i in range(max(row.count - NOTES_MAX, 0), row.count):
+        notes.append(_stored_note(row.batches[i % NOTES_MAX], row.positions[i % NOTES_MAX]))
     row.count = 0
     return 0
 
@@ -265,8 +265,8 @@ cdef inline bint _goes_on(const uint8_t *before, const uint8_t *p) noexcept nogi
             and <int64_t>load_i32(p + 53) + load_i32(p + 23) <= INT32_MAX)
 
 
-cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t position):
-    """Batches with a producer, of a row of one's the first and the last ones; None for unusual.
+cdef list _notes_of(dict producers, const uint8_t *p, int64_t size, int64_t position):
+    """Notes on batches with a producer, the first and the last of a row; None for unusual ones.
 
     In bounds: each header is read where HEADER_BYTES are left. `_keep` has walked here, but what an
     entry answers may be the caller's code, which can change the bytes.
@@ -274,7 +274,7 @@ cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t posit
     cdef const uint8_t *end = p + size
     cdef int64_t body
     cdef const uint8_t *before = NULL
-    cdef list told = []
+    cdef list notes = []
     cdef dict seen = {}
     cdef Row row
     row.count = 0
@@ -284,8 +284,8 @@ cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t posit
             return None
         if load_i64(p + 43) >= 0:
             if before != NULL and _goes_on(before, p):
-                row.batches[row.count % TOLD_MAX] = p
-                row.positions[row.count % TOLD_MAX] = position
+                row.batches[row.count % NOTES_MAX] = p
+                row.positions[row.count % NOTES_MAX] = position
                 row.count += 1
             else:
                 if not _follows(producers, p, False):
@@ -293,13 +293,13 @@ cdef list _told_of(dict producers, const uint8_t *p, int64_t size, int64_t posit
                 kind = load_i16(p + 51), p[22] & ATTRIBUTE_TRANSACTIONAL
                 if seen.setdefault(load_i64(p + 43), kind) != kind:
                     return None
-                _tell_row(told, &row)
-                told.append(_told_as_stored(p, position))
+                _note_row(notes, &row)
+                notes.append(_stored_note(p, position))
             before = p
         position += body + LOG_OVERHEAD
         p += body + LOG_OVERHEAD
-    _tell_row(told, &row)
-    return told
+    _note_row(notes, &row)
+    return notes
 
 
 @cython.auto_pickle(False)
@@ -381,7 +381,7 @@ cdef class Places:
             producers: their entries by id; None where no batch with one is usual.
 
         Returns:
-            (what `judge_batch` answers, what its producer has to know as a list or None), or None
+            (what `judge_batch` answers, the notes for its producer, a list or None), or None
             where anything is refused or unusual, or the segment has to roll. Who needs to know why
             asks step by step.
 
@@ -390,7 +390,7 @@ cdef class Places:
         cdef Sound sound
         cdef Py_buffer buffer
         cdef const uint8_t *p
-        cdef list told = None
+        cdef list notes = None
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         try:
             p = <const uint8_t *>buffer.buf
@@ -403,14 +403,14 @@ cdef class Places:
             if not judge(data, p, buffer.len, rules, next_offset, now, inflate, &sound):
                 return None
             if load_i64(p + 43) >= 0:
-                told = [_told(p, sound.last_offset, sound.latest, self._here.position)]
+                notes = [_note(p, sound.last_offset, sound.latest, self._here.position)]
             if _place_one(&self._next, sound.last_offset, sound.latest, buffer.len):
                 return None
         finally:
             PyBuffer_Release(&buffer)
         if not self._end_at(sound.last_offset, sound.latest):
             return None
-        return told_of(&sound), told
+        return judged_of(&sound), notes
 
     def follow(self, data, int64_t next_offset, int64_t leader_epoch, dict producers):
         """All that a follower asks of batches of magic 2, and where they go.
@@ -423,7 +423,7 @@ cdef class Places:
 
         Returns:
             (first offset, last offset, records or -1, largest timestamp, the last offset of the
-            first batch that has it, what their producers have to know as a list, or None), or None
+            first batch that has it, the notes for their producers, a list or None), or None
             where anything is refused or unusual, or the segment has to roll.
 
         Source: Kafka UnifiedLog.analyzeAndValidateRecords.
@@ -432,7 +432,7 @@ cdef class Places:
         cdef Py_buffer buffer
         cdef const uint8_t *p
         cdef bint sound = False
-        cdef list told = None
+        cdef list notes = None
         if not 0 <= leader_epoch <= INT32_MAX or next_offset < 0:
             return None
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)  # a typed view takes longer to make
@@ -444,14 +444,14 @@ cdef class Places:
                                   &self._next)
             if sound and kept.producers:
                 if producers is not None:
-                    told = _told_of(producers, p, buffer.len, self._here.position)
-                sound = told is not None
+                    notes = _notes_of(producers, p, buffer.len, self._here.position)
+                sound = notes is not None
         finally:
             PyBuffer_Release(&buffer)
         if not sound or not self._end_at(kept.last_offset, kept.latest):
             return None
         return (kept.first_offset, kept.last_offset, kept.records, kept.latest,
-                kept.latest_offset, told)
+                kept.latest_offset, notes)
 
     def settle(self):
         """Go on behind what was looked at last, now that it is written, and its entries."""

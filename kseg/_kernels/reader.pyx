@@ -263,7 +263,7 @@ _NUMBERS = {"offset": KSEG_AT_OFFSETS, "timestamp": KSEG_AT_TIMESTAMPS, "lists":
 _STRINGS = {"key": KSEG_OF_KEY, "value": KSEG_OF_VALUE, "header_name": KSEG_OF_NAME,
             "header_value": KSEG_OF_HEADER}
 
-# Where a layout tells of the ends, the data and the bits of each column of byte strings.
+# The places in a layout of the ends, the data and the bits of each column of byte strings.
 cdef int[KSEG_OF] ENDS = [
     KSEG_AT_KEY_ENDS, KSEG_AT_VALUE_ENDS, KSEG_AT_NAME_ENDS, KSEG_AT_HEADER_ENDS,
 ]
@@ -309,7 +309,7 @@ cdef int64_t _rows_in(const Source *source, int64_t at, int64_t most) noexcept:
     return total
 
 
-cdef void _tell(const Tally *tally, int64_t *state) noexcept:
+cdef void _count(const Tally *tally, int64_t *state) noexcept:
     """What was counted, where a state says what is in a piece."""
     state[KSEG_ROWS_MAX] = state[KSEG_ROWS] = tally.rows
     state[KSEG_HEADERS_MAX] = state[KSEG_HEADER_COUNT] = tally.headers
@@ -440,7 +440,7 @@ cdef class BatchReader:
         """Read batches behind what is in the piece, until one does not fit, or is unusual.
 
         Args:
-            data: bytes `[base, base + len)` of the file; lent for this call, read only.
+            data: bytes `[base, base + len)` of the file; borrowed for this call, read only.
             base: position of `data[0]` in the file.
             limit: no batch that starts here or later is read.
             file_end: the file's size.
@@ -452,19 +452,19 @@ cdef class BatchReader:
         Source: Kafka DefaultRecordBatch, DefaultRecord.readFrom, AbstractLegacyRecordBatch.
         """
         cdef Source source
-        cdef Py_buffer lent
+        cdef Py_buffer buffer
         cdef int64_t at = self.state[KSEG_AT]
-        PyObject_GetBuffer(data, &lent, PyBUF_SIMPLE)
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         try:
             # No sum of two of them is made, so none overflows.
-            if not (0 <= base <= at and at - base <= lent.len and base <= file_end
-                    and lent.len <= file_end - base):
+            if not (0 <= base <= at and at - base <= buffer.len and base <= file_end
+                    and buffer.len <= file_end - base):
                 raise ValueError("the place, base and file_end do not fit the data")
-            self._source(&source, <const uint8_t *>lent.buf, lent.len, base)
+            self._source(&source, <const uint8_t *>buffer.buf, buffer.len, base)
             source.limit, source.file_end = limit, file_end
             return self._fill(&source, min(wanted_end, file_end) - at if wanted_end > at else 0)
         finally:
-            PyBuffer_Release(&lent)
+            PyBuffer_Release(&buffer)
 
     def read_table(self, data, const int64_t[:, ::1] table not None, int64_t base):
         """The same of the batches of a table, from row `at` on.
@@ -474,19 +474,19 @@ cdef class BatchReader:
             table: int64[n, ROW_FIELDS].
         """
         cdef Source source
-        cdef Py_buffer lent
+        cdef Py_buffer buffer
         if table.shape[1] != KSEG_ROW_WIDTH:
             raise ValueError("the table has the wrong width")
         if self.state[KSEG_AT] < 0:
             raise ValueError("the place lies outside the table")
-        PyObject_GetBuffer(data, &lent, PyBUF_SIMPLE)
+        PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         try:
-            self._source(&source, <const uint8_t *>lent.buf, lent.len, base)
+            self._source(&source, <const uint8_t *>buffer.buf, buffer.len, base)
             source.table = &table[0, 0] if table.shape[0] else self.ask
             source.table_count = table.shape[0]
-            return self._fill(&source, lent.len)
+            return self._fill(&source, buffer.len)
         finally:
-            PyBuffer_Release(&lent)
+            PyBuffer_Release(&buffer)
 
     def take(self):
         """The piece so far, None where no row is in it; the next one starts anew."""
@@ -667,7 +667,7 @@ cdef class BatchReader:
         cdef int changed
         cdef int64_t total = room_of(self._fields_of_one(), room.rows, room.bytes, room.headers,
                                      self.places)
-        _tell(room, self.state)
+        _count(room, self.state)
         self.block = self.blocks.take(max(total, 1), self.state[KSEG_BYTES])
         memset(&tally, 0, sizeof(Tally))
         memset(empty, 0, sizeof(empty))

@@ -1,7 +1,7 @@
 """The search for sound batches where it is no longer known where one begins.
 
 The contract is that of `_core`. A filter passes over what cannot be a batch at the speed of memory.
-Any candidate's checksum is told in constant time from sums of the bytes in front of both of its
+The checksum of a candidate follows in constant time from sums of the bytes in front of its two
 ends, so batches that claim each other's bytes cost no more than others: the time is linear in the
 bytes, also where they were made to slow it down.
 """
@@ -54,12 +54,12 @@ cdef struct Window:
     int64_t known[2]
 
 
-# A batch as its head tells it.
+# The fields in the head of a batch.
 cdef struct Candidate:
     int64_t size
-    int64_t first  # -1 where only inflating tells
+    int64_t first  # -1 if the body must be inflated to know
     int64_t last
-    int64_t records  # -1 where only inflating tells
+    int64_t records  # -1 if the body must be inflated to know
     int64_t covered_from
     uint32_t crc
     bint castagnoli
@@ -161,7 +161,7 @@ cdef bint _is_confirmed(Window *w, int64_t at, const Candidate *c) noexcept nogi
 
 
 cdef inline int64_t _order(const Candidate *c) noexcept nogil:
-    """The offset by which a batch is told to follow another."""
+    """The offset that decides whether a batch follows another."""
     return c.last if c.first < 0 else c.first
 
 

@@ -25,4 +25,4 @@ cdef struct Sound:
 
 cdef bint judge(data, const uint8_t *p, int64_t size, rules, int64_t next_offset, int64_t now,
                 inflate, Sound *sound) except -1
-cdef tuple told_of(const Sound *sound)
+cdef tuple judged_of(const Sound *sound)

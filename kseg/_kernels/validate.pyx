@@ -479,14 +479,14 @@ cdef bint judge(data, const uint8_t *p, int64_t size, rules, int64_t next_offset
     sound.last_offset = next_offset + seen.records - 1
     sound.latest = seen.max_timestamp if create_time else now
     sound.appended = <int64_t>NO_TIMESTAMP if create_time else now
-    # Of a compressed batch without any timestamp it is told all the same, as Kafka does.
+    # Kafka gives it for a compressed batch without any timestamp, too.
     sound.latest_offset = sound.last_offset if codec or sound.latest > NO_TIMESTAMP else -1
     sound.head_bytes = _new_head(p, size, sound.last_offset - load_i32(p + 23), rules.leader_epoch,
                                  not create_time, sound.latest, sound.head)
     return True
 
 
-cdef tuple told_of(const Sound *sound):
+cdef tuple judged_of(const Sound *sound):
     """What `judge_batch` answers of a batch that is sound."""
     return (PyBytes_FromStringAndSize(<const char *>sound.head, sound.head_bytes), sound.records,
             sound.last_offset, sound.latest, sound.latest_offset, sound.appended, sound.inflated)
@@ -519,7 +519,7 @@ def judge_batch(data, rules, int64_t next_offset, int64_t now, inflate):
             return None
     finally:
         PyBuffer_Release(&buffer)
-    return told_of(&sound)
+    return judged_of(&sound)
 
 
 # ---- messages of magic 0 and 1 -------------------------------------------------------------------

@@ -1,7 +1,7 @@
 /* One batch, record by record: how much of it goes into a piece, and what is wrong with it. This is for the batch that
  * ended a pass of `reader.h`, and has one job each call: to count what the next piece holds, or to copy what was counted.
  *
- * Whatever is wrong is told by a status. The records in front of it are counted, but of a compressed batch of magic 2
+ * A status says what is wrong. The records in front of it are counted, but of a compressed batch of magic 2
  * only if all of it is sound. The bytes may change under a call: nothing is copied for which no room was counted.
  *
  * Source: Kafka DefaultRecord.readFrom, DefaultRecordBatch.iterator, AbstractLegacyRecordBatch, LegacyRecord.
@@ -44,7 +44,7 @@ typedef struct {
     const kseg_tally *room; /* what was counted */
 } kseg_one;
 
-/* The batch of a row, whose body lies in the bytes lent, or inflated: 0, or KSEG_CHANGED where it lies outside. */
+/* The batch of a row, whose body lies in the borrowed bytes, or is inflated: 0, or KSEG_CHANGED where it lies outside. */
 static int kseg_one_of(const kseg_source *source, const int64_t *row, const uint8_t *body, int64_t body_size,
                        kseg_one *one) {
     kseg_batch *batch = &one->batch;
@@ -55,7 +55,7 @@ static int kseg_one_of(const kseg_source *source, const int64_t *row, const uint
     batch->entry = source->data + place;
     batch->size = size;
     batch->end = batch->entry + size;
-    batch->lent_end = source->data + source->size;
+    batch->room_end = source->data + source->size;
     batch->magic = (int)row[KSEG_ROW_MAGIC];
     kseg_listed_header(row, batch);
     batch->start = batch->entry + head;
@@ -67,7 +67,7 @@ static int kseg_one_of(const kseg_source *source, const int64_t *row, const uint
     one->inner = body != NULL;
     if (body != NULL) {
         batch->start = body;
-        batch->end = batch->lent_end = body + body_size;
+        batch->end = batch->room_end = body + body_size;
         batch->compare = batch->magic < 2 && source->ask[KSEG_ASK_VERIFY];
     }
     return 0;
@@ -148,7 +148,7 @@ static int kseg_take_value(const kseg_one *one, kseg_tally *tally, int of, kseg_
     else
         tally->nulls[of]++;
     if (one->out && column->ends)
-        kseg_append(column, row, data, size, one->batch.lent_end);
+        kseg_append(column, row, data, size, one->batch.room_end);
     return 0;
 }
 

@@ -36,7 +36,7 @@ static int kseg_searches_relative(void *object) {
     return relative;
 }
 
-/* Open the library `soname`; where it lies is told in `path`, which lives as long as the library. */
+/* Open the library `soname`; `path` becomes its path, which lives as long as the library. */
 static int kseg_open_library(const char *soname, void **library, const char **path) {
     struct link_map *map = NULL;
     Dl_info self;

@@ -14,7 +14,7 @@
 #include "records.h"
 
 /* Fields of records that can be wanted: the last two are bytes, 1 where a record has a value, and where a message
- * inside another has the checksum that it says, which `careful.h` alone tells. */
+ * inside another has the checksum that it says, which `careful.h` alone finds. */
 enum {
     KSEG_OFFSET = 1,
     KSEG_TIMESTAMP = 2,
@@ -30,7 +30,7 @@ enum {
     KSEG_END,        /* the limit, or the end of the table */
     KSEG_FULL,       /* the next batch does not fit into the piece any more */
     KSEG_NO_ROOM,    /* the next batch does not fit into an empty piece of this size */
-    KSEG_MORE,       /* the next batch goes on behind the bytes lent */
+    KSEG_MORE,       /* the next batch goes on behind the borrowed bytes */
     KSEG_ODD,        /* one batch that is unusual, damaged, or no batch at all */
     KSEG_OTHER,      /* a compressed batch of a kind that is not read here */
     KSEG_PAST,       /* a stretch of batches behind the last offset that is wanted */
@@ -152,7 +152,7 @@ typedef struct {
     const uint8_t *entry; /* its header, or the message */
     const uint8_t *start; /* its records */
     const uint8_t *end;
-    const uint8_t *lent_end; /* what may be read, though not used */
+    const uint8_t *room_end; /* what may be read, though not used */
     int64_t position;
     int64_t size;
     int64_t count;
@@ -209,7 +209,7 @@ enum {
     KSEG_PLACES
 };
 
-/* Columns of bytes, where something is told of each. */
+/* The number of each column of bytes, in tables with one value a column. */
 enum { KSEG_OF_KEY, KSEG_OF_VALUE, KSEG_OF_NAME, KSEG_OF_HEADER, KSEG_OF };
 
 KSEG_INLINE int64_t kseg_place(int64_t *at, int64_t used, int wanted, int64_t size) {
@@ -328,7 +328,7 @@ static void kseg_forget_nulls(uint8_t *valid, int64_t row, int64_t end) {
 
 /* The headers of one record, which must end where it ends; copied where they are wanted. Answers 0, KSEG_ODD or
  * KSEG_NO_ROOM. */
-KSEG_INLINE int kseg_read_headers(const kseg_record *r, const uint8_t *end, const uint8_t *lent_end, kseg_piece *out,
+KSEG_INLINE int kseg_read_headers(const kseg_record *r, const uint8_t *end, const uint8_t *room_end, kseg_piece *out,
                                   int wanted) {
     const uint8_t *p = r->headers;
     int32_t size = 0;
@@ -339,12 +339,12 @@ KSEG_INLINE int kseg_read_headers(const kseg_record *r, const uint8_t *end, cons
         if (!KSEG_LIKELY(p != NULL && size >= 0 && size <= end - p))
             return KSEG_ODD;
         if (wanted)
-            kseg_append(&out->name, out->headers, p, size, lent_end);
+            kseg_append(&out->name, out->headers, p, size, room_end);
         p = kseg_varint(p + size, end, &size);
         if (!KSEG_LIKELY(p != NULL && size <= end - p))
             return KSEG_ODD;
         if (wanted) {
-            kseg_append(&out->header, out->headers, p, size, lent_end);
+            kseg_append(&out->header, out->headers, p, size, room_end);
             out->headers++;
         }
         p += size > 0 ? size : 0;
@@ -394,15 +394,15 @@ KSEG_INLINE int kseg_in_range(const kseg_source *source, int64_t offset, int64_t
 
 /* A record as the next row; its headers are in their columns already. */
 KSEG_INLINE void kseg_add_row(kseg_piece *out, int64_t fields, int64_t offset, int64_t timestamp,
-                              const kseg_record *r, const uint8_t *lent_end) {
+                              const kseg_record *r, const uint8_t *room_end) {
     if (fields & KSEG_OFFSET)
         out->offsets[out->rows] = offset;
     if (fields & KSEG_TIMESTAMP)
         out->timestamps[out->rows] = timestamp;
     if (fields & KSEG_KEY)
-        kseg_append(&out->key, out->rows, r->key, r->key_size, lent_end);
+        kseg_append(&out->key, out->rows, r->key, r->key_size, room_end);
     if (fields & KSEG_VALUE)
-        kseg_append(&out->value, out->rows, r->value, r->value_size, lent_end);
+        kseg_append(&out->value, out->rows, r->value, r->value_size, room_end);
     if (fields & KSEG_HEADERS)
         out->lists[out->rows + 1] = (int32_t)out->headers;
     if (fields & KSEG_HAS_VALUE)
@@ -426,7 +426,7 @@ KSEG_INLINE uintptr_t kseg_fetch_next(uintptr_t asked, const uint8_t *p, const u
 KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *batch, kseg_piece *out,
                                   int64_t fields, int filtered) {
     kseg_record r;
-    const uint8_t *p = batch->start, *end = batch->end, *lent_end = batch->lent_end;
+    const uint8_t *p = batch->start, *end = batch->end, *room_end = batch->room_end;
     const uint8_t *summed = batch->start - (KSEG_HEAD - KSEG_COVERED), *known = end;
     int64_t left = batch->count, base_offset = batch->base_offset, base_timestamp = batch->base_timestamp;
     int64_t append_time = batch->max_timestamp;
@@ -468,12 +468,12 @@ KSEG_INLINE int kseg_read_records(const kseg_source *source, const kseg_batch *b
         int64_t timestamp = log_append ? append_time : kseg_add64(base_timestamp, r.timestamp_delta);
         int taken = !filtered || kseg_in_range(source, offset, timestamp);
         if (r.header_count) {
-            wrong = kseg_read_headers(&r, stop, lent_end, out, (fields & KSEG_HEADERS) && taken);
+            wrong = kseg_read_headers(&r, stop, room_end, out, (fields & KSEG_HEADERS) && taken);
             if (wrong)
                 break;
         }
         if (taken)
-            kseg_add_row(out, fields, offset, timestamp, &r, lent_end);
+            kseg_add_row(out, fields, offset, timestamp, &r, room_end);
         p = stop;
         left--;
     }
@@ -512,13 +512,13 @@ KSEG_INLINE int kseg_frame(const kseg_source *source, int64_t position, int64_t 
     batch->position = position;
     batch->entry = p;
     batch->end = p + batch->size;
-    batch->lent_end = source->data + source->size;
+    batch->room_end = source->data + source->size;
     batch->magic = magic;
     batch->compare = source->ask[KSEG_ASK_VERIFY] != 0;
     return magic == 2 ? KSEG_NEWER : KSEG_OLDER;
 }
 
-/* The same of the batch that a row of the table tells. */
+/* The same, of the batch of a row of the table. */
 KSEG_INLINE int kseg_listed(const kseg_source *source, int64_t at, kseg_batch *batch) {
     if (at >= source->table_count)
         return KSEG_END;
@@ -534,7 +534,7 @@ KSEG_INLINE int kseg_listed(const kseg_source *source, int64_t at, kseg_batch *b
     batch->position = row[KSEG_ROW_POSITION];
     batch->entry = source->data + place;
     batch->end = batch->entry + batch->size;
-    batch->lent_end = source->data + source->size;
+    batch->room_end = source->data + source->size;
     batch->magic = (int)magic;
     batch->compare = source->ask[KSEG_ASK_VERIFY] && row[KSEG_ROW_CRC_OK] < 0;
     return magic == 2 ? KSEG_NEWER : KSEG_OLDER;
@@ -554,7 +554,7 @@ KSEG_INLINE void kseg_header(kseg_batch *batch) {
     batch->time_type = (batch->attributes >> 3) & 1;
 }
 
-/* The same as a row tells it. What the row says holds, also where the bytes say otherwise. */
+/* The same by a row. The row decides, also where the bytes differ from it. */
 KSEG_INLINE void kseg_listed_header(const int64_t *row, kseg_batch *batch) {
     batch->start = batch->entry + KSEG_HEAD;
     batch->crc = (uint32_t)row[KSEG_ROW_CRC];
@@ -567,7 +567,7 @@ KSEG_INLINE void kseg_listed_header(const int64_t *row, kseg_batch *batch) {
     batch->time_type = (batch->attributes >> 3) & 1;
 }
 
-/* Whether a batch cannot hold a record that is wanted, told by its header, as `kseg.format.request.narrow` tells. */
+/* Whether a batch cannot hold a record that is wanted, by its header alone; `kseg.format.request.narrow` agrees. */
 KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch, int filtered) {
     const int64_t *ask = source->ask;
     if (batch->magic == 2 && (batch->attributes & 0x20) && !ask[KSEG_ASK_CONTROL])
@@ -638,7 +638,7 @@ static __attribute__((noinline)) int kseg_inflate(const kseg_source *source, kse
         held->crc = batch->crc;
     }
     batch->start = held->bytes;
-    batch->end = batch->lent_end = held->bytes + held->size;
+    batch->end = batch->room_end = held->bytes + held->size;
     batch->compare = 0;
     return KSEG_END;
 }
@@ -749,7 +749,7 @@ KSEG_INLINE int kseg_parse_message(const uint8_t *p, const uint8_t *end, kseg_re
     return r->value_size <= end - r->value;
 }
 
-/* What the message itself tells of it. A row must tell the same: the careful path looks at both. */
+/* The fields as the message itself has them. A row must agree: the careful path looks at both. */
 KSEG_INLINE int kseg_describe(const int64_t *row, kseg_batch *batch) {
     const uint8_t *p = batch->entry;
     int attributes = p[17];
@@ -822,7 +822,7 @@ KSEG_INLINE int kseg_read_message(const kseg_source *source, const kseg_batch *b
     int64_t offset = kseg_add64(kseg_i64(p), batch->shift);
     int64_t timestamp = p[16] == 0 ? -1 : batch->time_type == 1 ? batch->max_timestamp : kseg_i64(p + 18);
     if (!filtered || kseg_in_range(source, offset, timestamp))
-        kseg_add_row(out, fields, offset, timestamp, &r, batch->lent_end);
+        kseg_add_row(out, fields, offset, timestamp, &r, batch->room_end);
     return 0;
 }
 
@@ -842,17 +842,17 @@ KSEG_INLINE int kseg_read_set(const kseg_source *source, const kseg_batch *batch
  * the loop below does, with the state in registers; whatever ends a run, that loop meets again. */
 KSEG_INLINE void kseg_read_plain(const kseg_source *source, const kseg_batch *before, kseg_piece *out, int64_t *state,
                                  int64_t fields, int filtered) {
-    const uint8_t *p = before->end, *lent_end = before->lent_end, *last = NULL;
+    const uint8_t *p = before->end, *room_end = before->room_end, *last = NULL;
     int64_t left = source->limit - (before->position + before->size), last_offset = state[KSEG_LAST_OFFSET];
-    const uint8_t *stop = left < lent_end - p ? p + left : lent_end;
+    const uint8_t *stop = left < room_end - p ? p + left : room_end;
     int64_t rows = out->rows, rows_max = state[KSEG_ROWS_MAX], bytes_max = state[KSEG_BYTES_MAX] - state[KSEG_BYTES];
     kseg_batch batch = *before;
     const int magic = before->magic, attributes = (int)before->attributes;
-    while (KSEG_LIKELY(p < stop && lent_end - p >= KSEG_MESSAGE_MIN && out->rows < rows_max)) {
+    while (KSEG_LIKELY(p < stop && room_end - p >= KSEG_MESSAGE_MIN && out->rows < rows_max)) {
         batch.size = (int64_t)kseg_i32(p + 8) + KSEG_OVERHEAD;
         int64_t bytes = batch.size - KSEG_MESSAGE_MIN, offset = kseg_i64(p);
         if (!KSEG_LIKELY(p[16] == magic && p[17] == attributes && bytes >= 0 && bytes <= bytes_max &&
-                         batch.size <= lent_end - p))
+                         batch.size <= room_end - p))
             break;
         batch.max_timestamp = magic ? kseg_i64(p + 18) : -1;
         if (filtered && !kseg_in_range(source, offset, batch.max_timestamp))

@@ -4,7 +4,7 @@
  *                    01 copy:    bits 4-2 are its length - 4, bits 7-5 and one byte are how far back
  *                    10, 11:     bits 7-2 are its length - 1, 2 or 4 bytes are how far back
  *
- * Nothing is read or written outside what is lent. Where sixteen bytes more are lent, whole vectors are copied.
+ * Nothing is read or written outside the buffers. Where sixteen bytes more are free, whole vectors are copied.
  * Numbers are little-endian. Source: snappy's format_description.txt.
  */
 

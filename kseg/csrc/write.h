@@ -51,7 +51,7 @@ enum {
     KSEG_WRITE_COLUMN,
     KSEG_WRITE_TYPE,
     KSEG_WRITE_CHANGED,
-    /* The caller is not told these: the batch, or the buffer, is full. */
+    /* The caller does not see these: the batch, or the buffer, is full. */
     KSEG_WRITE_FULL,
     KSEG_WRITE_ROOM
 };
@@ -199,10 +199,10 @@ static int kseg_no_room(kseg_job *job, const kseg_sizes *of) {
     return KSEG_WRITE_ROOM;
 }
 
-static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg_columns *lent, kseg_job *job,
+static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg_columns *given, kseg_job *job,
                                                                       uint8_t *begin, int form) {
     /* Copies that no store can reach, so that the compiler need not read them anew. */
-    const kseg_columns rows = *lent;
+    const kseg_columns rows = *given;
     const int64_t base_offset = job->base_offset, base_timestamp = job->base_timestamp, end_row = job->end;
     const int64_t bytes_max = job->bytes_max, limit = bytes_max < KSEG_RECORDS_MAX ? bytes_max : KSEG_RECORDS_MAX;
     const uint8_t *end = begin + job->room;
@@ -239,7 +239,7 @@ static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg
         int64_t headers = 1, header = 0, header_stop = 0;
         if (form == KSEG_ANY && rows.headers != NULL) {
             header = rows.headers[row], header_stop = rows.headers[row + 1];
-            status = kseg_headers_size(lent, header, header_stop, &headers);
+            status = kseg_headers_size(given, header, header_stop, &headers);
             if (status != KSEG_WRITE_OK)
                 break;
         }
@@ -257,7 +257,7 @@ static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg
         q = kseg_put_sized(q, key_at, key);
         q = kseg_put_sized(q, value_at, value);
         if (form == KSEG_ANY && rows.headers != NULL) {
-            q = kseg_put_headers(lent, header, header_stop, q, q + headers);
+            q = kseg_put_headers(given, header, header_stop, q, q + headers);
             if (q == NULL) {
                 status = KSEG_WRITE_CHANGED;
                 break;
