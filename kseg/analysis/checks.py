@@ -57,6 +57,7 @@ from kseg.format.header import CODEC_MASK, CONTROL, FIELDS, BatchTable, stop_cod
 from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
+from kseg.log import settings
 from kseg.log.recovery import (
     CHECKED,
     IndexChecks,
@@ -66,7 +67,6 @@ from kseg.log.recovery import (
     judge_transactions,
     lost_ranges,
 )
-from kseg.log.settings import settings
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -202,8 +202,9 @@ def _check_gaps(partition: str, segments: Sequence[SegmentSummary], found: Findi
 
 def _keeps_all(partition: str) -> bool:
     """Whether it is known that the topic of a partition is not compacted."""
+    home = os.path.dirname(os.path.realpath(partition))
     try:
-        values = settings(os.path.dirname(os.path.realpath(partition))).of(partition).values
+        values = settings.settings(home).of(partition).values
     except (KsegError, OSError, ValueError):
         return False
     policy = values.get("cleanup.policy")
