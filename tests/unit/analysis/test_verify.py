@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kseg.analysis import checks
 from kseg.analysis.values import CODES, PER_CODE_MAX
 from kseg.analysis.verify import (
     Finding,
@@ -265,7 +264,7 @@ def test_a_gap_between_segments_is_a_warning_where_nothing_compacts(
         write_segment(tmp_path / "t-0", base, batch([record()], base_offset=base))
     assert not [one for one in verify(tmp_path / "t-0").findings if one.code == "segment-gap"]
     known = partial(settings, topic_config={"t": {"cleanup.policy": policy}})
-    monkeypatch.setattr(checks, "settings", known)
+    monkeypatch.setattr("kseg.log.settings.settings", known)
     gaps = [one for one in verify(tmp_path / "t-0").findings if one.code == "segment-gap"]
     assert [(one.severity, one.offset) for one in gaps] == [("warning", 2)] * found
     assert all(
