@@ -35,7 +35,7 @@ import zlib
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -317,30 +317,14 @@ def inflate_zstd(data: memoryview, arena: Arena, magic: int = 2) -> None:
     status, position, output_max, window_max, single = zstd_extent(data)
     if status:
         raise DecompressionError(_ZSTD_CUT if status == 1 else f"zstd: no frame at byte {position}")
-    if _is_small_frame(output_max, arena.ceiling - arena.used, single=single):
+    # Only a lone frame: what it can become at most bounds what a single call allocates.
+    if single and output_max <= min(_AT_ONCE_MAX, arena.ceiling - arena.used):
         arena.append(_zstd_whole(data, output_max, window_max))
         return
     try:
         _zstd_stream(_zstd_decompressor(window_max), data, arena, output_max)
     except zstd_library().ZstdError as error:
         raise DecompressionError(f"zstd: {error}") from error
-
-
-def inflate_zstd_at_once(data: memoryview, limit: int) -> bytes | None:
-    """What a lone frame of few blocks holds; None for other bytes, and where it may be too much.
-
-    Raises:
-        DecompressionError: the library refuses the contents.
-    """
-    status, _, output_max, window_max, single = zstd_extent(data)
-    if status or not _is_small_frame(output_max, limit, single=single):
-        return None
-    return _zstd_whole(data, output_max, window_max)
-
-
-def _is_small_frame(output_max: int, limit: int, *, single: bool) -> bool:
-    """Whether what one frame can become at most bounds what a single call allocates."""
-    return single and output_max <= _AT_ONCE_MAX and output_max <= limit
 
 
 def _zstd_whole(data: memoryview, output_max: int, window: int) -> bytes:
@@ -488,18 +472,8 @@ def _inflate_by_kernel(codec: int, data: memoryview, arena: Arena, magic: int) -
         room *= 2
 
 
-def _inflate_by_package(
-    codec: int, data: memoryview, magic: int, limit: int
-) -> memoryview | bytes | None:
+def _inflate_by_package(codec: int, data: memoryview, magic: int, limit: int) -> memoryview | None:
     """What kernels get where no library is open; None where an error has to be put in words."""
-    if codec == Compression.ZSTD and magic >= 2:
-        # The usual frame goes without an arena: a kernel copies what it gets anyway.
-        try:
-            made = inflate_zstd_at_once(data, limit)
-        except (DecompressionError, ImportError):
-            return None
-        if made is not None and len(made) <= limit:
-            return made
     try:
         arena: Arena = _kept.arena
     except AttributeError:
@@ -644,12 +618,8 @@ def _inflate_snappy(data: memoryview, arena: Arena, magic: int) -> None:
     except cramjam.DecompressionError as error:
         raise DecompressionError(f"snappy: {error}") from error
     if status > _SNAPPY_END:
-        _refuse_stream(status, number, left)
-
-
-def _refuse_stream(status: int, number: int, left: int) -> NoReturn:
-    text = _SNAPPY_TEXT[status].format(number=number, left=left)
-    raise DecompressionError(f"snappy: {text}")
+        text = _SNAPPY_TEXT[status].format(number=number, left=left)
+        raise DecompressionError(f"snappy: {text}")
 
 
 _INFLATERS: dict[int, Callable[[memoryview, Arena, int], None]] = {

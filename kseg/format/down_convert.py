@@ -37,6 +37,7 @@ from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_
 from kseg.format.encode import encode_batch, rows_of
 from kseg.format.header import BatchHeader, BatchTable
 from kseg.format.options import BatchOptions, overhead_bytes
+from kseg.format.request import FIELDS_DEFAULT
 from kseg.format.take import runs, take_rows
 
 #: What magic 0 and 1 have room for.
@@ -130,6 +131,7 @@ def convert_table(
     stats = ConversionStats()
     keep = np.ones(len(table), np.bool_) if to_magic >= 2 else ~table.is_control
     newer = table.magic > to_magic
+    fields = OLD_FIELDS if to_magic < 2 else FIELDS_DEFAULT
     refused = keep & (to_magic < 2) & (table.codec == Compression.ZSTD)
     plain = newer & (table.magic < 2) & (table.codec == Compression.NONE)
     for first, end in runs(keep, newer, refused, plain):
@@ -145,15 +147,11 @@ def convert_table(
             continue
         some = table.take(slice(first, end))
         convert = _convert_plain if plain[first] else _convert_whole
-        for whole in decode_whole(data, some, fields=_fields(to_magic), verify_crc=verify_crc):
+        for whole in decode_whole(data, some, fields=fields, verify_crc=verify_crc):
             for part, cost in convert(some, whole, to_magic, first_offset):
                 parts.append(part)
                 stats += cost
     return Converted(b"".join(parts), stats)
-
-
-def _fields(to_magic: int) -> tuple[str, ...]:
-    return OLD_FIELDS if to_magic < 2 else (*OLD_FIELDS, "headers")
 
 
 def _convert_whole(

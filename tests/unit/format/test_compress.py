@@ -23,6 +23,7 @@ from kseg.format import codec as codec_module
 from kseg.format import compress as module
 from kseg.format.compress import (
     LEVELS,
+    RatioEstimator,
     check_level,
     compress,
     compression_named,
@@ -300,3 +301,36 @@ def test_a_setting_that_no_topic_has_is_refused(setting: str) -> None:
 def test_the_encoder_of_the_tests_agrees_where_libraries_cannot_differ() -> None:
     for codec in (SNAPPY, LZ4, ZSTD):
         assert compress(codec, TEXT[:60_000]) == builders.deflate(codec, TEXT[:60_000])
+
+
+def test_a_ratio_starts_at_1_and_is_kept_by_topic_and_codec() -> None:
+    ratios = RatioEstimator()
+    assert ratios.estimate("orders", Compression.GZIP) == 1.0
+    ratios.observe("orders", Compression.GZIP, 0.5)
+    assert ratios.estimate("orders", Compression.GZIP) < 1.0
+    assert ratios.estimate("orders", Compression.ZSTD) == 1.0
+    assert ratios.estimate("clicks", Compression.GZIP) == 1.0
+    ratios.forget("orders")
+    assert ratios.estimate("orders", Compression.GZIP) == 1.0
+
+
+MOVES = {
+    "far below: one step down": (1.0, 0.3, 0.995),
+    "just below: down to it": (1.0, 0.998, 0.998),
+    "equal: stays": (1.0, 1.0, 1.0),
+    "just above: one step up": (1.0, 1.01, 1.05),
+    "far above: up to it": (1.0, 1.8, 1.8),
+}
+
+
+@pytest.mark.parametrize(("start", "seen", "after"), MOVES.values(), ids=MOVES)
+def test_a_ratio_falls_slowly_and_rises_at_once(start: float, seen: float, after: float) -> None:
+    ratios = RatioEstimator()
+    assert ratios.estimate("t", Compression.LZ4) == start
+    assert ratios.observe("t", Compression.LZ4, seen) == pytest.approx(after, rel=1e-6)
+    assert ratios.estimate("t", Compression.LZ4) == pytest.approx(after, rel=1e-6)
+
+
+def test_a_ratio_is_kept_in_single_precision() -> None:
+    ratios = RatioEstimator()
+    assert ratios.observe("t", Compression.LZ4, 0.1) == float(np.float32(1) - np.float32(0.005))

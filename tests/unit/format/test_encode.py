@@ -19,6 +19,7 @@ from kseg.format.encode import (
     empty_batch,
     encode_batch,
     encode_batches,
+    encode_messages_07,
     rows_of,
 )
 from kseg.format.header import EncodedBatch
@@ -276,3 +277,33 @@ def test_kernels_of_messages_refuse_what_is_no_message() -> None:
         _legacy.encode_messages(rows, 0, 1, 0, INT64_MAX, None, 2, 0, False, None)
     with pytest.raises(ValueError, match="cannot be written"):
         _legacy.encode_messages(rows, 0, 2, 0, INT64_MAX, None, 1, 0, False, None)
+
+
+GZIP = Compression.GZIP
+
+
+@pytest.mark.parametrize("kind", [Compression.NONE, GZIP, Compression.SNAPPY])
+def test_no_payloads_are_no_message_of_07(kind: Compression) -> None:
+    assert encode_messages_07([], compression=kind) == b""
+
+
+@pytest.mark.parametrize(
+    ("magic", "kind", "text"),
+    [
+        (2, 0, "magic 0 or 1, not 2"),
+        (-1, 0, "magic 0 or 1, not -1"),
+        (1, 3, "no lz4"),
+        (1, 4, "no zstd"),
+        (1, 5, "5 is not a valid"),
+        (0, 1, "magic 0 have no gzip"),
+    ],
+)
+def test_what_07_does_not_have_is_refused(magic: int, kind: int, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        encode_messages_07([b""], magic=magic, compression=kind)  # type: ignore[arg-type]
+
+
+def test_a_null_payload_of_07_is_refused() -> None:
+    with pytest.raises(InvalidRecordError, match="null") as error:
+        encode_messages_07([b"", None])  # type: ignore[list-item]
+    assert error.value.record_index == 1
