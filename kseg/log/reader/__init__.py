@@ -2,7 +2,6 @@
 
 version    what readers see: the segments, how much of each, the offsets that bound them
 view       a partition at one moment: lookups and reads over its segments
-read       what a `Log` offers its readers
 visible    segments that hold the same offsets; aborted transactions and the last stable offset
 pieces     a read as pieces of work that threads share
 find       batches by offset, offsets by time and epoch: small reads without a map or a lock
