@@ -363,7 +363,7 @@ class Log:
         return self.view.lookup(offset)
 
     def lookup_time(self, timestamp: Time) -> RecordLocation | None:
-        """The first record at or after `timestamp`, as `kseg.time_ms` takes it; None without one."""
+        """The first record at or after `timestamp` (see `kseg.time_ms`); None without one."""
         return self.view.lookup_time(timestamp)
 
     def read(
