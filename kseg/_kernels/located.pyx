@@ -227,8 +227,7 @@ cdef int64_t _horizon(const int64_t *row, const Left *left, int64_t horizon) noe
 
 
 cdef int64_t _rewrite(Keep keep, Located located, int64_t number, const int64_t *row,
-                      int64_t horizon_ms, uint8_t *out, int64_t room,
-                      int64_t *fates) noexcept nogil:
+                      int64_t horizon_ms, uint8_t *out, int64_t room, int64_t *fate) noexcept nogil:
     """One batch whose records were found: bytes written; negative where it wants so much room."""
     cdef const Found *found = &located.found
     cdef int64_t wanted = HEADER_BYTES + located.body_bytes + GROWTH_MAX * found.count + SPARE
@@ -239,19 +238,19 @@ cdef int64_t _rewrite(Keep keep, Located located, int64_t number, const int64_t 
         return -wanted
     keep.ask(found, number)
     left = _left(found, row)
-    fates[FATE_COUNT], fates[FATE_SIZE] = left.count, 0
-    fates[FATE_LAST_OFFSET], fates[FATE_MAX_TIMESTAMP] = row[LAST_OFFSET], row[MAX_TIMESTAMP]
+    fate[FATE_COUNT], fate[FATE_SIZE] = left.count, 0
+    fate[FATE_LAST_OFFSET], fate[FATE_MAX_TIMESTAMP] = row[LAST_OFFSET], row[MAX_TIMESTAMP]
     if not left.count:
-        fates[FATE_WAY] = DROPPED
+        fate[FATE_WAY] = DROPPED
     elif left.count == found.count and not (left.tombstones
                                             and not row[ATTRIBUTES] & ATTRIBUTE_HORIZON):
-        fates[FATE_WAY] = COPIED
+        fate[FATE_WAY] = COPIED
     else:
-        fates[FATE_WAY] = WRITTEN
-        fates[FATE_SIZE] = _write(found, &left, row, _horizon(row, &left, horizon_ms), out)
-        fates[FATE_LAST_OFFSET] = add64(row[BASE_OFFSET], found.records[left.last].offset_delta)
-        fates[FATE_MAX_TIMESTAMP] = left.max_timestamp
-    return fates[FATE_SIZE]
+        fate[FATE_WAY] = WRITTEN
+        fate[FATE_SIZE] = _write(found, &left, row, _horizon(row, &left, horizon_ms), out)
+        fate[FATE_LAST_OFFSET] = add64(row[BASE_OFFSET], found.records[left.last].offset_delta)
+        fate[FATE_MAX_TIMESTAMP] = left.max_timestamp
+    return fate[FATE_SIZE]
 
 
 cdef int _check(const int64_t[:, ::1] rows, const int64_t[::1] asked, int64_t at, int64_t room,

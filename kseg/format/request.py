@@ -157,11 +157,6 @@ class Request:
         return self.on_corrupt
 
     @property
-    def start_at(self) -> int | None:
-        """The first offset; None for no bound."""
-        return None if self.offset_start == INT64_MIN else self.offset_start
-
-    @property
     def within(self) -> Int64s:
         """int64[4] as the kernels take it: least and last offset, least and last timestamp."""
         offsets = _closed(self.offset_start, self.offset_end)
