@@ -462,7 +462,7 @@ class BatchBuilder:
         """Let the batch end at a later offset than its last record's, as compacted ones do.
 
         Args:
-            last_offset: the offset that the header says, that of the last record or later.
+            last_offset: the offset for the header: the last record's, or a later one.
 
         Raises:
             BuilderStateError: the batch is built.

@@ -258,7 +258,7 @@ def encode_batch(
     return write(rows, options, base_offset, last_offset, first, end, INT64_MAX, 0)
 
 
-#: Columns of what `encode_runs` is asked; the order is that of the kernel.
+#: Columns of the runs that `encode_runs` takes, in the kernel's order.
 RUN_FIELDS = (
     "first",
     "end",
@@ -478,7 +478,7 @@ def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timest
     Args:
         attributes: codec and timestamp type.
         offset: of the last message inside.
-        timestamp: the largest one inside, or that of the append.
+        timestamp: the largest one inside, or the time of the append.
 
     Source: Kafka LegacyRecord.writeCompressedRecordHeader.
     """

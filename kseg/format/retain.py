@@ -69,9 +69,9 @@ Keep: TypeAlias = "Callable[[RecordColumns], Bools]"
 KeepWhole: TypeAlias = "Callable[[WholeBatches], Bools]"
 
 
-#: What became of a batch; the order is that of the kernel.
+#: The fate of a batch, in the kernel's order.
 LEFT, DROPPED, COPIED, WRITTEN = range(4)
-#: What the kernel says of a batch; the order is that of the kernel.
+#: The kernel's answer for a batch, in its order.
 FATE_FIELDS: Final = ("way", "at", "size", "count", "last_offset", "max_timestamp")
 _FATE, _AT, _BYTES, _STAYING, _LAST_STAYING, _LATEST = range(len(FATE_FIELDS))
 #: Room for the records of compressed batches, of which many are written before any is compressed.
@@ -585,7 +585,7 @@ class _Rewrite:
         return has
 
     def _has_one_magic(self, batches: Int64s, asked: Bools) -> Bools:
-        """bool[m]: whether a batch can stay as it is for its magic, and that of messages inside."""
+        """bool[m]: whether a batch can stay by its magic, and by the magic of messages inside."""
         table = self.table
         if not table.magics_seen & 3:
             return np.ones(len(batches), np.bool_)
