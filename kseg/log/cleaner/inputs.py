@@ -103,7 +103,7 @@ class CleanerInputs:
                 now_ms=now_of(now_ms, state.now_ms),
                 segments=state.segments,
                 log_start_offset=state.log_start_offset,
-                log_end_offset=state.log_end.offset,
+                log_end_offset=state.log_end_offset,
                 high_watermark=state.replicated_offset,
                 last_stable_offset=state.version.last_stable_offset,
                 producers=dict(state.producers.entries),

@@ -63,10 +63,7 @@ def roll(state: LogState, expected_next_offset: int | None = None) -> int:
             active.resize_indexes(state.config.segment_index_bytes)
             return base
         _seal_and_follow(state, base)
-        state.producers.map_end_offset = base
-        snapshot = state.snapshots.take(state.producers, sync=False)
-        if snapshot is not None:
-            state.unflushed_snapshots.append(snapshot)
+        state.take_snapshot(base)
         if len(state.unflushed) > UNFLUSHED_MAX:
             flush(state, sorted(state.unflushed)[1])
         return base
@@ -107,7 +104,7 @@ def _seal_and_follow(state: LogState, base: int) -> None:
 
 def _begin(state: LogState, base: int) -> SegmentWriter:
     """Make all files of a new segment or none: a load takes a single one for the log's end."""
-    state.names_changed = True
+    state.note_new_names()
     try:
         return SegmentWriter.open(
             state.path, base, state.config, create=True, now_ms=state.now_ms()
@@ -147,8 +144,7 @@ def flush(state: LogState, offset: int | None = None, *, whole: bool = False) ->
             if target > state.recovery_point:
                 state.move_recovery_point(target, now_ms)
         state.note_offsets()
-        if now_ms - state.last_checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
-            state.last_checkpoint_ms = now_ms  # a full disk waits for the next time, too
+        if state.is_checkpoint_due(now_ms, CHECKPOINT_INTERVAL_MS):
             _write_checkpoints(state)
         return state.recovery_point
 
@@ -167,15 +163,14 @@ def _write_checkpoints(state: LogState) -> None:
 
 def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
     """Flush snapshots, then segments that begin below `target`, then the directory."""
-    paths, state.unflushed_snapshots = state.unflushed_snapshots, []
-    for path in paths:
+    for path in state.pop_unflushed_snapshots():
         with suppress(FileNotFoundError):  # given up since
             producer_snapshot.flush(path)
     names_changed = state.names_changed or state.gone_in_doubt
     for base in _to_flush(state, target, whole=whole):
         with state.segment_writer(base) as segment:
             segment.flush()
-        done = state.unflushed.pop(base, None)
+        done = state.pop_unflushed(base)
         if done is not None:
             done.close()
         names_changed |= base >= state.recovery_point
@@ -237,9 +232,7 @@ def _finish(state: LogState) -> None:
 
 def _release(state: LogState) -> None:
     """Close what is open as it is; nothing if it was closed well."""
-    writers = [*state.unflushed.values(), state.active]
-    state.unflushed.clear()
-    attempt(*(lambda writer=writer: writer.close(trim=False) for writer in writers))
+    attempt(*(lambda writer=writer: writer.close(trim=False) for writer in state.pop_writers()))
 
 
 __all__ = [

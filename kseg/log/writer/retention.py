@@ -279,7 +279,7 @@ def plan_state(
             writer = state.unflushed.get(info.base_offset)
             return largest_timestamp_of(info) if writer is None else writer.largest_timestamp
 
-        bounds = LogBounds(state.log_start_offset, state.log_end.offset, state.replicated_offset)
+        bounds = LogBounds(state.log_start_offset, state.log_end_offset, state.replicated_offset)
         now = now_of(now_ms, state.now_ms)
         rules = _rules(state.path, config or state.config)
         return _plan(state.path, state.segments, bounds, rules, now, largest_timestamp)
@@ -424,9 +424,9 @@ def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
         raise StalePlanError(
             f"the oldest segments are {found}, and the plan is for {planned}", path=state.path
         )
-    if plan.rolls and state.log_end.offset != plan.log_end_offset:
+    if plan.rolls and state.log_end_offset != plan.log_end_offset:
         raise StalePlanError(
-            f"the log ends at {state.log_end.offset}, and did at {plan.log_end_offset} for the "
+            f"the log ends at {state.log_end_offset}, and did at {plan.log_end_offset} for the "
             "plan, which takes all of it",
             path=state.path,
         )

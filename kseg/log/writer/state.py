@@ -67,7 +67,6 @@ class LogState:
         roll_ms: the age at which a segment rolls, as the settings say.
         lock: held during each change; the thread that holds it may take it again.
         cleaning: held during a compaction; never waited for with `lock` held.
-        closed: refuses all further calls.
         changed: notified at each `publish`; for those who wait for records.
         now_ms: the clock.
         mapping: how readers of this log open files.
@@ -96,6 +95,7 @@ class LogState:
 
     __slots__ = (
         "_active_files",
+        "_closed",
         "_created",
         "_failure",
         "_opened_ms",
@@ -104,7 +104,6 @@ class LogState:
         "active",
         "changed",
         "cleaning",
-        "closed",
         "config",
         "deletions",
         "epochs",
@@ -183,7 +182,7 @@ class LogState:
         self.last_flush_ms = self.last_checkpoint_ms = self._opened_ms
         self.truncations = Truncations()
         self._failure: BaseException | None = None
-        self.closed = False
+        self._closed = False
         self.roll_ms = config.roll_ms
         self._rules = replace(config.append_rules(), append_bytes_max=None)
         self._process: Final = os.getpid()
@@ -222,7 +221,7 @@ class LogState:
                 "open it again, which looks",
                 path=self.path,
             ) from self._failure
-        if self.closed:
+        if self._closed:
             raise KsegError("the log is closed", path=self.path)
         if os.getpid() != self._process:
             raise KsegError("the log was opened by another process, before a fork", path=self.path)
@@ -240,12 +239,17 @@ class LogState:
     @property
     def may_change(self) -> bool:
         """Whether `check` would pass."""
-        return self._failure is None and not self.closed and os.getpid() == self._process
+        return self._failure is None and not self._closed and os.getpid() == self._process
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._closed
 
     def mark_closed(self) -> None:
         """Refuse all further calls, and wake the threads that wait."""
         with self.lock:
-            self.closed = True
+            self._closed = True
             self.changed.notify_all()
 
     # ---- settings --------------------------------------------------------------------------------
@@ -274,6 +278,11 @@ class LogState:
             self.producers.transaction_max_timeout_ms = config.transaction_max_timeout_ms
 
     # ---- offsets ---------------------------------------------------------------------------------
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be given."""
+        return self.log_end.offset
 
     @property
     def replicated_offset(self) -> int:
@@ -456,6 +465,16 @@ class LogState:
         if write:
             self.lease.write_checkpoints()
 
+    def is_checkpoint_due(self, now_ms: int, interval_ms: int) -> bool:
+        """Whether a flush is to have the checkpoints written; the time of the next counts from now.
+
+        A disk that is full has to wait for that, too.
+        """
+        due = now_ms - self.last_checkpoint_ms >= interval_ms
+        if due:
+            self.last_checkpoint_ms = now_ms
+        return due
+
     def is_flush_due(self, end: int, now_ms: int | None) -> bool:
         """Whether the settings ask for a flush once the log ends there; None asks the clock."""
         config = self.config
@@ -467,6 +486,14 @@ class LogState:
         return now_ms - self.last_flush_ms >= config.flush_ms
 
     # ---- segments --------------------------------------------------------------------------------
+
+    def note_new_names(self) -> None:
+        """Note that the directory gets names that are not lasting before it is flushed."""
+        self.names_changed = True
+
+    def note_names_gone(self) -> None:
+        """Note that segments went whose names a power cut may bring back until it is flushed."""
+        self.gone_in_doubt = True
 
     def flush_names(self, *, complete: bool = False) -> None:
         """Make the names of the directory lasting.
@@ -547,6 +574,32 @@ class LogState:
         self.active = writer
         self._active_files = self.files_of(writer.base_offset)
 
+    def pop_unflushed(self, base_offset: int) -> SegmentWriter | None:
+        """Hand over the writer of a sealed segment that waits for its flush."""
+        return self.unflushed.pop(base_offset, None)
+
+    def pop_writers(self) -> list[SegmentWriter]:
+        """Hand over all writers for the caller to close; the log is not used any more."""
+        writers = [*self.unflushed.values(), self.active]
+        self.unflushed.clear()
+        return writers
+
+    def take_snapshot(self, offset: int) -> None:
+        """Write a snapshot of the producers at `offset`; a later flush makes it lasting.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        self.producers.map_end_offset = offset
+        path = self.snapshots.take(self.producers, sync=False)
+        if path is not None:
+            self.unflushed_snapshots.append(path)
+
+    def pop_unflushed_snapshots(self) -> list[Path]:
+        """Hand over the snapshots taken since the last flush, for the caller to flush."""
+        paths, self.unflushed_snapshots = self.unflushed_snapshots, []
+        return paths
+
     def replace_segments(
         self, removed: Collection[int], added: Iterable[SegmentInfo] = ()
     ) -> tuple[SegmentInfo, ...]:
@@ -565,7 +618,7 @@ class LogState:
         kept = [info for info in self.sealed if info.base_offset not in removed]
         for info in gone:
             self._created.pop(info.base_offset, None)
-            writer = self.unflushed.pop(info.base_offset, None)
+            writer = self.pop_unflushed(info.base_offset)
             if writer is not None:
                 writer.close(trim=False)
         self.sealed = tuple(sorted([*kept, *added], key=lambda info: info.base_offset))
@@ -573,7 +626,7 @@ class LogState:
 
     def __repr__(self) -> str:
         """The path and the range of offsets."""
-        return f"LogState({str(self.path)!r}, {self.log_start_offset} to {self.log_end.offset})"
+        return f"LogState({str(self.path)!r}, {self.log_start_offset} to {self.log_end_offset})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,18 +211,18 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     view = memoryview(batch([record()]))
     rows = scan_all(view, on_bad_crc="ignore").rows
     keep = Judge(view, scan_all(view, on_bad_crc="ignore"), 1).located
-    asked, told = np.zeros(1, np.int64), np.zeros((1, 6), np.int64)
+    asked, fates = np.zeros(1, np.int64), np.zeros((1, 6), np.int64)
 
     def call(**changed: Any) -> None:
-        how: dict[str, Any] = {"rows": rows, "asked": asked, "told": told, "at": 0}
+        how: dict[str, Any] = {"rows": rows, "asked": asked, "fates": fates, "at": 0}
         how |= {"out": np.empty(200, np.uint8)} | changed
         rewrite(keep, Located(), view, base=0, horizon_ms=0, **how)
 
     call()
     for changed in (
         {"rows": rows[:, :5].copy()},
-        {"told": told[:, :5].copy()},
-        {"told": np.zeros((2, 6), np.int64)},
+        {"fates": fates[:, :5].copy()},
+        {"fates": np.zeros((2, 6), np.int64)},
         {"asked": asked + 1},
         {"asked": asked - 1},
         {"at": -1},
@@ -239,10 +239,10 @@ def test_rows_that_lie_outside_their_bytes_are_left_to_columns() -> None:
     for name, value in (("position", 1), ("position", -1), ("size", 60), ("base_offset", -1)):
         rows = table.rows.copy()
         rows[0, {"position": 0, "size": 1, "base_offset": 3}[name]] = value
-        told = np.zeros((1, 6), np.int64)
+        fates = np.zeros((1, 6), np.int64)
         out = np.empty(500, np.uint8)
-        rewrite(keep, Located(), view, rows, np.zeros(1, np.int64), 0, 0, 0, out, told)
-        assert told[0, 0] == LEFT
+        rewrite(keep, Located(), view, rows, np.zeros(1, np.int64), 0, 0, 0, out, fates)
+        assert fates[0, 0] == LEFT
 
 
 def test_memory_is_used_again() -> None:
