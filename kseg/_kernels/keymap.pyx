@@ -5,11 +5,11 @@ with equal hashes are taken for one: among a billion keys that happens about onc
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from kseg._core cimport pointer_to
+from kseg._core cimport crc32_of, pointer_to
 
 cdef enum:
     REGISTER_BITS = 12
@@ -65,6 +65,70 @@ def hash_values(const uint8_t[::1] data not None, const int32_t[::1] offsets not
                 sound = False
                 break
             out[row] = _hash(base + start, end - start)
+    if not sound:
+        raise ValueError("offsets do not ascend within the data")
+
+
+cdef inline uint32_t _murmur2(const uint8_t *data, int64_t size) noexcept nogil:
+    """Kafka `Utils.murmur2`: MurmurHash2 of 32 bits with its seed."""
+    cdef uint32_t h = <uint32_t> 0x9747b28c ^ <uint32_t> size, word
+    cdef int64_t left = size
+    while left >= 4:
+        memcpy(&word, data, 4)
+        word *= <uint32_t> 0x5bd1e995
+        word ^= word >> 24
+        word *= <uint32_t> 0x5bd1e995
+        h = (h * <uint32_t> 0x5bd1e995) ^ word
+        data += 4
+        left -= 4
+    if left:
+        word = 0
+        memcpy(&word, data, <size_t> left)
+        h = (h ^ word) * <uint32_t> 0x5bd1e995
+    h ^= h >> 13
+    h *= <uint32_t> 0x5bd1e995
+    return h ^ (h >> 15)
+
+
+def key_partitions(const uint8_t[::1] data not None, const int32_t[::1] offsets not None,
+                   int32_t partitions, bint crc, int32_t[::1] out not None):
+    """The partition of each key of a binary column; null keys are the caller's.
+
+    Args:
+        data: the column's bytes.
+        offsets: int32[n + 1], as Arrow has them.
+        partitions: how many partitions the topic has.
+        crc: librdkafka's CRC-32, which gives an empty key no partition (-1); else murmur2.
+        out: int32[n], filled.
+
+    Raises:
+        ValueError: there is no partition, the offsets do not ascend within `data`, or `out` is too
+            short.
+    """
+    cdef Py_ssize_t row, count = offsets.shape[0] - 1
+    cdef int64_t start, end
+    cdef uint32_t hashed
+    cdef const uint8_t *base = pointer_to(data)
+    cdef bint sound = True
+    if count < 0 or out.shape[0] < count:
+        raise ValueError("out is shorter than the column")
+    if partitions < 1:
+        raise ValueError("a topic has at least one partition")
+    with nogil:
+        # `row` stays below `count`; each value is checked against the data before it is read.
+        for row in range(count):
+            start, end = offsets[row], offsets[row + 1]
+            if not 0 <= start <= end <= data.shape[0]:
+                sound = False
+                break
+            if crc and start == end:
+                out[row] = -1
+                continue
+            if crc:
+                hashed = crc32_of(base + start, <size_t> (end - start))
+            else:
+                hashed = _murmur2(base + start, end - start) & <uint32_t> 0x7fffffff
+            out[row] = <int32_t> (hashed % <uint32_t> partitions)
     if not sound:
         raise ValueError("offsets do not ascend within the data")
 

@@ -22,6 +22,7 @@ VERBS = {
     "verify": "Is every byte right? CRCs, structure, offsets, indexes, snapshots, names.",
     "read": "Records from an offset or a time.",
     "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",
+    "partition": "The partition that producers send a key to.",
     "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
     "convert": "The same records in another format or codec.",
     "append": "Lines of JSON, as batches at the end of a log.",
@@ -44,7 +45,7 @@ VERBS = {
 
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
-    "look": "info verify lookup stats doctor explain diff bench demo completion",
+    "look": "info verify lookup partition stats doctor explain diff bench demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact",

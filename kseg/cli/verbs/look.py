@@ -79,6 +79,32 @@ def lookup() -> None:
 
 
 @verb(
+    click.argument("keys", nargs=-1, required=True, metavar="KEY..."),
+    click.option(
+        "--partitions",
+        type=WholeNumber(1),
+        required=True,
+        metavar="N",
+        help="The number of partitions of the topic.",
+    ),
+    click.option(
+        "--partitioner",
+        type=click.Choice(("murmur2", "crc32")),
+        default="murmur2",
+        show_default=True,
+        help="murmur2: Java, Streams, Connect, kafka-python, aiokafka, franz-go. crc32: librdkafka"
+        " and its clients, by default.",
+    ),
+    json_option,
+)
+def partition() -> None:
+    """Name the partition that producers send a key to.
+
+    KEY is the serialized key: text, hex:BYTES or base64:BYTES.
+    """
+
+
+@verb(
     paths_argument,
     click.option(
         "--top",

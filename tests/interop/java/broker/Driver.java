@@ -197,7 +197,8 @@ public final class Driver {
                 headers.add(new RecordHeader(pair.get(0).asText(), Pipe.bytes(pair.get(1))));
             }
             JsonNode time = record.path("timestamp");
-            sent.add(producer.send(new ProducerRecord<>(partition.topic(), partition.partition(),
+            Integer number = partition.partition() < 0 ? null : partition.partition();
+            sent.add(producer.send(new ProducerRecord<>(partition.topic(), number,
                 time.isNumber() ? time.asLong() : null, Pipe.bytes(record.get("key")),
                 Pipe.bytes(record.get("value")), headers)));
         }

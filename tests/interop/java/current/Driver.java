@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.storage.internals.log.RecordValidationException;
@@ -20,7 +21,17 @@ public final class Driver {
             "estimate", Writing::estimate,
             "validate", Driver::validate,
             "convert", Writing::convert,
-            "filter", Writing::filter));
+            "filter", Writing::filter,
+            "partitions", Driver::partitions));
+    }
+
+    /** The partition of each of the "keys" among so many "partitions". */
+    private static void partitions(JsonNode request, ObjectNode answer) throws Exception {
+        ArrayNode places = answer.putArray("places");
+        int partitions = request.get("partitions").asInt();
+        for (JsonNode key : request.get("keys")) {
+            places.add(BuiltInPartitioner.partitionForKey(Pipe.bytes(key), partitions));
+        }
     }
 
     /** Refused records are told by their place, and what they are refused for. */
