@@ -73,6 +73,7 @@ KERNELS = [
     extension("_kernels.offset_map"),
     extension("_kernels.placement"),
     extension("_kernels.reader"),
+    extension("_kernels.rows"),
     extension("_kernels.search"),
     extension("_kernels.text"),
     extension("_kernels.validate"),
