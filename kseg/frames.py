@@ -1,0 +1,112 @@
+"""`Frames` and `Table`: values that Arrow, pandas and Polars take, and that notebooks show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kseg.extras import require
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+#: Rows that a notebook shows of a report; bytes that it shows of a value; characters of a `repr`.
+_ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
+
+
+class Frames:
+    """A base class of values with a `to_arrow`: they become frames of pandas and Polars too."""
+
+    __slots__ = ()
+
+    def to_arrow(self) -> Any:
+        """The rows in Arrow's form; needs `kseg[arrow]`."""
+        raise NotImplementedError
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """The rows as a `pandas.DataFrame`; needs pandas and `kseg[arrow]`.
+
+        Args:
+            options: of `pyarrow.Table.to_pandas`.
+        """
+        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as a `polars.DataFrame`; needs polars and `kseg[arrow]`."""
+        frame: polars.DataFrame = require("polars", extra="arrow").DataFrame(self.to_arrow())
+        return frame
+
+
+class Table(Frames):
+    """A base class of reports and plans.
+
+    A subclass has the rows of its table in `table_rows`, and a line about itself in `title`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def title(self) -> str:
+        """The report in one line."""
+        return f"{len(self.table_rows())} rows"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The rows: numbers, text, lists or None by the names of the columns."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        """One line; `print` shows more where the report has more to say."""
+        line = f"{type(self).__name__}({self.title})"
+        return line if len(line) <= _REPR_CHARACTERS else f"{line[: _REPR_CHARACTERS - 4]}...)"
+
+    def _repr_html_(self) -> str:
+        """The title and the first rows, for notebooks."""
+        from html import escape  # for notebooks alone
+
+        rows = self.table_rows()
+        more = f"{len(rows)} rows" if len(rows) > _ROWS else ""
+        return f"<p>{escape(repr(self))}</p>{html_table(rows[:_ROWS], more=more)}"
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The rows as a `pyarrow.Table`; needs `kseg[arrow]`."""
+        rows = self.table_rows()
+        names = dict.fromkeys(name for row in rows for name in row)
+        arrow = require("pyarrow", extra="arrow")
+        return arrow.table({name: [row.get(name) for row in rows] for name in names})
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows as an Arrow stream."""
+        stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
+        return stream
+
+
+def html_table(rows: Sequence[Mapping[str, Any]], *, more: str = "") -> str:
+    """Rows as a table of HTML, bytes as text and cut short.
+
+    Args:
+        rows: the cells of each row by column.
+        more: a line behind the table.
+    """
+    from html import escape  # for notebooks alone
+
+    names = dict.fromkeys(name for row in rows for name in row)
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(_cell(row.get(name)))}</td>" for name in names) + "</tr>"
+        for row in rows
+    )
+    behind = f"<p>{escape(more)}</p>" if more else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{behind}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bytes):
+        rest = "..." if len(value) > _VALUE_BYTES else ""
+        return value[:_VALUE_BYTES].decode("utf-8", "backslashreplace") + rest
+    return "" if value is None else str(value)
+
+
+__all__ = ["Frames", "Table", "html_table"]
