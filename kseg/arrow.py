@@ -16,6 +16,7 @@ import numpy as np
 from kseg.constants import NO_TIMESTAMP, Compression, ControlType, TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.extras import require
+from kseg.format.header import BATCH_FIELDS, BatchTable
 from kseg.format.times import DATETIMES_MS
 from kseg.format.values import (
     BinaryColumn,
@@ -39,6 +40,7 @@ HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa
 TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),
     "partition": pa.int32(),
+    "directory": pa.string(),
     "position": pa.int64(),
     "base_offset": pa.int64(),
     "offset": pa.int64(),
@@ -169,6 +171,55 @@ def stream(
     return reader.__arrow_c_stream__(requested_schema)
 
 
+#: Columns of a table of batches: Arrow's type, and the attribute of `BatchTable` if it is another.
+_BATCH_TYPES: dict[str, pa.DataType] = {
+    **{name: pa.int64() for name in ("position", "size")},
+    "magic": pa.int8(),
+    "base_offset": pa.int64(),
+    "last_offset": pa.int64(),
+    "record_count": pa.int32(),
+    "base_timestamp": _TIMESTAMP,
+    "max_timestamp": _TIMESTAMP,
+    "timestamp_type": _LABEL,
+    "codec": _LABEL,
+    "leader_epoch": pa.int32(),
+    "producer_id": pa.int64(),
+    "producer_epoch": pa.int16(),
+    "base_sequence": pa.int32(),
+    "transactional": pa.bool_(),
+    "control": pa.bool_(),
+    "control_type": _LABEL,
+    "valid": pa.bool_(),
+}
+
+
+def batches_reader(
+    tables: Iterable[tuple[str | None, int | None, BatchTable]],
+) -> pa.RecordBatchReader:
+    """Tables of batch headers as a reader of record batches.
+
+    Args:
+        tables: the topic, the partition and the headers of each.
+    """
+    place = {name: TYPES[name] for name in ("topic", "partition")}
+    kind = pa.schema([*place.items(), *_BATCH_TYPES.items()])
+
+    def build(topic: str | None, partition: int | None, table: BatchTable) -> pa.RecordBatch:
+        spot = RecordColumns(len(table), {}, topic=topic, partition=partition)
+        arrays = [_array(name, spot) for name in place]
+        arrays += [_batch_array(name, table) for name in _BATCH_TYPES]
+        return pa.RecordBatch.from_arrays(arrays, schema=kind)
+
+    return pa.RecordBatchReader.from_batches(kind, (build(*each) for each in tables))
+
+
+def _batch_array(name: str, table: BatchTable) -> pa.Array:
+    values = BATCH_FIELDS[name][0](table) if name in BATCH_FIELDS else getattr(table, name)
+    kind = _BATCH_TYPES[name]
+    build = timestamp_array if kind == _TIMESTAMP else _BUILDERS.get(name)
+    return pa.array(np.ascontiguousarray(values), kind) if build is None else build(values)
+
+
 # ---- one column ----------------------------------------------------------------------------------
 
 
@@ -297,11 +348,9 @@ _BUILDERS: dict[str, Callable[[Any], pa.Array]] = {
 
 
 def _array(name: str, columns: RecordColumns) -> pa.Array:
-    if name == "topic":
-        return pa.repeat(pa.scalar(columns.topic, pa.string()), len(columns))
-    if name == "partition":
-        return pa.repeat(pa.scalar(columns.partition, pa.int32()), len(columns))
-    values = columns["timestamp" if name == "timestamp_ms" else name]
+    if name in ("topic", "partition", "directory"):
+        return pa.repeat(pa.scalar(getattr(columns, name), TYPES[name]), len(columns))
+    values = columns["timestamp_ms" if name == "timestamp" else name]
     if isinstance(values, TypedColumn):
         return typed_array(values)
     build = _BUILDERS.get(name)
@@ -351,12 +400,36 @@ def from_record_batch(batch: Any) -> RecordColumns:
     return _columns(arrays, len(batch))
 
 
-def from_arrow(source: Any) -> Iterator[RecordColumns]:
+def binary_column_of(source: Any, name: str) -> BinaryColumn:
+    """One column of bytes or text as a binary column.
+
+    Args:
+        source: an Arrow array, a chunked array, or a column of Polars or pandas.
+        name: what an error calls it.
+
+    Raises:
+        TypeError: its values are neither bytes nor text.
+        ValueError: it has more bytes than a piece can hold.
+    """
+    array = pa.chunked_array(source) if hasattr(source, "__arrow_c_stream__") else pa.array(source)
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    try:
+        array = _contiguous(array, name)
+    except ValueError as error:
+        raise TypeError(str(error)) from None
+    if _data_bytes(array) > _BYTES_MAX:
+        raise ValueError(f"column {name!r} has more bytes than a piece can hold")
+    return _binary(array)
+
+
+def from_arrow(source: Any, names: Mapping[str, str] | None = None) -> Iterator[RecordColumns]:
     """The records of a table, reader, frame or stream, a piece for each of its chunks.
 
     Args:
         source: what `from_record_batch` takes, chunk by chunk, so memory stays flat; a chunk with
             more bytes than a piece can hold is cut.
+        names: the column of the source for each field; None for columns named like the fields.
 
     Yields:
         Pieces of records, in order.
@@ -369,7 +442,7 @@ def from_arrow(source: Any) -> Iterator[RecordColumns]:
     else:
         batches = pa.RecordBatchReader.from_stream(source)
     for batch in batches:
-        yield from _cut(_taken(batch), len(batch))
+        yield from _cut(_taken(batch, names), len(batch))
 
 
 def _one_batch(source: Any) -> pa.RecordBatch:
@@ -384,19 +457,21 @@ def _one_batch(source: Any) -> pa.RecordBatch:
     return found[0]
 
 
-def _taken(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+def _taken(batch: pa.RecordBatch, names: Mapping[str, str] | None = None) -> dict[str, pa.Array]:
     """The columns to be written, each in a layout that `_columns` knows."""
-    names = ("offset", "timestamp_ms", "timestamp", "key", "value", "headers")
+    if names is None:
+        fields = ("offset", "timestamp_ms", "timestamp", "key", "value", "headers")
+        names = {name: name for name in fields}
     found = {}
-    for name in names:
-        places = batch.schema.get_all_field_indices(name)
+    for name, own in names.items():
+        places = batch.schema.get_all_field_indices(own)
         if len(places) > 1:
-            raise ValueError(f"several columns are called {name!r}")
+            raise ValueError(f"several columns are called {own!r}")
         if places:
             found[name] = batch.column(places[0])
     if not found:
         others = ", ".join(batch.schema.names)
-        raise ValueError(f"none of the columns {', '.join(names)} is among: {others}")
+        raise ValueError(f"none of the columns {', '.join(names.values())} is among: {others}")
     if "timestamp_ms" in found:
         found["timestamp"] = found.pop("timestamp_ms")
     for name in {"key", "value"} & found.keys():
@@ -415,6 +490,8 @@ def _contiguous(array: pa.Array, name: str) -> pa.Array:
         return array
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
     if values in _CONTIGUOUS or values in _VIEWS or pa.types.is_fixed_size_binary(values):
+        if pa.types.is_dictionary(kind):  # Arrow gathers no views
+            return array.dictionary.cast(pa.large_binary()).take(array.indices)
         return array.cast(pa.large_binary())
     raise ValueError(f"column {name!r} is {kind}, not bytes or text")
 
@@ -570,6 +647,7 @@ __all__ = [
     "KIND_TYPES",
     "TYPES",
     "binary_array",
+    "binary_column_of",
     "from_arrow",
     "from_record_batch",
     "headers_array",

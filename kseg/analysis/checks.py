@@ -546,7 +546,7 @@ class LogChecks:
         for columns in pieces:
             self.records += len(columns)
             if not good.kafka07:
-                self._check_records(good, columns.position, columns.offset, columns.timestamp)
+                self._check_records(good, columns.position, columns.offset, columns.timestamp_ms)
 
     def _report_record(self, error: KsegError) -> None:
         if isinstance(error, DecompressionError):

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from os import PathLike, fspath
 from pathlib import Path
 
-from kseg import PartitionSettings, Settings
 from kseg.errors import KsegError
 from kseg.log.settings import Cluster, SettingSources
+from kseg.reports import PartitionSettings, Settings
 
 
 class KnownSettings:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from kseg.cli import output
-from kseg.cli.parsing import Selection
 from kseg.cli.paths import sources
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Style, record_rows
@@ -19,6 +18,7 @@ from kseg.constants import Compression
 from kseg.errors import FormatError, LimitExceededError, NotALogError
 from kseg.files.log_file import LogFile, Tile
 from kseg.files.mapping import MappedFile
+from kseg.files.selection import Selection
 from kseg.format.bodies import body_of
 from kseg.format.codec import Arena
 from kseg.format.columns import decode

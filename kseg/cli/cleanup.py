@@ -11,11 +11,11 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
-from kseg import CompactionPlan, KsegError, RetentionPlan
+from kseg import KsegError
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark
 from kseg.cli.failures import Exit, complain, one_line, pass_over
-from kseg.cli.parsing import GivenSettings, Selection
+from kseg.cli.parsing import GivenSettings
 from kseg.cli.paths import is_one_log, partition_at
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import (
@@ -27,6 +27,7 @@ from kseg.cli.settings import (
     settings_fields,
 )
 from kseg.commands import command_line
+from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.cleanup import (
     LOG_START,
@@ -40,6 +41,7 @@ from kseg.log.cleanup import (
 from kseg.log.closed import Change, has_segments
 from kseg.log.data_directory import EntryKind
 from kseg.log.recovery import Action
+from kseg.reports import CompactionPlan, RetentionPlan
 
 
 def retain(

@@ -15,18 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kseg import (
-    RecoveryPlan,
-    ReindexPlan,
-    TruncationReport,
-    apply_truncation,
-    plan_reindex,
-    plan_truncation,
-)
+from kseg import apply_truncation, plan_reindex, plan_truncation
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
-from kseg.cli.parsing import GivenSettings, Selection, some_of
+from kseg.cli.parsing import GivenSettings
 from kseg.cli.paths import Partition, one_partition
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import (
@@ -37,6 +30,7 @@ from kseg.commands import command_line
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import log_bytes
+from kseg.files.selection import Selection, some_of
 from kseg.log import data_directory
 from kseg.log.closed import (
     Change,
@@ -47,6 +41,7 @@ from kseg.log.closed import (
 )
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.recovery import KINDS, Action, kept_bytes, other_file_system
+from kseg.reports import RecoveryPlan, ReindexPlan, TruncationReport
 from kseg.workers import At, in_order
 
 if TYPE_CHECKING:

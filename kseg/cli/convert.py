@@ -16,7 +16,7 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.owners import owner_lines
-from kseg.cli.parsing import CODECS, Selection
+from kseg.cli.parsing import CODECS
 from kseg.cli.paths import known_path, sources
 from kseg.cli.streams import stream_tiles
 from kseg.commands import command_line
@@ -29,6 +29,7 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files.names import FileKind, PathKind, parse_name
+from kseg.files.selection import Selection
 from kseg.files.whole_file import check_replaceable, whole_file
 from kseg.format.convert import Converter, Losses, Tally, Target
 from kseg.format.header import BatchTable, stop_error

@@ -10,14 +10,14 @@ import kseg
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import ITEMS_MAX, more_line, put_back
-from kseg.cli.parsing import Selection
+from kseg.files.selection import Selection
 
 if TYPE_CHECKING:
-    from kseg import MergePlan
     from kseg.analysis.diff import Compared, CopySeen, Diff, PartitionDiff, Ranges
     from kseg.files.mapping import Mapping
     from kseg.log.copies import BatchSeen, MergedCopy, PartitionMerge
     from kseg.log.salvage import LostOffsets
+    from kseg.reports import MergePlan
 
 
 def _batch_line(seen: BatchSeen) -> str:

@@ -11,8 +11,9 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting, some_of
+from kseg.cli.parsing import GivenSettings, Setting
 from kseg.cli.settings import check_settings, data_directories
+from kseg.files.selection import some_of
 
 if TYPE_CHECKING:
     from kseg.analysis.doctor import BrokerFinding, DirectoryOutlook, DoctorReport, PartitionOutlook

@@ -18,7 +18,7 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, one_line
 from kseg.cli.kafka_dump.options import refuse_kafka_options
 from kseg.cli.options import check_ranges
-from kseg.cli.parsing import Range, Selection
+from kseg.cli.parsing import Range
 from kseg.cli.paths import InputFile, refuse_replicas, sources
 from kseg.cli.records import (
     RecordLines,
@@ -36,6 +36,7 @@ from kseg.constants import INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
 from kseg.files.names import FileKind, FileName, is_new
+from kseg.files.selection import Selection
 from kseg.format.bodies import message_error
 from kseg.format.columns import decode
 from kseg.format.header import COLUMN, BatchTable, crc_error, stop_error

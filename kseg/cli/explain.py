@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
+from kseg.cli.parsing import GivenSettings, Setting, by_topic
 from kseg.cli.settings import check_settings, data_directories, defaults_lines
+from kseg.files.selection import some_of
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:

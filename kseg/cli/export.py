@@ -24,14 +24,14 @@ from kseg.cli.export_files import (
 )
 from kseg.cli.failures import Exit, complain, one_line, tell_left_out, usage_errors
 from kseg.cli.owners import owner_lines
-from kseg.cli.parsing import EXTENSIONS, Range, Selection
+from kseg.cli.parsing import EXTENSIONS, Range
 from kseg.cli.paths import Partition, known_paths, logs_once, partition_at, refuse_replicas
 from kseg.cli.typed import PLACE_FIELDS, kinds_from
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind, is_new
 from kseg.files.output_names import fitting_name
+from kseg.files.selection import Selection
 from kseg.format.request import Request
-from kseg.format.times import bound_ms
 from kseg.format.typed import BYTES, ERRORS, read_fields
 from kseg.format.workspace import Workspace
 from kseg.log.log import Log
@@ -99,6 +99,16 @@ def export(
     if not by and not replace_files:
         for one, target in zip(found, targets, strict=True):
             _refuse_loss(one, target, form, request)
+    code = _write_all(found, targets, file_format, request, jobs)
+    if found:
+        _say_owner(found[0].path, targets[0], Path(out))
+    return code
+
+
+def _write_all(
+    found: list[Input], targets: list[Path], file_format: FileFormat, request: Request, jobs: int
+) -> Exit:
+    """Write the file of each input; returns the exit code."""
     works = [
         At(one.path, partial(_write, one, target, file_format, request))
         for one, target in zip(found, targets, strict=True)
@@ -116,11 +126,9 @@ def export(
             faults += damage
             undecoded.merge(others)
             bar.by(one.size)
-            inside = f" in {output.counted(files, 'file')}" if by else ""
+            inside = f" in {output.counted(files, 'file')}" if file_format.by else ""
             complain(f"{target}: {output.counted(count, 'record')}{inside}")
     complain(*(f"kseg: {one_line(fault)}" for fault in faults), *undecoded.lines(file_format))
-    if found:
-        _say_owner(found[0].path, targets[0], Path(out))
     return Exit.FOUND if faults or undecoded.counts else Exit.OK
 
 
@@ -309,8 +317,7 @@ def _refuse_loss(one: Input, target: Path, form: str, request: Request) -> None:
 
 def _selected(one: Input, view: LogView | None, request: Request) -> Selected:
     """The records that an input gives; the end of a single segment is not looked up."""
-    start, end = request.offset
-    earliest, latest = map(bound_ms, request.time)
+    (start, end), (earliest, latest) = request.bounds
     has_bounds = (start, end, earliest, latest) != (None,) * 4
     if view is not None:
         committed = request.isolation == "read_committed" and request.open_transactions == "wait"

@@ -12,10 +12,10 @@ from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.output import human_bytes, human_count
-from kseg.cli.parsing import Selection
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
 from kseg.files.names import KnownPath, PathKind, is_new
+from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.workers import At, Work, run_in_order
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import output
-from kseg.cli.parsing import Selection
 from kseg.cli.paths import one_partition
 from kseg.errors import OffsetOutOfRangeError
+from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.log import Log
 
@@ -60,7 +60,7 @@ def _by_offset(log: Log, offset: int) -> Place | None:
             on_corrupt=lambda error: None,  # the batch's place stands, whatever its records are
         )
         for columns in pieces:
-            return int(columns["offset"][0]), int(columns["timestamp"][0]), batch
+            return int(columns["offset"][0]), int(columns["timestamp_ms"][0]), batch
     return max(offset, batch.base_offset), batch.max_timestamp, batch
 
 

@@ -7,8 +7,7 @@ here is slow to load, nor knows how options are declared: that is `kseg.cli.opti
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
 from time import time_ns
 from typing import Any, NamedTuple
 
@@ -35,59 +34,6 @@ PARTITION_KEYS = ("day", "topic", "partition")
 EXTENSIONS = ("parquet", "arrow", "jsonl", "csv")
 Range = tuple[int | None, int | None]
 ALL: Range = (None, None)
-
-
-class Selection(NamedTuple):
-    """The chosen partitions: globs over topics, ranges over partitions; empty for all."""
-
-    topics: tuple[str, ...] = ()
-    partitions: tuple[tuple[int, int], ...] = ()
-
-    def __bool__(self) -> bool:
-        """Whether anything is left out at all."""
-        return bool(self.topics or self.partitions)
-
-    @property
-    def choice(self) -> Callable[[str | None, int | None], bool] | None:
-        """`takes`, for functions that take None for all."""
-        return self.takes if self else None
-
-    def why_nothing(self, here: Iterable[tuple[str | None, int | None]]) -> str:
-        """Words for a place of which nothing is chosen.
-
-        Args:
-            here: topic and number of each of its partitions.
-        """
-        named = {(topic, n) for topic, n in here if topic is not None and n is not None}
-        topics = Selection(self.topics)
-        numbers = sorted({n for topic, n in named if topics.takes(topic, n)})
-        if numbers:
-            return f"no partition here is chosen by --partition; there are {some_of(numbers)}"
-        from difflib import get_close_matches  # for what is not there
-
-        given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
-        near = [each for topic in self.topics for each in get_close_matches(topic, known)]
-        hint = f"; did you mean {near[0]}?" if near else f"; there are {some_of(known)}"
-        return f"no topic here is {given}{hint if known else ''}"
-
-    def takes(self, topic: str | None, partition: int | None) -> bool:
-        """Whether a partition is chosen; one without a name is, if the selection is empty."""
-        if self.topics and not any(fnmatchcase(topic or "", glob) for glob in self.topics):
-            return False
-        if not self.partitions:
-            return True
-        number = -1 if partition is None else partition
-        return any(first <= number <= last for first, last in self.partitions)
-
-
-def some_of(names: Sequence[object], most: int = 3) -> str:
-    """The first names of a list, and how many more there are.
-
-    >>> some_of(["a", "b"]), some_of(range(5))
-    ('a, b', '0, 1, 2 and 2 more')
-    """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
 
 
 def parse_offset_range(text: str) -> Range:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import click
 
 from kseg.cli.failures import Exit, complain, has_passed_over, pass_over
-from kseg.cli.parsing import Selection
 from kseg.errors import NotALogError
 from kseg.files.names import (
     FileKind,
@@ -28,6 +27,7 @@ from kseg.files.names import (
     parse_partition_dir,
     readable_partitions,
 )
+from kseg.files.selection import Selection
 
 
 class InputFile(NamedTuple):

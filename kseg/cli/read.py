@@ -16,7 +16,7 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import complain, tell_left_out
 from kseg.cli.options import check_ranges
-from kseg.cli.parsing import Range, Selection
+from kseg.cli.parsing import Range
 from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.records import (
@@ -34,6 +34,7 @@ from kseg.cli.starting import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind, is_new
+from kseg.files.selection import Selection
 from kseg.format.request import Request
 from kseg.format.typed import Kinds, decode_columns
 from kseg.format.workspace import Workspace
@@ -215,7 +216,7 @@ class Reader(RecordLines):
 
     def _wanted(self, columns: RecordColumns) -> Mask:
         """bool[n]: new records within the bounds; only the isolation was applied before."""
-        offsets, times = columns["offset"], columns["timestamp"]
+        offsets, times = columns["offset"], columns["timestamp_ms"]
         return within(self.request, len(columns), (offsets, offsets), (times, times))
 
     def _now(self, log: Log) -> None:

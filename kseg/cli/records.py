@@ -21,11 +21,12 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.parsing import ALL
 from kseg.cli.paths import partition_at
-from kseg.cli.row_writer import Mask, RowSink, RowSinks, Template, equal_to
+from kseg.cli.row_writer import Mask, RowSink, RowSinks, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.constants import Int64s
 from kseg.errors import KsegError, at_path
 from kseg.files.grammar import FileKind
+from kseg.format.take import equal_to
 from kseg.internal import InternalTopic
 from kseg.workers import Put
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from kseg.files.log_file import Tile
     from kseg.format.request import Request
-    from kseg.format.values import BinaryColumn
 
 
 #: bool[n]: the chosen rows.
@@ -285,22 +284,6 @@ def _header_rows(
 
 
 # ---- the chosen rows -----------------------------------------------------------------------------
-
-#: Bytes compared at a time, so that a key's mask takes little memory whatever the piece.
-_COMPARED_BYTES = 1 << 20
-
-
-def equal_to(column: BinaryColumn, key: bytes) -> Mask:
-    """bool[n]: the values that are exactly these bytes; null never is."""
-    mask: Mask = column.sizes() == len(key)
-    wanted = np.frombuffer(key, np.uint8)
-    rows = np.flatnonzero(mask)
-    step = max(1, _COMPARED_BYTES // max(1, len(key)))
-    for first in range(0, len(rows) if len(key) else 0, step):
-        some = rows[first : first + step]
-        at = column.offsets[some].astype(np.int64)[:, None] + np.arange(len(key))
-        mask[some] = (column.data[at] == wanted).all(axis=1)
-    return mask
 
 
 class RowSink:

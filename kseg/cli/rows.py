@@ -172,7 +172,7 @@ def stored_rows(table: BatchTable, style: Style) -> Template:
 
 def held_columns(columns: RecordColumns) -> dict[str, Any]:
     """The columns of a piece by the names of fields; of control records only, those have a type."""
-    held = {name: columns[name] for name in columns.fields}
+    held = {name: columns.arrays[name] for name in columns.fields}
     control = held.get("control")
     if control is None or not control.any():
         held.pop("control_type", None)

@@ -7,13 +7,14 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from kseg import SalvagePlan, SalvageReport, apply_salvage, plan_salvage
+from kseg import apply_salvage, plan_salvage
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import put_back, without_line
-from kseg.cli.parsing import Selection
+from kseg.files.selection import Selection
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.salvage import HARMLESS, READABLE, REASONS
+from kseg.reports import SalvagePlan, SalvageReport
 
 if TYPE_CHECKING:
     from kseg.log.salvage import DamagedTransaction, LostOffsets, SalvagedPartition, Span

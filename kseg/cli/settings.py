@@ -12,10 +12,11 @@ import click
 import kseg
 from kseg.cli import output
 from kseg.cli.failures import complain, usage_errors
-from kseg.cli.parsing import GivenSettings, Setting, by_topic, some_of
+from kseg.cli.parsing import GivenSettings, Setting, by_topic
 from kseg.cli.paths import Partition
 from kseg.errors import KsegError, UnsupportedFormatError
 from kseg.files import metadata
+from kseg.files.selection import some_of
 from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def check_given(partitions: Sequence[Partition], given: GivenSettings) -> None:
 
 def known_settings(
     partitions: Sequence[Partition], given: GivenSettings, directories: Sequence[str] = ()
-) -> kseg.Settings:
+) -> kseg.reports.Settings:
     """Read the settings of partitions from where the broker has them.
 
     Args:
@@ -132,7 +133,7 @@ def known_configs(
     return {each.path: each.config for each in found}
 
 
-def settings_fields(found: kseg.PartitionSettings) -> dict[str, Any]:
+def settings_fields(found: kseg.reports.PartitionSettings) -> dict[str, Any]:
     """The fields about settings of a partition's document."""
     return {"settings": found.to_json(), "notes": list(found.notes)}
 
@@ -160,7 +161,9 @@ def defaults_lines(
         yield f"Kafka's default: {text} for {some_of(sorted(named))}, which nothing else says"
 
 
-def say_of_settings(findings: Iterable[KsegError], found: Iterable[kseg.PartitionSettings]) -> None:
+def say_of_settings(
+    findings: Iterable[KsegError], found: Iterable[kseg.reports.PartitionSettings]
+) -> None:
     """Name what was not understood, on standard error, and changes that may not be committed.
 
     Kafka's defaults that count for what is deleted are named, too.

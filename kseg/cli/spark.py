@@ -24,11 +24,12 @@ from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
 from kseg.cli.failures import Exit, complain, usage_errors
-from kseg.cli.parsing import GivenSettings, Range, Selection, parse_names
+from kseg.cli.parsing import GivenSettings, Range, parse_names
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import check_given, say_of_findings
 from kseg.cli.stats import write_report
 from kseg.errors import NotALogError
+from kseg.files.selection import Selection
 from kseg.log.cleanup import CompactionOptions
 from kseg.log.recovery import KINDS
 from kseg.spark import jobs

@@ -11,8 +11,9 @@ import click
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
-from kseg.cli.parsing import GivenSettings, Selection
+from kseg.cli.parsing import GivenSettings
 from kseg.cli.paths import places
+from kseg.files.selection import Selection
 
 if TYPE_CHECKING:
     from kseg.analysis.stats import PartitionReport, StatsReport

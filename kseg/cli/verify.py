@@ -9,8 +9,8 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, pass_over
-from kseg.cli.parsing import Selection
 from kseg.cli.paths import places as places_of
+from kseg.files.selection import Selection
 
 if TYPE_CHECKING:
     from kseg.analysis.values import Report

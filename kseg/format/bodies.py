@@ -1,4 +1,4 @@
-"""The contents of batches that are not read in one pass: inflated bytes, or the error.
+"""What lies inside batches that are not read in one pass: inflated bytes, or the error.
 
 A batch that is unusual is taken alone: `body_of` inflates it, or says what is wrong with it, and
 `record_error` turns what a kernel found wrong with a record into an error. Messages of Kafka 0.7

@@ -160,8 +160,8 @@ class BatchBuilder:
         Args:
             key: bytes, text (as UTF-8), or None for null.
             value: bytes, text (as UTF-8), or None for null.
-            timestamp: of the record, as `kseg.time_ms` takes it; -1 for none. Without meaning for
-                magic 0.
+            timestamp: of the record, as `kseg.times.time_ms` takes it; -1 for none. Without meaning
+                for magic 0.
             headers: pairs of a name (text or bytes) and a value (likewise, or None); magic 2 only.
             offset: of the record; the one behind the last record if None.
             timestamp_ms: the former name of `timestamp`.
@@ -462,7 +462,7 @@ class BatchBuilder:
         """Let the batch end at a later offset than its last record's, as compacted ones do.
 
         Args:
-            last_offset: the offset for the header: the last record's, or a later one.
+            last_offset: the offset that the header says, that of the last record or later.
 
         Raises:
             BuilderStateError: the batch is built.

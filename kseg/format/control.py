@@ -233,7 +233,7 @@ class SnapshotHeader:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFooter:
-    """The last record of a KRaft snapshot. `version` is the stored version of the value."""
+    """The last record of a KRaft snapshot. `version` is that of the value, as stored."""
 
     TYPE: ClassVar = ControlType.SNAPSHOT_FOOTER
     VERSION_MAX: ClassVar = 0
@@ -305,7 +305,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class KRaftVoters:
-    """The voters of a KRaft partition from here on. `version` is the value's, as stored."""
+    """The voters of a KRaft partition from here on. `version` is that of the value, as stored."""
 
     TYPE: ClassVar = ControlType.KRAFT_VOTERS
     VERSION_MAX: ClassVar = 0
@@ -368,7 +368,7 @@ def parse_control_as(wanted: type[_KraftT], key: Bytes | None, value: Bytes | No
     """A KRaft marker of the kind wanted.
 
     Raises:
-        ValueError: the key says another type; both are named.
+        ValueError: the key is that of another type; both are named.
         InvalidRecordError: key or value break their layout.
 
     Source: Kafka ControlRecordUtils.deserializeVotersRecord and its siblings.

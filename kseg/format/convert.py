@@ -83,7 +83,7 @@ def batch_cuts(
         batch_bytes: about how large a batch may become.
         kafka07: offsets are positions, which are not kept.
     """
-    times, offsets = columns["timestamp"], columns["offset"]
+    times, offsets = columns["timestamp_ms"], columns["offset"]
     apart = (np.diff(kinds) != 0) | (np.diff(codecs) != 0)
     if magic:
         # Under log append time a batch has but one time.
@@ -210,7 +210,7 @@ def of_records(columns: RecordColumns, magic: int) -> Losses:
     if magic < 2 and "headers" in columns.arrays:
         losses.header_records = int(np.count_nonzero(np.diff(columns["headers"].offsets)))
     if magic == 0:
-        losses.timestamps = int(np.count_nonzero(columns["timestamp"] != -1))
+        losses.timestamps = int(np.count_nonzero(columns["timestamp_ms"] != -1))
     return losses
 
 
@@ -229,7 +229,7 @@ def of_wrappers(whole: WholeBatches, table: BatchTable, magic: int) -> Losses:
     batch_has_one = (table.timestamp_type == TimestampType.LOG_APPEND_TIME) & (
         table.max_timestamp != NO_TIMESTAMP
     )
-    gained = whole.spread(batch_has_one) & (whole.columns["timestamp"] == NO_TIMESTAMP)
+    gained = whole.spread(batch_has_one) & (whole.columns["timestamp_ms"] == NO_TIMESTAMP)
     return Losses(append_times=int(np.count_nonzero(gained)))
 
 
@@ -586,7 +586,7 @@ class Converter:
         """What makes the options of a gathered batch: codec, type of timestamps, append time."""
         wanted = self.target.compression
         log_append = kind == TimestampType.LOG_APPEND_TIME
-        time = int(columns["timestamp"][first]) if log_append else NO_TIMESTAMP
+        time = int(columns["timestamp_ms"][first]) if log_append else NO_TIMESTAMP
         return own if wanted is None else wanted, max(kind, 0), time
 
     def _gathered(self, kind: int, timestamp_type: int, log_append_time: int) -> BatchOptions:
@@ -615,7 +615,7 @@ class Converter:
         """The records without what the magic cannot hold."""
         if self.target.magic >= 2:
             return rows_of(columns)
-        return rows_of({name: columns[name] for name in FIELDS_DEFAULT if name != "headers"})
+        return rows_of({name: columns.arrays[name] for name in FIELDS_DEFAULT if name != "headers"})
 
     def _lose_records(self, whole: WholeBatches, table: BatchTable) -> None:
         lost = of_records(whole.columns, self.target.magic)

@@ -60,8 +60,8 @@ from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumn
 #: Where records come from: columns that were read; a mapping of columns; or pairs (key, value), or
 #: `Record`s, one a record. Columns of a mapping, of which one will do: "offset" as an int64 array
 #: or a sequence of int; "timestamp" likewise in ms, or as a datetime64 array or a sequence of what
-#: `kseg.time_ms` takes, None for none; "key" and "value" as `BinaryColumn` or sequences of bytes,
-#: text (as UTF-8) and None; "headers" as `HeadersColumn` or sequences of (name, value) pairs.
+#: `kseg.times.time_ms` takes, None for none; "key" and "value" as `BinaryColumn` or sequences of
+#: bytes, text (as UTF-8) and None; "headers" as `HeadersColumn` or lists of pairs (name, value).
 RecordSource: TypeAlias = (
     RecordColumns | Mapping[str, Any] | Iterable[Record] | Iterable[tuple[Any, Any]]
 )
@@ -72,7 +72,9 @@ SOURCE_FIELDS = ("offset", "timestamp", "key", "value", "headers")
 _NAMES = frozenset(SOURCE_FIELDS)
 _INT64 = np.dtype(np.int64)
 _ONE_VALUE = (str, bytes, bytearray, memoryview)
-_WANTED = 'records are columns, such as {"value": [b"..."]}, or a list of pairs (key, value)'
+_WANTED = (
+    'records are columns, such as {"value": [b"..."]}, a list of dicts, or of pairs (key, value)'
+)
 
 
 def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> Rows:
@@ -127,7 +129,7 @@ def _length(offset: Any, key: Any, value: Any, headers: Any = None, *_parts: Any
 
 
 def columns_of(records: Iterable[Any]) -> dict[str, Any]:
-    """Pairs (key, value), or `Record`s, as columns.
+    """Dicts, pairs (key, value), or `Record`s, as columns.
 
     Raises:
         TypeError: the records, or one of them, are something else; the text says what is wanted.
@@ -144,6 +146,9 @@ def columns_of(records: Iterable[Any]) -> dict[str, Any]:
             for name, column in zip(Record._fields, columns, strict=True)
             if name in _NAMES
         }
+    if given and all(isinstance(one, Mapping) for one in given):
+        names = dict.fromkeys(name for one in given for name in one)
+        return {name: [one.get(name) for one in given] for name in names}
     for number, one in enumerate(given):
         if type(one) not in (tuple, list) or len(one) != 2:
             raise TypeError(f"{_WANTED}; record {number} is {_kind_of(one)}")
@@ -185,7 +190,7 @@ def _int64(column: Iterable[int], name: str) -> Any:
 
 
 def _times(column: Any) -> Any:
-    """Timestamps as int64: what `kseg.time_ms` takes, -1 for None and NaT."""
+    """Timestamps as int64: what `kseg.times.time_ms` takes, -1 for None and NaT."""
     if isinstance(column, np.ndarray):
         return datetimes_ms(column) if column.dtype.kind == "M" else _int64(column, "timestamp")
     times = column if type(column) is list else list(column)
@@ -258,7 +263,7 @@ def encode_batch(
     return write(rows, options, base_offset, last_offset, first, end, INT64_MAX, 0)
 
 
-#: Columns of the runs that `encode_runs` takes, in the kernel's order.
+#: Columns of what `encode_runs` is asked; the order is that of the kernel.
 RUN_FIELDS = (
     "first",
     "end",
@@ -478,7 +483,7 @@ def wrap_messages(value: bytes, magic: int, attributes: int, offset: int, timest
     Args:
         attributes: codec and timestamp type.
         offset: of the last message inside.
-        timestamp: the largest one inside, or the time of the append.
+        timestamp: the largest one inside, or that of the append.
 
     Source: Kafka LegacyRecord.writeCompressedRecordHeader.
     """

@@ -215,6 +215,10 @@ class BatchTable:
             raise AttributeError(name) from None
         return self.rows[:, index]
 
+    def __dir__(self) -> list[str]:
+        """The attributes, header fields among them."""
+        return [*object.__dir__(self), *COLUMN]
+
     @overload
     def __getitem__(self, index: int) -> BatchHeader: ...
     @overload
@@ -362,7 +366,7 @@ def scan(
         batches_max: end with LIMIT after so many batches.
         kafka07: the bytes are messages of Kafka 0.7, which no flag distinguishes from later ones.
         log_start: Kafka 0.7 only: the offset of the file's first byte, from its name.
-        entries: the bytes of an offset index of the file. A walk that ignores
+        entries: those of an offset index of the file, as they lie in it. A walk that ignores
             checksums is faster with them; what it finds is the same, whatever they say.
 
     Returns:
@@ -624,7 +628,7 @@ class Shared:
 
 @dataclass(slots=True, unsafe_hash=True)  # a frozen one takes five times as long to make
 class EncodedBatch:
-    """The bytes of one batch, the same on disk and over the wire.
+    """The bytes of one batch, as they lie on disk and go over the wire.
 
     For magic 2 that is a batch; for magic 0 and 1 one wrapper message if there is a codec, else
     one entry after another.

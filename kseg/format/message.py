@@ -148,7 +148,7 @@ class Message(Borrowed):
         Args:
             data: all of the message and nothing else, C-contiguous; kept as long as this object.
             wrapper_timestamp: of the compressed message around it, ms; None if there is none.
-            wrapper_timestamp_type: likewise; if it is LogAppendTime, all messages inside have it.
+            wrapper_timestamp_type: likewise; a LogAppendTime there is that of all messages in it.
         """
         super().__init__(data)
         self.wrapper_timestamp = wrapper_timestamp
@@ -498,7 +498,7 @@ def _behind_header(message: Message, magic: int) -> memoryview:
 
 
 def entry(message: Message, offset: int) -> bytes:
-    """The entry of the message in a set: offset, size, message; ValueError beyond 64 bits."""
+    """The message as it lies in a set: offset, size, message; ValueError beyond 64 bits."""
     return _entry_head(offset, message.size) + message.data
 
 
@@ -735,7 +735,7 @@ class MessageSet(BorrowedSet):
         return self.deep()
 
     def wrappers_have_magic(self, magic: int) -> bool:
-        """Whether every entry has this magic; compressed ones are not opened.
+        """Whether every entry has this magic; what lies in compressed ones is not looked at.
 
         Source: Kafka 0.10.1 MessageSet.isMagicValueInAllWrapperMessages.
         """
@@ -958,7 +958,7 @@ class MessageAndMetadata:
 
     Attributes:
         topic, partition, offset: where the message comes from.
-        message: its bytes in the log.
+        message: as it lies in the log.
         key_decoder, value_decoder: called with the bytes of a key or value; not called for null.
 
     Example:

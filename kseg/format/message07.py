@@ -2,7 +2,7 @@
 
     | field      | magic 0 at | magic 1 at |                                         |
     |------------|------------|------------|-----------------------------------------|
-    | magic      | 0          | 0          | of 0.7 alone; `message` has another     |
+    | magic      | 0          | 0          | of 0.7 alone: not that of `message`     |
     | attributes | -          | 1          | bits 0-1 codec: none, gzip, snappy      |
     | crc        | 1          | 2          | CRC-32 of the payload                   |
     | payload    | 5          | 6          | or a compressed set, nested to any depth |
@@ -199,7 +199,7 @@ class Message07(Borrowed):
 
 
 def entry07(message: Message07) -> bytes:
-    """The entry of the message in a set: length, message."""
+    """The message as it lies in a set: length, message."""
     return _LENGTH.pack(message.size) + message.data
 
 

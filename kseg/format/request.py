@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
 from typing import Any, Final, TypeAlias, TypedDict
 
 import numpy as np
@@ -20,7 +22,7 @@ from kseg.constants import (
 )
 from kseg.errors import KsegError
 from kseg.format.header import BATCH_FIELDS, BatchTable
-from kseg.format.times import Time, bound_ms
+from kseg.format.times import DAY_MS, Time, bound_ms, is_day, is_span, time_ms
 
 #: The end that leaves nothing out: an offset, or a time, may be the largest number of 64 bits.
 NO_END = INT64_MAX + 1
@@ -54,17 +56,19 @@ FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
 
 
 OnError = Callable[[KsegError], None]
-OffsetBounds = tuple[int | None, int | None] | range
-TimeBounds: TypeAlias = "tuple[Time | None, Time | None] | range"
+OffsetBounds = tuple[int | None, int | None] | range | int
+TimeBounds: TypeAlias = "tuple[Time | None, Time | None] | range | str | date"
 _UNBOUND: Final = (None, None)
+_TIMES: Final = 'one day, as a date or "2025-11-14"; "-7d"; or (start, end), each a time or None'
 
 
 class RequestOptions(TypedDict, total=False):
     """The attributes of a `Request`, as keyword arguments of the methods that read."""
 
     columns: tuple[str, ...]
-    offset: OffsetBounds
-    time: TimeBounds
+    offset: OffsetBounds | None
+    time: TimeBounds | None
+    now: Time | None
     max_rows: int
     max_bytes: int
     isolation: str
@@ -83,9 +87,11 @@ class Request:
 
     Attributes:
         columns: names out of `FIELDS`; only these are decoded.
-        offset: `(start, end)` or a `range`, half open, None for no bound.
-        time: the same for times, as `kseg.time_ms` takes them; records need not be in order of
-            time. Messages of magic 0 have the time -1.
+        offset: `(start, end)` or a `range`, half open, None for no bound; or one offset.
+        time: `(start, end)` of times, as `kseg.times.time_ms` takes them; one day in UTC, as a
+            `date` or its ISO 8601, "today" or "yesterday"; or "-7d" for the last seven days.
+            Records need not be in order of time. Messages of magic 0 have the time -1.
+        now: the time that "now" and "-7d" count from; refused if None.
         max_rows, max_bytes: bounds of one piece; a record larger than `max_bytes` is a piece of its
             own.
         isolation: "read_uncommitted", or "read_committed": no records of aborted transactions, and
@@ -104,8 +110,9 @@ class Request:
     """
 
     columns: tuple[str, ...] = FIELDS_DEFAULT
-    offset: OffsetBounds = _UNBOUND
-    time: TimeBounds = _UNBOUND
+    offset: OffsetBounds | None = _UNBOUND
+    time: TimeBounds | None = _UNBOUND
+    now: Time | None = None
     max_rows: int = ROWS_MAX
     max_bytes: int = BYTES_MAX
     isolation: str = "read_uncommitted"
@@ -134,9 +141,11 @@ class Request:
             check_word("on_corrupt", self.on_corrupt, ("raise", "skip"))
         if operator.index(self.threads) < 1:
             raise ValueError(f"threads is {self.threads}, not 1 or more")
-        offsets = _pair("offset", self.offset, "whole number", _whole_number)
-        times = _pair("time", self.time, "time", lambda given: given)
-        for name, (start, end) in (("offset", offsets), ("time", map(bound_ms, times))):
+        for name, (start, end) in (
+            ("offset", _offset_bounds(self.offset)),
+            ("time", time_bounds(self.time, self.now)),
+        ):
+            object.__setattr__(self, name, (start, end))  # a clock is read once
             object.__setattr__(self, f"{name}_start", INT64_MIN if start is None else start)
             object.__setattr__(self, f"{name}_end", NO_END if end is None else end)
 
@@ -155,6 +164,17 @@ class Request:
         if isinstance(self.on_corrupt, str):
             return None if self.on_corrupt == "raise" else _ignore
         return self.on_corrupt
+
+    @property
+    def bounds(self) -> tuple[tuple[int | None, int | None], tuple[int | None, int | None]]:
+        """Start and end of the offsets, and of the times; None for no bound."""
+        offsets = (self.offset_start, self.offset_end)
+        starts_and_ends = (offsets, (self.time_start, self.time_end))
+        first, second = (
+            (None if start == INT64_MIN else start, None if end == NO_END else end)
+            for start, end in starts_and_ends
+        )
+        return first, second
 
     @property
     def within(self) -> Int64s:
@@ -179,22 +199,48 @@ def check_word(name: str, given: str, words: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {' or '.join(words)}, not {given!r}")
 
 
-def _pair(name: str, given: Any, kind: str, bound: Callable[[Any], Any]) -> tuple[Any, Any]:
+def _offset_bounds(given: OffsetBounds | None) -> tuple[int | None, int | None]:
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        return int(given), int(given) + 1
+    return _pair(
+        "offset", given, "one offset, or (start, end), each a whole number or None", _whole_number
+    )
+
+
+def _pair(name: str, given: Any, wanted: str, bound: Callable[[Any], Any]) -> tuple[Any, Any]:
     """Both bounds of a pair or a range.
 
     Raises:
         TypeError: they are no pair.
     """
+    if given is None:
+        return _UNBOUND
     try:
         if isinstance(given, range) and given.step == 1:
             given = given.start, given.stop
-        if isinstance(given, (str, range)):
+        if isinstance(given, str | range | Mapping | Set):
             raise TypeError
         start, end = given
         return bound(start), bound(end)
     except (TypeError, ValueError):
-        reason = f"{name} is (start, end), each a {kind} or None, not {given!r}"
-        raise TypeError(reason) from None
+        raise TypeError(f"{name} is {wanted}, not {given!r}") from None
+
+
+def time_bounds(given: TimeBounds | None, now: Time | None) -> tuple[int | None, int | None]:
+    """Both bounds of a range of times, in ms.
+
+    Raises:
+        TypeError: it is neither a pair nor a day.
+        ValueError: a bound is no time.
+    """
+    clock = None if now is None else partial(time_ms, now)
+    if isinstance(given, str) and is_span(given):
+        return time_ms(given, now_ms=clock), None
+    if isinstance(given, str | date) and is_day(given):
+        start = time_ms(given, now_ms=clock)
+        return start, start + DAY_MS
+    start, end = _pair("time", given, _TIMES, lambda bound: bound)
+    return bound_ms(start, clock), bound_ms(end, clock)
 
 
 def _whole_number(given: Any) -> int | None:

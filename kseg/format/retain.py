@@ -69,9 +69,9 @@ Keep: TypeAlias = "Callable[[RecordColumns], Bools]"
 KeepWhole: TypeAlias = "Callable[[WholeBatches], Bools]"
 
 
-#: The fate of a batch, in the kernel's order.
+#: What became of a batch; the order is that of the kernel.
 LEFT, DROPPED, COPIED, WRITTEN = range(4)
-#: The kernel's answer for a batch, in its order.
+#: What the kernel says of a batch; the order is that of the kernel.
 FATE_FIELDS: Final = ("way", "at", "size", "count", "last_offset", "max_timestamp")
 _FATE, _AT, _BYTES, _STAYING, _LAST_STAYING, _LATEST = range(len(FATE_FIELDS))
 #: Room for the records of compressed batches, of which many are written before any is compressed.
@@ -417,7 +417,7 @@ class _Judged:
         old = magic < 2
         if old not in self._rows:
             names = OLD_FIELDS if old else FIELDS_DEFAULT
-            self._rows[old] = rows_of({name: self.columns[name] for name in names})
+            self._rows[old] = rows_of({name: self.columns.arrays[name] for name in names})
         return self._rows[old]
 
 
@@ -585,7 +585,7 @@ class _Rewrite:
         return has
 
     def _has_one_magic(self, batches: Int64s, asked: Bools) -> Bools:
-        """bool[m]: whether a batch can stay by its magic, and by the magic of messages inside."""
+        """bool[m]: whether a batch can stay as it is for its magic, and that of messages inside."""
         table = self.table
         if not table.magics_seen & 3:
             return np.ones(len(batches), np.bool_)

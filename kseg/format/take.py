@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kseg import _core
-from kseg.constants import INT32_MAX, NO_TIMESTAMP, Array, Int8s, Int32s, Int64s, Intps
+from kseg.constants import INT32_MAX, NO_TIMESTAMP, Array, Bools, Int8s, Int32s, Int64s, Intps
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns, TypedColumn, freeze
 
 
@@ -49,7 +49,7 @@ def split_days(columns: RecordColumns) -> Iterator[tuple[int | None, RecordColum
     Yields:
         The number of the day since 1970, None for no time; and its records.
     """
-    times = columns["timestamp"]
+    times = columns["timestamp_ms"]
     days = np.where(times == NO_TIMESTAMP, _NO_DAY, times // _DAY_MS)
     if not len(days) or (days == days[0]).all():
         parts: list[Any] = [slice(None)] if len(days) else []
@@ -140,6 +140,23 @@ def take_headers(column: HeadersColumn, index: Intps) -> HeadersColumn:
     return HeadersColumn(offsets.astype(np.int32), keys, values)
 
 
+#: Bytes compared at a time, so that a key's mask takes little memory whatever the piece.
+_COMPARED_BYTES = 1 << 20
+
+
+def equal_to(column: BinaryColumn, key: bytes) -> Bools:
+    """bool[n]: whether each value is exactly these bytes; false for null."""
+    mask: Bools = column.sizes() == len(key)
+    wanted = np.frombuffer(key, np.uint8)
+    rows = np.flatnonzero(mask)
+    step = max(1, _COMPARED_BYTES // max(1, len(key)))
+    for first in range(0, len(rows) if len(key) else 0, step):
+        some = rows[first : first + step]
+        at = column.offsets[some].astype(np.int64)[:, None] + np.arange(len(key))
+        mask[some] = (column.data[at] == wanted).all(axis=1)
+    return mask
+
+
 def join_rows(pieces: Sequence[RecordColumns]) -> RecordColumns:
     """The rows of all pieces, one piece after another.
 
@@ -157,7 +174,7 @@ def join_rows(pieces: Sequence[RecordColumns]) -> RecordColumns:
         return first
     if any(set(piece.fields) != set(first.fields) for piece in pieces):
         raise ValueError("only pieces with the same fields can be joined")
-    arrays = {name: _join([piece[name] for piece in pieces]) for name in first.fields}
+    arrays = {name: _join([piece.arrays[name] for piece in pieces]) for name in first.fields}
     types = _join_types(pieces)
     for column in (*arrays.values(), types):
         freeze(column)

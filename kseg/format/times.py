@@ -23,16 +23,17 @@ Time: TypeAlias = "int | str | date | np.datetime64"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MS: Final = timedelta(milliseconds=1)
-_DAY_MS: Final = 86_400_000
+DAY_MS: Final = 86_400_000
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _AGO: Final = re.compile(r"-([0-9]{1,12})(ms|s|m|h|d|w)", re.ASCII)
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _UNITS_MS: Final = {
     "ms": 1,
     "s": 1_000,
     "m": 60_000,
     "h": 3_600_000,
-    "d": _DAY_MS,
-    "w": 7 * _DAY_MS,
+    "d": DAY_MS,
+    "w": 7 * DAY_MS,
 }
 #: How many of a finer unit of numpy's make a millisecond.
 _PER_MS: Final = {"us": 10**3, "ns": 10**6, "ps": 10**9, "fs": 10**12, "as": 10**15}
@@ -56,7 +57,7 @@ def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | 
     """Milliseconds since 1970 in UTC.
 
     Args:
-        given: milliseconds; a `datetime` with a time zone; a `date`, which is its 00:00 UTC; a
+        given: milliseconds; a `datetime`, in UTC unless it has a zone; a `date`, its 00:00 UTC; a
             `numpy.datetime64`; or text: milliseconds, or ISO 8601, in UTC unless it has a zone.
         round_up: for a time between two milliseconds take the later one, as bounds want it; the
             earlier one else, as Kafka's producers do.
@@ -64,7 +65,7 @@ def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | 
             `-90s`, `-15m`, `-1h`, `-7d`, `-2w`; refused if None.
 
     Raises:
-        ValueError: text that is no time, a `datetime` without a zone, or no time at all (NaT).
+        ValueError: text that is no time, or NaT.
         TypeError: anything else.
 
     Example:
@@ -80,7 +81,7 @@ def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | 
     if isinstance(given, datetime):
         return _of_datetime(given, round_up)
     if isinstance(given, date):
-        return (given.toordinal() - _EPOCH.toordinal()) * _DAY_MS
+        return (given.toordinal() - _EPOCH.toordinal()) * DAY_MS
     if getattr(getattr(given, "dtype", None), "kind", None) == "M":
         return _of_datetime64(given, round_up)
     try:
@@ -90,9 +91,23 @@ def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | 
         raise TypeError(f"a time is {kinds}, not {given!r}") from None
 
 
-def bound_ms(given: Time | None) -> int | None:
+def bound_ms(given: Time | None, now_ms: Callable[[], int] | None = None) -> int | None:
     """A bound of a range as `time_ms` takes it, rounded up so that it fits a start and an end."""
-    return given if given is None or type(given) is int else time_ms(given, round_up=True)
+    if given is None or type(given) is int:
+        return given
+    return time_ms(given, round_up=True, now_ms=now_ms)
+
+
+def is_span(text: str) -> bool:
+    """Whether text is a span of time before now, such as "-7d"."""
+    return _AGO.fullmatch(text.strip()) is not None
+
+
+def is_day(given: str | date) -> bool:
+    """Whether text or a date names a whole day: "2025-11-14", "today"; not an instant."""
+    if isinstance(given, str):
+        return given.strip() in _DAYS or _DAY.fullmatch(given.strip()) is not None
+    return not isinstance(given, datetime)
 
 
 def as_datetime(timestamp: int) -> datetime | None:
@@ -134,7 +149,7 @@ def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int
         if ago:
             return now_ms() - int(ago[1]) * _UNITS_MS[ago[2]]
         now = now_ms()
-        return now if text == "now" else (now // _DAY_MS - _DAYS[text]) * _DAY_MS
+        return now if text == "now" else (now // DAY_MS - _DAYS[text]) * DAY_MS
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -146,12 +161,7 @@ def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int
 
 
 def _of_datetime(moment: datetime, round_up: bool) -> int:
-    if moment.utcoffset() is None:
-        raise ValueError(
-            f"{moment!r} has no time zone, so it could be UTC or local time: give it one, as "
-            "datetime(..., tzinfo=UTC) or .astimezone()"
-        )
-    since = moment - _EPOCH
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
     return -(-since // _MS) if round_up else since // _MS
 
 

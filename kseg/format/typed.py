@@ -72,8 +72,8 @@ def kind_of(name: str) -> Kind:
         raise ValueError(f"nothing is decoded as {name!r}; there are: {known}") from None
 
 
-def kinds_of(decode: Mapping[str, str] | None) -> dict[str, Kind]:
-    """What `decode={"key": "text", "value": "json"}` asks for.
+def kinds_of(decode: Mapping[str, str] | str | None) -> dict[str, Kind]:
+    """The kinds in `decode={"key": "text", "value": "json"}`; a word alone is for values.
 
     Raises:
         ValueError: a field or a kind that there is not.
@@ -81,12 +81,45 @@ def kinds_of(decode: Mapping[str, str] | None) -> dict[str, Kind]:
     """
     if decode is None:
         return {}
+    if isinstance(decode, str):
+        return {"value": kind_of(decode)}
     if not isinstance(decode, Mapping):
         raise TypeError(f'decode is a dict such as {{"value": "json"}}, not {decode!r}')
     for name in decode:
         if name not in ERRORS:
             raise ValueError(f"{name!r} is not decoded; there are: {', '.join(ERRORS)}")
     return {name: kind_of(kind) for name, kind in decode.items()}
+
+
+def key_bytes(key: Any, kinds: Kinds) -> bytes | None:
+    """The bytes of a key that a caller looks for; None for None.
+
+    Args:
+        key: bytes, or text as UTF-8; a number, if the keys are decoded as numbers of its kind; or
+            a `UUID`.
+        kinds: the kinds that keys and values are decoded as.
+
+    Raises:
+        TypeError: it is none of these.
+        ValueError: the number is too large for its kind.
+    """
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, bytearray | memoryview):
+        return bytes(key)
+    kind = kinds.get("key")
+    if isinstance(key, str) or (kind is Kind.UUID and hasattr(key, "hex")):
+        return str(key).encode()
+    if kind not in _NUMBERS or isinstance(key, bool):
+        raise TypeError(
+            f"key is bytes or text, not {key!r}; a number needs its kind, such as"
+            ' decode={"key": "int64"}'
+        )
+    number = np.array(key)
+    found = number.astype(_NUMBERS[kind]) if number.dtype.kind in "iuf" else None
+    if found is None or (kind is not Kind.FLOAT and found != number):
+        raise ValueError(f"key {key!r} is no {kind.value}")
+    return found.tobytes()
 
 
 def decoded_fields(

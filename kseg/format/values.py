@@ -8,21 +8,24 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
+from kseg._kernels.rows import Rows
 from kseg.constants import NO_TIMESTAMP, Array, Bools, Int8s, Int32s, TimestampType, Uint8s
 from kseg.errors import MissingFieldError
 from kseg.extras import require
-from kseg.format.times import as_datetime
+from kseg.format.times import DATETIMES_MS, as_datetime
+from kseg.frames import Frames, html_table
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     import numpy.typing as npt
+    import pyarrow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,7 +265,7 @@ class Record(NamedTuple):
 
     @property
     def time(self) -> datetime | None:
-        """The timestamp as a `datetime` in UTC; None without one; see `kseg.as_datetime`."""
+        """The timestamp as a `datetime` in UTC; None without one; see `kseg.times.as_datetime`."""
         return as_datetime(self.timestamp)
 
 
@@ -275,18 +278,21 @@ def _bytes_of(column: Any) -> int:
     return sum(_bytes_of(getattr(column, part.name)) for part in fields(column))
 
 
+_TIMESTAMP_TYPES = tuple(TimestampType)
 #: What `Record` needs: `kseg.format.request.FIELDS_DEFAULT` and the type of the timestamp.
 RECORD_FIELDS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 
 
-#: What a notebook shows.
-_HTML_ROWS, _HTML_BYTES = 10, 60
+#: Rows that a notebook shows.
+_HTML_ROWS = 10
 
-_COLUMNS_STATE = ("length", "arrays", "source", "topic", "partition", "timestamp_types")
+_COLUMNS_STATE = (
+    *("length", "arrays", "source", "topic", "partition", "timestamp_types", "directory"),
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RecordColumns:
+class RecordColumns(Frames):
     """Records of one piece: the fields asked for, one value a record, owned and read-only.
 
     Attributes:
@@ -298,6 +304,7 @@ class RecordColumns:
         partition: the partition they come from, where a scan knows it.
         timestamp_types: for `records`, if the type is no column: the type of all timestamps, or
             int8[n] if they differ; None if not known.
+        directory: the partition directory, where a scan reads several replicas.
     """
 
     length: int
@@ -306,13 +313,17 @@ class RecordColumns:
     topic: str | None = None
     partition: int | None = None
     timestamp_types: int | Int8s | None = field(default=None, repr=False)
+    directory: str | None = None
 
     def __len__(self) -> int:
         """How many records."""
         return self.length
 
     def __getitem__(self, name: str | int | slice) -> Any:
-        """A column by its field's name, a record as a dict, or the records of a slice.
+        """A column by its name, a record as a dict, or the records of a slice.
+
+        `timestamp` is datetime64[ms] in UTC, NaT where a record has no time of the years 1 to 9999;
+        `timestamp_ms` is int64, -1 for none.
 
         Raises:
             MissingFieldError: a KeyError: the field was not asked for.
@@ -324,10 +335,25 @@ class RecordColumns:
             index = _at(name, self.length)
             (row,) = self._part(index, index + 1)
             return row
-        try:
-            return self.arrays[name]
-        except KeyError:
-            raise self._missing([name]) from None
+        return self._column(name)
+
+    def _column(self, name: str) -> Any:
+        if name == "timestamp" and name in self.arrays:
+            return self._times()
+        found = self.arrays.get(name)
+        if found is None and name == "timestamp_ms":
+            found = self.arrays.get("timestamp")
+        if found is None:
+            raise self._missing([name])
+        return found
+
+    def _times(self) -> npt.NDArray[np.datetime64]:
+        """datetime64[ms][n] in UTC; no copy if each record has a time of the years 1 to 9999."""
+        values = self.arrays["timestamp"]
+        times: npt.NDArray[np.datetime64] = values.view("datetime64[ms]")
+        known = (values >= DATETIMES_MS.start) & (values < DATETIMES_MS.stop)
+        known &= values != NO_TIMESTAMP
+        return times if known.all() else np.where(known, times, np.datetime64("NaT", "ms"))
 
     @property
     def nbytes(self) -> int:
@@ -335,16 +361,15 @@ class RecordColumns:
         block: int | None = getattr(self.arrays, "nbytes", None)
         return sum(map(_bytes_of, self.arrays.values())) if block is None else block
 
-    def placed(self, topic: str | None, partition: int | None) -> RecordColumns:
-        """The same records, with where they belong; no bytes are copied.
+    def placed(
+        self, topic: str | None, partition: int | None, directory: str | None = None
+    ) -> RecordColumns:
+        """The same records with the names of their place; no bytes are copied.
 
         Args:
-            topic: None where it is not known.
-            partition: likewise.
+            topic, partition, directory: None where it is not known.
         """
-        return RecordColumns(
-            self.length, self.arrays, self.source, topic, partition, self.timestamp_types
-        )
+        return replace(self, topic=topic, partition=partition, directory=directory)
 
     def _part(self, first: int, end: int) -> RecordColumns:
         types = self.timestamp_types
@@ -353,57 +378,55 @@ class RecordColumns:
         return replace(self, length=end - first, arrays=arrays, timestamp_types=kept)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Each record as a dict: a value for each field, as Python has it."""
+        """Each record as a dict: its place, where it is known, and a value for each column."""
+        place = {
+            name: value
+            for name in ("topic", "partition", "directory")
+            if (value := getattr(self, name)) is not None
+        }
         lists = [
             column.tolist() if isinstance(column, np.ndarray) else column
-            for column in self.arrays.values()
+            for column in map(self._column, self.arrays)
         ]
+        if "timestamp" in self.arrays:
+            at = list(self.arrays).index("timestamp")
+            lists[at] = [time and time.replace(tzinfo=UTC) for time in lists[at]]
         for values in zip(*lists, strict=True):
-            yield dict(zip(self.arrays, values, strict=True))
+            yield place | dict(zip(self.arrays, values, strict=True))
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The records as dicts, see `__iter__`; `records` gives objects."""
         return list(self)
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pyarrow.RecordBatch:
         """The records as a `pyarrow.RecordBatch`, binary data shared; needs `kseg[arrow]`."""
         return require("kseg.arrow", extra="arrow").to_record_batch(self)
 
-    def to_pandas(self) -> Any:
-        """The records as a `pandas.DataFrame`; needs pandas and `kseg[arrow]`."""
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """The records as a `polars.DataFrame`; needs polars and `kseg[arrow]`."""
-        return require("polars", extra="arrow").DataFrame(self.to_arrow())
-
     def _repr_html_(self) -> str:
         """The first records as a table, for notebooks."""
-        return html_table(self, self.length)
+        more = f"{self.length} records" if self.length > _HTML_ROWS else ""
+        return html_table(list(self[:_HTML_ROWS]), more=more)
 
     def __getattr__(self, name: str) -> Any:
         """A column as an attribute."""
         if name.startswith("__"):
             raise AttributeError(name)
-        try:
-            return self.arrays[name]
-        except KeyError:
-            raise self._missing([name]) from None
+        return self._column(name)
+
+    def __dir__(self) -> list[str]:
+        """The attributes, columns among them."""
+        return [*object.__dir__(self), *self.arrays]
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """The columns, for `columns["` and a tab."""
+        return list(self.arrays)
 
     def _missing(self, names: Sequence[str]) -> MissingFieldError:
         wanted = ", ".join(map(repr, names))
         there = ", ".join(map(repr, self.arrays)) or "none"
         return MissingFieldError(
-            f"{wanted} was not read; name it in `fields` where the columns are made (read: {there})"
+            f"{wanted} was not read; name it in `columns` of the read (read: {there})"
         )
-
-    @property
-    def times(self) -> npt.NDArray[np.datetime64]:
-        """datetime64[ms][n]: the timestamps in UTC, NaT for -1; no copy if each record has one."""
-        values = self["timestamp"]
-        known = values != NO_TIMESTAMP
-        times: npt.NDArray[np.datetime64] = values.view("datetime64[ms]")
-        return times if known.all() else np.where(known, times, np.datetime64("NaT", "ms"))
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -435,14 +458,11 @@ class RecordColumns:
         missing = [name for name in RECORD_FIELDS if name not in arrays]
         if missing:
             raise self._missing(missing)
-        return self._records([arrays[name] for name in RECORD_FIELDS])
-
-    @staticmethod
-    def _records(columns: list[Any]) -> Iterator[Record]:
-        columns[0:3] = [column.tolist() for column in columns[0:3]]
-        kinds = {int(kind): kind for kind in TimestampType}
-        for offset, timestamp, kind, key, value, headers in zip(*columns, strict=True):
-            yield Record(offset, timestamp, kinds[kind], key, value, headers)
+        offsets, times, kinds, keys, values, headers = (arrays[name] for name in RECORD_FIELDS)
+        kinds = np.ascontiguousarray(kinds, np.int8)
+        columns = np.ascontiguousarray(offsets), np.ascontiguousarray(times), kinds
+        lists = headers.to_pylist() if len(headers.keys) else None
+        return Rows(Record, *columns, _TIMESTAMP_TYPES, keys, values, lists)
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
@@ -452,31 +472,6 @@ def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
     there = np.array([value is not None for value in values], np.bool_)
     data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
     return BinaryColumn(ends, data, np.packbits(there, bitorder="little"), int((~there).sum()))
-
-
-def html_table(columns: RecordColumns, total: int | None) -> str:
-    """The first records as a table of HTML, their bytes as Python shows them and cut short.
-
-    Args:
-        columns: where they come from.
-        total: how many there are; None if that is not known.
-    """
-    from html import escape
-
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns.arrays)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row.values()) + "</tr>"
-        for row in columns[:_HTML_ROWS]
-    )
-    more = "" if total is not None and total <= _HTML_ROWS else f"<p>{total or 'more'} records</p>"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{more}"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bytes):
-        rest = "..." if len(value) > _HTML_BYTES else ""
-        return value[:_HTML_BYTES].decode("utf-8", "backslashreplace") + rest
-    return str(value)
 
 
 def _at(index: SupportsIndex, length: int) -> int:

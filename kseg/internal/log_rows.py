@@ -119,7 +119,7 @@ def piece_rows(
     columns: RecordColumns, topic: InternalTopic, on_error: str
 ) -> Iterator[InternalRow]:
     """The rows of one piece; see `rows`."""
-    numbers = columns["offset"].tolist(), columns["timestamp"].tolist()
+    numbers = columns["offset"].tolist(), columns["timestamp_ms"].tolist()
     control: list[bool] = [False] * len(columns)
     if "control" in columns.fields:
         control = columns["control"].tolist()

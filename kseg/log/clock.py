@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import time_ns
 
 from kseg.constants import INT64_MAX
+from kseg.format.request import RequestOptions
 from kseg.format.times import Time, time_ms
 
 
@@ -38,4 +39,11 @@ def now_of(given: Time | None, ask: Callable[[], int] = machine_ms) -> int:
     return ask() if given is None else time_ms(given)
 
 
-__all__ = ["clock_of", "machine_ms", "now_of"]
+def with_now(options: RequestOptions) -> RequestOptions:
+    """Options of a read, with the machine's time where a bound may count from it."""
+    if "now" in options or "time" not in options:
+        return options
+    return {**options, "now": machine_ms()}
+
+
+__all__ = ["clock_of", "machine_ms", "now_of", "with_now"]

@@ -220,7 +220,7 @@ class Log:
         return self.state.version
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> str:
         """How it was opened: "read" or "append"."""
         return "read" if self._state is None else "append"
 
@@ -363,7 +363,7 @@ class Log:
         return self.view.lookup(offset)
 
     def lookup_time(self, timestamp: Time) -> RecordLocation | None:
-        """The first record at or after `timestamp` (see `kseg.time_ms`); None without one."""
+        """The first record at or after `timestamp` (see `kseg.times.time_ms`); None without one."""
         return self.view.lookup_time(timestamp)
 
     def read(

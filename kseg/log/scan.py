@@ -2,98 +2,184 @@
 
 from __future__ import annotations
 
-import os
+import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from collections.abc import Mapping as MappingOf
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kseg.errors import KsegError, NotALogError
-from kseg.extras import require
-from kseg.files.grammar import parse_partition_dir
+import numpy as np
+
+from kseg.errors import KsegError
 from kseg.files.mapping import Mapping, private_memory
-from kseg.files.names import (
-    PartitionDirectory,
-    PartitionName,
-    PathKind,
-    Unreadable,
-    classify_path,
-    find_replicas,
-    readable_partitions,
-)
+from kseg.files.names import Unreadable
+from kseg.files.selection import Selection
 from kseg.format.header import BatchTable
-from kseg.format.request import FIELDS, FIELDS_DEFAULT, Request, RequestOptions, check_word
-from kseg.format.typed import ERRORS, Kinds, decode_columns, decoded_fields, kinds_of, read_fields
-from kseg.format.values import RecordColumns, html_table
+from kseg.format.request import (
+    BYTES_MAX,
+    FIELDS,
+    FIELDS_DEFAULT,
+    INFLATED_BYTES_MAX,
+    ROWS_MAX,
+    OffsetBounds,
+    Request,
+    TimeBounds,
+    check_word,
+)
+from kseg.format.take import equal_to, take_rows
+from kseg.format.typed import (
+    ERRORS,
+    Kinds,
+    decode_columns,
+    decoded_fields,
+    key_bytes,
+    kinds_of,
+    read_fields,
+)
+from kseg.format.values import RecordColumns
 from kseg.format.workspace import STREAMED_BYTES, Use, Workspace
+from kseg.frames import Frames, html_table
+from kseg.log.clock import machine_ms
 from kseg.log.segment.reader import Segment
+from kseg.log.sources import REPLICAS, Replicas, ScanSource, StrPaths, paths_of, sources
 from kseg.workers import PerThread
 
 if TYPE_CHECKING:
     import pyarrow
 
+    from kseg.format.times import Time
     from kseg.log.reader.view import LogView
+    from kseg.log.reader.visible import WholeBatches
     from kseg.workers import Results
 
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")
+#: With `replicas="all"`, the partition directory of each record.
+DIRECTORY: Final = "directory"
 #: A path that cannot be read ends the scan before it begins, or is passed over.
 OnError = Literal["raise", "skip"]
+#: Called with the bytes of the segments that are read, and of all segments.
+Progress = Callable[[int, int], None]
+#: Records that a notebook shows.
+_HTML_ROWS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ScanSource:
-    """One thing to read: a file of batches or a partition directory, and where it belongs."""
-
-    path: Path
-    is_file: bool
-    topic: str | None
-    partition: int | None
-
-
-@dataclass(slots=True)
-class Scan:
+@dataclass(slots=True, repr=False, eq=False)
+class Scan(Frames):
     """A lazy reader: each iteration, and each Arrow stream, begins anew.
 
     Attributes:
-        sources: what is read, in order.
-        columns: those that it gives.
-        request: the records wanted, with the columns that are decoded.
+        sources: the files and partitions that are read, in order.
+        columns: the columns that it gives.
         errors: with `on_corrupt="skip"`, the faults that the latest iteration skipped.
-        skipped: with `on_error="skip"`, what could not be read when the scan was made.
-        kinds: the kinds that keys and values are decoded as.
+        skipped: with `on_error="skip"`, the paths that could not be read when the scan was made.
     """
 
     sources: tuple[ScanSource, ...]
     columns: tuple[str, ...]
-    request: Request
-    mapping: Mapping
+    _request: Request
+    _mapping: Mapping
     errors: list[KsegError] = field(default_factory=list)
     skipped: tuple[Unreadable, ...] = ()
-    kinds: Kinds = field(default_factory=dict)
+    _kinds: Kinds = field(default_factory=dict)
+    _key: bytes | None = None
+    _limit: int | None = None
+    _offsets: MappingOf[Any, Any] = field(default_factory=dict)
+    _progress: Progress | None = None
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """The records, a bounded piece at a time, in the order of `sources`."""
         return self._read("held")
 
-    def _read(self, use: Use) -> Iterator[RecordColumns]:
+    def head(self, n: int = 10) -> Scan:
+        """The same scan, ended after `n` records.
+
+        Raises:
+            ValueError: `n` is negative.
+        """
+        limit = _limit_of(n)
+        if self._limit is not None:
+            limit = min(limit or 0, self._limit)
+        return replace(self, errors=[], _limit=limit)
+
+    def count(self) -> int:
+        """The number of records that the scan gives.
+
+        Headers tell it for batches of magic 2 that are wanted as a whole; other batches are
+        decoded. Checksums are compared in batches that are decoded alone.
+
+        Raises:
+            KsegError, OSError: as an iteration does.
+        """
+        from kseg.log.reader.visible import WholeBatches
+
+        decodes_all = self._key is not None or self._request.bounds[1] != (None, None)
+        if decodes_all or self._limit is not None:
+            return sum(map(len, self))
         self.errors.clear()
-        request = self.request
+        request, whole = replace(self._request, columns=("offset",)), WholeBatches()
         if request.on_corrupt == "skip":
             request = replace(request, on_corrupt=self.errors.append)
-        if request.threads > 1:
-            from kseg.log.reader import pieces
-
-            yield from pieces.read_pieces(self._works(request), request.threads, request.on_error)
-            return
-        workspace = Workspace(use=use, fresh=private_memory)
+        decoded, memory = 0, Workspace()
         for source in self.sources:
-            for columns in self._pieces(source, request, workspace):
-                yield _placed(columns, source, self.kinds)
+            pieces = self._of(source, request, memory, whole)
+            decoded += sum(map(len, pieces))
+        return decoded + whole.records
+
+    def _read(self, use: Use) -> Iterator[RecordColumns]:
+        left = self._limit
+        if left == 0:
+            return
+        with closing(self._pieces(use)) as pieces:
+            for columns in pieces:
+                part = columns if left is None else columns[:left]
+                if len(part):
+                    yield part
+                if left is not None:
+                    left -= len(part)
+                if left == 0:
+                    return
+
+    def _pieces(self, use: Use) -> Generator[RecordColumns]:
+        """The records wanted, whatever their number."""
+        self.errors.clear()
+        request = self._request
+        if request.on_corrupt == "skip":
+            request = replace(request, on_corrupt=self.errors.append)
+        note = self._noted()
+        if request.threads > 1:
+            from kseg.log.reader.pieces import read_pieces
+
+            for columns in read_pieces(self._works(request), request.threads, request.on_error):
+                yield note(columns)
+        else:
+            workspace = Workspace(use=use, fresh=private_memory)
+            for source in self.sources:
+                for columns in self._of(source, request, workspace):
+                    yield note(self._given(source, columns))
+        note(None)
+
+    def _given(self, source: ScanSource, columns: RecordColumns) -> RecordColumns:
+        """The records with the key that is wanted, decoded, with the names of their partition."""
+        if self._key is not None:
+            same = equal_to(columns["key"], self._key)
+            columns = columns if same.all() else take_rows(columns, np.flatnonzero(same))
+            if "key" not in read_fields(self.columns):
+                arrays = {name: each for name, each in columns.arrays.items() if name != "key"}
+                columns = replace(columns, arrays=arrays)
+        if "timestamp_ms" in self.columns and "timestamp" in columns.arrays:
+            times = columns.arrays["timestamp"]
+            arrays = {**columns.arrays, "timestamp_ms": times}
+            if "timestamp" not in self.columns:
+                del arrays["timestamp"]
+            columns = replace(columns, arrays=arrays)
+        directory = str(source.directory) if DIRECTORY in self.columns else None
+        placed = columns.placed(source.topic, source.partition, directory)
+        return decode_columns(placed, self._kinds) if self._kinds else placed
 
     def _works(self, request: Request) -> Iterator[Results]:
         """The same as pieces of work for threads."""
@@ -101,46 +187,111 @@ class Scan:
 
         memory = PerThread(partial(Workspace, piece_bytes=STREAMED_BYTES))
         for source in self.sources:
+            wanted = self._request_for(source, request)
             if source.is_file:
-                segment = Segment.open(source.path, mapping=self.mapping)
-                works = segment_pieces(segment, memory, request)
+                segment = Segment.open(source.path, mapping=self._mapping)
+                works = segment_pieces(segment, memory, wanted)
             else:
-                works = log_pieces(self._opened(source), memory, request)
+                works = log_pieces(self._opened(source, wanted), memory, wanted)
             for work in works:
-                yield work.through(partial(_placed_or_fault, source, self.kinds))
+                yield work.through(partial(_or_fault, partial(self._given, source)))
 
-    def _pieces(
-        self, source: ScanSource, request: Request, workspace: Workspace
+    def _of(
+        self,
+        source: ScanSource,
+        request: Request,
+        workspace: Workspace,
+        whole: WholeBatches | None = None,
     ) -> Iterator[RecordColumns]:
+        wanted = self._request_for(source, request)
         if source.is_file:
-            with Segment.open(source.path, mapping=self.mapping) as segment:
-                yield from segment.read(request, workspace=workspace)
+            start, end = wanted.offset_start, wanted.offset_end
+            keep = None if whole is None else whole.keep(None, start, end)
+            with Segment.open(source.path, mapping=self._mapping) as segment:
+                yield from segment.read(wanted, keep=keep, workspace=workspace)
         else:
-            yield from self._opened(source).read(request, workspace=workspace)
+            view = self._opened(source, wanted)
+            yield from view.read(wanted, workspace=workspace, whole=whole)
 
-    def _opened(self, source: ScanSource) -> LogView:
+    def _request_for(self, source: ScanSource, request: Request) -> Request:
+        """The request with the offsets of one partition, if each has its own."""
+        own = self._offsets.get((source.topic, source.partition))
+        if own is None:
+            own = self._offsets.get(source.partition)
+        return request if own is None else replace(request, offset=own)
+
+    def _opened(self, source: ScanSource, request: Request) -> LogView:
         """A partition; warns of records that a reader does not get of it."""
-        view = _view(source.path, self.mapping)
-        for line in view.left_out(self.request):
+        view = _view(source.path, self._mapping)
+        for line in view.left_out(request):
             warnings.warn(f"kseg: {source.path}: {line}", UserWarning, stacklevel=2)
         return view
+
+    def _noted(self) -> Callable[[RecordColumns | None], Any]:
+        """A function that calls `progress` behind each segment, and returns what it is given."""
+        told = self._progress
+        if told is None:
+            return lambda columns: columns
+        sizes = {str(path): path.stat().st_size for path in self._files()}
+        done, total, current = 0, sum(sizes.values()), None
+
+        def note(columns: RecordColumns | None) -> RecordColumns | None:
+            nonlocal done, current
+            source = None if columns is None else columns.source
+            if columns is None or source != current:
+                done = total if columns is None else done + sizes.get(current or "", 0)
+                current = source
+                told(done, total)
+            return columns
+
+        return note
+
+    def _files(self) -> Iterator[Path]:
+        """The files that hold the records."""
+        for source in self.sources:
+            if source.is_file:
+                yield source.path
+            else:
+                yield from (info.path for info in _view(source.path, self._mapping).segments)
 
     def batches(self) -> Iterator[BatchTable]:
         """Headers alone, at most 65,536 a table; wrong checksums are noted, not refused.
 
         These are all batches in the files, also in segments that overlap.
         """
+        for _source, _path, table in self._tables():
+            yield table
+
+    def _tables(self) -> Iterator[tuple[ScanSource, Path, BatchTable]]:
         for source in self.sources:
             if source.is_file:
-                with Segment.open(source.path, mapping=self.mapping) as segment:
-                    for tile in segment.walk():
-                        yield tile.table
+                opened: Iterable[Segment] = (Segment.open(source.path, mapping=self._mapping),)
             else:
-                log = _view(source.path, self.mapping)
-                for info in log.segments:
-                    with log.open_segment(info) as segment:
-                        for tile in segment.walk():
-                            yield tile.table
+                view = _view(source.path, self._mapping)
+                opened = map(view.open_segment, view.segments)
+            for each in opened:
+                with each as segment:
+                    for tile in segment.walk():
+                        yield source, segment.path, tile.table
+
+    def batches_arrow(self) -> pyarrow.RecordBatchReader:
+        """The headers of all batches, with their topic and partition, as an Arrow reader.
+
+        The columns are those of `BatchTable`; `base_timestamp` and `max_timestamp` are
+        timestamps in UTC, `codec` is a word, and `valid` says whether the checksum is right.
+        """
+        from kseg import arrow
+
+        return arrow.batches_reader(
+            (source.topic, source.partition, table) for source, _path, table in self._tables()
+        )
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The Arrow schema of the records; nothing is read."""
+        from kseg import arrow
+
+        return arrow.schema(self.columns, self._kinds)
 
     def to_reader(self) -> pyarrow.RecordBatchReader:
         """A new `pyarrow.RecordBatchReader`.
@@ -153,40 +304,42 @@ class Scan:
     def _reader(self, use: Use) -> pyarrow.RecordBatchReader:
         from kseg import arrow
 
-        return arrow.to_reader(self._read(use), self.columns, self.kinds)
+        return arrow.to_reader(self._read(use), self.columns, self._kinds)
 
     def to_arrow(self) -> pyarrow.Table:
         """Everything as a `pyarrow.Table` of few chunks; memory grows with the data."""
         return self._reader("kept").read_all()
 
-    def to_pandas(self) -> Any:
-        """Everything as a `pandas.DataFrame`; needs pandas and `kseg[arrow]`."""
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """Everything as a `polars.DataFrame`; needs polars and `kseg[arrow]`."""
-        return require("polars", extra="arrow").DataFrame(self.to_arrow())
-
     def __repr__(self) -> str:
-        """What is read, and which fields."""
+        """The first path, the columns, and the bounds that were given."""
         first = str(self.sources[0].path)
         more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
-        return f"Scan({first!r}{more}, columns={', '.join(self.columns)})"
+        parts = [f"{first!r}{more}", f"columns={', '.join(self.columns)}"]
+        offset, time = self._request.offset, self._request.time
+        bounds = {"offset": offset, "time": time, "key": self._key, "limit": self._limit}
+        parts += [
+            f"{name}={value!r}"
+            for name, value in bounds.items()
+            if value not in (None, (None, None))
+        ]
+        return f"Scan({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """The first records as a table, for notebooks; it reads one piece at most."""
+        """The first records as a table, for notebooks; it reads few pieces."""
         from html import escape
 
-        line = f"<p>{escape(repr(self))}</p>"
-        for columns in replace(self, errors=[]):
-            return line + html_table(columns, None)
-        return line
+        rows: list[dict[str, Any]] = []
+        for columns in replace(self.head(_HTML_ROWS), _progress=None):
+            rows += columns
+        has_more = len(rows) == _HTML_ROWS and self._limit != _HTML_ROWS
+        table = html_table(rows, more="there are more" if has_more else "")
+        return f"<p>{escape(repr(self))}</p>{table}"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """An Arrow stream; each call starts a new reader."""
         from kseg import arrow
 
-        return arrow.stream(self._read("streamed"), self.columns, requested_schema, self.kinds)
+        return arrow.stream(self._read("streamed"), self.columns, requested_schema, self._kinds)
 
 
 def _view(path: Path, mapping: Mapping) -> LogView:
@@ -196,68 +349,88 @@ def _view(path: Path, mapping: Mapping) -> LogView:
     return LogView.open(path, mapping=mapping)
 
 
-def _placed(columns: RecordColumns, source: ScanSource, kinds: Kinds) -> RecordColumns:
-    """Columns that say where they belong, decoded as asked for."""
-    placed = columns.placed(source.topic, source.partition)
-    return decode_columns(placed, kinds) if kinds else placed
-
-
-def _placed_or_fault(
-    source: ScanSource, kinds: Kinds, got: RecordColumns | KsegError
+def _or_fault(
+    change: Callable[[RecordColumns], RecordColumns], got: RecordColumns | KsegError
 ) -> RecordColumns | KsegError:
-    """Columns that say where they belong; faults pass."""
-    return got if isinstance(got, KsegError) else _placed(got, source, kinds)
+    """Columns, changed; faults pass."""
+    return got if isinstance(got, KsegError) else change(got)
 
 
 def scan(
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: StrPaths,
     *,
-    decode: MappingOf[str, str] | None = None,
-    topics: Iterable[str] | None = None,
-    partitions: Iterable[int] | None = None,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
+    columns: str | Iterable[str] | None = None,
+    offset: OffsetBounds | MappingOf[Any, OffsetBounds] | None = None,
+    time: TimeBounds | None = None,
+    key: Any = None,
+    limit: int | None = None,
+    decode: MappingOf[str, str] | str | None = None,
+    isolation: str = "read_uncommitted",
+    open_transactions: str = "wait",
+    replicas: Replicas = "refuse",
+    on_corrupt: str = "raise",
     on_error: OnError = "raise",
+    threads: int = 1,
+    progress: Progress | None = None,
+    now: Time | None = None,
+    max_rows: int = ROWS_MAX,
+    max_bytes: int = BYTES_MAX,
+    control: bool = False,
+    verify_crc: bool = True,
+    inflated_max: int = INFLATED_BYTES_MAX,
     mapping: Mapping = "auto",
-    **options: Unpack[RequestOptions],
 ) -> Scan:
     """Read records of one or many files, partitions or data directories.
 
     Args:
-        paths: one or several; name and contents decide what each is.
+        paths: one or several, or globs; name and contents decide what each is.
+        topics: only these topics: a name or a glob, or several.
+        partitions: only these partitions: a number, or several.
+        columns: the names of the columns; topic, partition, offset, timestamp, key, value and
+            headers if it is None.
+        offset: `(start, end)` or a `range`, half open, None for no bound; one offset; or, by
+            partition or by `(topic, partition)`, any of these for some partitions, where a number
+            is the first offset. A partition gives each offset once, and no offset before the log's
+            start; a file is read as it is.
+        time: `(start, end)`, half open: each bound in milliseconds, as a `datetime` (UTC if it has
+            no zone), a `date` (its 00:00 UTC), a `datetime64`, ISO 8601, "now", "today" or "-7d".
+            Or one day in UTC, as a `date` or "2025-11-14"; or "-7d" for the last seven days.
+            Records need not be in order of time. In Arrow, `timestamp` is null outside the years 1
+            to 9999; the column `timestamp_ms` has every time as a number.
+        key: only records with this key: bytes, or text as UTF-8; with `decode`, also a number.
+        limit: the number of records of the whole answer; None for all.
         decode: the kinds of keys and values, such as `{"key": "text", "value": "json"}`: text,
-            json, int16, int32, int64, float, double, uuid, or Kafka's name. A key or value of
-            another kind is null, and `key_error` and `value_error`, columns that come with it, say
-            why. JSON and UUIDs are text in Arrow; Python gets the JSON value, and a `UUID`.
-        topics: only these topics.
-        partitions: only these partition numbers.
+            json, int16, int32, int64, float, double, uuid, or Kafka's name; a word alone is for
+            values. A key or value of another kind is null, and the columns `key_error` and
+            `value_error` have the reason. JSON and UUIDs are text in Arrow; Python gets the JSON
+            value, and a `UUID`.
+        isolation: "read_uncommitted", or "read_committed" (whole partitions only).
+        open_transactions: "wait" ends committed records at the first open transaction, with a
+            warning; "abort" takes open transactions as aborted.
+        replicas: "refuse" several directories of one partition, whose records would count twice;
+            or read the "newest" (by the last leader epoch, then the end of the log), the "first"
+            that is named, or "all", with a column `directory`.
+        on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
         on_error: "raise" the error of a path or a partition that cannot be read, before the first
             record; or "skip" it and read the rest, see `Scan.skipped`.
+        threads: the number of threads that share the work. The records and their order are the
+            same for any number; each thread has pieces of its own in memory.
+        progress: called with the bytes of the segments that are read, and of all segments.
+        now: the time that "now" and "-7d" count from; the machine's clock if None.
+        max_rows, max_bytes: bounds of a piece; unless one is set, an Arrow stream gives larger
+            pieces to a consumer that keeps them.
+        control: give transaction markers and other control records too.
+        verify_crc: refuse damaged batches.
+        inflated_max: refuse batches that inflate to more bytes.
         mapping: "auto", "always" or "never", see `Segment.open`.
-        options: attributes of `kseg.format.request.Request`:
-            columns: offset, timestamp, key, value and headers if it is not given, with topic and
-                partition in front where more than one partition is read.
-            offset: `(start, end)` or a `range`, half open, None for no bound. A partition gives
-                each offset once, and no offset before the log's start; a file is read as it is.
-            time: the same for times: milliseconds, a `datetime` with a time zone, a `date` (its
-                00:00 UTC), a `datetime64` or ISO 8601; records need not be in order of time. In
-                Arrow, `timestamp` is null outside the years 1 to 9999, which engines do not all
-                hold; the column `timestamp_ms` has every time as a number.
-            max_rows, max_bytes: bounds of a piece; unless one is set, an Arrow stream gives larger
-                pieces to a consumer that keeps them.
-            isolation: "read_uncommitted", or "read_committed" (whole partitions only).
-            open_transactions: "wait" ends committed records at the first open transaction, with a
-                warning; "abort" takes open transactions as aborted.
-            on_corrupt: "raise", or "skip" damaged batches and keep their faults in `Scan.errors`.
-            threads: how many share the work. The records and their order are the same for any
-                number; the pieces may end elsewhere, and each thread has pieces of its own in
-                memory.
-            control: give transaction markers and other control records too.
-            verify_crc: refuse damaged batches.
 
     Raises:
-        NotALogError: a path is nothing that kseg reads, or nothing is left after choosing.
-        ValueError: an argument is none of its values, a `datetime` has no time zone, or two
-            directories are replicas of a partition, whose records would count twice.
-        TypeError: bounds that are no pair of whole numbers, or of times.
+        NotALogError: a path is nothing that kseg reads.
+        ValueError: an argument has a value that it cannot have, nothing is chosen, or a partition
+            has two directories.
+        TypeError: an argument has another type; the message says which types it takes.
         OSError: a path is missing, or something in it cannot be read.
 
     Example:
@@ -266,112 +439,90 @@ def scan(
         14
     """
     check_word("on_error", on_error, ("raise", "skip"))
-    asked = options.pop("columns", None)
-    request = Request(**options)
-    chosen = [Path(path) for path in ((paths,) if isinstance(paths, (str, PathLike)) else paths)]
-    skipped: list[Unreadable] | None = None if on_error == "raise" else []
-    wanted_topics = None if topics is None else set(topics)
-    wanted_partitions = None if partitions is None else set(partitions)
-
-    def wants(name: PartitionName | None) -> bool:
-        topic, partition = (None, None) if name is None else (name.topic, name.partition)
-        return (wanted_topics is None or topic in wanted_topics) and (
-            wanted_partitions is None or partition in wanted_partitions
-        )
-
+    check_word("replicas", replicas, REPLICAS)
     kinds = kinds_of(decode)
-    kept = _each_once(source for path in chosen for source in _readable(path, wants, skipped))
-    if not kept:
-        raise NotALogError("no partition is left to read", path=chosen[0] if chosen else None)
-    if request.isolation == "read_committed" and any(source.is_file for source in kept):
+    offsets = {}
+    if isinstance(offset, MappingOf):
+        offsets, offset = _each_offset(offset), None
+    request = Request(
+        offset=offset,
+        time=time,
+        now=machine_ms() if now is None else now,
+        max_rows=max_rows,
+        max_bytes=max_bytes,
+        isolation=isolation,
+        open_transactions=open_transactions,
+        on_corrupt=on_corrupt,
+        threads=threads,
+        control=control,
+        verify_crc=verify_crc,
+        inflated_max=inflated_max,
+    )
+    wanted_key = key_bytes(key, kinds)
+    names = _columns(columns, kinds, with_directory=replicas == "all")
+    selection = Selection.of(topics, partitions)
+    skipped: list[Unreadable] | None = None if on_error == "raise" else []
+    found = sources(paths_of(paths), selection, replicas=replicas, skipped=skipped)
+    if isolation == "read_committed" and any(source.is_file for source in found):
         raise ValueError("read_committed needs whole partitions, not single files")
-    columns = _columns(asked, len(kept), kinds)
-    decoded = read_fields(name for name in columns if name not in PLACE_FIELDS) or ("offset",)
-    request = replace(request, columns=decoded)
-    return Scan(kept, columns, request, mapping, skipped=tuple(skipped or ()), kinds=kinds)
+    return Scan(
+        found,
+        names,
+        replace(request, columns=_read_columns(names, with_key=wanted_key is not None)),
+        mapping,
+        skipped=tuple(skipped or ()),
+        _kinds=kinds,
+        _key=wanted_key,
+        _limit=_limit_of(limit),
+        _offsets=offsets,
+        _progress=progress,
+    )
 
 
-def _columns(asked: Iterable[str] | None, source_count: int, kinds: Kinds) -> tuple[str, ...]:
+def _columns(
+    asked: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
+) -> tuple[str, ...]:
+    known = (*PLACE_FIELDS, DIRECTORY, *FIELDS, "timestamp_ms", *ERRORS.values())
     if asked is None:
-        asked = (*PLACE_FIELDS, *FIELDS_DEFAULT) if source_count > 1 else FIELDS_DEFAULT
-    known = (*FIELDS, *PLACE_FIELDS, "timestamp_ms", *ERRORS.values())
-    wanted = tuple(asked)
-    unknown = [name for name in wanted if name not in known]
+        place = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
+        asked = (*place, *FIELDS_DEFAULT)
+    wanted = (asked,) if isinstance(asked, str) else tuple(asked)
+    unknown = [str(name) for name in wanted if name not in known]
     if unknown:
-        raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(known)}")
+        raise ValueError(f"no column {', '.join(unknown)}; there are: {', '.join(known)}")
+    if not wanted:
+        raise ValueError("columns is empty; None is for the usual ones")
     return decoded_fields(wanted, kinds)
 
 
-def _readable(
-    path: Path, wants: Callable[[PartitionName | None], bool], skipped: list[Unreadable] | None
-) -> Iterator[ScanSource]:
-    """What a path holds that can be read; the rest goes to `skipped`, or is raised."""
-    try:
-        yield from _sources(path, wants, skipped)
-    except OSError as error:
-        if skipped is None:
-            raise
-        skipped.append(Unreadable(path, error))
+def _read_columns(names: tuple[str, ...], *, with_key: bool) -> tuple[str, ...]:
+    """The columns that are decoded for those that the scan gives."""
+    wanted = [name for name in names if name not in (DIRECTORY, *PLACE_FIELDS)]
+    return read_fields([*wanted, "key"] if with_key else wanted) or ("offset",)
 
 
-def _each_once(found: Iterable[ScanSource]) -> tuple[ScanSource, ...]:
-    """The sources without those that others are or hold.
-
-    Raises:
-        ValueError: two are replicas of one partition.
-    """
-    places: dict[str, ScanSource] = {}
-    for source in found:
-        places.setdefault(os.path.realpath(source.path), source)
-    kept = tuple(
-        source
-        for place, source in places.items()
-        if not (source.is_file and os.path.dirname(place) in places)
-    )
-    replicas = find_replicas(
-        source.path.absolute().parent if source.is_file else source.path for source in kept
-    )
-    if replicas is not None:
-        replicas.refuse()
-    return kept
+def _each_offset(given: MappingOf[Any, Any]) -> dict[Any, OffsetBounds]:
+    """The bounds of each partition; a number is the first offset."""
+    found: dict[Any, OffsetBounds] = {}
+    for place, bounds in given.items():
+        is_pair = isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str)
+        if not is_pair and not isinstance(place, int):
+            raise TypeError(f"offset is by partition or by (topic, partition), not by {place!r}")
+        found[place] = (bounds, None) if isinstance(bounds, int) else bounds
+        Request(offset=found[place])
+    return found
 
 
-def _sources(
-    path: Path, wants: Callable[[PartitionName | None], bool], skipped: list[Unreadable] | None
-) -> Iterator[ScanSource]:
-    """What a path holds to be read, in order; deleted and stray partitions are passed over."""
-    known = classify_path(path)
-    if known.kind is PathKind.FILE:
-        if known.file is None or not known.file.kind.holds_batches:
-            raise NotALogError("not a file of batches", path=path)
-        name = _partition_around(path)
-        if wants(name):
-            yield _source(path, is_file=True, name=name)
-        return
-    if known.kind is PathKind.PARTITION:
-        found = [PartitionDirectory(path, known.partition, known.partition_files)]
-    else:
-        listing = known.data_directory
-        assert listing is not None
-        found = [
-            entry
-            for entry in (*listing.partitions, *listing.lost)
-            if entry.name is None or entry.name.suffix is None
-        ]
-    for entry in readable_partitions((one for one in found if wants(one.name)), skipped):
-        yield _source(entry.path, is_file=False, name=entry.name)
-
-
-def _partition_around(file: Path) -> PartitionName | None:
-    """The partition that a file's directory is named for."""
-    try:
-        return parse_partition_dir(file.absolute().parent.name)
-    except NotALogError:
+def _limit_of(limit: int | None) -> int | None:
+    if limit is None:
         return None
-
-
-def _source(path: Path, *, is_file: bool, name: PartitionName | None) -> ScanSource:
-    return ScanSource(path, is_file, name.topic if name else None, name.partition if name else None)
+    try:
+        number = operator.index(limit)
+    except TypeError:
+        raise TypeError(f"limit is a whole number, not {limit!r}") from None
+    if number < 0:
+        raise ValueError(f"limit is 0 or more, not {number}")
+    return number
 
 
 __all__ = ["PLACE_FIELDS", "Scan", "ScanSource", "scan"]

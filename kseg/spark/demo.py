@@ -73,7 +73,7 @@ def summarise_locally(path: str | PathLike[str]) -> Summary:
         key_bytes += int(columns["key"].offsets[-1])
         value_bytes += int(columns["value"].offsets[-1])
         offset_sum += int(columns["offset"].sum())
-        known = columns["timestamp"][columns["timestamp"] != -1]
+        known = columns["timestamp_ms"][columns["timestamp_ms"] != -1]
         times += [int(known.min()), int(known.max())] if len(known) else []
     seconds = time.perf_counter() - begun
     return Summary(

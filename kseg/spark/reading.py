@@ -91,7 +91,7 @@ def _control_type(columns: RecordColumns, _split: Split, kind: pa.DataType) -> p
 
 def _timestamp(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
     """Microseconds; null for no time, and for a time that does not fit."""
-    times = columns["timestamp"]
+    times = columns["timestamp_ms"]
     valid = (times != NO_TIMESTAMP) & (times <= _MS_MAX) & (times >= -_MS_MAX)
     micros = np.where(valid, times, 0) * _US_PER_MS
     return pa.Array.from_buffers(kind, len(times), [_bits(valid), pa.py_buffer(micros)])
@@ -168,7 +168,7 @@ _BUILDERS: Final[dict[str, _Builder]] = {
     "timestamp": _timestamp,
     "timestampType": partial(_integers, "timestamp_type"),
     "headers": _headers,
-    "timestampMs": partial(_integers, "timestamp"),
+    "timestampMs": partial(_integers, "timestamp_ms"),
     "leaderEpoch": partial(_integers, "leader_epoch"),
     "producerId": partial(_integers, "producer_id"),
     "producerEpoch": partial(_integers, "producer_epoch"),

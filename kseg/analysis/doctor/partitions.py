@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from kseg import RecoveryPlan, Segment, plan_recovery
+from kseg import Segment, plan_recovery
 from kseg.analysis.doctor.values import (
     BrokerFinding,
     Outcome,
@@ -43,6 +43,7 @@ from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.log import closed_indexes
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
+from kseg.reports import RecoveryPlan
 
 #: The exceptions of Kafka for errors of kseg; the first that fits counts.
 _EXCEPTIONS: Final = (

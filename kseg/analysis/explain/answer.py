@@ -18,7 +18,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from kseg import CompactionPlan
 from kseg.analysis.explain.values import (
     COMPACTION_DUE,
     DUE,
@@ -62,6 +61,7 @@ from kseg.log.log import Log
 from kseg.log.recovery import backup_root
 from kseg.log.settings import OF_TOPICS, PartitionSettings, SettingSources
 from kseg.log.topic_policy import RetentionRules
+from kseg.reports import CompactionPlan
 
 #: The unit of `st_blocks`, whatever the file system's blocks are.
 _SECTOR_BYTES: Final = 512

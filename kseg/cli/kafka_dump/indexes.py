@@ -214,7 +214,7 @@ class _Batches:
             start=position, limit=position + 1, on_bad_crc="ignore", policy="file"
         ):
             for columns in decode(tile.data, tile.table, _TIMES, base=tile.base):
-                largest = max(largest, int(columns.timestamp.max()))
+                largest = max(largest, int(columns.timestamp_ms.max()))
         return largest
 
 

@@ -286,7 +286,7 @@ def record_columns(
             return getattr(checks, name)
         if name in ("key_size", "value_size"):
             return columns[name.removesuffix("_size")].sizes()
-        return columns[name]
+        return columns["timestamp_ms" if name == "timestamp" else name]
 
     return column
 

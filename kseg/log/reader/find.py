@@ -299,8 +299,8 @@ def offset_for_timestamp(
 
     Args:
         source: the log.
-        timestamp: as `kseg.time_ms` takes it, or one of the six negative ones above; any other is
-            earlier than all.
+        timestamp: as `kseg.times.time_ms` takes it, or one of the six negative times above; another
+            negative time is earlier than all.
         epochs: of the log's leaders.
 
     Raises:
@@ -398,7 +398,7 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
         )
         for columns in pieces:
             return TimestampOffset(
-                int(columns["timestamp"][0]),
+                int(columns["timestamp_ms"][0]),
                 int(columns["offset"][0]),
                 int(columns["leader_epoch"][0]),
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
@@ -32,6 +32,7 @@ from kseg.format.request import Request, RequestOptions
 from kseg.format.times import Time, iso_text, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
+from kseg.log.clock import with_now
 from kseg.log.reader import visible
 from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.reader.visible import Reached, end_of
@@ -252,7 +253,7 @@ class LogView:
         fields = ("offset", "timestamp", "producer_id")
         for columns in self.read(offset=(offset, offset + 1), columns=fields):
             for producer_id, timestamp in zip(
-                columns["producer_id"].tolist(), columns["timestamp"].tolist(), strict=True
+                columns["producer_id"].tolist(), columns["timestamp_ms"].tolist(), strict=True
             ):
                 return OpenTransaction(offset, self.log_end_offset, producer_id, timestamp)
         return OpenTransaction(offset, self.log_end_offset, -1, -1)
@@ -325,6 +326,7 @@ class LogView:
         request: Request | None = None,
         *,
         workspace: Workspace | None = None,
+        whole: visible.WholeBatches | None = None,
         **options: Unpack[RequestOptions],
     ) -> Iterator[RecordColumns]:
         """The records of the partition as columns, a bounded piece at a time.
@@ -335,6 +337,8 @@ class LogView:
         Args:
             request: the records wanted; all of them if None.
             workspace: memory that an earlier reading leaves to this one; its own if None.
+            whole: takes batches by their headers, and leaves out those that it needs no records
+                of; see `kseg.log.reader.visible.WholeBatches`.
             options: attributes of `kseg.format.request.Request`, in place of those of `request`.
 
         Raises:
@@ -345,14 +349,14 @@ class LogView:
                 broker's retention or compaction removed it. Call `refresh`, and go on from its
                 `log_start_offset` or the last offset seen.
         """
-        request = Request.of(request, options)
+        request = Request.of(request, with_now(options))
         start, end = max(self.log_start_offset, request.offset_start), request.offset_end
         ahead = None
         if request.isolation == "read_committed":
             if request.open_transactions == "wait":
                 end = min(end, self.last_stable_offset)
             ahead = visible.AbortedAhead(self, start, end)
-        return self._read(request, start, end, ahead, workspace or Workspace())
+        return self._read(request, start, end, ahead, workspace or Workspace(), whole)
 
     def _read(
         self,
@@ -361,6 +365,7 @@ class LogView:
         end: int,
         ahead: visible.AbortedAhead | None,
         workspace: Workspace,
+        whole: visible.WholeBatches | None,
     ) -> Iterator[RecordColumns]:
         reached = Reached(start)
         infos = self.segments_from(start)
@@ -372,6 +377,8 @@ class LogView:
             keep = None
             if ahead is not None:
                 keep = ahead.beside(max(start, info.base_offset), next_base)
+            if whole is not None:
+                keep = whole.keep(keep, reached.offset, end)
             with self.open_segment(info) as segment:
                 pieces = segment.read(
                     replace(request, offset=(reached.offset, end)),
@@ -397,8 +404,8 @@ class LogView:
 
     def records(self, **options: Unpack[RequestOptions]) -> Iterator[Record]:
         """Each record as an object; the options are those of `read`, except `columns`."""
-        for columns in self.read(Request(columns=RECORD_FIELDS), **options):
-            yield from columns.records()
+        pieces = self.read(Request(columns=RECORD_FIELDS), **options)
+        return chain.from_iterable(columns.records() for columns in pieces)
 
     def __repr__(self) -> str:
         """The path and the number of segments."""

@@ -315,11 +315,43 @@ def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentI
     return segments[max(first, 0) :]
 
 
+class WholeBatches:
+    """Counts records by headers: those of data batches of magic 2 that are wanted as a whole.
+
+    Attributes:
+        records: the records in the batches that it left out of a reading.
+    """
+
+    __slots__ = ("records",)
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self.records = 0
+
+    def keep(self, also: Keep | None, start: int, end: int) -> Keep:
+        """A function that leaves out, and counts, the batches that lie in `[start, end)`.
+
+        Args:
+            also: leaves batches out before; None for no other choice.
+            start, end: the offsets that are wanted.
+        """
+
+        def keep(table: BatchTable) -> BatchTable:
+            wanted = table if also is None else also(table)
+            whole = (wanted.magic == 2) & ~wanted.is_control & (wanted.record_count >= 0)
+            whole &= (wanted.base_offset >= start) & (wanted.last_offset < end)
+            self.records += int(wanted.record_count[whole].sum())
+            return wanted.take(~whole) if whole.any() else wanted
+
+        return keep
+
+
 __all__ = [
     "AbortedAhead",
     "AbortedRanges",
     "Reached",
     "TransactionWalk",
+    "WholeBatches",
     "aborted_ranges",
     "believed_end",
     "end_of",

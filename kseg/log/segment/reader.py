@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -33,6 +34,7 @@ from kseg.format.request import FIELDS_DEFAULT, OnError, Request, RequestOptions
 from kseg.format.times import Time, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace
+from kseg.log.clock import with_now
 
 if TYPE_CHECKING:
     from kseg.files.index import IndexEntry, OffsetIndex, TimeIndex
@@ -450,7 +452,7 @@ class Segment(Closing):
         Messages of magic 0 carry no time and are never found.
 
         Args:
-            timestamp: ms since 1970, or another time as `kseg.time_ms` takes it.
+            timestamp: ms since 1970, or another time as `kseg.times.time_ms` takes it.
             start_offset: the first offset to look at.
 
         Raises:
@@ -475,7 +477,7 @@ class Segment(Closing):
             if header is not None:
                 return RecordLocation(
                     int(columns["offset"][0]),
-                    int(columns["timestamp"][0]),
+                    int(columns["timestamp_ms"][0]),
                     int(columns["leader_epoch"][0]),
                     self._location(header, start),
                 )
@@ -512,7 +514,7 @@ class Segment(Closing):
             FormatError, LimitExceededError: damage, with path, position and reason, after the
                 records before it. A torn tail is no damage in the last segment.
         """
-        request = Request.of(request, options)
+        request = Request.of(request, with_now(options))
         start = start_position
         if start is None:
             start = self._start(request)
@@ -555,8 +557,8 @@ class Segment(Closing):
             TypeError: there is no such option.
             FormatError, LimitExceededError: damage, as `read` says.
         """
-        for columns in self.read(Request(columns=RECORD_FIELDS), **options):
-            yield from columns.records()
+        pieces = self.read(Request(columns=RECORD_FIELDS), **options)
+        return chain.from_iterable(columns.records() for columns in pieces)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The records as an Arrow stream; each call starts a new reader."""

@@ -594,7 +594,7 @@ def _records(
             offset=(start, None), columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
         )
         for columns in read:
-            times = columns.timestamp.tolist()
+            times = columns.timestamp_ms.tolist()
             offsets, positions = columns.offset.tolist(), columns.position.tolist()
             controls = columns.control.tolist()
             for row, offset in enumerate(offsets):

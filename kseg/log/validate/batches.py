@@ -257,7 +257,7 @@ _unknown_codec = _refusal(lambda h: f"no codec has the number {h.codec}")
 
 def too_large(header: BatchHeader, limit: int) -> RecordTooLargeError:
     """The error for a batch larger than allowed."""
-    reason = f"a batch of {header.size} bytes, {limit} are allowed"
+    reason = f"a batch of {header.size} bytes; max.message.bytes allows {limit}"
     return at_batch(RecordTooLargeError(reason), header)
 
 

@@ -1,6 +1,6 @@
 """What a broker of Kafka 0.10.1 did to a produced message set before it wrote it.
 
-Callers use `kseg.validate_append_010`. It takes two steps, as the broker's `Log.append` did:
+Callers use `kseg.broker.validate_append_010`. It takes two steps, as the broker's `Log.append` did:
 `analyze_0_10` checks the outermost messages, their sizes and checksums. `validate_0_10` assigns
 offsets and timestamps, in place where it can, else in a new set. 0.10.0 did the same and returned
 the set and `sizes_maybe_changed` only. Today's rules are in `kseg.log.validate.append`. Reads no
@@ -71,7 +71,8 @@ def validate_append_010(
         LimitExceededError: compressed messages inflate to more than `rules.inflated_bytes_max`.
 
     Example:
-        >>> from kseg import AppendRules, Message, MessageSet
+        >>> from kseg.broker import AppendRules
+        >>> from kseg.legacy import Message, MessageSet
         >>> data = MessageSet.create([Message.build(b"paid", timestamp=7)]).data
         >>> taken = validate_append_010(data, AppendRules(magic=1), next_offset=12, now_ms=7)
         >>> taken.first_offset, taken.next_offset, taken.max_timestamp

@@ -48,6 +48,7 @@ from kseg.format.encode import (
 from kseg.format.header import BatchTable, EncodedBatch, scan
 from kseg.format.options import BatchOptions
 from kseg.format.values import RecordColumns
+from kseg.frames import Frames
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata, VerificationGuard
 from kseg.log.producers.state import NOTHING, ProducerUpdate, WrittenBatch
 from kseg.log.segment.writer import SegmentAppender
@@ -558,7 +559,9 @@ def _give_up(state: LogState, error: BaseException) -> None:
         state.fail(error)
 
 
-_WANTED = 'append takes batches, or records such as {"value": ["text"]} or [(key, value)]'
+_WANTED = (
+    'append takes batches, or records: a frame, {"value": ["text"]}, or a list of dicts or pairs'
+)
 
 
 def batches_of(
@@ -577,21 +580,25 @@ def batches_of(
         TypeError: it is neither; or options for batches, which have theirs.
         ValueError, InvalidRecordError: as `encode_batches`, some only when their batch is due.
     """
-    if hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__"):
-        columns_of(given)  # type: ignore[arg-type]  # it raises, and says how they are taken
+    is_arrow = hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__")
+    if is_arrow and not isinstance(given, Frames):
+        from kseg.arrow import from_arrow  # needs pyarrow
+
+        return _of_pieces(from_arrow(given), options, clock)
     if isinstance(given, (str, bytes, bytearray, memoryview, EncodedBatch)) or not isinstance(
         given, (Iterable, RecordColumns)
     ):
         raise TypeError(f"{_WANTED}{_but_not(given)}")
     if isinstance(given, RecordColumns):
-        read = {name: given.arrays[name] for name in SOURCE_FIELDS if name in given.arrays}
-        return _encoded(read, options, clock)
+        return _of_pieces((given,), options, clock)
     if isinstance(given, Mapping):
         return _encoded(given, options, clock)
     each: Iterator[Any] = iter(given)
     first = next(each, None)
-    if isinstance(first, (tuple, list)):
+    if isinstance(first, (tuple, list, Mapping)):
         return _encoded(columns_of(chain((first,), each)), options, clock)
+    if isinstance(first, RecordColumns):
+        return _of_pieces(chain((first,), each), options, clock)
     if first is None:
         return ()
     if isinstance(first, str):
@@ -599,6 +606,15 @@ def batches_of(
     if options is not None:
         raise TypeError("options are for records; batches are what they are")
     return chain((first,), each)
+
+
+def _of_pieces(
+    pieces: Iterable[RecordColumns], options: BatchOptions | None, clock: Callable[[], int]
+) -> Iterator[EncodedBatch]:
+    """Batches of columns that were read, piece by piece."""
+    for piece in pieces:
+        read = {name: piece.arrays[name] for name in SOURCE_FIELDS if name in piece.arrays}
+        yield from _encoded(read, options, clock)
 
 
 def _but_not(given: object) -> str:

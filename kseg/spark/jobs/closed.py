@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from kseg import PartitionSettings, ReindexPlan, plan_reindex
+from kseg import plan_reindex
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import FileKind, PathKind, classify_path, list_data_directory
 from kseg.format.times import Time
@@ -26,6 +26,7 @@ from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.recovery import KINDS, Action, Finding, Kept, kept_bytes, look_at
 from kseg.log.settings import SettingSources
+from kseg.reports import PartitionSettings, ReindexPlan
 from kseg.spark.jobs.running import (
     Item,
     Progress,
@@ -64,7 +65,7 @@ class _ClosedOptions:
         topic_config: settings by topic; they go before all others.
         broker_config: the broker's `server.properties`.
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
-        now_ms: the time to go by, as `kseg.time_ms` takes it; the clock's if None.
+        now_ms: the time to go by, as `kseg.times.time_ms` takes it; the clock's if None.
         backup_directory: keeps replaced files.
     """
 

@@ -196,7 +196,7 @@ class _OpenFile:
         """Add records."""
         self._file.write(columns)
         self._records += len(columns)
-        times = columns["timestamp"]
+        times = columns["timestamp_ms"]
         self._offsets = _extremes(self._offsets, columns["offset"])
         self._times = _extremes(self._times, times[times != NO_TIMESTAMP])
         self._sources.add((columns.topic, columns.partition))

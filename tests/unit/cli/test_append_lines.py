@@ -28,7 +28,9 @@ def rows_of(pieces: Iterator[RecordColumns]) -> list[Row]:
     return [
         row
         for piece in pieces
-        for row in zip(piece.value, piece.key, piece.timestamp.tolist(), piece.headers, strict=True)
+        for row in zip(
+            piece.value, piece.key, piece.timestamp_ms.tolist(), piece.headers, strict=True
+        )
     ]
 
 

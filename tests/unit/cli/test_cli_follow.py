@@ -106,7 +106,7 @@ def test_committed_records_come_when_they_are_decided(kseg: Kseg, log: library.L
     log.append(one(b"3"))
 
     def commit() -> None:
-        log.append(control_batch(COMMIT), origin=library.AppendOrigin.COORDINATOR)
+        log.append(control_batch(COMMIT), origin=library.broker.AppendOrigin.COORDINATOR)
 
     with later(commit):
         ran = follow(kseg, log, "--isolation", "read_committed", "--limit", 4)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from kseg import RecoveryReport
 from kseg.cli import output
 from kseg.cli.output import Bar
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.metadata import CleanShutdown, read_clean_shutdown
 from kseg.log import closed
 from kseg.log.log import Log
+from kseg.reports import RecoveryReport
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
 from tests.unit.log import damaged

@@ -7,7 +7,6 @@ import pytest
 
 from kseg.cli.main import cli
 from kseg.cli.parsing import (
-    Selection,
     clock_of,
     parse_key,
     parse_offset_range,
@@ -19,6 +18,7 @@ from kseg.cli.parsing import (
 from kseg.cli.settings import config_of
 from kseg.cli.verbs.repair import reindex
 from kseg.cli.verbs.spark import spark
+from kseg.files.selection import Selection
 from kseg.log.recovery.reindex import KINDS
 
 REASON = r"range|64-bit integer|ISO 8601|is not (hex|base64)"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kseg import CorruptRecordError, InvalidRecordError, KsegError, LimitExceededError
+from kseg import CorruptRecordError, KsegError
+from kseg.errors import InvalidRecordError, LimitExceededError
 from kseg.format import bodies, columns, header
 from kseg.format.request import Request
 from tests.builders import GZIP, SNAPPY, deflate, message07, messages07

@@ -37,7 +37,7 @@ DTYPES = {
     "base_offset": np.int64,
     "offset": np.int64,
     "next_offset": np.int64,
-    "timestamp": np.int64,
+    "timestamp": np.dtype("datetime64[ms]"),
     "timestamp_type": np.int8,
     "magic": np.int8,
     "codec": np.int8,

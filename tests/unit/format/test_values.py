@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ def test_a_field_that_was_not_read_is_named_with_the_way_to_read_it(
 ) -> None:
     (columns, *_rest) = kseg.scan(partition, columns=("offset", "key"))
     for error in (KsegError, KeyError, AttributeError):
-        with pytest.raises(error, match=r"'value'.* was not read; name it in `fields`"):
+        with pytest.raises(error, match=r"'value'.* was not read; name it in `columns`"):
             ask(columns)
     assert not hasattr(columns, "value")
     error = pickle.loads(pickle.dumps(_raised(ask, columns)))
@@ -166,7 +167,13 @@ def test_records_need_the_default_fields_and_the_type() -> None:
 
 
 ROWS = [
-    {"offset": n, "timestamp": 1_000 + n, "key": key, "value": b"<v%d>" % n, "headers": pairs}
+    {
+        "offset": n,
+        "timestamp": datetime.fromtimestamp(1 + n / 1_000, UTC),
+        "key": key,
+        "value": b"<v%d>" % n,
+        "headers": pairs,
+    }
     for n, (key, pairs) in enumerate(
         [(b"a", ()), (None, ((b"h", b"x"), (b"h", None))), (b"", ()), (b"d", ((b"i", b""),))] * 3
     )
@@ -184,7 +191,7 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def columns(log: Path) -> RecordColumns:
-    (found,) = kseg.scan(log)
+    (found,) = kseg.Log.open(log).read()
     return found
 
 
@@ -198,6 +205,8 @@ def test_rows_are_dicts_by_place_by_slice_and_one_by_one(columns: RecordColumns)
             assert columns[name][part].to_pylist() == [row[name] for row in ROWS[part]]
     assert [one.value for one in columns[1:3].records()] == [b"<v1>", b"<v2>"]
     assert columns.headers[-1] == ROWS[-1]["headers"]
+    place = {"topic": "t", "partition": 3, "directory": "d"}
+    assert columns.placed(**place)[1:2].to_pylist() == [place | ROWS[1]]
 
 
 def test_bytes_are_those_of_the_block_or_of_each_column(columns: RecordColumns) -> None:

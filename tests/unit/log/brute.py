@@ -36,7 +36,7 @@ class Whole:
             pieces = list(
                 segment.read(columns=PLACES, control=True, verify_crc=False, start_position=0)
             )
-        columns = [[piece[name] for piece in pieces] for name in PLACES[:3]]
+        columns = [[piece.arrays[name] for piece in pieces] for name in PLACES[:3]]
         joined = [np.concatenate(c) if c else np.empty(0, np.int64) for c in columns]
         return cls(path, table, *joined)
 

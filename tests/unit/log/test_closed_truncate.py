@@ -33,7 +33,7 @@ def partition(tmp_path: Path) -> Path:
     return path
 
 
-def cut(path: Path, offset: int, **how: object) -> kseg.TruncationReport:
+def cut(path: Path, offset: int, **how: object) -> kseg.reports.TruncationReport:
     plan = kseg.plan_truncation(path, offset)
     return kseg.apply_truncation(plan, config=CONFIG, now_ms=NOW_MS, **how)  # type: ignore[arg-type]
 

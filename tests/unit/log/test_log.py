@@ -259,7 +259,7 @@ KEPT: dict[str, tuple[Callable[[RecordColumns], Any], Callable[[Any], Any]]] = {
     "its bytes": (lambda piece: piece.value.data, bytes),
     "a slice of numbers": (lambda piece: piece.offset[7:70], np.ndarray.tolist),
     "a view of them": (lambda piece: memoryview(piece.offset)[3:], memoryview.tolist),
-    "other numbers over them": (lambda piece: piece.timestamp.view(np.uint8), bytes),
+    "other numbers over them": (lambda piece: piece.timestamp_ms.view(np.uint8), bytes),
     "a header name": (lambda piece: piece.headers.keys, list),
     "a record batch": (arrow.to_record_batch, pa.RecordBatch.to_pylist),
     "a slice of an Arrow column": (

@@ -128,7 +128,7 @@ def test_a_log_that_cannot_be_loaded_keeps_all_its_bytes_when_it_is_opened(
     with sorted(partition.glob("*.log"))[3].open("r+b") as log:
         log.write(bytes(8))  # the base offset of the first batch, which no checksum covers
     before = content(partition)
-    with pytest.raises(kseg.OffsetsOutOfOrderError):
+    with pytest.raises(kseg.errors.OffsetsOutOfOrderError):
         opened(partition)
     assert content(partition) == before
 

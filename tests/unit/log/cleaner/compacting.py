@@ -31,7 +31,7 @@ def fill(log: Log, *batches: bytes, roll: bool = True) -> Log:
     return log
 
 
-def compact(log: Log, **how: Any) -> kseg.CompactionReport:
+def compact(log: Log, **how: Any) -> kseg.reports.CompactionReport:
     return kseg.apply_compaction(log, kseg.plan_compaction(log, **how))
 
 
@@ -72,7 +72,7 @@ class Producer:
         self.log.append(data)
 
     def end(self, kind: int) -> None:
-        self.log.append(marker(kind, producer=self.id), origin=kseg.AppendOrigin.COORDINATOR)
+        self.log.append(marker(kind, producer=self.id), origin=kseg.broker.AppendOrigin.COORDINATOR)
 
     def commit(self) -> None:
         self.end(COMMIT)

@@ -106,14 +106,14 @@ def test_k42_33_cln_18_a_tombstone_gets_a_horizon_first_and_goes_at_it(
 def test_k42_34_cln_14_aborted_data_goes_and_its_marker_later(opened: Opened, clock: Clock) -> None:
     log = opened(delete_retention_ms=1000)
     fill(log, sent(b"a", 0), sent(b"b", 1), roll=False)
-    log.append(marker(ABORT), origin=kseg.AppendOrigin.COORDINATOR)
+    log.append(marker(ABORT), origin=kseg.broker.AppendOrigin.COORDINATOR)
     fill(log, keyed(b"c"))
     compact(log)
     assert [row[0] for row in kept(log)] == [3]
     left = [(one.base_offset, one.record_count, one.is_control) for one in batches_of(log)]
     assert left == [(1, 0, False), (2, 1, True), (3, 1, False)]  # the producer's last batch
     log.append(sent(b"d", 2))
-    log.append(marker(COMMIT), origin=kseg.AppendOrigin.COORDINATOR)
+    log.append(marker(COMMIT), origin=kseg.broker.AppendOrigin.COORDINATOR)
     fill(log)
     compact(log)
     assert [one.base_offset for one in batches_of(log)] == [2, 3, 4, 5]
@@ -303,7 +303,7 @@ def test_a_log_that_is_not_compacted_is_left_alone(opened: Opened) -> None:
 
 def test_a_log_open_for_reading_is_planned_the_same(opened: Opened) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"), sent(b"b", 0), keyed(b"c"))
-    log.append(marker(COMMIT), origin=kseg.AppendOrigin.COORDINATOR)
+    log.append(marker(COMMIT), origin=kseg.broker.AppendOrigin.COORDINATOR)
     fill(log)
     ours = kseg.plan_compaction(log, now_ms=NOW_MS)
     with Log.open(log.path) as other:

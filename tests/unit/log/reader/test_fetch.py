@@ -339,7 +339,7 @@ def test_what_was_cut_while_it_was_read_is_not_answered(
         got = log.fetch(6, max_bytes=1)
         assert done
         (columns,) = got.columns(columns=("offset", "timestamp"))
-        assert columns["timestamp"].tolist() == list(range(9, 23))
+        assert columns["timestamp_ms"].tolist() == list(range(9, 23))
 
 
 def test_an_offset_that_is_cut_away_while_it_is_read_is_out_of_range(

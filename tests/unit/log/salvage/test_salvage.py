@@ -13,10 +13,11 @@ from uuid import UUID
 import pytest
 
 import kseg
-from kseg import SalvagePlan, SalvageReport, apply_salvage, plan_salvage
+from kseg import apply_salvage, plan_salvage
 from kseg.constants import ControlType
 from kseg.errors import NotALogError
 from kseg.log.salvage import SalvagedPartition
+from kseg.reports import SalvagePlan, SalvageReport
 from tests.bad_sectors import bad_sectors
 from tests.builders import ABORT, COMMIT, batch, control_batch, record, write_segment
 from tests.tracing import traced

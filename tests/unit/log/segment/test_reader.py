@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kseg import CorruptRecordError, InvalidRecordError, LimitExceededError, NotALogError, Segment
+from kseg import CorruptRecordError, NotALogError, Segment
 from kseg.constants import StopReason
+from kseg.errors import InvalidRecordError, LimitExceededError
 from kseg.files import log_file
 from kseg.format import workspace
 from kseg.format.header import BATCHES_MAX, join_tables

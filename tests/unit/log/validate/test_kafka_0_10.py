@@ -223,7 +223,7 @@ def test_a_set_that_grew_is_looked_at_again_by_its_sizes() -> None:
         analyze_0_10(result.head, message_bytes_max=bound)
 
 
-# Both steps, as `kseg.validate_append_010` takes them
+# Both steps, as `kseg.broker.validate_append_010` takes them
 
 SAME_TIME = [record(value, key=b"k", timestamp=NOW) for value in (b"a", b"b", b"c")]
 PLAIN = builders.messages(SAME_TIME, magic=1)

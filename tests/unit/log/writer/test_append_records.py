@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -72,7 +73,7 @@ def test_several_batches_are_appended_as_before(log: kseg.Log) -> None:
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "text": ("text", "append takes batches, or records such as"),
+    "text": ("text", "append takes batches, or records: a frame"),
     "a list of texts": (["text"], "not a list of texts"),
     "a number": (5, "not int"),
     "one value for a column": (
@@ -82,7 +83,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a record of three": ([("k", "v", "w")], "record 0 is tuple of 3"),
     "a number among pairs": ([("k", "v"), 5], "record 1 is int"),
     "a dict for a value": ({"value": [{"a": 1}]}, "json.dumps makes text of others"),
-    "a table": (pa.table({"value": [b"v"]}), "from_arrow"),
+    "texts behind a record": ([{"value": b"v"}, "text"], "a list of dicts, or of pairs"),
 }
 
 
@@ -94,6 +95,24 @@ def test_what_is_neither_batches_nor_records_is_told_what_is_wanted(
     with pytest.raises(TypeError, match=text):
         log.append(given)
     assert log.log_end_offset == 0
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pa.table({"key": ["a", None], "value": [b"1", b"2"]}),
+        pl.DataFrame({"key": ["a", None], "value": ["1", "2"], "more": [1, 2]}),
+        [{"key": "a", "value": "1"}, {"value": b"2"}],
+        [("a", "1"), (None, "2")],
+    ],
+    ids=["table", "frame", "dicts", "pairs"],
+)
+def test_frames_and_rows_become_records(log: kseg.Log, given: Any) -> None:
+    log.append(given)
+    log.append(kseg.scan(log.path))
+    log.append(iter(log.read(offset=(0, 1))))
+    found = [(record.key, record.value) for record in log.records()]
+    assert found == [(b"a", b"1"), (None, b"2"), (b"a", b"1"), (None, b"2"), (b"a", b"1")]
 
 
 def test_options_for_a_batch_are_refused(log: kseg.Log) -> None:
@@ -119,8 +138,9 @@ def test_a_builder_takes_text_and_times_under_the_one_word() -> None:
     builder.append("é", value="v", timestamp=time, headers=[("name", "text")])
     other.append("é".encode(), b"v", timestamp_ms=5_000, headers=[(b"name", b"text")])
     assert builder.build().data == other.build().data
-    with pytest.raises(ValueError, match="no time zone"):
-        kseg.BatchBuilder().append(b"k", timestamp=datetime(2025, 1, 1))
+    naive, again = datetime(1970, 1, 1, 0, 0, 5), kseg.BatchBuilder(compression="gzip")
+    again.append("é", value="v", timestamp=naive, headers=[("name", "text")])
+    assert again.build().data == other.build().data
 
 
 @pytest.mark.parametrize("codec", kseg.Compression)
@@ -135,5 +155,5 @@ def test_a_codec_goes_by_its_name(codec: kseg.Compression) -> None:
 def test_another_name_of_a_codec_is_refused_with_those_that_are() -> None:
     with pytest.raises(ValueError, match="no codec 'brotli'; there are: none, gzip, snappy"):
         kseg.BatchOptions(compression="brotli")  # type: ignore[arg-type]
-    for make in (kseg.Message.build, kseg.Message07.build):
+    for make in (kseg.legacy.Message.build, kseg.legacy.Message07.build):
         assert make(b"v", compression="gzip").compression is kseg.Compression.GZIP

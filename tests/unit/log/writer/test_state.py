@@ -147,5 +147,5 @@ def test_settings_hold_from_the_next_append_on(log: Log) -> None:
     log.update_config(log.config.with_changes(segment_bytes=ONE, max_message_bytes=ONE))
     log.append(one())
     assert bases(log) == [0, 1]
-    with pytest.raises(ValueError, match=f"{ONE} are allowed"):
+    with pytest.raises(ValueError, match=f"allows {ONE}"):
         log.append(one(count=2))

@@ -1,0 +1,105 @@
+"""`Selection`: the chosen partitions, by the names of topics and by numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+
+class Selection(NamedTuple):
+    """The chosen partitions: globs over topics, ranges over partitions; empty for all."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def of(
+        cls, topics: str | Iterable[str] | None, partitions: int | Iterable[int] | None
+    ) -> Selection:
+        """The selection that arguments of Python name.
+
+        Args:
+            topics: a name or a glob, or several; None for all.
+            partitions: a number, or several; None for all.
+
+        Raises:
+            TypeError: a topic is no text, or a partition no whole number.
+            ValueError: a partition is negative.
+        """
+        names = _several("topics", topics, str, "a name, or several")
+        numbers = _several("partitions", partitions, int, "a number, or several")
+        if min(numbers, default=0) < 0:
+            raise ValueError(f"partitions has {min(numbers)}; partitions are numbered from 0 on")
+        return cls(names, tuple((number, number) for number in numbers))
+
+    def __bool__(self) -> bool:
+        """Whether anything is left out at all."""
+        return bool(self.topics or self.partitions)
+
+    @property
+    def choice(self) -> Callable[[str | None, int | None], bool] | None:
+        """`takes`, for functions that take None for all."""
+        return self.takes if self else None
+
+    def why_nothing(self, here: Iterable[tuple[str | None, int | None]]) -> str:
+        """Words for a place of which nothing is chosen.
+
+        Args:
+            here: topic and number of each of its partitions.
+        """
+        named = {(topic, n) for topic, n in here if topic is not None and n is not None}
+        topics = Selection(self.topics)
+        numbers = sorted({n for topic, n in named if topics.takes(topic, n)})
+        if numbers:
+            return f"no partition here is chosen by --partition; there are {some_of(numbers)}"
+        from difflib import get_close_matches  # for what is not there
+
+        given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
+        near = [each for topic in self.topics for each in get_close_matches(topic, known)]
+        told = f"; did you mean {near[0]}?" if near else f"; there are {some_of(known)}"
+        return f"no topic here is {given}{told if known else ''}"
+
+    def takes(self, topic: str | None, partition: int | None) -> bool:
+        """Whether a partition is chosen; one without a name is, if the selection is empty."""
+        if self.topics and not any(fnmatchcase(topic or "", glob) for glob in self.topics):
+            return False
+        if not self.partitions:
+            return True
+        number = -1 if partition is None else partition
+        return any(first <= number <= last for first, last in self.partitions)
+
+
+def some_of(names: Sequence[object], most: int = 3) -> str:
+    """The first names of a list, and how many more there are.
+
+    >>> some_of(["a", "b"]), some_of(range(5))
+    ('a, b', '0, 1, 2 and 2 more')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
+
+
+def _several(name: str, given: Any, kind: type, wanted: str) -> tuple[Any, ...]:
+    """One value or several as a tuple, each of one kind.
+
+    Raises:
+        TypeError: a value is of another kind.
+    """
+    if given is None:
+        return ()
+    single = isinstance(given, (str, bytes)) or not isinstance(given, Iterable)
+    values = (given,) if single else tuple(given)
+    try:
+        found = values if kind is str else tuple(map(operator.index, values))
+    except TypeError:
+        found = ()
+    if len(found) != len(values) or not all(
+        isinstance(value, kind) and not isinstance(value, bool) for value in found
+    ):
+        raise TypeError(f"{name} is {wanted}, not {given!r}")
+    return found
+
+
+__all__ = ["Selection", "some_of"]

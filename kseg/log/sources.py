@@ -1,0 +1,218 @@
+"""The files and partitions that paths name, each once, with the topic and partition of each."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from kseg.errors import NotALogError
+from kseg.files.grammar import is_url, parse_partition_dir
+from kseg.files.names import (
+    PartitionDirectory,
+    PartitionName,
+    PathKind,
+    Unreadable,
+    classify_path,
+    find_replicas,
+    path_order,
+    readable_partitions,
+)
+from kseg.files.selection import Selection
+
+StrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
+#: The directories of one partition that are read.
+Replicas = Literal["refuse", "newest", "first", "all"]
+REPLICAS = ("refuse", "newest", "first", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSource:
+    """One thing to read: a file of batches or a partition directory, and where it belongs."""
+
+    path: Path
+    is_file: bool
+    topic: str | None
+    partition: int | None
+
+    @property
+    def directory(self) -> Path:
+        """The partition directory."""
+        return self.path.absolute().parent if self.is_file else self.path
+
+
+def paths_of(paths: StrPaths) -> list[Path]:
+    """The paths that a caller names; a glob stands for all paths that match it.
+
+    Raises:
+        TypeError: a path is neither text nor a `Path`.
+        ValueError: a path is a URL, or there is no path.
+        FileNotFoundError: no path matches a glob.
+    """
+    given = [paths] if isinstance(paths, str | PathLike | bytes) else paths
+    if hasattr(given, "read") or not isinstance(given, Iterable):
+        raise TypeError(f"paths are names of files and directories, not {_kind(given)}")
+    found: list[Path] = []
+    for path in given:
+        if isinstance(path, bytes) or not isinstance(path, str | PathLike):
+            raise TypeError(f"a path is text or a Path, not {_kind(path)}")
+        name = os.fspath(path)
+        if is_url(name):
+            raise ValueError(
+                f"{name} is in a store, which kseg reads with Spark alone: "
+                f'spark.read.format("kseg").load({name!r}); or copy it to a disk'
+            )
+        matches = [name]
+        if glob.has_magic(name) and not os.path.lexists(name):
+            matches = sorted(glob.glob(name), key=path_order)
+            if not matches:
+                raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
+        found += map(Path, matches)
+    if not found:
+        raise ValueError("paths is empty")
+    return found
+
+
+def _kind(given: Any) -> str:
+    return "an open file" if hasattr(given, "read") else type(given).__name__
+
+
+def sources(
+    paths: Sequence[Path],
+    selection: Selection,
+    *,
+    replicas: str = "refuse",
+    skipped: list[Unreadable] | None = None,
+) -> tuple[ScanSource, ...]:
+    """Find what is to be read: each partition and file once, in the order of the paths.
+
+    Args:
+        paths: files, partitions and data directories.
+        selection: the chosen partitions.
+        replicas: "refuse" several directories of one partition; or read the "newest" (by its last
+            leader epoch, then its end), the "first" that is named, or "all".
+        skipped: takes the paths and partitions that cannot be read; None to raise the first error.
+
+    Raises:
+        NotALogError: a path is nothing that kseg reads, or no partition is there.
+        ValueError: nothing is chosen; the message lists what is there. Or a partition has several
+            directories, which are refused.
+        OSError: a path is missing, or cannot be read.
+    """
+    here: list[PartitionName | None] = []
+    readable = [one for path in paths for one in _readable(path, selection, here, skipped)]
+    if not readable and any(not _is_chosen(selection, name) for name in here):
+        there = ((name.topic, name.partition) for name in here if name is not None)
+        raise ValueError(selection.why_nothing(there))
+    if not readable and not skipped:
+        raise NotALogError("no partition is here", path=paths[0])
+    places: dict[str, ScanSource] = {}
+    for source in readable:
+        places.setdefault(os.path.realpath(source.path), source)
+    kept = tuple(
+        source
+        for place, source in places.items()
+        if not (source.is_file and os.path.dirname(place) in places)
+    )
+    two = find_replicas(source.directory for source in kept)
+    if two is None or replicas == "all":
+        return kept
+    if replicas == "refuse":
+        ways = "replicas='newest', 'first' or 'all' reads them, or this joins them"
+        raise ValueError(f"{two.reason}: {ways}:\n{two.command}")
+    return tuple(_one_of_each(kept, newest=replicas == "newest"))
+
+
+def _one_of_each(kept: Sequence[ScanSource], *, newest: bool) -> Iterator[ScanSource]:
+    """The sources in one directory of each partition."""
+    directories: dict[tuple[str, int], dict[str, Path]] = {}
+    for one in kept:
+        if one.topic is not None and one.partition is not None:
+            places = directories.setdefault((one.topic, one.partition), {})
+            places.setdefault(os.path.realpath(one.directory), one.directory)
+    best = {
+        key: max(places, key=lambda place: _age(places[place])) if newest else next(iter(places))
+        for key, places in directories.items()
+    }
+    for one in kept:
+        key = (one.topic, one.partition)
+        if key not in best or best[key] == os.path.realpath(one.directory):
+            yield one
+
+
+def _age(directory: Path) -> tuple[int, int]:
+    """The last leader epoch of a log, and its end."""
+    from kseg.log.reader.view import LogView  # only replicas are compared
+
+    view = LogView.open(directory)
+    epochs = view.leader_epochs
+    return epochs[-1].epoch if epochs else -1, view.log_end_offset
+
+
+def _readable(
+    path: Path,
+    selection: Selection,
+    here: list[PartitionName | None],
+    skipped: list[Unreadable] | None,
+) -> Iterator[ScanSource]:
+    """The chosen sources of a path; what cannot be read goes to `skipped`, or is raised."""
+    try:
+        yield from _chosen(path, selection, here, skipped)
+    except OSError as error:
+        if skipped is None:
+            raise
+        skipped.append(Unreadable(path, error))
+
+
+def _chosen(
+    path: Path,
+    selection: Selection,
+    here: list[PartitionName | None],
+    skipped: list[Unreadable] | None,
+) -> Iterator[ScanSource]:
+    """The chosen sources of a path, in order, without deleted and stray partitions."""
+    known = classify_path(path)
+    if known.kind is PathKind.FILE:
+        if known.file is None or not known.file.kind.holds_batches:
+            raise NotALogError("not a file of batches", path=path)
+        here.append(_partition_around(path))
+        if _is_chosen(selection, here[-1]):
+            yield _source(path, is_file=True, name=here[-1])
+        return
+    if known.data_directory is None:
+        found = [PartitionDirectory(path, known.partition, known.partition_files)]
+    else:
+        listing = known.data_directory
+        found = [
+            entry
+            for entry in (*listing.partitions, *listing.lost)
+            if entry.name is None or entry.name.suffix is None
+        ]
+    here += [entry.name for entry in found]
+    wanted = (entry for entry in found if _is_chosen(selection, entry.name))
+    for entry in readable_partitions(wanted, skipped):
+        yield _source(entry.path, is_file=False, name=entry.name)
+
+
+def _is_chosen(selection: Selection, name: PartitionName | None) -> bool:
+    return selection.takes(name and name.topic, name and name.partition)
+
+
+def _partition_around(file: Path) -> PartitionName | None:
+    """The partition that a file's directory is named for."""
+    try:
+        return parse_partition_dir(file.absolute().parent.name)
+    except NotALogError:
+        return None
+
+
+def _source(path: Path, *, is_file: bool, name: PartitionName | None) -> ScanSource:
+    return ScanSource(path, is_file, name and name.topic, name and name.partition)
+
+
+__all__ = ["REPLICAS", "Replicas", "ScanSource", "StrPaths", "paths_of", "sources"]
