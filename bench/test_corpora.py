@@ -44,7 +44,7 @@ def test_kseg_reads_the_same_offsets_and_timestamps(small: datagen.Corpus) -> No
         for piece in segment.read(columns=("offset", "timestamp")):
             count += len(piece)
             offsets += int(np.sum(piece["offset"]))
-            times += int(np.sum(piece["timestamp"]))
+            times += int(np.sum(piece["timestamp_ms"]))
     assert (count, offsets, times % 2**63) == _sums(small)
 
 

@@ -291,3 +291,43 @@ class PoisonedFileError(KsegError):
 
 class MissingExtraError(KsegError, ImportError):
     """An optional package is missing; the message is the pip command that brings it."""
+
+
+__all__ = [
+    "AppendError",
+    "BuilderStateError",
+    "ConflictingCopiesError",
+    "CorruptIndexError",
+    "CorruptRecordError",
+    "DecompressionError",
+    "FormatError",
+    "InconsistentTopicIdError",
+    "InvalidProducerEpochError",
+    "InvalidRecordError",
+    "InvalidTimestampError",
+    "InvalidTxnStateError",
+    "KsegError",
+    "LimitExceededError",
+    "LogLockedError",
+    "MissingExtraError",
+    "MissingFieldError",
+    "NotALogError",
+    "OffsetOutOfRangeError",
+    "OffsetOverflowError",
+    "OffsetsOutOfOrderError",
+    "OutOfOrderSequenceError",
+    "PoisonedFileError",
+    "ProducerError",
+    "RecordBatchTooLargeError",
+    "RecordFault",
+    "RecordTooLargeError",
+    "SegmentInUseError",
+    "StalePlanError",
+    "TransactionCoordinatorFencedError",
+    "UncleanShutdownError",
+    "UnexpectedAppendOffsetError",
+    "UnreadableError",
+    "UnsupportedFormatError",
+    "at_path",
+    "os_reason",
+]

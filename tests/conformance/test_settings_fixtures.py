@@ -29,7 +29,7 @@ def cases(fixtures_dir: Path, release: str) -> list[Path]:
     return sorted(found, key=lambda each: not (each / "__cluster_metadata-0").is_dir())
 
 
-def known(fixtures_dir: Path, release: str) -> kseg.Settings:
+def known(fixtures_dir: Path, release: str) -> kseg.reports.Settings:
     origin, *others = cases(fixtures_dir, release)
     return kseg.settings([origin, *others], metadata_directory=origin)
 

@@ -65,7 +65,7 @@ def _rows(pieces: Iterable[RecordColumns]) -> Rows:
     return [
         pair
         for columns in pieces
-        for pair in zip(columns["offset"].tolist(), columns["timestamp"].tolist(), strict=True)
+        for pair in zip(columns["offset"].tolist(), columns["timestamp_ms"].tolist(), strict=True)
     ]
 
 

@@ -27,9 +27,9 @@ from kseg.cli.dump import Dump
 from kseg.cli.kafka_dump import run as kafka_run
 from kseg.cli.kafka_dump.lines import DumpOptions, stored_contents, style_of
 from kseg.cli.kafka_dump.run import KafkaDump
-from kseg.cli.parsing import Selection
 from kseg.cli.rows import Style
 from kseg.errors import KsegError
+from kseg.files.selection import Selection
 from tests import places
 from tests.fuzz import batches
 from tests.fuzz.fuzz_columns import Kept

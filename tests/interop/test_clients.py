@@ -71,7 +71,7 @@ def by_kseg(data: bytes) -> list[Row]:
     for piece in columns.decode(memoryview(data), table, request):
         for offset, timestamp, key, value, headers in zip(
             piece.offset.tolist(),
-            piece.timestamp.tolist(),
+            piece.timestamp_ms.tolist(),
             piece.key,
             piece.value,
             piece.headers,

@@ -14,9 +14,10 @@ from pathlib import Path
 from random import Random
 
 import kseg
-from kseg import SalvagePlan, apply_salvage, plan_salvage
+from kseg import apply_salvage, plan_salvage
 from kseg.files.checkpoints import EpochEntry, write_leader_epochs
 from kseg.log.salvage import READABLE, SalvagedPartition
+from kseg.reports import SalvagePlan
 from tests import reference
 from tests.builders import (
     GZIP,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kseg import diff, doctor, explain, plan_compaction, time_ms
+from kseg import diff, doctor, explain, plan_compaction
 from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
 from kseg.analysis.units import Unit, UnitKind, run_units
@@ -29,6 +29,7 @@ from kseg.log.recovery.reindex import plan_reindex
 from kseg.spark import jobs
 from kseg.spark.jobs import running
 from kseg.spark.jobs.closed import CompactOptions, ReindexOptions
+from kseg.times import time_ms
 from tests.builders import batch, record, write_segment
 from tests.unit.log.settings.made import FIRST, Broker, setting, topic
 from tests.unit.log.settings.made import partition as placed

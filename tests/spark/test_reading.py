@@ -192,7 +192,7 @@ def test_bounds_give_what_a_scan_gives(
     known = [
         (int(offset), int(time))
         for columns in scan(path, columns=("offset", "timestamp"))
-        for offset, time in zip(columns["offset"], columns["timestamp"], strict=True)
+        for offset, time in zip(columns["offset"], columns["timestamp_ms"], strict=True)
     ]
     offsets, times = [
         sorted(column)[len(known) // 3 :: len(known) // 3] for column in zip(*known, strict=True)

@@ -16,10 +16,10 @@ from click import UsageError
 from pyspark.sql import SparkSession
 
 from kseg.arrow import to_record_batch
-from kseg.cli.parsing import Selection
 from kseg.cli.spark import chosen_paths
 from kseg.constants import Compression
 from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError
+from kseg.files.selection import Selection
 from kseg.log.segment.reader import Segment
 from kseg.spark import jobs, remote
 from kseg.spark.options import parse_options

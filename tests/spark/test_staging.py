@@ -154,8 +154,8 @@ def test_rows_without_a_time_are_of_now_and_those_with_one_keep_it(tmp_path: Pat
     chosen = options(tmp_path)
     commit(staged(chosen, "a", [given]), "a", "a", chosen)
     (columns,) = scan(tmp_path / "data" / "orders-0", columns=("timestamp",))
-    assert columns.timestamp[0] > 1_700_000_000_000
-    assert columns.timestamp[1] == 7
+    assert columns.timestamp_ms[0] > 1_700_000_000_000
+    assert columns.timestamp_ms[1] == 7
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", "", ".", "a b", "ä"])

@@ -12,7 +12,9 @@ from tests.tidy import tree
 
 KSEG = tree.ROOT / "kseg"
 LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "arrow", "format"} | {
+    *("broker", "control", "legacy", "reports", "times"),
     "documents",
+    "frames",
     "workers",
     "extras",
     "commands",

@@ -18,7 +18,9 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 import kseg
-from kseg import AppendOrigin, BatchBuilder, BatchOptions, Compression, ControlType, Log, LogConfig
+from kseg import BatchBuilder, BatchOptions, Compression, Log, LogConfig
+from kseg.broker import AppendOrigin
+from kseg.control import ControlType
 from kseg.spark.sink import SinkPaths, commit, parse_sink_options, stage
 from tests.interop.broker.broker import Row
 
@@ -308,7 +310,7 @@ def old_format(directory: Path, magic: int) -> Held:
         rows = rows_from(number * _RECORDS, _RECORDS, magic=magic)
         columns = columns_of(rows)
         if magic == 0:
-            del columns["timestamp"]
+            del columns["timestamp_ms"]
         data += kseg.encode_batch(columns, BatchOptions(magic=magic, compression=codec)).data
         held.add(rows)
     for path in directory.glob("0*"):
