@@ -158,7 +158,7 @@ def _verify(home: Path) -> Way:
         while at < len(data):
             at = scan(data, start=at, on_bad_crc="note").end_position
 
-    return Way(lambda jobs: kseg.verify(path, jobs=jobs), partial(_repeat, checked, _PARTITIONS))
+    return Way(lambda jobs: kseg.verify(path, threads=jobs), partial(_repeat, checked, _PARTITIONS))
 
 
 def _decode(log: Path) -> Callable[[], None]:
@@ -180,8 +180,8 @@ def _small(home: Path, segments: int, verb: str) -> Way:
     if not (home / "t-0").exists():
         _write(home, segments // _PARTITIONS)
     calls = {
-        "doctor": lambda jobs: kseg.doctor(home, now_ms=_NOW, jobs=jobs),
-        "explain": lambda jobs: kseg.explain(home, now_ms=_NOW, config=_KEEP, jobs=jobs),
+        "doctor": lambda jobs: kseg.doctor(home, now_ms=_NOW, threads=jobs),
+        "explain": lambda jobs: kseg.explain(home, now_ms=_NOW, config=_KEEP, threads=jobs),
     }
     return Way(calls[verb], _checksums)
 

@@ -28,7 +28,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.analysis.units import Jobs, Progress, run_units
+from kseg.analysis.units import Progress, Threads, run_units
 from kseg.documents import Documented, VerbReport, document
 from kseg.errors import KsegError, os_reason
 from kseg.files.mapping import Mapping
@@ -748,7 +748,7 @@ def diff(
     records: bool = False,
     chosen: Chosen | None = None,
     mapping: Mapping = "auto",
-    jobs: Jobs = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
 ) -> Diff:
     """Compare copies of a partition, or of whole data directories, with the first one.
@@ -765,11 +765,11 @@ def diff(
             apart or hold other codecs.
         chosen: leaves out partitions of data directories, by topic and number.
         mapping: see `kseg.files.mapping`.
-        jobs: processes to share the work.
+        threads: processes to share the work.
         progress: called with bytes of log done and bytes in all.
 
     Raises:
-        ValueError: fewer than two copies, the same directory twice, or `jobs` below 1.
+        ValueError: fewer than two copies, the same directory twice, or `threads` below 1.
         NotALogError: a path is nothing of Kafka's, or a file; or nothing is chosen.
         OSError: a path is missing, or cannot be listed.
 
@@ -779,7 +779,7 @@ def diff(
         True
     """
     units = plan(copies, records=records, mapping=mapping, chosen=chosen)
-    return report(run_units(units, examine, jobs=jobs, progress=progress))
+    return report(run_units(units, examine, threads=threads, progress=progress))
 
 
 def report(found: Iterable[PartitionDiff]) -> Diff:

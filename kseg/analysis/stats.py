@@ -26,7 +26,7 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.info import Summary
-from kseg.analysis.units import Jobs, OnError, Unit, UnitKind, plan, run_units, skipped_of
+from kseg.analysis.units import OnError, Threads, Unit, UnitKind, plan, run_units, skipped_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
@@ -534,7 +534,7 @@ def stats(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     options: StatsOptions | None = None,
-    jobs: Jobs = 1,
+    threads: Threads = 1,
     progress: Callable[[int, int], None] | None = None,
     on_error: OnError = "raise",
 ) -> StatsReport:
@@ -543,7 +543,7 @@ def stats(
     Args:
         paths: one path or several; the same file is looked at once.
         options: how closely to look.
-        jobs: threads to share the work; 1 does all of it in this one.
+        threads: threads to share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all.
         on_error: "raise" the error of a path that cannot be read, or "skip" it and count the rest,
             see `StatsReport.skipped`.
@@ -551,7 +551,7 @@ def stats(
     Raises:
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read.
-        ValueError: `jobs` is below 1, or `on_error` neither of its values.
+        ValueError: `threads` is below 1, or `on_error` neither of its values.
 
     Example:
         >>> from kseg.analysis.stats import stats
@@ -562,7 +562,7 @@ def stats(
     skipped = skipped_of(on_error)
     units = countable(plan(paths, skipped))
     work = partial(examine, options=chosen)
-    answers = run_units(units, work, jobs=jobs, progress=progress, skipped=skipped)
+    answers = run_units(units, work, threads=threads, progress=progress, skipped=skipped)
     found = report(merge_all(answers), chosen)
     return replace(found, skipped=tuple(skipped or ()))
 

@@ -275,7 +275,7 @@ class Runner(Protocol):
 
 
 #: Who does the work: so many threads, or a runner.
-Jobs = int | Runner
+Threads = int | Runner
 
 
 def skipped_of(on_error: OnError) -> list[Unreadable] | None:
@@ -293,34 +293,34 @@ def run_units(
     units: Sequence[_Unit],
     work: Callable[[_Unit], _Answer],
     *,
-    jobs: Jobs = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
     skipped: list[Unreadable] | None = None,
     merge: Callable[[Iterable[_Answer]], _Answer] | None = None,
 ) -> Iterator[_Answer]:
-    """Do some work on each unit; the answers come in any order, the same one for any `jobs` > 1.
+    """Do some work on each unit; the answers come in any order, the same one for any `threads` > 1.
 
     Args:
         units: of `kseg.analysis.units.plan`, or others that pickle.
-        work: takes one unit; several threads call it if `jobs` is above 1.
-        jobs: threads to share the work; 1 does all of it in this one. Or what runs it elsewhere.
+        work: takes one unit; several threads call it if `threads` is above 1.
+        threads: threads to share the work; 1 does all of it in this one. Or what runs it elsewhere.
         progress: called after each unit.
         skipped: takes units whose files cannot be read; None to raise the fault.
         merge: joins answers, where a runner may do so.
 
     Raises:
-        ValueError: `jobs` is below 1.
+        ValueError: `threads` is below 1.
         LimitExceededError: a unit ran out of memory; it names the file.
     """
-    if not isinstance(jobs, int):
-        for found in jobs.run(units, work, merge, progress):
+    if not isinstance(threads, int):
+        for found in threads.run(units, work, merge, progress):
             yield from _taken(found, skipped)
         return
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, not 1 or more")
+    if threads < 1:
+        raise ValueError(f"threads is {threads}, not 1 or more")
     total, done = sum(unit.cost for unit in units), 0
     careful = partial(_attempt, work=work)
-    for unit, answer in _answers(units, careful, jobs):
+    for unit, answer in _answers(units, careful, threads):
         done += unit.cost
         if progress is not None:
             progress(min(done, total), total)
@@ -347,16 +347,16 @@ def _attempt(unit: _Unit, *, work: Callable[[_Unit], _Answer]) -> _Answer | Unre
 
 
 def _answers(
-    units: Sequence[_Unit], work: Callable[[_Unit], _Answer], jobs: int
+    units: Sequence[_Unit], work: Callable[[_Unit], _Answer], threads: int
 ) -> Iterator[tuple[_Unit, _Answer]]:
-    if jobs == 1 or len(units) < 2:
+    if threads == 1 or len(units) < 2:
         yield from zip(units, map(work, units), strict=True)
         return
     # The largest first, so that no thread is left with one at the end. Answers are small.
     ordered = sorted(units, key=lambda unit: unit.cost, reverse=True)
     pieces = (At(unit.path, partial(_put_answer, unit, work)) for unit in ordered)
-    threads = min(jobs, len(units))
-    with closing(in_order(pieces, threads=threads, window=len(units))) as answers:
+    most = min(threads, len(units))
+    with closing(in_order(pieces, threads=most, window=len(units))) as answers:
         yield from zip(ordered, answers, strict=True)
 
 

@@ -25,10 +25,10 @@ from kseg.analysis.checks import (
     examine_segment,
 )
 from kseg.analysis.units import (
-    Jobs,
     Listings,
     OnError,
     Progress,
+    Threads,
     Unit,
     UnitKind,
     plan,
@@ -81,7 +81,7 @@ def verify(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     deep: bool = False,
-    jobs: Jobs = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
     options: VerifyOptions | None = None,
     on_error: OnError = "raise",
@@ -91,7 +91,7 @@ def verify(
     Args:
         paths: one path or several; the same file is looked at once.
         deep: decode every record too, not only the headers.
-        jobs: threads to share the work; 1 does all of it in this one.
+        threads: threads to share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all.
         options: the rest of the options; `deep` here counts too.
         on_error: "raise" what the file system says of what cannot be read, or "skip" it and
@@ -103,7 +103,7 @@ def verify(
     Raises:
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read.
-        ValueError: `jobs` is below 1, or `on_error` neither of its values.
+        ValueError: `threads` is below 1, or `on_error` neither of its values.
 
     Example:
         >>> from kseg.analysis.verify import verify
@@ -112,11 +112,13 @@ def verify(
     """
     chosen = options or VerifyOptions()
     chosen = replace(chosen, deep=deep or chosen.deep, now_ms=now_of(chosen.now_ms))
-    listings: Listings | None = {} if jobs == 1 else None
+    listings: Listings | None = {} if threads == 1 else None
     work = partial(examine, options=chosen, listings=listings)
     skipped = skipped_of(on_error)
     units = plan(paths, skipped, listings)
-    answers = run_units(units, work, jobs=jobs, progress=progress, skipped=skipped, merge=merge_all)
+    answers = run_units(
+        units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
+    )
     examined = [*answers, _unread(units, skipped or ())]
     found = report(merge_all(examined))
     return replace(found, skipped=tuple(skipped or ()))

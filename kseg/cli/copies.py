@@ -51,7 +51,7 @@ def diff(
             records=records,
             chosen=Selection(topics, partitions).choice,
             mapping=mapping,
-            jobs=jobs,
+            threads=jobs,
             progress=bar.to,
         )
     return write_report(found, copies, as_json=as_json, show_all=show_all)
@@ -162,7 +162,11 @@ def merge(
     """Run `kseg merge`; returns the exit code."""
     with usage_errors():
         plan = kseg.plan_merge(
-            *copies, out=out, prefer=prefer, chosen=Selection(topics, partitions).choice, jobs=jobs
+            *copies,
+            out=out,
+            prefer=prefer,
+            chosen=Selection(topics, partitions).choice,
+            threads=jobs,
         )
     report: Path | None = None
     if not plan.undecided:

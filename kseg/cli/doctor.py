@@ -59,7 +59,7 @@ def doctor(
             release=release,
             **given.arguments,
             now_ms=given.clock(),
-            jobs=jobs,
+            threads=jobs,
             progress=bar.to,
         )
     return write_report(found, directories, given.settings, as_json=as_json)

@@ -41,7 +41,7 @@ def explain(
             topic_what_if=topic_what_if,
             free_bytes=free_bytes,
             now_ms=given.now_ms,
-            jobs=jobs,
+            threads=jobs,
             progress=bar.to,
         )
     return write_report(

@@ -39,7 +39,7 @@ def salvage(
             out=out,
             abort_open=abort_open,
             chosen=Selection(topics, partitions).choice,
-            jobs=jobs,
+            threads=jobs,
             progress=bar.to,
         )
     with output.progress("copy", 0) as bar:

@@ -52,7 +52,7 @@ def stats(
         report = run(
             list(places(paths, selection)),
             options=options,
-            jobs=jobs,
+            threads=jobs,
             progress=bar.to,
             on_error="skip",
         )

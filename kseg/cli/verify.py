@@ -42,7 +42,7 @@ def verify(
     places = list(places_of(paths, Selection(topics, partitions)))
     with output.progress("verify", 0) as bar:
         report = run(
-            places, deep=deep, jobs=jobs, progress=bar.to, options=options, on_error="skip"
+            places, deep=deep, threads=jobs, progress=bar.to, options=options, on_error="skip"
         )
     for skipped in report.skipped:
         pass_over(skipped.error)

@@ -102,7 +102,7 @@ class LogDirectory(Closing):
         mode: str = "read",
         config: Config | None = None,
         recover: bool = False,
-        jobs: int | None = None,
+        threads: int | None = None,
         progress: Progress | None = None,
         now_ms: Callable[[], int] | None = None,
         high_watermark: Literal["end"] | None = None,
@@ -117,7 +117,7 @@ class LogDirectory(Closing):
                 `kseg.settings` has found; Kafka's defaults if None.
             recover: recover logs that were not shut down cleanly; also future and stray ones, which
                 are not opened.
-            jobs: how many logs are loaded at a time; as many as there are processors if None.
+            threads: how many logs are loaded at a time; as many as there are processors if None.
             progress: called after each log.
             now_ms: the clock; the machine's if None.
             high_watermark: "end" says that no other replica has these logs; see `Log.open`.
@@ -157,7 +157,7 @@ class LogDirectory(Closing):
                 home.leave()
             raise
         try:
-            directory._load(entries, jobs or os.cpu_count() or 1, progress)
+            directory._load(entries, threads or os.cpu_count() or 1, progress)
         except BaseException:
             with suppress(KsegError, OSError):  # the first error says more
                 directory.close()
@@ -367,7 +367,7 @@ class LogDirectory(Closing):
     # ---- loading ---------------------------------------------------------------------------------
 
     def _load(
-        self, entries: Iterable[DirectoryEntry], jobs: int, progress: Progress | None
+        self, entries: Iterable[DirectoryEntry], threads: int, progress: Progress | None
     ) -> None:
         """Open the logs; after a crash, mend those that a broker would load, too."""
         logs = [entry for entry in entries if entry.kind is EntryKind.LOG]
@@ -401,12 +401,12 @@ class LogDirectory(Closing):
                 if progress is not None:
                     progress(done, total)
 
-        if jobs == 1 or total <= 1:
+        if threads == 1 or total <= 1:
             for entry in [*logs, *others]:
                 open_one(entry)
             return
         pieces = [At(entry.path, partial(open_one, entry)) for entry in [*logs, *others]]
-        with closing(in_order(pieces, threads=min(jobs, total), window=total)) as results:
+        with closing(in_order(pieces, threads=min(threads, total), window=total)) as results:
             for _ in results:  # there are none: all waits here for the ends of pieces
                 pass
 

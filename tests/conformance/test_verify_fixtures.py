@@ -215,4 +215,4 @@ def test_malformed_batches_are_found_where_kafka_finds_them(fixture_case: Path) 
 def test_several_processes_give_the_same_report(fixtures_dir: Path, jobs: int) -> None:
     cases = [path.parent for path in sorted(fixtures_dir.glob("new/*-damaged/case.json"))[:1]]
     assert cases
-    assert verify(cases, jobs=jobs) == verify(cases)
+    assert verify(cases, threads=jobs) == verify(cases)

@@ -85,7 +85,7 @@ class House:
     def open(self) -> None:
         """Open all there is."""
         self.directory = LogDirectory.open(
-            self.root / "data", mode="append", config=self.config, jobs=1, now_ms=self.now_ms
+            self.root / "data", mode="append", config=self.config, threads=1, now_ms=self.now_ms
         )
         for key, log in self.directory.logs.items():
             self.tellers[key.topic].log = log
@@ -188,7 +188,7 @@ class HouseChecker:
             mode="append",
             config=self.config,
             recover=recover,
-            jobs=1,
+            threads=1,
             now_ms=now_ms,
         )
         directory.close()

@@ -265,7 +265,7 @@ def test_a_worker_s_error_is_raised_here_when_all_else_is_finished(
 
     def examined() -> tuple[jobs.SparkRunner, list[Any]]:
         runner = jobs.SparkRunner(lambda: spark, "verify", job=tmp_path / "job")
-        return runner, list(run_units(units, work, jobs=runner, merge=merge_all))
+        return runner, list(run_units(units, work, threads=runner, merge=merge_all))
 
     with pytest.raises(FileNotFoundError, match=str(missing)):
         examined()

@@ -41,7 +41,7 @@ from kseg.analysis.doctor.values import (
     finding,
 )
 from kseg.analysis.known_settings import KnownSettings
-from kseg.analysis.units import Jobs, Progress, run_units
+from kseg.analysis.units import Progress, Threads, run_units
 from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
 from kseg.files import checkpoints, io, lock, metadata
@@ -1148,7 +1148,7 @@ def doctor(
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     now_ms: Time | None = None,
-    jobs: Jobs = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
 ) -> DoctorReport:
     """Say whether a broker starts on its data directories, what it does, and what it loses.
@@ -1164,11 +1164,11 @@ def doctor(
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
         now_ms: the clock.
-        jobs: threads to share the work.
+        threads: threads to share the work.
         progress: called with bytes done and bytes in all.
 
     Raises:
-        ValueError: an unknown release, `jobs` below 1, no directory, or malformed settings.
+        ValueError: an unknown release, `threads` below 1, no directory, or malformed settings.
         NotALogError: one of them is a partition, of which a broker as such says nothing.
         OSError: `broker_config` cannot be read.
 
@@ -1180,7 +1180,7 @@ def doctor(
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
     given = [data_directories] if isinstance(data_directories, str | PathLike) else data_directories
     asked = plan(given, release=release, sources=sources, now_ms=now_ms)
-    answers = run_units(asked.units, examine, jobs=jobs, progress=progress)
+    answers = run_units(asked.units, examine, threads=threads, progress=progress)
     return report(asked, answers)
 
 

@@ -33,7 +33,7 @@ from kseg.analysis.explain.values import (
     WhatIf,
 )
 from kseg.analysis.known_settings import KnownSettings
-from kseg.analysis.units import Jobs, Progress, run_units
+from kseg.analysis.units import Progress, Threads, run_units
 from kseg.commands import command_line
 from kseg.errors import KsegError, os_reason
 from kseg.files.index import OffsetIndex, TimeIndex
@@ -791,7 +791,7 @@ def explain(
     topic_what_if: _TopicConfig | None = None,
     free_bytes: int | None = None,
     now_ms: Time | None = None,
-    jobs: Jobs = 1,
+    threads: Threads = 1,
     progress: Progress | None = None,
 ) -> ExplainReport:
     """Say what keeps each byte on the disk, until when, and how room could become free.
@@ -808,11 +808,11 @@ def explain(
         topic_what_if: settings to suppose by topic, before all others.
         free_bytes: propose how so many bytes could become free.
         now_ms: the clock.
-        jobs: how many share the work; see `kseg.doctor`.
+        threads: how many share the work; see `kseg.doctor`.
         progress: called with bytes of log done and bytes in all.
 
     Raises:
-        ValueError: no directory, `jobs` below 1, or a setting is none.
+        ValueError: no directory, `threads` below 1, or a setting is none.
         OSError: a directory is not there, or `broker_config` cannot be read.
 
     Example:
@@ -834,7 +834,7 @@ def explain(
     )
 
     def run(question: _Question) -> tuple[PartitionKeeps, ...]:
-        kept = run_units(question.units(), examine, jobs=jobs, progress=progress)
+        kept = run_units(question.units(), examine, threads=threads, progress=progress)
         return tuple(sorted(kept, key=lambda one: path_order(one.path)))
 
     partitions, places = run(asked), [home.path for home in homes]

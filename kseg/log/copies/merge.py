@@ -835,7 +835,7 @@ def plan_merge(
     out: str | PathLike[str],
     prefer: str | PathLike[str] | None = None,
     chosen: Chosen | None = None,
-    jobs: int = 1,
+    threads: int = 1,
 ) -> MergePlan:
     """Choose the batches that a merged log takes from each copy; nothing is written.
 
@@ -849,11 +849,11 @@ def plan_merge(
         out: the data directory to be made, new or empty; `OUT.kseg-salvage` lies beside it.
         prefer: one of the copies, whose batches win in a conflict.
         chosen: leaves out partitions of data directories, by topic and number.
-        jobs: threads to share the work, partition by partition.
+        threads: threads to share the work, partition by partition.
 
     Raises:
         ValueError: fewer than two copies, the same directory twice, `prefer` is none of them, or
-            `jobs` below 1.
+            `threads` below 1.
         FileExistsError, NotADirectoryError: OUT is not new or empty.
         InconsistentTopicIdError: copies of a topic of another id.
         NotALogError: a path is nothing of Kafka's, or a file; copies of different partitions, or
@@ -867,15 +867,15 @@ def plan_merge(
         >>> plan_merge("a/orders-0", "b/orders-0", out="whole").is_whole  # doctest: +SKIP
         True
     """
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, not 1 or more")
+    if threads < 1:
+        raise ValueError(f"threads is {threads}, not 1 or more")
     first = frozenset[str]() if prefer is None else _preferred(copies, prefer)
     joined, left_alone = _without_kraft(join_copies(copies, chosen))
     _check(joined)
     sources = tuple(str(place) for copy in copies for place in places_of(copy))
     check_output(out, sources)
     pieces = (partial(_put_plan, each, first) for each in joined)
-    with closing(in_order(pieces, threads=jobs)) as plans:
+    with closing(in_order(pieces, threads=threads)) as plans:
         return MergePlan(Path(out), sources, tuple(plans), left_alone)
 
 

@@ -493,7 +493,7 @@ def plan_salvage(
     out: io.StrPath,
     abort_open: bool = False,
     chosen: Chosen | None = None,
-    jobs: int = 1,
+    threads: int = 1,
     progress: Progress | None = None,
 ) -> SalvagePlan:
     """Plan a salvage of damaged partitions; changes nothing, and takes no lock.
@@ -506,11 +506,11 @@ def plan_salvage(
         out: a new data directory, or an empty one; in none of the others.
         abort_open: add a marker that aborts each transaction whose own marker may be lost.
         chosen: leaves out partitions, by topic and number.
-        jobs: threads to share the reading.
+        threads: threads to share the reading.
         progress: called with bytes of log searched and bytes in all.
 
     Raises:
-        ValueError: the same partition twice, no directory, or `jobs` below 1.
+        ValueError: the same partition twice, no directory, or `threads` below 1.
         NotALogError: a path is no directory of Kafka's, or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
         FileExistsError, NotADirectoryError, KsegError: `out` is not free, or lies in a source.
@@ -520,14 +520,14 @@ def plan_salvage(
         >>> plan_salvage("data/orders-0", out="salvaged").ok  # doctest: +SKIP
         False
     """
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, not 1 or more")
+    if threads < 1:
+        raise ValueError(f"threads is {threads}, not 1 or more")
     check_output(out, directories)
     left_alone: list[Path] = []
     sources = _sources([Path(each) for each in directories], chosen, left_alone)
     done = _Done(progress, sum(map(log_bytes, sources.values())))
     pieces = (partial(_put_plan, *each, abort_open, done) for each in sorted(sources.items()))
-    with closing(in_order(pieces, threads=jobs)) as results:
+    with closing(in_order(pieces, threads=threads)) as results:
         found = list(results)
     names = tuple(os.fspath(each) for each in directories)
     return SalvagePlan(names, Path(os.path.abspath(out)), tuple(found), tuple(map(str, left_alone)))

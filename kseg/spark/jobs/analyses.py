@@ -25,7 +25,7 @@ from kseg.analysis.doctor import plan as plan_start
 from kseg.analysis.doctor import report as report_start
 from kseg.analysis.explain import ExplainReport
 from kseg.analysis.explain import explain as run_explain
-from kseg.analysis.units import Jobs, Unit, UnitKind, plan, run_units
+from kseg.analysis.units import Threads, Unit, UnitKind, plan, run_units
 from kseg.analysis.verify import verify as run_verify
 from kseg.files.names import FileKind, Unreadable
 from kseg.log.data_directory import CLUSTER_METADATA
@@ -108,7 +108,7 @@ class _Answer:
 
 
 class SparkRunner:
-    """Runs the units of an analysis in Spark's workers; `jobs=` of an analysis takes it.
+    """Runs the units of an analysis in Spark's workers; `threads=` of an analysis takes it.
 
     Attributes:
         tasks: how many Spark ran.
@@ -230,7 +230,7 @@ class Analysis(NamedTuple):
     """One analysis.
 
     Attributes:
-        run: takes paths, `jobs`, `progress` and the options; gives reports.
+        run: takes paths, `threads`, `progress` and the options; gives reports.
         columns: of its rows, in Spark's words.
         rows: of a report.
     """
@@ -259,7 +259,7 @@ def _doctor(
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     now_ms: Any = None,
-    jobs: Jobs,
+    threads: Threads,
     progress: Progress | None,
 ) -> tuple[DoctorReport, ...]:
     """With `fleet`, for each pair of ids of cluster and node a report."""
@@ -270,7 +270,7 @@ def _doctor(
     brokers = group_by_broker(homes) if fleet else [homes]
     plans = [plan_start(one, release=release, sources=sources, now_ms=now_ms) for one in brokers]
     units = {unit.path: unit for plan in plans for unit in plan.units}
-    answers = run_units([*units.values()], examine_start, jobs=jobs, progress=progress)
+    answers = run_units([*units.values()], examine_start, threads=threads, progress=progress)
     found = {one.path: one for one in answers}
     return tuple(report_start(plan, (found[unit.path] for unit in plan.units)) for plan in plans)
 
@@ -279,7 +279,7 @@ def _stats(
     paths: Sequence[str],
     *,
     options: stats_.StatsOptions | None = None,
-    jobs: Jobs,
+    threads: Threads,
     progress: Progress | None,
 ) -> tuple[stats_.StatsReport]:
     """Counts of logs on this machine and in stores."""
@@ -289,7 +289,7 @@ def _stats(
     units = stats_.countable(plan(local_paths(path for path in paths if path not in stored)))
     units += [unit for log in logs for unit in _stored_units(log)]
     work = partial(stats_.examine, options=chosen)
-    answers = run_units(units, work, jobs=jobs, progress=progress, merge=stats_.merge_all)
+    answers = run_units(units, work, threads=threads, progress=progress, merge=stats_.merge_all)
     found = stats_.merge_all(answers)
     for log in logs:
         known = found.get(log.directory, stats_.PartitionStats())
@@ -430,7 +430,7 @@ def analyse(
     runner = SparkRunner(lambda: spark, name, now_ms=now_ms, job=job)
     with refusals_named():
         places = [fspath(each) for each in given]
-        reports = ANALYSES[name].run(places, jobs=runner, progress=progress, **asked)
+        reports = ANALYSES[name].run(places, threads=runner, progress=progress, **asked)
     return AnalysisResult(name, reports, runner.tasks, runner.skipped)
 
 

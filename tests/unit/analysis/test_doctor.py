@@ -584,7 +584,7 @@ def test_two_jobs_give_the_same_answer(data: Data) -> None:
             del directory["seconds"]
         return document
 
-    assert without_seconds(doctor(data.root, jobs=2)) == without_seconds(doctor(data.root))
+    assert without_seconds(doctor(data.root, threads=2)) == without_seconds(doctor(data.root))
 
 
 @pytest.mark.parametrize(

@@ -473,7 +473,7 @@ def test_nothing_is_written_and_more_jobs_say_the_same(tmp_path: Path) -> None:
     write_log(tmp_path / "data", name="clicks")
     before = everything(tmp_path)
     one = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS, free_bytes=1 << 40)
-    two = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS, free_bytes=1 << 40, jobs=2)
+    two = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS, free_bytes=1 << 40, threads=2)
     assert one.partitions == two.partitions
     assert one.free == two.free
     assert everything(tmp_path) == before

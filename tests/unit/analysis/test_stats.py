@@ -71,7 +71,7 @@ def test_the_answer_does_not_depend_on_order_or_process(data: Path) -> None:
     for seed in range(4):
         random.Random(seed).shuffle(answers)
         assert rows(report(merge_all(answers), OPTIONS)) == expected
-    assert rows(stats(data, jobs=2)) == expected
+    assert rows(stats(data, threads=2)) == expected
 
 
 def test_headers_alone_say_nothing_of_records(data: Path) -> None:
@@ -114,5 +114,5 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_process_at_all_is_refused(data: Path) -> None:
-    with pytest.raises(ValueError, match="jobs"):
-        stats(data, jobs=0)
+    with pytest.raises(ValueError, match="threads"):
+        stats(data, threads=0)

@@ -283,8 +283,8 @@ def test_an_analysis_raises_or_skips(
 ) -> None:
     _dangling(data / "orders-1")
     with pytest.raises(OSError, match="orders-1"):
-        analysis(data, jobs=jobs)
-    found = analysis(data, jobs=jobs, on_error="skip")
+        analysis(data, threads=jobs)
+    found = analysis(data, threads=jobs, on_error="skip")
     assert [one.path for one in found.skipped] == [data / "orders-1"]  # type: ignore[attr-defined]
 
 

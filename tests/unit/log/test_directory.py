@@ -161,7 +161,7 @@ def test_every_log_is_recovered_whatever_the_number_of_jobs(tmp_path: Path) -> N
         def progress(done: int, total: int, told: list[tuple[int, int]] = told) -> None:
             told.append((done, total))
 
-        with opened(data, recover=True, jobs=jobs, progress=progress) as directory:
+        with opened(data, recover=True, threads=jobs, progress=progress) as directory:
             assert [log.log_end_offset for log in directory.logs.values()] == [1] * 5
             assert {log.segments[0].size for log in directory.logs.values()} == {whole}
         assert told == [(done, 5) for done in range(1, 6)]
@@ -187,7 +187,7 @@ def test_one_log_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> None
     data = made(tmp_path / "data", "orders-0", "orders-1", "orders-2")
     (data / "orders-1" / f"{0:020d}.kafka").write_bytes(b"")
     with pytest.raises(UnsupportedFormatError):
-        opened(data, jobs=2)
+        opened(data, threads=2)
     assert not (data / ".lock").exists()
     assert not (data / MARK).exists()
     (data / "orders-1" / f"{0:020d}.kafka").unlink()

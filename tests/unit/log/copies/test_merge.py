@@ -271,7 +271,7 @@ def test_partitions_of_data_directories_are_merged_each_with_its_copies(tmp_path
     homes = [tmp_path / name for name in "abc"]
     for jobs in (1, 2):
         out = tmp_path / f"out{jobs}"
-        plan = plan_merge(*homes, out=out, jobs=jobs, chosen=lambda _topic, at: at != 3)
+        plan = plan_merge(*homes, out=out, threads=jobs, chosen=lambda _topic, at: at != 3)
         assert [each.name for each in plan.partitions] == ["t-0", "t-1", "t-2"]
         assert [len(each.copies) for each in plan.partitions] == [3, 3, 2]
         apply_merge(plan)

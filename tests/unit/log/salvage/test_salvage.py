@@ -351,7 +351,7 @@ def test_the_live_partitions_of_a_data_directory_are_taken(tmp_path: Path) -> No
     names = ("t-0", "u-1", "t-1.0123456789abcdef0123456789abcdef-delete", "__cluster_metadata-0")
     for name in names:
         write_copy(tmp_path / "in" / name, BASE)
-    plan = plan_salvage(tmp_path / "in", out=tmp_path / "out", jobs=2)
+    plan = plan_salvage(tmp_path / "in", out=tmp_path / "out", threads=2)
     assert [one.name for one in plan.partitions] == ["t-0", "u-1"]
     assert plan.left_alone == (str(tmp_path / "in" / "__cluster_metadata-0"),)
     chosen = plan_salvage(tmp_path / "in", out=tmp_path / "out", chosen=lambda t, _: t == "u")
