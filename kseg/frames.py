@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kseg.extras import require
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-#: Rows that a notebook shows of a report; bytes that it shows of a value; characters of a `repr`.
+#: Rows that a notebook shows of a report; bytes that it shows of a value; characters of a `repr` or a cell.
 _ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
 
 
@@ -44,9 +44,13 @@ class Table(Frames):
     """A base class of reports and plans.
 
     A subclass has the rows of its table in `table_rows`, and a line about itself in `title`.
+
+    Attributes:
+        COLUMNS: the names of columns that a table without rows has, too, with a space between them.
     """
 
     __slots__ = ()
+    COLUMNS: ClassVar[str] = ""
 
     @property
     def title(self) -> str:
@@ -73,7 +77,7 @@ class Table(Frames):
     def to_arrow(self) -> pyarrow.Table:
         """The rows as a `pyarrow.Table`; needs `kseg[arrow]`."""
         rows = self.table_rows()
-        names = dict.fromkeys(name for row in rows for name in row)
+        names = dict.fromkeys((*self.COLUMNS.split(), *(name for row in rows for name in row)))
         arrow = require("pyarrow", extra="arrow")
         return arrow.table({name: [row.get(name) for row in rows] for name in names})
 
@@ -106,7 +110,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bytes):
         rest = "..." if len(value) > _VALUE_BYTES else ""
         return value[:_VALUE_BYTES].decode("utf-8", "backslashreplace") + rest
-    return "" if value is None else str(value)
+    return "" if value is None else str(value)[:_REPR_CHARACTERS]
 
 
 __all__ = ["Frames", "Table", "html_table"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kseg.analysis.diff import Diff
 from kseg.analysis.doctor.values import DoctorReport
 from kseg.analysis.explain.values import ExplainReport
-from kseg.analysis.info import PartitionInfo, SegmentFacts
-from kseg.analysis.stats import StatsReport
+from kseg.analysis.info import Infos, PartitionInfo, SegmentFacts
+from kseg.analysis.stats import StatsByTopic, StatsReport
 from kseg.analysis.topics import Topics, TopicSize
 from kseg.analysis.values import Report
 from kseg.format.convert import Conversion
@@ -30,6 +30,7 @@ __all__ = [
     "DoctorReport",
     "ExplainReport",
     "Fetched",
+    "Infos",
     "MergePlan",
     "PartitionInfo",
     "PartitionSettings",
@@ -45,6 +46,7 @@ __all__ = [
     "SegmentFacts",
     "SettingValue",
     "Settings",
+    "StatsByTopic",
     "StatsReport",
     "TopicSize",
     "Topics",

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping as Cells
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -36,6 +37,7 @@ from kseg.files.names import log_bytes
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.format.take import take_binary, take_headers, take_rows
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+from kseg.frames import Table
 from kseg.internal.ids import id_text
 from kseg.log.copies import (
     EPOCH,
@@ -238,13 +240,43 @@ class PartitionDiff(Documented):
         yield from (one.copy for one in self.compared)
 
 
-@dataclass(frozen=True, slots=True)
-class Diff(VerbReport):
-    """The answer of `diff`: the partitions by name."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Diff(Table, VerbReport):
+    """The answer of `diff`: the partitions by name; a table with a row for each copy."""
 
+    COLUMNS = (
+        "topic partition first path relation log_start_offset log_end_offset same_batches "
+        "differences differs_at error"
+    )
     DOCUMENT = "ok totals bytes batches partitions"
 
     partitions: tuple[PartitionDiff, ...]
+
+    @property
+    def title(self) -> str:
+        """The number of partitions, and of copies by their relation."""
+        counts = ", ".join(f"{count} {word}" for word, count in self.totals.items())
+        return f"{len(self.partitions)} partitions: {counts}"
+
+    def table_rows(self) -> Sequence[Cells[str, Any]]:
+        """The copies but the first ones; `relation` is a word of `RELATIONS`."""
+        return [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "first": each.first.path,
+                "path": one.copy.path,
+                "relation": one.relation,
+                "log_start_offset": one.copy.log_start_offset,
+                "log_end_offset": one.copy.log_end_offset,
+                "same_batches": one.same_batches,
+                "differences": one.difference_count,
+                "differs_at": one.divergence and one.divergence.first_offset,
+                "error": one.copy.error,
+            }
+            for each in self.partitions
+            for one in each.compared
+        ]
 
     @property
     def ok(self) -> bool:

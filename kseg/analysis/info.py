@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
@@ -19,6 +19,8 @@ from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import PathKind, classify_path, is_new, readable_partitions
 from kseg.format.header import BatchTable
+from kseg.format.times import cell_of
+from kseg.frames import Table
 from kseg.log.log import Log
 
 
@@ -96,6 +98,11 @@ class Summary:
             "codecs": [codec_label(codec) for codec in sorted(self.codecs)],
             "magics": sorted(self.magics),
         }
+
+    def cells(self) -> dict[str, Any]:
+        """The fields as they stand in a table, with times as `datetime`."""
+        times = {"min_timestamp": self.min_timestamp, "max_timestamp": self.max_timestamp}
+        return self.document() | {name: cell_of(time) for name, time in times.items()}
 
 
 def _least(one: int | None, other: int | None) -> int | None:
@@ -205,9 +212,40 @@ class PartitionInfo:
         return {**found, "segment_files": [one.document() for one in self.segments]}
 
 
+class Infos(Table, tuple[PartitionInfo, ...]):
+    """The answer of `info`; a table with a row for each partition or file."""
+
+    __slots__ = ()
+    COLUMNS = (
+        "directory topic partition segments bytes log_start_offset log_end_offset batches records "
+        "min_timestamp max_timestamp codecs magics"
+    )
+
+    @property
+    def title(self) -> str:
+        """The number of partitions, and their size."""
+        return f"{len(self)} partitions, {sum(one.bytes for one in self)} bytes"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The numbers of each; `directory` is the path."""
+        return [
+            {
+                "directory": one.path,
+                "topic": one.topic,
+                "partition": one.partition,
+                "segments": len(one.segments),
+                "bytes": one.bytes,
+                "log_start_offset": one.log_start_offset,
+                "log_end_offset": one.log_end_offset,
+                **one.summary.cells(),
+            }
+            for one in self
+        ]
+
+
 def info(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
-) -> tuple[PartitionInfo, ...]:
+) -> Infos:
     """Look at files, partition directories and data directories, by headers and indexes alone.
 
     Args:
@@ -229,7 +267,7 @@ def info(
     """
     given = [paths] if isinstance(paths, (str, PathLike)) else paths
     seen: set[str] = set()
-    return tuple(one for path in given for one in _of_path(Path(fspath(path)), seen))
+    return Infos(one for path in given for one in _of_path(Path(fspath(path)), seen))
 
 
 def _of_path(path: Path, seen: set[str]) -> Iterator[PartitionInfo]:
@@ -349,4 +387,12 @@ def _count(index: Any) -> int | None:
     return None if index.missing else int(index.entry_count)
 
 
-__all__ = ["PartitionInfo", "SegmentFacts", "Summary", "info", "info_of_file", "info_of_partition"]
+__all__ = [
+    "Infos",
+    "PartitionInfo",
+    "SegmentFacts",
+    "Summary",
+    "info",
+    "info_of_file",
+    "info_of_partition",
+]

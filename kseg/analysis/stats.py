@@ -15,9 +15,10 @@ for `KeyTotals` up to `MERGED_KEYS_MAX` keys, and within the stated error beyond
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Cells
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial, reduce
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,7 @@ from kseg.files.mapping import Mapping
 from kseg.files.names import Unreadable
 from kseg.format import key_hashes as _keymap
 from kseg.format.values import BinaryColumn
+from kseg.frames import Table
 from kseg.log.log import Log
 
 if TYPE_CHECKING:
@@ -72,7 +74,7 @@ class SizeHistogram:
     total: int
     least: int
     greatest: int
-    buckets: Counts
+    buckets: Counts = field(repr=False)
 
     @classmethod
     def of(cls, sizes: Counts) -> SizeHistogram:
@@ -144,7 +146,7 @@ class DistinctCount:
     Source: Flajolet et al., "HyperLogLog", 2007.
     """
 
-    registers: npt.NDArray[np.uint8]
+    registers: npt.NDArray[np.uint8] = field(repr=False)
 
     def merge(self, other: DistinctCount) -> DistinctCount:
         """Both together."""
@@ -190,11 +192,11 @@ class KeyTotals:
         lost: no key that is not listed has more bytes than this.
     """
 
-    hashes: Hashes
-    records: Counts
-    sizes: Counts
-    errors: Counts
-    names: dict[int, bytes]
+    hashes: Hashes = field(repr=False)
+    records: Counts = field(repr=False)
+    sizes: Counts = field(repr=False)
+    errors: Counts = field(repr=False)
+    names: dict[int, bytes] = field(repr=False)
     lost: int = 0
 
     def merge(self, other: KeyTotals) -> KeyTotals:
@@ -368,6 +370,8 @@ def _first(hashes: Hashes, sizes: Counts, count: int) -> npt.NDArray[np.bool_]:
 
 SCHEMA: Final = "kseg.stats/1"
 TOP_KEYS: Final = 10
+_OF_BATCHES: Final = "segments bytes batches records min_timestamp max_timestamp codecs magics "
+_OF_RECORDS: Final = "record_bytes compression_ratio distinct_keys null_keys null_values top_keys"
 #: Faults that the answer for a partition names; more are counted only.
 _FAULTS_NAMED_MAX: Final = 8
 
@@ -457,6 +461,21 @@ class PartitionStats:
             faults=tuple(sorted((*self.faults, *other.faults))[:_FAULTS_NAMED_MAX]),
         )
 
+    def cells(self, top_keys: Iterable[TopKey]) -> dict[str, Any]:
+        """The numbers as they stand in a table; those of records are None if none was decoded."""
+        records = self.records
+        found = {"segments": self.segments, "bytes": self.bytes, **self.summary.cells()}
+        if records is None:
+            return found | dict.fromkeys(_OF_RECORDS.split())
+        return found | {
+            "record_bytes": records.sizes.total,
+            "compression_ratio": records.sizes.total / self.bytes if self.bytes else None,
+            "distinct_keys": records.distinct.estimate(),
+            "null_keys": records.null_keys,
+            "null_values": records.null_values,
+            "top_keys": [asdict(one) for one in top_keys],
+        }
+
 
 #: The answer of `examine`: partitions by directory, files without one by their own path.
 Stats = dict[str, PartitionStats]
@@ -515,14 +534,94 @@ class PartitionReport:
 
 
 @dataclass(frozen=True, slots=True)
-class StatsReport:
-    """The answer of stats: a row for each partition, by topic, number and path.
+class TopicStats:
+    """The numbers of all partitions of a topic that are here.
 
-    `skipped` names the paths that could not be read, with `on_error="skip"`.
+    Attributes:
+        topic: its name; the path of a file by itself.
+        partitions: the number of its directories.
+        stats: the sums of their numbers, without offsets.
+        top_keys: keys with most bytes, most first.
     """
+
+    topic: str
+    partitions: int
+    stats: PartitionStats
+    top_keys: tuple[TopKey, ...]
+
+
+class StatsByTopic(Table, tuple[TopicStats, ...]):
+    """The topics by name; a table with a row for each."""
+
+    __slots__ = ()
+    COLUMNS = f"topic partitions {_OF_BATCHES}{_OF_RECORDS}"
+
+    @property
+    def title(self) -> str:
+        """The names."""
+        return ", ".join(one.topic for one in self)
+
+    def table_rows(self) -> Sequence[Cells[str, Any]]:
+        """The numbers of each topic; `compression_ratio` is `record_bytes` by `bytes`."""
+        return [
+            {
+                "topic": one.topic,
+                "partitions": one.partitions,
+                **one.stats.cells(one.top_keys),
+            }
+            for one in self
+        ]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StatsReport(Table):
+    """The answer of stats: a table with a row for each partition, by topic, number and path.
+
+    Attributes:
+        partitions: one value each.
+        skipped: the paths that could not be read, with `on_error="skip"`.
+        top: keys that are named for each partition and topic.
+    """
+
+    COLUMNS = (
+        f"directory topic partition log_start_offset log_end_offset {_OF_BATCHES}{_OF_RECORDS}"
+    )
 
     partitions: tuple[PartitionReport, ...]
     skipped: tuple[Unreadable, ...] = ()
+    top: int = TOP_KEYS
+
+    @property
+    def title(self) -> str:
+        """The number of partitions, and their size."""
+        size = sum(one.stats.bytes for one in self.partitions)
+        return f"{len(self.partitions)} partitions, {size} bytes"
+
+    def table_rows(self) -> Sequence[Cells[str, Any]]:
+        """The numbers of each; `compression_ratio` is `record_bytes` by `bytes`."""
+        return [
+            {
+                "directory": one.path,
+                "topic": one.topic,
+                "partition": one.partition,
+                "log_start_offset": one.stats.log_start_offset,
+                "log_end_offset": one.stats.log_end_offset,
+                **one.stats.cells(one.top_keys),
+            }
+            for one in self.partitions
+        ]
+
+    @property
+    def topics(self) -> StatsByTopic:
+        """The sums by topic: a table too. The top keys are those of all partitions together."""
+        groups: dict[str, list[PartitionStats]] = {}
+        for one in self.partitions:
+            groups.setdefault(one.topic or one.path, []).append(one.stats)
+        sums = {name: reduce(PartitionStats.merge, stats) for name, stats in groups.items()}
+        return StatsByTopic(
+            TopicStats(name, len(groups[name]), one, _top_of(one, self.top))
+            for name, one in sorted(sums.items())
+        )
 
     @property
     def fault_count(self) -> int:
@@ -603,7 +702,11 @@ def report(found: Stats, options: StatsOptions) -> StatsReport:
     """Turn the counts into rows."""
     rows = [_row(path, one, options.top) for path, one in found.items()]
     order = sorted(rows, key=lambda row: (row.topic or "", row.partition or 0, row.path))
-    return StatsReport(tuple(order))
+    return StatsReport(tuple(order), top=options.top)
+
+
+def _top_of(one: PartitionStats, top: int) -> tuple[TopKey, ...]:
+    return () if one.records is None else one.records.keys.top(top)
 
 
 def _row(path: str, one: PartitionStats, top: int) -> PartitionReport:
@@ -620,8 +723,7 @@ def _row(path: str, one: PartitionStats, top: int) -> PartitionReport:
         one = replace(
             one, log_start_offset=first, log_end_offset=None if last is None else last + 1
         )
-    keys = () if one.records is None else one.records.keys.top(top)
-    return PartitionReport(path, name, topic, partition, one, keys)
+    return PartitionReport(path, name, topic, partition, one, _top_of(one, top))
 
 
 def _bounds(path: str) -> PartitionStats:
@@ -685,9 +787,11 @@ __all__ = [
     "RecordStats",
     "SizeHistogram",
     "Stats",
+    "StatsByTopic",
     "StatsOptions",
     "StatsReport",
     "TopKey",
+    "TopicStats",
     "countable",
     "examine",
     "merge_all",

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from errno import EIO
-from typing import Any
+from typing import Any, Final
 
 from kseg.errors import UnreadableError
 from kseg.files.names import Unreadable
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.frames import Table
+from kseg.log.data_directory import partition_of
 from kseg.log.recovery import CODES, PER_CODE_MAX, Code, Finding, Lost, Severity, TxnTrail
 
 
@@ -172,9 +174,23 @@ class Examined:
     checkpoints: tuple[CheckpointSummary, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The answer of verify.
+#: The columns of tables of findings.
+FINDING_COLUMNS: Final = "code severity path topic partition offset position message advice"
+
+
+def finding_row(
+    code: str, severity: str | None, path: str, message: str, advice: str | None, **at: int | None
+) -> dict[str, Any]:
+    """A row of a table of findings; topic and partition are those of the directory."""
+    topic, partition = partition_of(path) or partition_of(os.path.dirname(path)) or (None, None)
+    where = (at.get("offset"), at.get("position"))
+    cells = (code, severity, path, topic, partition, *where, message, advice)
+    return dict(zip(FINDING_COLUMNS.split(), cells, strict=True))
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Table):
+    """The answer of verify: a table with a row for each finding.
 
     Attributes:
         ok: nothing but warnings was found.
@@ -185,6 +201,8 @@ class Report:
             behind it in the file.
     """
 
+    COLUMNS = FINDING_COLUMNS
+
     ok: bool
     files: int
     bytes: int
@@ -193,6 +211,23 @@ class Report:
     findings: tuple[Finding, ...]
     skipped: tuple[Unreadable, ...] = ()
     lost: tuple[Lost, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The outcome in numbers."""
+        seen = f"{self.files} files, {self.bytes} bytes, {len(self.findings)} findings"
+        return f"{'ok' if self.ok else 'not ok'}, {seen}"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The findings, with the topic and partition of each as far as its path names them."""
+        return [
+            finding_row(
+                *(one.code, one.severity, os.fspath(one.path), one.message, one.advice),
+                offset=one.offset,
+                position=one.position,
+            )
+            for one in self.findings
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg verify --json`."""
@@ -210,6 +245,7 @@ class Report:
 
 __all__ = [
     "CODES",
+    "FINDING_COLUMNS",
     "PER_CODE_MAX",
     "SCHEMA",
     "CheckpointSummary",
@@ -221,4 +257,5 @@ __all__ = [
     "Report",
     "SegmentSummary",
     "Severity",
+    "finding_row",
 ]

@@ -127,6 +127,11 @@ def as_datetime(timestamp: int) -> datetime | None:
     return _EPOCH + timedelta(milliseconds=timestamp)
 
 
+def cell_of(timestamp: int | None) -> datetime | None:
+    """A timestamp in a table: a `datetime` in UTC; None for no time, or none of years 1 to 9999."""
+    return as_datetime(timestamp) if timestamp is not None and timestamp in DATETIMES_MS else None
+
+
 def iso_text(timestamp: int | None) -> str | None:
     """`2025-10-09T08:53:20.000Z`; the plain number outside the years 1 to 9999; None for none."""
     if timestamp is not None and timestamp != NO_TIMESTAMP and timestamp not in DATETIMES_MS:

@@ -6,13 +6,15 @@ come up. A warning costs time, or takes a partition away from its readers. A not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from kseg.analysis.values import FINDING_COLUMNS, finding_row
 from kseg.documents import Documented, VerbReport
+from kseg.frames import Table
 from kseg.log.recovery import Lost
 
 Weight = Literal["error", "warning", "note"]
@@ -276,9 +278,9 @@ class DirectoryOutlook(Documented):
     findings: tuple[BrokerFinding, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorReport(VerbReport):
-    """The answer for a broker.
+@dataclass(frozen=True, slots=True, repr=False)
+class DoctorReport(Table, VerbReport):
+    """The answer for a broker: a table with a row for each finding.
 
     Attributes:
         release: the one that was asked about.
@@ -288,6 +290,7 @@ class DoctorReport(VerbReport):
         findings: about the broker or the machine.
     """
 
+    COLUMNS = FINDING_COLUMNS
     DOCUMENT = "ok for=release outcome rate directories findings"
 
     release: str
@@ -295,6 +298,19 @@ class DoctorReport(VerbReport):
     rate: float | None
     directories: tuple[DirectoryOutlook, ...]
     findings: tuple[BrokerFinding, ...]
+
+    @property
+    def title(self) -> str:
+        """The outcome, and the number of findings."""
+        count = len(tuple(self.all_findings()))
+        return f"Kafka {self.release}: {self.outcome.value}, {count} findings"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The findings; `advice` is the attribute `mend` of a finding."""
+        return [
+            finding_row(one.code, one.severity, one.path, one.message, one.mend)
+            for one in self.all_findings()
+        ]
 
     def all_findings(self) -> Iterator[BrokerFinding]:
         """All findings."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from kseg.documents import Documented, VerbReport
+from kseg.format.times import cell_of
+from kseg.frames import Table
 from kseg.log.settings import SettingValue
 from kseg.log.topic_policy import is_internal
 
@@ -263,9 +265,9 @@ class WhatIf(Documented):
         return sum(row.all_bytes for row in self.goes)
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainReport(VerbReport):
-    """The answer.
+@dataclass(frozen=True, slots=True, repr=False)
+class ExplainReport(Table, VerbReport):
+    """The answer: a table with a row for each file, or part of a file, and its cause.
 
     Attributes:
         now_ms: the time that counts.
@@ -276,6 +278,7 @@ class ExplainReport(VerbReport):
         what_if, free: answers to further questions.
     """
 
+    COLUMNS = "directory topic partition path cause bytes until why"
     DOCUMENT = "ok now_ms bytes totals partitions elsewhere spaces unknown what_if free"
 
     now_ms: int
@@ -285,6 +288,28 @@ class ExplainReport(VerbReport):
     unknown: tuple[str, ...] = ()
     what_if: WhatIf | None = field(default=None)
     free: Proposal | None = field(default=None)
+
+    @property
+    def title(self) -> str:
+        """The number of partitions, the size, and the causes of most bytes."""
+        causes = ", ".join(f"{one.cause} {one.bytes}" for one in self.totals[:3])
+        return f"{len(self.partitions)} partitions, {self.bytes} bytes: {causes}"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The files; `until` is the time at which one goes, None for never, or if unknown."""
+        return [
+            {
+                "directory": whose and whose.path,
+                "topic": whose and whose.topic,
+                "partition": whose and whose.partition,
+                "path": row.path,
+                "cause": row.cause,
+                "bytes": row.all_bytes,
+                "until": cell_of(row.until_ms),
+                "why": row.why,
+            }
+            for whose, row in self.rows_by_partition()
+        ]
 
     def rows(self) -> Iterator[KeptFile]:
         """All rows."""

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import metadata
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
+from kseg.files.selection import Selection
+from kseg.frames import Table
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
 from kseg.log.data_directory import CLUSTER_METADATA, partition_of
 from kseg.log.settings.cluster import (
@@ -39,6 +41,7 @@ from kseg.log.settings.cluster import (
     topic_settings,
     towards_deletion,
 )
+from kseg.log.sources import StrPaths, paths_of
 from kseg.log.topic_policy import (
     INVALID,
     POLICY_UNKNOWN,
@@ -255,8 +258,10 @@ class _DirectoryFacts:
     why: str = ""
 
 
-class Settings:
+class Settings(Table):
     """The settings of the partitions of some data directories, as `settings` has found them.
+
+    A table has a row for each setting of each partition.
 
     Attributes:
         sources: where they were read.
@@ -265,13 +270,17 @@ class Settings:
         findings: records and files that could not be understood.
     """
 
+    COLUMNS = "directory topic partition name value source"
+
     def __init__(
         self,
         homes: Mapping[Path, _DirectoryFacts],
         properties: Mapping[str, str] | None,
         sources: SettingSources,
+        selection: Selection | None = None,
     ) -> None:
         """Hold what was read; use `settings` instead."""
+        self._selection: Final = selection or Selection()
         self._homes: Final = homes
         self.properties: Final = properties
         self.sources: Final = sources
@@ -285,13 +294,43 @@ class Settings:
             supposed: goes before all but a topic's own settings, and what was given for it.
         """
         sources = replace(self.sources, supposed=supposed)
-        return Settings(self._homes, self.properties, sources)
+        return Settings(self._homes, self.properties, sources, self._selection)
 
-    def __iter__(self) -> Iterator[PartitionSettings]:
-        """Those of every partition, in the order of the directories."""
+    def choosing(self, selection: Selection) -> Settings:
+        """The same, with the chosen partitions alone in its table.
+
+        Raises:
+            ValueError: no partition is chosen.
+        """
+        chosen = Settings(self._homes, self.properties, self.sources, selection)
+        if selection and not any(True for _ in chosen._places()):
+            raise ValueError(selection.why_nothing(map(_named, self._places())))
+        return chosen
+
+    def _places(self) -> Iterator[Path]:
+        """The directories of the chosen partitions, in the order of the data directories."""
         for home in self._homes:
             for each in list_data_directory(home).partitions:
-                yield self.of(each.path)
+                if self._selection.takes(*_named(each.path)):
+                    yield each.path
+
+    def __iter__(self) -> Iterator[PartitionSettings]:
+        """Those of every chosen partition, in the order of the directories."""
+        return map(self.of, self._places())
+
+    @property
+    def title(self) -> str:
+        """The data directories."""
+        return ", ".join(map(str, self._homes))
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The settings; `source` is where a value comes from."""
+        return [
+            dict(zip(self.COLUMNS.split(), cells, strict=True))
+            for each in self
+            for name, (value, source) in each.values.items()
+            for cells in [(str(each.path), *_named(each.path), name, value, source)]
+        ]
 
     def of(self, path: str | PathLike[str]) -> PartitionSettings:
         """Those of one partition.
@@ -329,9 +368,16 @@ class Settings:
         return topic_settings(joined)
 
 
+def _named(place: Path) -> tuple[str | None, int | None]:
+    """The topic and the number of a partition, as far as its directory names them."""
+    return partition_of(place) or (None, None)
+
+
 def settings(
-    data_directories: str | PathLike[str] | Sequence[str | PathLike[str]],
+    data_directories: StrPaths,
     *,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
     metadata_directory: str | PathLike[str] | None = None,
     broker_config: str | PathLike[str] | None = None,
     config: Mapping[str, str] | None = None,
@@ -341,6 +387,8 @@ def settings(
 
     Args:
         data_directories: of one broker, or one of them.
+        topics: list only these: a name or a glob, or several.
+        partitions: list only these partitions: a number, or several.
         metadata_directory: the one with `__cluster_metadata-0`, if it is another one.
         broker_config: the broker's `server.properties`; what is not of topics is not kept.
         config: settings for every topic, weaker than what the broker has.
@@ -350,7 +398,9 @@ def settings(
         The settings; what could not be understood is among `Settings.findings`.
 
     Raises:
-        ValueError: two of the directories have a metadata log, or `broker_config` is malformed.
+        ValueError: two of the directories have a metadata log, `broker_config` is malformed, or no
+            partition is chosen.
+        TypeError: an argument has a wrong type.
         OSError: a file cannot be read.
 
     Example:
@@ -358,10 +408,9 @@ def settings(
         >>> known.of("orders-0").values["retention.ms"]
         SettingValue(value='1000', source='config-topic')
     """
-    if isinstance(data_directories, str | PathLike):
-        data_directories = (data_directories,)
+    selection = Selection.of(topics, partitions)
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    return sources.read([Path(each) for each in data_directories])
+    return sources.read(paths_of(data_directories)).choosing(selection)
 
 
 def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) -> Path | None:

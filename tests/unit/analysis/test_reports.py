@@ -1,0 +1,111 @@
+"""Every report is a table: short in a terminal, and a frame of pandas, Polars and Arrow."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kseg
+from kseg.frames import Table
+from tests.tidy import tree
+
+DATA = tree.ROOT / "kseg" / "demo_data"
+
+Report = Callable[..., Table]
+#: The functions, and columns that their tables have.
+REPORTS: dict[str, tuple[Report, set[str]]] = {
+    "info": (kseg.info, {"directory", "topic", "partition", "records", "bytes", "codecs"}),
+    "stats": (kseg.stats, {"directory", "topic", "partition", "compression_ratio", "top_keys"}),
+    "topics of stats": (
+        lambda *paths, **how: kseg.stats(*paths, **how).topics,
+        {"topic", "partitions", "records", "compression_ratio", "top_keys"},
+    ),
+    "verify": (kseg.verify, {"code", "severity", "path", "topic", "partition", "position"}),
+    "doctor": (kseg.doctor, {"code", "severity", "path", "message", "advice"}),
+    "explain": (kseg.explain, {"directory", "topic", "partition", "path", "cause", "until"}),
+    "settings": (kseg.settings, {"directory", "partition", "name", "value", "source"}),
+    "topics": (kseg.topics, {"topic", "partitions"}),
+}
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory of 200 partitions, and a few findings."""
+    home = tmp_path_factory.mktemp("many")
+    for number in range(200):
+        shutil.copytree(DATA / f"orders-{number % 2}", home / f"{'orders' * 9}{number}-0")
+    return home
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_is_one_short_line(many: Path, name: str) -> None:
+    shown = repr(REPORTS[name][0](many))
+    assert len(shown) <= 2000
+    assert "\n" not in shown
+
+
+def test_a_comparison_is_one_short_line(many: Path, tmp_path: Path) -> None:
+    shutil.copytree(many, tmp_path / "other")
+    found = kseg.diff(many, tmp_path / "other")
+    assert repr(found) == "Diff(200 partitions: 200 same)"
+    assert found.to_arrow().num_rows == 200
+    assert set(found.to_pandas()["relation"]) == {"same"}
+    assert "differs_at" in found.to_polars().columns
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_report_is_a_frame(name: str) -> None:
+    report, columns = REPORTS[name]
+    found = report(DATA)
+    rows = found.table_rows()
+    assert set(found.COLUMNS.split()) <= {*columns, *(rows[0] if rows else found.COLUMNS.split())}
+    for frame in (found.to_pandas(), found.to_polars()):
+        assert columns <= set(frame.columns)
+        assert len(frame) == len(rows)
+    assert pa.RecordBatchReader.from_stream(found).read_all().equals(found.to_arrow())
+    assert found._repr_html_().count("<tr>") == len(rows[:200]) + 1
+
+
+def test_a_report_without_rows_has_its_columns(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "orders-0", tmp_path / "orders-0")
+    found = kseg.verify(tmp_path / "orders-0")
+    assert found.to_arrow().num_rows == len(found.findings) == 0
+    assert found.to_pandas()[["code", "path", "advice"]].empty
+
+
+def test_times_are_in_utc() -> None:
+    (row,) = kseg.info(DATA / "orders-0").table_rows()
+    assert str(row["min_timestamp"]) == "2025-10-09 08:53:20+00:00"
+    assert kseg.info(DATA).to_arrow().schema.field("max_timestamp").type == pa.timestamp(
+        "us", "UTC"
+    )
+
+
+def test_findings_name_their_partition(tmp_path: Path) -> None:
+    place = tmp_path / "orders-0"
+    shutil.copytree(DATA / "orders-0", place)
+    log = sorted(place.glob("*.log"))[0]
+    log.write_bytes(b"\xff" * 100 + log.read_bytes()[100:])
+    row: Any = kseg.verify(tmp_path).table_rows()[0]
+    assert (row["topic"], row["partition"], row["path"]) == ("orders", 0, str(log))
+
+
+def test_stats_of_topics_are_sums() -> None:
+    found = kseg.stats(DATA)
+    for one in found.topics:
+        parts = [row for row in found.table_rows() if row["topic"] == one.topic]
+        row = one.stats.cells(one.top_keys)
+        assert one.partitions == len(parts)
+        for name in ("records", "bytes", "record_bytes", "null_keys", "segments"):
+            assert row[name] == sum(part[name] for part in parts)
+        assert row["compression_ratio"] == row["record_bytes"] / row["bytes"]
+        best: dict[bytes, int] = {}
+        for key in (key for part in parts for key in part["top_keys"]):
+            best[key["key"]] = best.get(key["key"], 0) + key["bytes"]
+        top = row["top_keys"][0]
+        assert top["bytes"] >= max(best.values())
