@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from kseg.errors import NotALogError
-from kseg.files.grammar import is_url, parse_partition_dir
+from kseg.files.grammar import parse_partition_dir
 from kseg.files.names import (
     PartitionDirectory,
     PartitionName,
@@ -20,12 +17,10 @@ from kseg.files.names import (
     Unreadable,
     classify_path,
     find_replicas,
-    path_order,
     readable_partitions,
 )
-from kseg.files.selection import Selection
+from kseg.files.selection import Selection, StrPaths, paths_of
 
-StrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
 #: The directories of one partition that are read.
 Replicas = Literal["refuse", "newest", "first", "all"]
 REPLICAS = ("refuse", "newest", "first", "all")
@@ -44,42 +39,6 @@ class ScanSource:
     def directory(self) -> Path:
         """The partition directory."""
         return self.path.absolute().parent if self.is_file else self.path
-
-
-def paths_of(paths: StrPaths) -> list[Path]:
-    """The paths that a caller names; a glob stands for all paths that match it.
-
-    Raises:
-        TypeError: a path is neither text nor a `Path`.
-        ValueError: a path is a URL, or there is no path.
-        FileNotFoundError: no path matches a glob.
-    """
-    given = [paths] if isinstance(paths, str | PathLike | bytes) else paths
-    if hasattr(given, "read") or not isinstance(given, Iterable):
-        raise TypeError(f"paths are names of files and directories, not {_kind(given)}")
-    found: list[Path] = []
-    for path in given:
-        if isinstance(path, bytes) or not isinstance(path, str | PathLike):
-            raise TypeError(f"a path is text or a Path, not {_kind(path)}")
-        name = os.fspath(path)
-        if is_url(name):
-            raise ValueError(
-                f"{name} is in a store, which kseg reads with Spark alone: "
-                f'spark.read.format("kseg").load({name!r}); or copy it to a disk'
-            )
-        matches = [name]
-        if glob.has_magic(name) and not os.path.lexists(name):
-            matches = sorted(glob.glob(name), key=path_order)
-            if not matches:
-                raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
-        found += map(Path, matches)
-    if not found:
-        raise ValueError("paths is empty")
-    return found
-
-
-def _kind(given: Any) -> str:
-    return "an open file" if hasattr(given, "read") else type(given).__name__
 
 
 def sources(

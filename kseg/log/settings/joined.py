@@ -21,7 +21,7 @@ from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import metadata
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
-from kseg.files.selection import Selection
+from kseg.files.selection import Selection, StrPaths, paths_of
 from kseg.frames import Table
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
 from kseg.log.data_directory import CLUSTER_METADATA, partition_of
@@ -41,7 +41,6 @@ from kseg.log.settings.cluster import (
     topic_settings,
     towards_deletion,
 )
-from kseg.log.sources import StrPaths, paths_of
 from kseg.log.topic_policy import (
     INVALID,
     POLICY_UNKNOWN,
@@ -298,6 +297,9 @@ class Settings(Table):
 
     def choosing(self, selection: Selection) -> Settings:
         """The same, with the chosen partitions alone in its table.
+
+        Args:
+            selection: of topics and partitions.
 
         Raises:
             ValueError: no partition is chosen.
