@@ -37,6 +37,9 @@ NO_PARTITION_LEADER_EPOCH = -1
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 #: What becomes of a transaction that nothing has ended, for a reader of committed records.
 OPEN_TRANSACTIONS: Final = ("wait", "abort")
+#: The files that an export writes, by their extensions, and the columns of Hive's layout.
+EXTENSIONS: Final = ("parquet", "arrow", "jsonl", "csv")
+PARTITION_KEYS: Final = ("day", "topic", "partition")
 #: The largest offset, and the largest time.
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1

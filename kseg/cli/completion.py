@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from kseg.cli.parsing import PARTITION_KEYS
+from kseg.constants import PARTITION_KEYS
 from kseg.errors import NotALogError
 from kseg.files.grammar import PartitionName, parse_partition_dir
 

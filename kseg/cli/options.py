@@ -23,7 +23,7 @@ from kseg.cli.parsing import (
     parse_time_range,
 )
 from kseg.constants import BATCH_BYTES, OPEN_TRANSACTIONS
-from kseg.files.grammar import OFFSET_MAX, is_url
+from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_url
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -75,12 +75,7 @@ class NewPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path as it was typed; a URL is refused, since it would become a directory `s3:`."""
         if is_url(os.fspath(value)):
-            self.fail(
-                f"{value} is a URL, and kseg writes to directories of this machine only: give a "
-                "local path, and copy what is written from there",
-                param,
-                ctx,
-            )
+            self.fail(f"{value} is {URL_REFUSAL}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -213,15 +208,17 @@ offset_and_time_options = together(
         "such as -90s, -15m, -1h, -7d.",
     ),
 )
+key_option = click.option(
+    "--key",
+    type=KEY,
+    help="Only records with exactly this key: text, hex:00ff or base64:AP8=.",
+)
+limit_option = click.option("--limit", type=WholeNumber(min=0), metavar="N", help="Stop after N.")
 #: The chosen records or batches of a log.
 range_options = together(
     offset_and_time_options,
-    click.option(
-        "--key",
-        type=KEY,
-        help="Only records with exactly this key: text, hex:00ff or base64:AP8=.",
-    ),
-    click.option("--limit", type=WholeNumber(min=0), metavar="N", help="Stop after N."),
+    key_option,
+    limit_option,
     click.option(
         "--last", type=WholeNumber(min=0), metavar="N", help="Only the last N of each partition."
     ),

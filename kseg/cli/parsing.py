@@ -28,10 +28,6 @@ KINDS = (
     *("text", "json", "int16", "int32", "int64", "float", "double", "uuid"),
     *("string", "short", "integer", "long"),
 )
-#: The values of `kseg export --partition-by`.
-PARTITION_KEYS = ("day", "topic", "partition")
-#: The files that `kseg export` writes, by their extensions.
-EXTENSIONS = ("parquet", "arrow", "jsonl", "csv")
 Range = tuple[int | None, int | None]
 ALL: Range = (None, None)
 
@@ -115,7 +111,7 @@ def parse_size(text: str) -> int:
 def parse_names(text: str, noun: str, known: Sequence[str]) -> tuple[str, ...]:
     """`NAME,...`: names out of the known ones, each at most once.
 
-    >>> parse_names("day, topic", "key", PARTITION_KEYS)
+    >>> parse_names("day, topic", "key", ("day", "topic"))
     ('day', 'topic')
     """
     names = tuple(name.strip() for name in text.split(","))

@@ -143,6 +143,13 @@ class PartitionName(NamedTuple):
     uuid: str | None = None
 
 
+#: The words for a URL that something is to be written to.
+URL_REFUSAL: Final = (
+    "a URL, and kseg writes to directories of this machine only: give a local path, and copy what "
+    "is written from there"
+)
+
+
 def is_url(path: str) -> bool:
     """Whether a path names something in a store or on another machine: `s3://bucket/key`."""
     return _URL.match(path) is not None

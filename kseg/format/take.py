@@ -157,6 +157,12 @@ def equal_to(column: BinaryColumn, key: bytes) -> Bools:
     return mask
 
 
+def take_equal(columns: RecordColumns, key: bytes) -> RecordColumns:
+    """The records whose key is exactly these bytes."""
+    same = equal_to(columns["key"], key)
+    return columns if same.all() else take_rows(columns, np.flatnonzero(same))
+
+
 def join_rows(pieces: Sequence[RecordColumns]) -> RecordColumns:
     """The rows of all pieces, one piece after another.
 

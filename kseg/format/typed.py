@@ -12,7 +12,7 @@ Sources: Kafka `StringSerializer`, `ShortSerializer`, `IntegerSerializer`, `Long
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -153,6 +153,12 @@ def _with_errors(
         yield name
         if name in kinds:
             yield from (each[name] for each in behind if each[name] not in named)
+
+
+def without_errors(fields: Sequence[str]) -> tuple[str, ...]:
+    """The fields without the reasons that `decoded_fields` put behind decoded ones."""
+    behind = zip((None, *fields), fields, strict=False)
+    return tuple(name for before, name in behind if before is None or ERRORS.get(before) != name)
 
 
 def read_fields(fields: Iterable[str]) -> tuple[str, ...]:

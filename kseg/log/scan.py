@@ -9,10 +9,9 @@ from collections.abc import Mapping as MappingOf
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
-
-import numpy as np
 
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping, private_memory
@@ -30,7 +29,7 @@ from kseg.format.request import (
     TimeBounds,
     check_word,
 )
-from kseg.format.take import equal_to, take_rows
+from kseg.format.take import take_equal
 from kseg.format.typed import (
     ERRORS,
     Kinds,
@@ -39,6 +38,7 @@ from kseg.format.typed import (
     key_bytes,
     kinds_of,
     read_fields,
+    without_errors,
 )
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import STREAMED_BYTES, Use, Workspace
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kseg.format.times import Time
+    from kseg.lake import WrittenFiles
+    from kseg.log.exports import Export
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
     from kseg.workers import Results
@@ -166,8 +168,7 @@ class Scan(Frames):
     def _given(self, source: ScanSource, columns: RecordColumns) -> RecordColumns:
         """The records with the key that is wanted, decoded, with the names of their partition."""
         if self._key is not None:
-            same = equal_to(columns["key"], self._key)
-            columns = columns if same.all() else take_rows(columns, np.flatnonzero(same))
+            columns = take_equal(columns, self._key)
             if "key" not in read_fields(self.columns):
                 arrays = {name: each for name, each in columns.arrays.items() if name != "key"}
                 columns = replace(columns, arrays=arrays)
@@ -223,8 +224,7 @@ class Scan(Frames):
     def _opened(self, source: ScanSource, request: Request) -> LogView:
         """A partition; warns of records that a reader does not get of it."""
         view = _view(source.path, self._mapping)
-        for line in view.left_out(request):
-            warnings.warn(f"kseg: {source.path}: {line}", UserWarning, stacklevel=2)
+        _warn_left_out(source.path, view.left_out(request))
         return view
 
     def _noted(self) -> Callable[[RecordColumns | None], Any]:
@@ -232,7 +232,7 @@ class Scan(Frames):
         told = self._progress
         if told is None:
             return lambda columns: columns
-        sizes = {str(path): path.stat().st_size for path in self._files()}
+        sizes = {str(path): _size(path) for path in self._files(*self.sources)}
         done, total, current = 0, sum(sizes.values()), None
 
         def note(columns: RecordColumns | None) -> RecordColumns | None:
@@ -246,9 +246,9 @@ class Scan(Frames):
 
         return note
 
-    def _files(self) -> Iterator[Path]:
-        """The files that hold the records."""
-        for source in self.sources:
+    def _files(self, *sources: ScanSource) -> Iterator[Path]:
+        """The files that hold the records of sources."""
+        for source in sources:
             if source.is_file:
                 yield source.path
             else:
@@ -310,6 +310,90 @@ class Scan(Frames):
         """Everything as a `pyarrow.Table` of few chunks; memory grows with the data."""
         return self._reader("kept").read_all()
 
+    def to_parquet(
+        self,
+        out: str | PathLike[str],
+        *,
+        partition_by: str | Iterable[str] = (),
+        per: str = "partition",
+        keep_bytes: bool = False,
+        replace: bool = False,
+    ) -> WrittenFiles:
+        """Write the records as Parquet files, as `kseg export` writes them; needs `kseg[arrow]`.
+
+        A file gets its name when it is complete. It is not replaced if it may have records that the
+        scan does not have: an older offset, another time. Memory stays small. Keys and values that
+        do not decode are null, with a warning.
+
+        Args:
+            out: a directory, made if it is missing; or, for one file, its name with `.parquet`.
+            partition_by: the columns in the names of directories, as Hive has them: of "day" (in
+                UTC), "topic" and "partition". The files leave these out.
+            per: one file for each "partition", or for each "topic" with the records of one
+                partition after the other. A file that was named itself has one of its own.
+            keep_bytes: with `decode`, also write the bytes of what does not decode, in `key_bytes`
+                and `value_bytes`.
+            replace: replace files also where they have records that the scan does not have.
+
+        Returns:
+            A table with `path`, `records` and `bytes` of each file.
+
+        Raises:
+            FileExistsError: a file may have other records; the message has the ways out.
+            ValueError: an argument has a value that it cannot have, `out` is a URL, or several
+                files would have one name.
+            TypeError: an argument has another type.
+            KsegError, OSError: as an iteration does, or a file cannot be written.
+        """
+        from kseg import lake
+        from kseg.log import exports
+
+        check_word("per", per, ("partition", "topic"))
+        by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        look = lake.FileFormat(
+            "parquet",
+            without_errors(self.columns),
+            self._kinds,
+            by,
+            bool(keep_bytes),
+            replace=bool(replace),
+        )
+        look.check()
+        found = [self._export(source) for source in self.sources]
+        if per == "topic":
+            found = exports.by_topic(found)
+        places = lake.targets([one.name for one in found], lake.output_path(out), "parquet", by)
+        self.errors.clear()
+        rows, undecoded, done = list[tuple[str, int, int]](), lake.Undecoded(), 0
+        threads, total = self._request.threads, sum(one.size for one in found)
+        written = exports.write_all(found, places, look, threads=threads, limit=self._limit)
+        with closing(written):
+            for one, got in zip(found, written, strict=True):
+                rows += got.files
+                self.errors += got.faults
+                undecoded.merge(got.undecoded)
+                done += one.size
+                if self._progress is not None:
+                    self._progress(done, total)
+        for line in undecoded.lines(look, "keep_bytes=True"):
+            warnings.warn(line, UserWarning, stacklevel=2)
+        return lake.WrittenFiles(tuple(rows))
+
+    def _export(self, source: ScanSource) -> Export:
+        """The file of one source."""
+        from kseg.log.exports import Export, Part
+
+        path = source.path
+        return Export(
+            Path(path.stem if source.is_file else path.resolve().name),
+            (Part(source, self._request_for(source, self._request)),),
+            key=self._key,
+            size=0 if self._progress is None else sum(map(_size, self._files(source))),
+            mapping=self._mapping,
+            is_file=source.is_file,
+            warn=_warn_left_out,
+        )
+
     def __repr__(self) -> str:
         """The first path, the columns, and the bounds that were given."""
         first = str(self.sources[0].path)
@@ -340,6 +424,15 @@ class Scan(Frames):
         from kseg import arrow
 
         return arrow.stream(self._read("streamed"), self.columns, requested_schema, self._kinds)
+
+
+def _warn_left_out(path: Path, lines: Iterable[str]) -> None:
+    for line in lines:
+        warnings.warn(f"kseg: {path}: {line}", UserWarning, stacklevel=2)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def _view(path: Path, mapping: Mapping) -> LogView:

@@ -15,6 +15,7 @@ LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "a
     *("broker", "control", "legacy", "reports", "times"),
     "documents",
     "frames",
+    "lake",
     "workers",
     "extras",
     "commands",

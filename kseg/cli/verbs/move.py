@@ -23,7 +23,9 @@ from kseg.cli.options import (
     jobs_option,
     json_bytes_option,
     json_option,
+    key_option,
     level_option,
+    limit_option,
     mapping_option,
     offset_and_time_options,
     on_corrupt_option,
@@ -34,8 +36,9 @@ from kseg.cli.options import (
     settings_options,
     typed_options,
 )
-from kseg.cli.parsing import CODECS, EXTENSIONS, PARTITION_KEYS, parse_names
+from kseg.cli.parsing import CODECS, parse_names
 from kseg.cli.starting import Verb, verb
+from kseg.constants import EXTENSIONS, PARTITION_KEYS
 
 
 @click.command(cls=Verb)
@@ -111,7 +114,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     ),
     click.option(
         "--per",
-        type=click.Choice(["partition", "segment"]),
+        type=click.Choice(["partition", "segment", "topic"]),
         default="partition",
         show_default=True,
         help="One file for each.",
@@ -153,6 +156,8 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     isolation_option,
     selection_options,
     offset_and_time_options,
+    key_option,
+    limit_option,
     mapping_option,
     jobs_option,
 )
@@ -162,11 +167,13 @@ def export() -> None:
     OUT is a file if it has one of these extensions and there is one file to write; else it is a
     directory, made if it is missing: OUT/orders-0.parquet, or with --per segment
     OUT/orders-0/00000000000000000000.parquet, which has the records that a read of the log gives
-    from that segment. A file gets its name, and replaces an older one, when it is complete.
+    from that segment. With --per topic it is OUT/orders.parquet, with the records of one partition
+    after the other. A file gets its name, and replaces an older one, when it is complete.
 
     A file is not replaced if it may have records that this export does not take: an older offset,
     another time. Parquet and Arrow files say which they have; a .jsonl or .csv file does not, so
-    that only an export without --offset and --time replaces it. --replace replaces any.
+    that only an export without --offset, --time, --key and --limit replaces it. --replace replaces
+    any.
 
     A spreadsheet computes text that begins with = + - or @. --no-formulas puts an apostrophe in
     front of such text in a .csv file.

@@ -452,3 +452,107 @@ def test_a_topic_whose_older_segments_are_elsewhere_says_so(kseg: Kseg, tmp_path
         assert told not in kseg(*words, path, "--offset", "7..").err
     with pytest.warns(UserWarning, match=told):
         assert scan(path).to_arrow().num_rows == 1
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Path:
+    """`topics`: `t` with three partitions of four records, `u` with one; two keys in each."""
+    root = tmp_path / "topics"
+    for number, name in enumerate(("t-0", "t-1", "t-10", "u-0")):
+        given = [
+            record(b"%s %d" % (name.encode(), n), key=b"k%d" % (n % 2), timestamp=DAYS_MS[n % 2])
+            for n in range(4)
+        ]
+        write_segment(root / name, 0, batch(given, base_offset=number))
+    return root
+
+
+DAYS_MS = (1_728_000_000_000, 1_728_086_400_000)
+
+
+def test_a_file_a_topic_has_one_partition_after_the_other(
+    kseg: Kseg, topics: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    ran = kseg("export", topics, "-o", out, "--per", "topic")
+    assert ran.err == f"{out}/t.parquet: 12 records\n{out}/u.parquet: 4 records\n"
+    table = pq.read_table(out / "t.parquet")
+    assert table["partition"].to_pylist() == [0] * 4 + [1] * 4 + [10] * 4
+    assert table["offset"].to_pylist() == [0, 1, 2, 3, 1, 2, 3, 4, 2, 3, 4, 5]
+    assert kseg("export", topics, "-o", tmp_path / "t.parquet", "--topic", "t", *PER).code == 0
+    assert (tmp_path / "t.parquet").read_bytes() == (out / "t.parquet").read_bytes()
+    assert kseg("export", topics, "-o", out, "--per", "topic").code == 0
+    ran = kseg("export", topics, "-o", out, "--per", "topic", "--partition", "1")
+    assert (ran.code, "the file has offsets t-0 0..4, t-1 0..5" in ran.err) == (3, True)
+
+
+PER = ("--per", "topic")
+
+
+def test_lines_of_a_topic_have_the_directory_of_each_record(
+    kseg: Kseg, topics: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "t.jsonl"
+    assert kseg("export", topics, "-o", out, "--topic", "t", *PER).code == 0
+    rows = [json.loads(line) for line in out.read_bytes().splitlines()]
+    assert [row["dir"] for row in rows[::4]] == ["t-0", "t-1", "t-10"]
+
+
+def test_a_topic_by_day(kseg: Kseg, topics: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ("--partition-by", "day,partition", "--per", "topic")
+    assert kseg("export", topics, "-o", out, "--topic", "t", *words).code == 0
+    found = sorted(str(path.relative_to(out)) for path in out.rglob("*.parquet"))
+    assert found == sorted(
+        f"day=2024-10-0{day}/partition={number}/part-t.parquet"
+        for day in (4, 5)
+        for number in (0, 1, 10)
+    )
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_records_of_one_key(kseg: Kseg, topics: Path, tmp_path: Path, form: str) -> None:
+    out = tmp_path / f"out.{form}"
+    words = ("export", topics, "-o", out, "--topic", "t", *PER)
+    assert kseg(*words, "--fields", "offset,value", "--key", "k1").err == f"{out}: 6 records\n"
+    if form == "parquet":
+        assert pq.read_table(out)["value"].to_pylist()[:3] == [b"t-0 1", b"t-0 3", b"t-1 1"]
+        ran = kseg(*words, "--key", "k0")
+        assert (ran.code, "the key hex:6b31" in ran.err) == (3, True)
+    assert kseg(*words).code == 0
+    ran = kseg(*words, "--key", "k1")
+    assert (ran.code, "not replaced" in ran.err) == (3, True)
+
+
+@pytest.mark.parametrize("jobs", ["1", "4"])
+def test_a_limit_is_of_all_files_together(
+    kseg: Kseg, topics: Path, tmp_path: Path, jobs: str
+) -> None:
+    out = tmp_path / "out"
+    words = ("export", topics, "-o", out, "--jobs", jobs)
+    assert kseg(*words, "--limit", "6").code == 0
+    counts = {path.stem: pq.read_metadata(path).num_rows for path in out.iterdir()}
+    assert counts == {"t-0": 4, "t-1": 2, "t-10": 0, "u-0": 0}
+    assert kseg(*words, "--limit", "6").code == 0
+    ran = kseg(*words, "--limit", "5")
+    assert (ran.code, "this export takes offsets 0..4, the first 5 records" in ran.err) == (3, True)
+    assert kseg(*words, "--limit", "20").code == 0
+    assert kseg(*words, "--limit", "5", "--per", "topic", "--key", "k1").code == 0
+    assert pq.read_metadata(out / "t.parquet").num_rows == 5
+
+
+def test_committed_records_want_whole_partitions(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
+    words = ("--per", "segment", "--isolation", "read_committed")
+    ran = kseg("export", orders, "-o", tmp_path / "out", *words)
+    assert (ran.code, "wants whole partitions" in ran.err) == (2, True)
+
+
+def test_a_deleted_partition_is_not_among_the_records_of_its_topic(
+    kseg: Kseg, topics: Path, tmp_path: Path
+) -> None:
+    deleted = f"t-0.{'a' * 32}-delete"
+    (topics / "t-0").rename(topics / deleted)
+    out = tmp_path / "out"
+    assert kseg("export", topics, "-o", out, *PER).code == 0
+    assert pq.read_table(out / "t.parquet")["partition"].unique().to_pylist() == [1, 10]
+    assert (out / f"{deleted}.parquet").exists()

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kseg.cli import export_files
+from kseg import lake
 from kseg.cli.parsing import KINDS
 from kseg.format.typed import KIND_NAMES
 from tests.builders import COMMIT, batch, control_batch, record, write_segment
@@ -441,7 +441,7 @@ def test_directories_say_day_and_topic_as_hive_has_them(
 def test_few_files_are_open_and_a_day_that_comes_again_has_another(
     kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_files, "OPEN_MAX", 2)
+    monkeypatch.setattr(lake, "OPEN_MAX", 2)
     for base, days in ((0, [0, 1, 2]), (3, [0, 0, 2])):
         given = [record(b"%d" % day, timestamp=FIRST_MS + day * DAY_MS) for day in days]
         log = write_segment(tmp_path / "t-0", base, batch(given, base_offset=base)).parent
@@ -459,7 +459,7 @@ def test_few_files_are_open_and_a_day_that_comes_again_has_another(
 def test_times_that_mean_nothing_do_not_fill_the_disk_with_files(
     kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_files, "_FILES_MAX", 3)
+    monkeypatch.setattr(lake, "_FILES_MAX", 3)
     given = [record(b"", timestamp=number * DAY_MS) for number in range(9)]
     log = write_segment(tmp_path / "t-0", 0, batch(given)).parent
     out = tmp_path / "lake"

@@ -6,6 +6,7 @@ import warnings
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import duckdb
@@ -497,3 +498,140 @@ def test_what_a_scan_says_of_itself(data: Path) -> None:
     assert shown.count("<tr>") == 11
     assert "there are more" in shown
     assert "there are more" not in scan(data / "users-0")._repr_html_()
+
+
+def files_under(out: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted(out.rglob("*"))
+        if path.is_file()
+    }
+
+
+COLUMNS = "topic,partition,offset,timestamp,key,value,headers"
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("words", "chosen", "options"),
+    [
+        ([], {}, {}),
+        (["--partition-by", "day"], {}, {"partition_by": "day"}),
+        (["--partition-by", "topic,partition"], {}, {"partition_by": ["topic", "partition"]}),
+        (["--partition-by", "day,topic", "--per", "topic"], {}, {"partition_by": ("day", "topic")}),
+        (["--per", "topic", "--offset", "3..7"], {"offset": (3, 7)}, {"per": "topic"}),
+        (["--key", "k1", "--time", "0..3000"], {"key": "k1", "time": (0, 3000)}, {}),
+        (["--limit", "19"], {"limit": 19}, {}),
+        (["--topic", "o*", "--partition", "0,9"], {"topics": "o*", "partitions": [0, 9]}, {}),
+    ],
+)
+def test_parquet_files_are_those_of_the_command(
+    typed_data: Path,
+    tmp_path: Path,
+    words: list[str],
+    chosen: dict[str, Any],
+    options: dict[str, Any],
+    threads: int,
+) -> None:
+    from kseg.cli.main import run
+
+    if "--per" in words:
+        options = options | {"per": "topic"}
+    command = ["export", str(typed_data), "-o", str(tmp_path / "a"), "--fields", COLUMNS, *words]
+    assert run(command) == 0
+    found = scan(typed_data, threads=threads, **chosen)
+    for _again in range(2):
+        written = found.to_parquet(tmp_path / "b", **options)
+        assert files_under(tmp_path / "b") == files_under(tmp_path / "a")
+    rows = written.table_rows()
+    assert sum(row["records"] for row in rows) == sum(map(len, found))
+    assert {row["path"]: row["bytes"] for row in rows} == {
+        str(tmp_path / "b" / name): len(held) for name, held in files_under(tmp_path / "b").items()
+    }
+
+
+@pytest.fixture
+def typed_data(data: Path) -> Path:
+    """`data` with keys in one more topic, without the partition that was deleted."""
+    rmtree(next(data.glob("gone-*")))
+    given = [record(b"{}", key=b"k%d" % (at % 2), timestamp=1000 * at) for at in range(6)]
+    write_segment(data / "keyed-0", 0, batch(given))
+    return data
+
+
+def test_parquet_of_a_file_and_of_what_does_not_decode(typed: Path, tmp_path: Path) -> None:
+    from kseg.cli.main import run
+
+    source = next(typed.rglob("*.log"))
+    words = ["--decode-value", "json", "--keep-bytes", "--fields", COLUMNS]
+    assert run(["export", str(source), "-o", str(tmp_path / "a.parquet"), *words]) == 1
+    found = scan(source, decode="json")
+    with pytest.warns(UserWarning, match="not json .*their bytes are in value_bytes"):
+        found.to_parquet(tmp_path / "b.parquet", keep_bytes=True)
+    assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
+    with pytest.warns(UserWarning, match="keep_bytes=True keeps their bytes"):
+        found.to_parquet(tmp_path / "c.parquet")
+
+
+def test_parquet_files_with_other_records_are_not_replaced(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    scan(data).to_parquet(out, partition_by="day")
+    before = files_under(out)
+    for options in ({"offset": (0, 3)}, {"limit": 3}, {"time": (0, 10**12)}):
+        chosen: dict[str, Any] = options
+        with pytest.raises(FileExistsError, match="replace=True"):
+            scan(data, **chosen).to_parquet(out, partition_by="day")
+        with pytest.raises(FileExistsError, match="replace=True"):
+            scan(data).head(3).to_parquet(out, partition_by="day")
+        assert files_under(out) == before
+    written = scan(data, offset=(0, 3)).to_parquet(out, partition_by="day", replace=True)
+    assert sum(row["records"] for row in written.table_rows()) == 12
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "error", "text"),
+    [
+        ("s3://bucket/out", {}, ValueError, "a URL"),
+        (b"out", {}, TypeError, "out is the path"),
+        ("out.parquet", {}, ValueError, "4 files would be written"),
+        ("out.pq", {}, ValueError, "no name of a file"),
+        ("out", {"per": "segment"}, ValueError, "per is partition or topic"),
+        ("out", {"partition_by": "hour"}, ValueError, "partition_by is of day, topic, partition"),
+        ("out", {"keep_bytes": True}, ValueError, "keep_bytes goes with decode"),
+    ],
+)
+def test_what_no_parquet_is_written_to(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    out: Any,
+    options: dict[str, Any],
+    error: type[Exception],
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=text):
+        scan(data).to_parquet(out, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_parquet_of_replicas_and_damage(data: Path, tmp_path: Path) -> None:
+    other = write_segment(tmp_path / "other" / "users-0", 0, batch([record(b"more")])).parent
+    both = scan([data, other.parent], topics="users", replicas="all")
+    with pytest.raises(ValueError, match="the same name"):
+        both.to_parquet(tmp_path / "out")
+    written = both.to_parquet(tmp_path / "out", per="topic")
+    assert written.table_rows()[0]["records"] == 9
+    seen: list[tuple[int, int]] = []
+    path = next(iter(sorted((data / "users-0").iterdir())))
+    held = bytearray(path.read_bytes())
+    held[-1] ^= 1
+    path.write_bytes(held)
+    with pytest.raises(CorruptRecordError):
+        scan(data / "users-0").to_parquet(tmp_path / "one.parquet")
+    assert not (tmp_path / "one.parquet").exists()
+    found = scan(
+        data / "users-0", on_corrupt="skip", progress=lambda done, total: seen.append((done, total))
+    )
+    found.to_parquet(tmp_path / "one.parquet")
+    assert (len(found.errors), seen[-1][0]) == (1, seen[-1][1])

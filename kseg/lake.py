@@ -1,0 +1,514 @@
+"""Files of records for other programs: names, Hive's layout, and the refusal to lose records.
+
+Each file is written beside its final name and renamed when it is complete, so no program reads half
+a file.
+
+Parquet and Arrow files say which records they have in the metadata of their schema, under
+`kseg.export`. JSON lines and CSV have no place for it: an export with bounds does not replace them.
+
+With `by` they stand in Hive's layout: `day=2026-11-23/topic=t/part-t-0.parquet`. The names of
+directories say what the files leave out. Few files are open at a time: records are mostly in order
+of time, so a day that many others have followed is done; where it comes again after all, it gets
+one more file.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from kseg.constants import EXTENSIONS, PARTITION_KEYS
+from kseg.errors import KsegError, LimitExceededError
+from kseg.extras import require
+from kseg.files.grammar import URL_REFUSAL, is_url
+from kseg.files.output_names import HIVE_NULL, OPEN_MAX, fitting_name, hive_directory
+from kseg.files.whole_file import FileSink, whole_file
+from kseg.format.take import split_days
+from kseg.format.times import iso_text
+from kseg.format.typed import BYTES, ERRORS, KEPT_BYTES, Kinds, decode_columns, decoded_fields
+from kseg.frames import Table
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kseg.format.values import RecordColumns
+
+    Write = Callable[[RecordColumns], None]
+
+Bounds = tuple[int | None, int | None]
+ALL: Final[Bounds] = (None, None)
+#: Files of one partition or segment: more than these are times that mean nothing.
+_FILES_MAX: Final = 10_000
+#: Ends of names that people give to files of records, and to no directory.
+_OTHERS: Final = {"json", "ndjson", "pq", "feather", "ipc", "orc", "avro", "tsv", "txt", "xlsx"}
+
+
+# ---- the records of a file -----------------------------------------------------------------------
+
+#: The key in the metadata of a schema.
+_KEY: Final = b"kseg.export"
+_WAYS_OUT: Final = (
+    "export all of that, choose another output, or replace the file (--replace, replace=True)"
+)
+
+
+class Selected(NamedTuple):
+    """The records that an export takes into a file.
+
+    Attributes:
+        offsets: half open; None where the log was not asked for its end.
+        times: likewise, in ms.
+        isolation: "read_committed" leaves records out.
+        has_bounds: whether the user gave bounds, so that a part of the log is left out.
+        key: only records with this key, in hexadecimal digits.
+        limit: only so many records, the first ones.
+        logs: name and offsets of each, in a file of several partitions.
+    """
+
+    offsets: Bounds = ALL
+    times: Bounds = ALL
+    isolation: str = "read_uncommitted"
+    has_bounds: bool = False
+    key: str | None = None
+    limit: int | None = None
+    logs: tuple[tuple[str, Bounds], ...] = ()
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """The metadata for the schema of a file."""
+        said = {"offsets": self.offsets, "times": self.times, "isolation": self.isolation}
+        said |= {name: getattr(self, name) for name in _FURTHER if getattr(self, name) != _NO[name]}
+        return {_KEY: json.dumps(said).encode()}
+
+    def covers(self, other: Selected) -> bool:
+        """Whether an export of this has all that an export of the other has."""
+        mine, logs = dict(self.logs), dict(other.logs)
+        same_logs = bool(mine) == bool(logs) and mine.keys() >= logs.keys()
+        return (
+            same_logs
+            and all(_within(bounds, mine[name]) for name, bounds in logs.items())
+            and _within(other.offsets, self.offsets)
+            and _within(other.times, self.times)
+            and self.isolation in (other.isolation, "read_uncommitted")
+            and self.key in (other.key, None)
+            and (self.limit is None or self._begins_as(other))
+        )
+
+    def _begins_as(self, other: Selected) -> bool:
+        """Whether the first records of this are those of the other, and no fewer."""
+        if self.logs or self.limit is None or other.limit is None or other.limit > self.limit:
+            return False  # the partitions in front of the last one may have grown since
+        mine = (self.times, self.isolation, self.key, self.offsets[0])
+        return mine == (other.times, other.isolation, other.key, other.offsets[0])
+
+    def __str__(self) -> str:
+        """The bounds in words."""
+        times = "..".join("" if at is None else iso_text(at) or str(at) for at in self.times)
+        logs = ", ".join(f"{name} {_text(bounds)}" for name, bounds in self.logs)
+        parts = [
+            f"offsets {logs or _text(self.offsets)}",
+            *([f"times {times}"] * (self.times != ALL)),
+        ]
+        if self.key is not None:
+            parts.append(f"the key hex:{self.key}")
+        if self.limit is not None:
+            parts.append(f"the first {self.limit} records")
+        return ", ".join([*parts, *([self.isolation] * (self.isolation != "read_uncommitted"))])
+
+
+#: All of any log.
+EVERYTHING: Final = Selected()
+#: What most files do not say in their metadata.
+_FURTHER: Final = ("key", "limit", "logs")
+_NO: Final = Selected._field_defaults
+
+
+def _within(inner: Bounds, outer: Bounds) -> bool:
+    return (outer[0] is None or (inner[0] is not None and inner[0] >= outer[0])) and (
+        outer[1] is None or (inner[1] is not None and inner[1] <= outer[1])
+    )
+
+
+def _text(bounds: Bounds) -> str:
+    return "..".join("" if at is None else str(at) for at in bounds)
+
+
+def refuse_loss(target: Path, form: str, selected: Selected) -> None:
+    """Refuse to replace a file that may have records which this export does not take.
+
+    Args:
+        target: of the new file.
+        form: of both files.
+        selected: what the new file will have.
+
+    Raises:
+        FileExistsError: the file may have others.
+    """
+    if not target.exists():
+        return
+    there = _selected_of(target, form)
+    if there is None and selected.has_bounds:
+        raise refusal(target, f"this export takes {selected} alone, the file may have more")
+    if there is not None and not selected.covers(there):
+        raise refusal(target, f"the file has {there}, this export takes {selected}")
+
+
+def refusal(target: Path, why: str) -> FileExistsError:
+    """The error for a file that is not replaced."""
+    reason = f"not replaced: {why}; {_WAYS_OUT}"
+    return FileExistsError(errno.EEXIST, reason, os.fspath(target))
+
+
+def _selected_of(target: Path, form: str) -> Selected | None:
+    """The records that a file holds, by its metadata; None if it has no such metadata."""
+    if form not in ("parquet", "arrow"):
+        return None
+    pyarrow: Any = require("pyarrow", extra="arrow")
+    parquet: Any = require("pyarrow.parquet", extra="arrow")
+    with suppress(pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError):
+        if form == "parquet":
+            metadata = parquet.read_schema(target).metadata
+        else:
+            with pyarrow.OSFile(os.fspath(target)) as file:
+                metadata = pyarrow.ipc.open_file(file).schema.metadata
+        said = json.loads(metadata[_KEY])
+        offsets, times = (_range(said[name]) for name in ("offsets", "times"))
+        logs = tuple((str(name), _range(bounds)) for name, bounds in said.get("logs", ()))
+        key, limit = said.get("key"), said.get("limit")
+        return Selected(offsets, times, str(said["isolation"]), False, key, limit, logs)
+    return None
+
+
+def _range(given: list[int | None]) -> Bounds:
+    start, end = given
+    return (None if start is None else int(start), None if end is None else int(end))
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """The form, columns and records of exported files.
+
+    Attributes:
+        form: "parquet" or "arrow", or another form that a subclass writes.
+        columns: names, in order.
+        kinds: the kinds that keys and values are decoded as.
+        by: the columns in the names of directories, which files leave out.
+        keep_bytes: also the bytes of what does not decode.
+        selected: the records that the file has.
+        replace: replace any file, whatever it has.
+        source: the log or partition directory whose owner and permissions the file gets.
+        is_file: whether the source is a single file that was asked for.
+    """
+
+    form: str
+    columns: tuple[str, ...]
+    kinds: Kinds = field(default_factory=dict)
+    by: tuple[str, ...] = ()
+    keep_bytes: bool = False
+    selected: Selected = EVERYTHING
+    replace: bool = False
+    source: Path | None = None
+    is_file: bool = False
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The columns of a file in order, decoded ones with their reasons behind them.
+
+        Raises:
+            ValueError: the columns do not go with what is decoded.
+        """
+        kept = (name for name in self.columns if name not in self.by)
+        return decoded_fields(kept, self.kinds, keep_bytes=self.keep_bytes)
+
+    def check(self) -> None:
+        """Refuse a format that nothing can be written in.
+
+        Raises:
+            ValueError: it has no columns, or a directory that there is not.
+        """
+        unknown = [name for name in self.by if name not in PARTITION_KEYS]
+        if unknown or len(set(self.by)) < len(self.by):
+            raise ValueError(f"partition_by is of {', '.join(PARTITION_KEYS)}, not {self.by!r}")
+        if self.keep_bytes and not self.kinds:
+            raise ValueError("keep_bytes goes with decode")
+        if not self.fields:
+            raise ValueError("the columns are only those that partition_by leaves out")
+
+    def decoded(self, columns: RecordColumns) -> RecordColumns:
+        """A piece as it is written: keys and values decoded."""
+        if not self.kinds:
+            return columns
+        keep_bytes = not KEPT_BYTES.isdisjoint(self.fields)
+        return decode_columns(columns, self.kinds, keep_bytes=keep_bytes)
+
+    def opened(self, sink: FileSink) -> AbstractContextManager[Write]:
+        """A function that writes pieces to a new file; the block ends the file."""
+        return _parquet(sink, self) if self.form == "parquet" else _arrow(sink, self)
+
+
+@contextmanager
+def open_target(
+    target: Path, file_format: FileFormat, faults: Sequence[KsegError]
+) -> Iterator[Write]:
+    """A function that writes pieces; the file takes its name when the block ends well.
+
+    Args:
+        target: the file.
+        file_format: how it is to look.
+        faults: the damage that was passed over so far; more may come.
+
+    Raises:
+        FileExistsError: there is a file with records that the new one may not have.
+    """
+    replaces = target.exists() and not file_format.replace
+    if replaces:
+        refuse_loss(target, file_format.form, file_format.selected)
+    with (
+        whole_file(target, source=file_format.source) as sink,
+        file_format.opened(sink) as write,
+    ):
+        yield write
+        if replaces and faults:
+            raise refusal(target, "it may have records that are damaged in the log by now")
+
+
+@contextmanager
+def _parquet(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
+    parquet: Any = require("kseg.parquet", extra="arrow")
+    said = file_format.selected.metadata()
+    with parquet.ParquetFile(sink, file_format.fields, file_format.kinds, said) as file:
+        yield file.write
+
+
+@contextmanager
+def _arrow(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
+    arrow: Any = require("kseg.arrow", extra="arrow")
+    pyarrow: Any = require("pyarrow", extra="arrow")
+    fields = file_format.fields
+    schema = arrow.schema(fields, file_format.kinds).with_metadata(file_format.selected.metadata())
+    with pyarrow.ipc.new_file(sink, schema) as writer:
+        yield lambda columns: writer.write_batch(arrow.to_record_batch(columns, fields=fields))
+
+
+class Files:
+    """The files of one source of records, by what is said of each record. Not for threads.
+
+    Attributes:
+        records: the number of records in each file so far.
+    """
+
+    def __init__(self, target: Path, file_format: FileFormat, faults: Sequence[KsegError]) -> None:
+        """Write nothing yet.
+
+        Args:
+            target: the path of a file, with any names in place of the directories of the layout.
+            file_format: how files are to look; `file_format.by` are the directories.
+            faults: the damage that was passed over so far; more may come.
+        """
+        self._out: Final = target.parents[len(file_format.by)]
+        self._target = target
+        self._look = file_format
+        self._faults = faults
+        self._open: dict[Path, tuple[ExitStack, Write, Path]] = {}
+        self._parts: dict[Path, int] = {}
+        self.records: dict[Path, int] = {}
+
+    def __enter__(self) -> Write:
+        """A function that writes pieces."""
+        if not self._look.by:
+            self._file(self._out)
+        return self._write
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Complete the open files; after an error, remove them."""
+        every = ExitStack()
+        for stack, _write, _path in self._open.values():
+            every.push(stack.__exit__)
+        self._open.clear()
+        every.__exit__(kind, error, traceback)
+
+    def _write(self, columns: RecordColumns) -> None:
+        """Add the records of a piece, each to the file of its directory."""
+        for day, part in split_days(columns) if "day" in self._look.by else [(None, columns)]:
+            said = {
+                "day": HIVE_NULL if day is None else str(np.datetime64(day, "D")),
+                "topic": columns.topic or HIVE_NULL,
+                "partition": HIVE_NULL if columns.partition is None else str(columns.partition),
+            }
+            names = [hive_directory(key, said[key]) for key in self._look.by]
+            _stack, write, path = self._file(self._out.joinpath(*names))
+            write(part)
+            self.records[path] += len(part)
+
+    def _file(self, directory: Path) -> tuple[ExitStack, Write, Path]:
+        """A directory's file, with the function that writes to it.
+
+        It may complete the file that was used longest ago.
+        """
+        found = self._open.pop(directory, None)
+        if found is None:
+            if len(self._open) == OPEN_MAX:
+                stack, _write, _path = self._open.pop(next(iter(self._open)))
+                stack.close()
+            found = self._begin(directory)
+        self._open[directory] = found
+        return found
+
+    def _begin(self, directory: Path) -> tuple[ExitStack, Write, Path]:
+        if len(self.records) == _FILES_MAX:
+            reason = f"more than {_FILES_MAX} files; --time leaves out times that mean nothing"
+            raise LimitExceededError(reason, path=self._target)
+        part = self._parts[directory] = self._parts.get(directory, 0) + 1
+        # No partition's directory has a name with such an end.
+        again = "" if part == 1 else f".{part}"
+        stack = ExitStack()
+        path = directory / fitting_name(self._target.stem + again, self._target.suffix)
+        write = stack.enter_context(open_target(path, self._look, self._faults))
+        self.records[path] = 0
+        return stack, write, path
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WrittenFiles(Table):
+    """The files that an export wrote.
+
+    Attributes:
+        rows: path, number of records, and bytes of each.
+    """
+
+    rows: tuple[tuple[str, int, int], ...]
+
+    @property
+    def title(self) -> str:
+        """How much was written."""
+        return f"{sum(row[1] for row in self.rows)} records in {len(self.rows)} files"
+
+    def table_rows(self) -> list[dict[str, Any]]:
+        """A row for each file: `path`, `records`, `bytes`."""
+        return [dict(zip(("path", "records", "bytes"), row, strict=True)) for row in self.rows]
+
+
+class Undecoded:
+    """Counts of keys and values that are null because their bytes are of another kind."""
+
+    def __init__(self) -> None:
+        """None yet."""
+        self.counts: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def note(self, columns: RecordColumns) -> None:
+        """Count those of a piece."""
+        for name, error in ERRORS.items():
+            reasons = columns.arrays.get(error)
+            if reasons is None or reasons.null_count == len(columns):
+                continue
+            self.counts[name] += len(columns) - reasons.null_count
+            first = next(reason for reason in reasons.to_pylist() if reason is not None)
+            self._first.setdefault(name, first)
+
+    def merge(self, other: Undecoded) -> None:
+        """Add what another one counted behind this one."""
+        self.counts += other.counts
+        self._first = other._first | self._first
+
+    def lines(self, file_format: FileFormat, way: str = "--keep-bytes") -> Iterator[str]:
+        """A line for keys, and one for values, if there are such.
+
+        Args:
+            file_format: of the files.
+            way: the option that keeps the bytes.
+        """
+        for name, count in self.counts.items():
+            are = "is" if count == 1 else "are"
+            kept = f"their bytes are in {BYTES[name]}"
+            yield (
+                f"kseg: {count} {name}{'s' * (count != 1)} {are} not "
+                f"{file_format.kinds[name].value} (the first: {self._first[name]}) and {are} null "
+                "in what was written; "
+                + (kept if BYTES[name] in file_format.fields else f"{way} keeps their bytes")
+            )
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) -> list[Path]:
+    """The file for each name; with `by`, names of directories are patterns such as `day=*`.
+
+    Args:
+        names: relative to the output, without an extension.
+        out: a file or a directory.
+        form: one of `EXTENSIONS`.
+        by: the columns in the names of directories.
+
+    Raises:
+        ValueError: the output has the name of another file, or is no place for these files.
+    """
+    refuse_other_files(out)
+    is_file = out.suffix[1:] in EXTENSIONS and not out.is_dir()
+    if by:
+        if is_file:
+            raise ValueError(f"with partition columns the output must be a directory, not {out}")
+        layout = out.joinpath(*(f"{key}=*" for key in by))
+        found = [layout / fitting_name(f"part-{'-'.join(one.parts)}", f".{form}") for one in names]
+    elif is_file:
+        if len(names) != 1:
+            raise ValueError(
+                f"{len(names)} files would be written, so the output must be a directory, not {out}"
+            )
+        return [out]
+    else:
+        found = [out / one.with_name(fitting_name(one.name, f".{form}")) for one in names]
+    if len(set(found)) < len(found):
+        raise ValueError("two of the paths have the same name; export them one by one")
+    return found
+
+
+def output_path(out: str | os.PathLike[str]) -> Path:
+    """The path of a file or a directory that a caller names.
+
+    Raises:
+        TypeError: it is neither text nor a `Path`.
+        ValueError: it is a URL, or the name of a file in another form.
+    """
+    if not isinstance(out, str | os.PathLike) or isinstance(os.fspath(out), bytes):
+        raise TypeError(f"out is the path of a directory or a file, not {out!r}")
+    if is_url(os.fspath(out)):
+        raise ValueError(f"{out} is {URL_REFUSAL}")
+    path = Path(out)
+    if path.suffix[1:] in EXTENSIONS[1:] and not path.is_dir():
+        raise ValueError(f"{out} is no name of a Parquet file; `kseg export` writes other files")
+    return path
+
+
+def refuse_other_files(out: Path) -> None:
+    """Refuse the name of a file that is not written, as if it were one of a directory.
+
+    Raises:
+        ValueError: it is such a name.
+    """
+    if out.suffix[1:].lower() in _OTHERS and not out.is_dir():
+        written = ", ".join(f".{each}" for each in EXTENSIONS)
+        raise ValueError(f"{out} is no name of a file that is written: those end in {written}")
+
+
+__all__ = [
+    *("ALL", "Bounds", "FileFormat", "Files", "Selected", "Undecoded", "WrittenFiles"),
+    *("output_path", "refuse_loss", "refuse_other_files", "targets"),
+]

@@ -1,0 +1,108 @@
+"""lake: names of files for other programs, and the refusal to lose records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kseg.lake import FileFormat, Selected, WrittenFiles, output_path, targets
+
+LOGS = (("t-0", (0, 5)), ("t-1", (2, 9)))
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "wanted"),
+    [
+        ({"offsets": (0, 9)}, {"offsets": (3, 9)}, True),
+        ({"offsets": (3, 9)}, {"offsets": (0, 9)}, False),
+        ({"times": (None, 5)}, {"times": (0, 5)}, True),
+        ({"isolation": "read_committed"}, {}, False),
+        ({}, {"isolation": "read_committed"}, True),
+        ({}, {"key": "6b"}, True),
+        ({"key": "6b"}, {"key": "6b"}, True),
+        ({"key": "6b"}, {"key": "6c"}, False),
+        ({"key": "6b"}, {}, False),
+        ({}, {"limit": 3}, True),
+        ({"limit": 3}, {}, False),
+        ({"limit": 4}, {"limit": 3}, True),
+        ({"limit": 3}, {"limit": 4}, False),
+        ({"limit": 3, "offsets": (0, 9)}, {"limit": 3, "offsets": (1, 9)}, False),
+        ({"limit": 3}, {"limit": 3, "key": "6b"}, False),
+        ({"logs": LOGS}, {"logs": LOGS}, True),
+        ({"logs": LOGS}, {"logs": LOGS[:1]}, True),
+        ({"logs": LOGS[:1]}, {"logs": LOGS}, False),
+        ({"logs": (("t-0", (1, 5)), LOGS[1])}, {"logs": LOGS}, False),
+        ({"logs": LOGS, "limit": 3}, {"logs": LOGS, "limit": 3}, False),
+        ({}, {"logs": LOGS}, False),
+        ({"logs": LOGS}, {}, False),
+    ],
+)
+def test_an_export_covers_another(new: dict[str, Any], old: dict[str, Any], wanted: bool) -> None:
+    assert Selected(**new).covers(Selected(**old)) is wanted
+
+
+def test_bounds_have_words() -> None:
+    chosen = Selected(key="6b", limit=3, logs=LOGS, isolation="read_committed")
+    assert str(chosen) == (
+        "offsets t-0 0..5, t-1 2..9, the key hex:6b, the first 3 records, read_committed"
+    )
+
+
+def test_few_files_name_more_than_their_offsets() -> None:
+    assert Selected((0, 5)).metadata() == {
+        b"kseg.export": b'{"offsets": [0, 5], "times": [null, null], "isolation": '
+        b'"read_uncommitted"}'
+    }
+    assert (
+        b'"key": "6b", "limit": 0, "logs": [["t-0"'
+        in (Selected(key="6b", limit=0, logs=LOGS).metadata()[b"kseg.export"])
+    )
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    names = [Path("t-0"), Path("t-1/000")]
+    assert targets(names, tmp_path, "arrow", ()) == [
+        tmp_path / "t-0.arrow",
+        tmp_path / "t-1" / "000.arrow",
+    ]
+    assert targets(names, tmp_path, "csv", ("day",))[1] == tmp_path / "day=*" / "part-t-1-000.csv"
+    assert targets(names[:1], tmp_path / "x.csv", "csv", ()) == [tmp_path / "x.csv"]
+    for out, by, text in (
+        ("x.csv", (), "2 files would be written"),
+        ("x.csv", ("day",), "must be a directory"),
+        ("x.json", (), "is no name of a file that is written"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            targets(names, tmp_path / out, "csv", by)
+    with pytest.raises(ValueError, match="the same name"):
+        targets([Path("t"), Path("t")], tmp_path, "csv", ())
+
+
+@pytest.mark.parametrize("out", [b"out", 3, None])
+def test_an_output_is_a_path(out: Any) -> None:
+    with pytest.raises(TypeError, match="out is the path"):
+        output_path(out)
+
+
+@pytest.mark.parametrize("out", ["s3://bucket/out", "out.csv", "out.arrow"])
+def test_an_output_is_of_this_machine_and_of_parquet(out: str) -> None:
+    with pytest.raises(ValueError, match=r"a URL|no name of a Parquet file"):
+        output_path(out)
+
+
+def test_formats_that_nothing_can_be_written_in() -> None:
+    for by in (("hour",), ("day", "day")):
+        with pytest.raises(ValueError, match="partition_by is of day, topic, partition"):
+            FileFormat("parquet", ("offset",), by=by).check()
+    with pytest.raises(ValueError, match="only those that partition_by leaves out"):
+        FileFormat("parquet", ("topic",), by=("topic",)).check()
+    with pytest.raises(ValueError, match="keep_bytes goes with decode"):
+        FileFormat("parquet", ("offset",), keep_bytes=True).check()
+
+
+def test_written_files_are_a_table() -> None:
+    files = WrittenFiles((("a", 3, 100), ("b", 4, 50)))
+    assert repr(files) == "WrittenFiles(7 records in 2 files)"
+    assert files.to_arrow().to_pylist()[1] == {"path": "b", "records": 4, "bytes": 50}
