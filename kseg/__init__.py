@@ -80,36 +80,21 @@ _HOMES: Final = {
         "TypedColumn",
     ),
     "kseg.log.cleanup": (
-        "apply_compaction",
-        "apply_retention",
         "plan_compaction",
         "plan_retention",
     ),
-    "kseg.log.closed": (
-        "apply_truncation",
-        "plan_truncation",
-    ),
+    "kseg.log.closed": ("plan_truncation",),
     "kseg.log.config": ("LogConfig",),
-    "kseg.log.copies.merge": (
-        "apply_merge",
-        "plan_merge",
-    ),
+    "kseg.log.copies.merge": ("plan_merge",),
     "kseg.log.directory": ("LogDirectory",),
     "kseg.log.log": ("Log",),
     "kseg.log.partitioners": ("partition_for",),
     "kseg.log.recovery.recover": (
-        "apply_recovery",
         "plan_recovery",
         "recover",
     ),
-    "kseg.log.recovery.reindex": (
-        "apply_reindex",
-        "plan_reindex",
-    ),
-    "kseg.log.salvage.salvage": (
-        "apply_salvage",
-        "plan_salvage",
-    ),
+    "kseg.log.recovery.reindex": ("plan_reindex",),
+    "kseg.log.salvage.salvage": ("plan_salvage",),
     "kseg.log.scan": (
         "Scan",
         "scan",

@@ -106,6 +106,11 @@ def html_table(rows: Sequence[Mapping[str, Any]], *, more: str = "") -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{behind}"
 
 
+def counted(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the lengths of its lists instead of the lists."""
+    return {name: len(cell) if isinstance(cell, list) else cell for name, cell in row.items()}
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, bytes):
         rest = "..." if len(value) > _VALUE_BYTES else ""
@@ -113,4 +118,4 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)[:_REPR_CHARACTERS]
 
 
-__all__ = ["Frames", "Table", "html_table"]
+__all__ = ["Frames", "Table", "counted", "html_table"]

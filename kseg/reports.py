@@ -10,8 +10,9 @@ from kseg.analysis.stats import StatsByTopic, StatsReport
 from kseg.analysis.topics import Topics, TopicSize
 from kseg.analysis.values import Report
 from kseg.format.convert import Conversion
-from kseg.log.cleaner.values import CompactionPlan, CompactionReport
-from kseg.log.closed import TruncationReport
+from kseg.log.cleaner.values import CompactionReport
+from kseg.log.cleanup import CompactionPlan, RetentionPlan
+from kseg.log.closed import TruncationPlan, TruncationReport
 from kseg.log.copies.merge import MergePlan
 from kseg.log.reader.fetch import Fetched
 from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport
@@ -19,8 +20,7 @@ from kseg.log.recovery.reindex import ReindexPlan, ReindexReport
 from kseg.log.salvage.salvage import SalvagePlan, SalvageReport
 from kseg.log.settings.cluster import SettingValue
 from kseg.log.settings.joined import PartitionSettings, Settings
-from kseg.log.writer.retention import RetentionPlan, RetentionReport
-from kseg.log.writer.truncate import TruncationPlan
+from kseg.log.writer.retention import RetentionReport
 
 __all__ = [
     "CompactionPlan",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kseg import apply_truncation, plan_reindex, plan_truncation
+from kseg import plan_reindex, plan_truncation
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
@@ -363,8 +363,8 @@ def truncate(
     if not (plan.is_noop or change.is_plan):
         place = change.place_of(partition.path)
         with change.holding([partition.path], report_lost_mark):
-            done = apply_truncation(
-                plan if place == partition.path else plan_truncation(place, offset),
+            here = plan if place == partition.path else plan_truncation(place, offset)
+            done = here.apply(
                 config=configs[partition.path],
                 now_ms=given.now_ms,
                 backup_directory=change.backup_directory,

@@ -171,7 +171,7 @@ def merge(
     report: Path | None = None
     if not plan.undecided:
         with output.progress("merge", plan.bytes) as bar:
-            report = kseg.apply_merge(plan, progress=bar.to)
+            report = plan.apply(progress=bar.to)
     _write_merge(plan, copies, report, as_json=as_json)
     return Exit.OK if plan.ok else Exit.FOUND
 

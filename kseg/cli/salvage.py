@@ -7,7 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from kseg import apply_salvage, plan_salvage
+from kseg import plan_salvage
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import put_back, without_line
@@ -43,7 +43,7 @@ def salvage(
             progress=bar.to,
         )
     with output.progress("copy", 0) as bar:
-        report = apply_salvage(plan, progress=bar.to)
+        report = plan.apply(progress=bar.to)
     if as_json:
         output.write_document("salvage/1", report.to_json())
     else:

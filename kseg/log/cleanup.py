@@ -1,14 +1,15 @@
 """Compaction and retention of a log: first a plan, then the change.
 
-The plans take an open `Log`. The rules and the order of the steps stand in `kseg.log.cleaner` and
-`kseg.log.writer.retention`. `Cleanup` does both for closed partitions, in the steps of
-`kseg.log.closed`. Damage stops one partition alone.
+A plan takes a path or an open `Log`. The rules and the order of the steps stand in
+`kseg.log.cleaner` and `kseg.log.writer.retention`. `Cleanup` does both for closed partitions, in
+the steps of `kseg.log.closed`. Damage stops one partition alone.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,14 +24,16 @@ from kseg.errors import (
     OffsetsOutOfOrderError,
     StalePlanError,
 )
+from kseg.files import io
 from kseg.files.names import FileKind, segment_name
 from kseg.format.times import Time
 from kseg.log import disk_room
 from kseg.log.cleaner import clean as applying
+from kseg.log.cleaner import values
 from kseg.log.cleaner.clean import CompactionOptions, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs
-from kseg.log.cleaner.values import CompactionPlan, CompactionReport
-from kseg.log.closed import Change, home_of
+from kseg.log.cleaner.values import CompactionReport
+from kseg.log.closed import Change, home_of, values_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import partition_of
 from kseg.log.log import Log
@@ -42,7 +45,6 @@ from kseg.log.writer.retention import (
     LOG_START,
     SIZE,
     TIME,
-    RetentionPlan,
     RetentionReport,
     RetiredSegment,
     StayingSegment,
@@ -55,20 +57,90 @@ if TYPE_CHECKING:
 
 #: The damage that stops compaction of one partition, while the others go on.
 _DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a plan opens its log for appending.
+
+    Attributes:
+        log: a log, which `opened` gives as it is if it is open for appending; or a path.
+        config, high_watermark: as for `Log.open`.
+        now_ms: the time that the clock of the log shows.
+    """
+
+    log: Log | io.StrPath
+    config: LogConfig
+    high_watermark: HighWatermark | None
+    now_ms: int
+
+    def __reduce__(self) -> tuple[type[Opening], tuple[object, ...]]:
+        """In another process the log is not open."""
+        return Opening, (os.fspath(self.log), self.config, self.high_watermark, self.now_ms)
+
+    def opened(self) -> AbstractContextManager[Log]:
+        """The log, open for appending."""
+        if isinstance(self.log, Log) and self.log.mode == "append":
+            return nullcontext(self.log)
+        return Log.open(
+            self.log,
+            mode="append",
+            config=self.config,
+            now_ms=lambda: self.now_ms,
+            high_watermark=self.high_watermark,
+        )
+
+
+def _for_reading(log: Log | io.StrPath) -> AbstractContextManager[Log]:
+    return nullcontext(log) if isinstance(log, Log) else Log.open(log)
+
+
 # ---- retention -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class RetentionPlan(retention.RetentionPlan):
+    """The plan of `plan_retention`, with `apply`.
+
+    Attributes:
+        opening: how `apply` opens the log.
+    """
+
+    opening: Opening = field(kw_only=True, compare=False)
+
+    def apply(self) -> RetentionReport:
+        """Delete the segments that go.
+
+        A plan for a log that is open for appending uses that log. Any other plan opens the log for
+        appending, with the settings of the plan, and closes it.
+
+        Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call
+        of this kind, or when the log is closed.
+
+        Raises:
+            StalePlanError: the log has changed since the plan was made; nothing was done.
+            UncleanShutdownError: the log was not closed in good order; nothing was done.
+            LogLockedError: another process holds the data directory, or a log of this process has
+                the partition open; nothing was done.
+            KsegError: the log has failed.
+            OSError: the disk refuses. Another plan deletes the rest. A full disk that would get too
+                little back from whole segments stays as it was.
+        """
+        with self.opening.opened() as log:
+            return retention.apply_state(log.state, self)
+
+
 def plan_retention(
-    log: Log,
+    log: Log | io.StrPath,
     *,
     config: LogConfig | RetentionRules | None = None,
     now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
 ) -> RetentionPlan:
-    """Plan the retention of a log that is open for reading or for appending; changes nothing.
+    """Plan the retention of a log; changes nothing.
 
     Args:
-        log: the log.
+        log: a partition directory, or a log that is open for reading or for appending.
         config: the settings, or the answer of `retention_rules` for one log. None means the log's
             own, or no setting for a log that is open for reading.
         now_ms: the time that counts; None for the log's clock, or the machine's.
@@ -80,31 +152,21 @@ def plan_retention(
         UnsupportedFormatError: the log is one of Kafka 0.7.
         OSError: a file cannot be read.
     """
-    if log.mode == "append":
-        _refuse_high_watermark(high_watermark)
-        return retention.plan_state(log.state, config=config, now_ms=now_ms)
-    return retention.plan_view(
-        log.view, config=config, now_ms=now_ms, high_watermark=high_watermark
-    )
-
-
-def apply_retention(log: Log, plan: RetentionPlan) -> RetentionReport:
-    """Apply a plan to a log that is open for appending.
-
-    Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call of
-    this kind, or when the log is closed.
-
-    Raises:
-        StalePlanError: the log has changed since the plan was made; nothing was done.
-        KsegError: the log is open for reading only, or has failed.
-        OSError: the disk refuses. Another plan deletes the rest. A full disk that would get too
-            little back from whole segments stays as it was.
-    """
-    return retention.apply_state(log.state, plan)
+    with _for_reading(log) as seen:
+        if seen.mode == "append":
+            _refuse_high_watermark(high_watermark)
+            plan = retention.plan_state(seen.state, config=config, now_ms=now_ms)
+        else:
+            plan = retention.plan_view(
+                seen.view, config=config, now_ms=now_ms, high_watermark=high_watermark
+            )
+    settings = config.config if isinstance(config, RetentionRules) else config or LogConfig()
+    opening = Opening(log, settings, high_watermark, plan.now_ms)
+    return RetentionPlan(**values_of(plan), opening=opening)
 
 
 def segments_that_stay(
-    log: Log, plan: RetentionPlan, *, config: LogConfig
+    log: Log, plan: retention.RetentionPlan, *, config: LogConfig
 ) -> tuple[StayingSegment, ...]:
     """Say why each segment stays that a plan leaves, oldest first, of a log open for reading.
 
@@ -120,7 +182,7 @@ def segments_that_stay(
     return staying(log.view.segments, plan, config)
 
 
-def files_of(plan: RetentionPlan) -> Iterator[Path]:
+def files_of(plan: retention.RetentionPlan) -> Iterator[Path]:
     """The files that go, whether they exist or not."""
     for segment in plan.segments:
         for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
@@ -136,8 +198,50 @@ def _refuse_high_watermark(given: HighWatermark | None) -> None:
 # ---- compaction ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactionPlan(values.CompactionPlan):
+    """The plan of `plan_compaction`, with `apply`.
+
+    Attributes:
+        opening: how `apply` opens the log.
+    """
+
+    opening: Opening = field(kw_only=True, compare=False)
+
+    def apply(
+        self,
+        *,
+        backup: Backup | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> CompactionReport:
+        """Compact the log.
+
+        A plan for a log that is open for appending uses that log: appends and reads go on
+        meanwhile, since the log's lock is held only while files are swapped. Any other plan opens
+        the log for appending, with the settings of the plan, and closes it. The old files go as
+        soon as the new ones are lasting, and only a `backup` keeps them. If the process is killed
+        on the way, each segment is as before or compacted.
+
+        Args:
+            backup: keeps the old files.
+            progress: called after each segment with the bytes of log that are done, and all of
+                them.
+
+        Raises:
+            StalePlanError: the log has changed since the plan was made, or changed meanwhile.
+            UncleanShutdownError: the log was not closed in good order; nothing was done.
+            LogLockedError: another process holds the data directory, or a log of this process has
+                the partition open; nothing was done.
+            FormatError, LimitExceededError: a batch is damaged; its segment is as it was.
+            KsegError: the log has failed.
+            OSError: the disk refuses, or is full; the segment that was written is as it was.
+        """
+        with self.opening.opened() as log:
+            return applying.apply_state(log.state, self, backup=backup, progress=progress)
+
+
 def plan_compaction(
-    log: Log,
+    log: Log | io.StrPath,
     *,
     config: LogConfig | RetentionRules | None = None,
     now_ms: Time | None = None,
@@ -149,10 +253,10 @@ def plan_compaction(
     measure: bool = True,
     verify_crc: bool = True,
 ) -> CompactionPlan:
-    """Plan the compaction of a log that is open for reading or for appending; changes nothing.
+    """Plan the compaction of a log; changes nothing.
 
     Args:
-        log: the log.
+        log: a partition directory, or a log that is open for reading or for appending.
         config: the settings, or the answer of `compaction_rules`. None means the log's own, or
             no setting for a log that is open for reading.
         now_ms: the time that counts; None for the log's clock, or the machine's.
@@ -174,15 +278,18 @@ def plan_compaction(
         UnsupportedFormatError: the log is one of Kafka 0.7.
         OSError: a file cannot be read.
     """
-    known = config if isinstance(config, RetentionRules) else _rules(log, config)
-    if log.mode == "append":
-        _refuse_high_watermark(high_watermark)
-        inputs = CleanerInputs.of_state(log.state, known.config, now_ms)
-    else:
-        inputs = CleanerInputs.of_view(log.view, known.config, now_ms, high_watermark)
-    inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
     options = CompactionOptions(from_start, force, rules, map_bytes, measure)
-    return plan_inputs(inputs, known, options)
+    with _for_reading(log) as seen:
+        known = config if isinstance(config, RetentionRules) else _rules(seen, config)
+        if seen.mode == "append":
+            _refuse_high_watermark(high_watermark)
+            inputs = CleanerInputs.of_state(seen.state, known.config, now_ms)
+        else:
+            inputs = CleanerInputs.of_view(seen.view, known.config, now_ms, high_watermark)
+        inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
+        plan = plan_inputs(inputs, known, options)
+    opening = Opening(log, known.config, high_watermark, plan.now_ms)
+    return CompactionPlan(**values_of(plan), opening=opening)
 
 
 def _rules(log: Log, config: LogConfig | None) -> RetentionRules:
@@ -191,34 +298,6 @@ def _rules(log: Log, config: LogConfig | None) -> RetentionRules:
     if config is None:
         config = log.config if log.mode == "append" else LogConfig()
     return compaction_rules(known_topics(directory.parent), partition and partition.topic, config)
-
-
-def apply_compaction(
-    log: Log,
-    plan: CompactionPlan,
-    *,
-    backup: Backup | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> CompactionReport:
-    """Apply a plan to a log that is open for appending.
-
-    Appends and reads go on meanwhile: the log's lock is held only while files are swapped. The old
-    files go as soon as the new ones are lasting, and only a `backup` keeps them. If the process is
-    killed on the way, each segment is as before or compacted.
-
-    Args:
-        log: the log.
-        plan: from `plan_compaction`.
-        backup: keeps the old files.
-        progress: called after each segment with the bytes of log that are done, and all of them.
-
-    Raises:
-        StalePlanError: the log has changed since the plan was made, or changed meanwhile.
-        FormatError, LimitExceededError: a batch is damaged; its segment is as it was.
-        KsegError: the log is open for reading only, or has failed.
-        OSError: the disk refuses, or is full; the segment that was written is as it was.
-    """
-    return applying.apply_state(log.state, plan, backup=backup, progress=progress)
 
 
 # ---- closed partitions ---------------------------------------------------------------------------
@@ -381,11 +460,11 @@ class Cleanup:
         self, one: ClosedPartition, plan: CompactionPlan, log: Log, backup: Backup | None
     ) -> None:
         try:
-            one.done = apply_compaction(log, plan, backup=backup)
+            one.done = applying.apply_state(log.state, plan, backup=backup)
         except StalePlanError:  # the log has changed since then, or this is a copy of it
             self._plan(one, log)
             assert one.plan is not None
-            one.done = apply_compaction(log, one.plan, backup=backup)
+            one.done = applying.apply_state(log.state, one.plan, backup=backup)
         one.freed_bytes += one.done.freed_bytes
 
     def _delete(
@@ -397,7 +476,7 @@ class Cleanup:
                 backup.check_room(0)
             for path in files_of(one.deletion):
                 backup.keep_file(path)
-        one.freed_bytes += apply_retention(log, one.deletion).freed_bytes
+        one.freed_bytes += retention.apply_state(log.state, one.deletion).freed_bytes
 
 
 @contextmanager
@@ -418,10 +497,10 @@ __all__ = [
     "Cleanup",
     "ClosedPartition",
     "CompactionOptions",
+    "CompactionPlan",
+    "RetentionPlan",
     "RetiredSegment",
     "StayingSegment",
-    "apply_compaction",
-    "apply_retention",
     "files_of",
     "latest_of",
     "plan_compaction",

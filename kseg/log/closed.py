@@ -17,7 +17,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -43,12 +43,13 @@ from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.follow import seen_log
 from kseg.log.recovery.backup import Backup, CutReport, copy_bytes
 from kseg.log.recovery.overlay import look_at
-from kseg.log.recovery.recover import apply_recovery, plan_recovery, recover
-from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+from kseg.log.recovery.recover import plan_recovery, recover
+from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.writer import truncate
-from kseg.log.writer.truncate import TruncationPlan
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from kseg.format.times import Time
     from kseg.log.config import LogConfig
     from kseg.log.reader.version import Version
@@ -307,8 +308,7 @@ class Recovery:
             inputs = {name: getattr(plan.inputs, name) for name in names}
             plan = plan_recovery(place, config=self._config(place), **{**self.options, **inputs})
         put(
-            apply_recovery(
-                plan,
+            plan.apply(
                 backup_directory=self.change.backup_directory,
                 keep_cut=self.change.keeps,
                 progress=progress,
@@ -358,14 +358,68 @@ def reindex_at(
             place, config=plan.config, kinds=plan.kinds, exact=plan.exact, now_ms=plan.now_ms
         )
     backup = change.backup_of(home_of(place), now_ms)
-    apply_reindex(plan, keep=False, backup=backup, progress=progress)
+    plan.apply(keep=False, backup=backup, progress=progress)
     return plan, [] if backup is None else backup.kept
 
 
 # ---- truncation ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
+class TruncationPlan(truncate.TruncationPlan):
+    """The plan of `plan_truncation`, with `apply`."""
+
+    def apply(
+        self,
+        *,
+        config: LogConfig | None = None,
+        now_ms: Time | None = None,
+        backup_directory: io.StrPath | None = None,
+        keep_cut: bool = True,
+    ) -> TruncationReport:
+        """Cut the log, under the lock of the data directory.
+
+        The log is then as a clean shutdown leaves it. If the process is killed on the way, the log
+        has to be recovered; it ends at the offset, at its old end, or at a batch in between.
+
+        Args:
+            config: the settings of the log; Kafka's defaults if None.
+            now_ms: the clock; the machine's if None.
+            backup_directory: where the backup goes; None for a sibling of the data directory, named
+                after the time.
+            keep_cut: whether to make a backup.
+
+        Raises:
+            StalePlanError: files have changed since the plan was made; nothing was done.
+            UncleanShutdownError: the log was not closed in good order; nothing was done.
+            LogLockedError: another process holds the data directory, or a log of this process has
+                the partition open; nothing was done.
+            SegmentInUseError: a reader maps bytes that the cut removes; the log ends where it did.
+            OSError: the disk refuses, or is too full for the backup; nothing was done if the first
+                check finds that.
+        """
+        refuse_cluster_metadata(self.path)
+        home = self.path.resolve().parent
+        time_ms = now_of(now_ms)
+        clock = clock_of(None if now_ms is None else lambda: time_ms)
+        lease = data_directory.enter(home)
+        try:
+            if look_at(self.path) != self.seen:
+                raise StalePlanError("files have changed since the plan was made", path=self.path)
+            if self.is_noop:
+                return TruncationReport(self)
+            backup = Backup(home, backup_directory, now_ms=time_ms) if keep_cut else None
+            return _cut(self, config, clock, backup)
+        finally:
+            lease.leave()
+
+
+def values_of(plan: DataclassInstance) -> dict[str, Any]:
+    """The fields of a plan by name, for a subclass of its class."""
+    return {each.name: getattr(plan, each.name) for each in fields(plan)}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class TruncationReport(CutReport):
     """The result of a truncation."""
 
@@ -376,7 +430,7 @@ def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
     """Plan a cut of a log back to an offset; changes nothing, and takes no lock.
 
     Args:
-        path: a partition directory.
+        path: a partition directory, or a `Log`.
         offset: the new end of the log: each batch that has it, or a larger one, goes whole. Below
             the first segment all of the log goes, and begins there anew.
 
@@ -396,53 +450,8 @@ def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
         raise NotALogError("not a partition directory", path=path)
     refuse_cluster_metadata(directory)
     seen = look_at(directory)
-    return replace(truncate.plan_of(directory, _version(directory), offset), seen=seen)
-
-
-def apply_truncation(
-    plan: TruncationPlan,
-    *,
-    config: LogConfig | None = None,
-    now_ms: Time | None = None,
-    backup_directory: io.StrPath | None = None,
-    keep_cut: bool = True,
-) -> TruncationReport:
-    """Apply a plan, under the lock of the data directory.
-
-    The log is then as a clean shutdown leaves it. If the process is killed on the way, the log has
-    to be recovered; it ends at the offset, at its old end, or at a batch in between.
-
-    Args:
-        plan: from `plan_truncation`.
-        config: the settings of the log; Kafka's defaults if None.
-        now_ms: the clock; the machine's if None.
-        backup_directory: where the backup goes; None for a sibling of the data directory, named
-            after the time.
-        keep_cut: whether to make a backup.
-
-    Raises:
-        StalePlanError: files have changed since the plan was made; nothing was done.
-        UncleanShutdownError: the log was not closed in good order; nothing was done.
-        LogLockedError: another process holds the data directory, or another log of this one has the
-            partition open; nothing was done.
-        SegmentInUseError: a reader maps bytes that the cut removes; the log ends where it did.
-        OSError: the disk refuses, or is too full for the backup; nothing was done if the first
-            check finds that.
-    """
-    refuse_cluster_metadata(plan.path)
-    home = plan.path.resolve().parent
-    time_ms = now_of(now_ms)
-    clock = clock_of(None if now_ms is None else lambda: time_ms)
-    lease = data_directory.enter(home)
-    try:
-        if look_at(plan.path) != plan.seen:
-            raise StalePlanError("files have changed since the plan was made", path=plan.path)
-        if plan.is_noop:
-            return TruncationReport(plan)
-        backup = Backup(home, backup_directory, now_ms=time_ms) if keep_cut else None
-        return _cut(plan, config, clock, backup)
-    finally:
-        lease.leave()
+    plan = truncate.plan_of(directory, _version(directory), offset)
+    return TruncationPlan(**values_of(replace(plan, seen=seen)))
 
 
 def _cut(
@@ -474,7 +483,7 @@ def _version(directory: Path) -> Version:
         return seen_log(log.view).version
 
 
-def _keep(plan: TruncationPlan, backup: Backup | None) -> None:
+def _keep(plan: truncate.TruncationPlan, backup: Backup | None) -> None:
     """Back up the bytes that go; if they have no room, nothing is done."""
     if backup is None or plan.is_noop:
         return
@@ -595,12 +604,13 @@ def _copy_offsets(origin: Path, lease: data_directory.DataDirectoryLease) -> Non
 __all__ = [
     "Change",
     "Recovery",
+    "TruncationPlan",
     "TruncationReport",
-    "apply_truncation",
     "copy_partition",
     "has_segments",
     "home_of",
     "homes_of",
     "plan_truncation",
     "reindex_at",
+    "values_of",
 ]

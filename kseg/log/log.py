@@ -757,6 +757,10 @@ class Log:
         """Close."""
         self.close()
 
+    def __fspath__(self) -> str:
+        """The partition directory, so that a `Log` is a path to the functions that take one."""
+        return str(self.path)
+
     def __repr__(self) -> str:
         """The path and the number of segments."""
         return f"Log({str(self.path)!r}, {len(self.segments)} segments)"

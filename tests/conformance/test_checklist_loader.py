@@ -18,7 +18,7 @@ from kseg.errors import UncleanShutdownError
 from kseg.files import io
 from kseg.files.checkpoints import write_offset_checkpoint
 from kseg.log.log import Log
-from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from tests.builders import GZIP, record, records_of
 from tests.conformance.logs import INT_MAX, NOW_MS, ONE, PARTITION, Logs, bases, named, offsets, one
 from tests.segments import offset_entries, time_entries, trimmed
@@ -305,7 +305,7 @@ def broken(path: Path, log: Log) -> RecoveryPlan:
         config=log.config,
         now_ms=NOW_MS,
     )
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     start = path.parent / "log-start-offset-checkpoint"
     write_offset_checkpoint(start, {PARTITION: 4})
     return plan

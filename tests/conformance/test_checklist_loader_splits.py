@@ -15,7 +15,7 @@ import pytest
 
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import plan_recovery
 from kseg.log.recovery.split import split_log
 from tests.conformance.logs import INT_MAX, NOW_MS, Logs, bases
 from tests.conformance.overflows import STRIDE, has_overflow, overflowing
@@ -115,7 +115,7 @@ def mend(path: Path, *, as_broker: bool) -> None:
         now_ms=NOW_MS,
     )
     assert plan.error is None
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
 
 
 @pytest.mark.parametrize("as_broker", [False, True])

@@ -17,7 +17,7 @@ from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.files.checkpoints import EpochEntry, read_leader_epochs
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, batch, record
 from tests.conformance.logs import NOW_MS, Logs, bases, offsets, one, snapshots
@@ -54,7 +54,7 @@ def ours(path: Path, *, clean: bool, config: LogConfig = CONFIG, **how: int) -> 
 def after_broker(path: Path, *, clean: bool = False, config: LogConfig = CONFIG, **how: int) -> Any:
     """The directory as a broker leaves it."""
     plan = broker(path, clean=clean, config=config, **how)
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     return plan
 
 
@@ -138,7 +138,7 @@ def test_k42_06_only_the_segment_whose_offset_index_is_missing_is_walked(logs: L
     (path / f"{9:020d}.index").unlink()
     plan = broker(path, clean=True, config=SPLIT)
     assert [segment.walked for segment in plan.segments] == [False, True, False]
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     assert len(offset_entries(path / f"{9:020d}.index", 9)) == 2
 
 
@@ -160,7 +160,7 @@ def test_k42_07_a_garbled_snapshot_goes_and_the_log_is_asked(logs: Logs, as_brok
     log.close()
     newest = log.path / f"{18:020d}.snapshot"
     edit(newest, lambda data: data.__setitem__(9, data[9] ^ 1))
-    apply_recovery((broker if as_broker else ours)(log.path, clean=True, config=SPLIT))
+    ((broker if as_broker else ours)(log.path, clean=True, config=SPLIT)).apply()
     again = logs.open(log.path, config=SPLIT, recover=True)
     assert again.state.producers.entries[1].last_sequence == 17
 
@@ -239,7 +239,7 @@ def test_k42_10_strangers_are_left_alone(logs: Logs) -> None:
     (path / "notes.txt").write_text("x")
     (path / "folder").mkdir()
     for clean in (False, True):
-        apply_recovery(broker(path, clean=clean), keep_cut=False)
+        broker(path, clean=clean).apply(keep_cut=False)
     assert (path / "notes.txt").read_text() == "x"
     assert (path / "folder").is_dir()
 
@@ -270,7 +270,7 @@ def test_k42_12_a_tail_that_is_no_batch_is_cut_off(
     path = made(logs)
     edit(log_of(path), damage)
     plan = (broker if as_broker else ours)(path, clean=False, recovery_point=5)
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     assert (plan.log_end_offset, plan.recovery_point) == (end, 5)
     assert log_of(path).stat().st_size == end // 3 * BATCH
     assert len(offset_entries(path / f"{FIRST}.index")) == end // 3 - 1
@@ -285,7 +285,7 @@ def test_k42_13_damage_in_the_middle_takes_all_that_is_behind_it(
     path = made(logs, SPLIT)
     edit(log_of(path, 9), lambda data: data.__setitem__(-1, data[-1] ^ 1))
     plan = (broker if as_broker else ours)(path, clean=False, config=SPLIT)
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     assert (plan.log_end_offset, kept(plan)) == (15, [(0, 3 * BATCH), (9, 2 * BATCH)])
     assert not log_of(path, 18).exists()
     assert [int(each.stem) for each in sorted(path.glob("*.snapshot"))] == [9, 15]
@@ -317,7 +317,7 @@ def test_k42_16_transactions_are_told_from_the_log_alone(logs: Logs, as_broker: 
     for each in path.iterdir():
         if each.suffix != ".log":
             each.unlink()
-    apply_recovery((broker if as_broker else ours)(path, clean=False))
+    ((broker if as_broker else ours)(path, clean=False)).apply()
     assert txn_entries(path / f"{FIRST}.txnindex") == [(2, 2, 3, 4)]
     again = logs.open(path, config=CONFIG, recover=True)
     assert (again.last_stable_offset, snapshots(again)) == (4, [5])
@@ -369,7 +369,7 @@ def test_k42_20_what_was_cleaned_or_deleted_and_indexes_alone_go(
     for name in left:
         (path / name).write_bytes(b"x" * 24)
     plan = (broker if as_broker else ours)(path, clean=True)
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     assert [name for name in left if (path / name).exists()] == []
     assert plan.log_end_offset == 24
 
@@ -380,7 +380,7 @@ def test_k42_21_a_whole_swap_takes_the_place_of_what_it_covers(logs: Logs, as_br
     given = [record(b"v", timestamp=NOW_MS, offset=offset) for offset in (0, 17)]
     (path / f"{FIRST}.log.swap").write_bytes(batch(given, leader_epoch=0))
     plan = (broker if as_broker else ours)(path, clean=False, config=SPLIT)
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     with Log.open(path) as log:
         assert bases(log) == [0, 18]
         assert offsets(log) == [0, 17, *range(18, 24)]
@@ -393,6 +393,6 @@ def test_k42_22_a_cleaned_file_below_a_swap_ends_it(logs: Logs, as_broker: bool)
     (path / f"{9:020d}.log.swap").write_bytes(b"x" * 60)
     (path / f"{FIRST}.log.cleaned").write_bytes(b"")
     plan = (broker if as_broker else ours)(path, clean=False, config=SPLIT)
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     assert list(path.glob("*.swap")) == list(path.glob("*.cleaned")) == []
     assert kept(plan) == [(0, 3 * BATCH), (9, 3 * BATCH), (18, 2 * BATCH)]

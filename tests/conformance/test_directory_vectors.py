@@ -18,10 +18,10 @@ import pytest
 from kseg.errors import UncleanShutdownError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.files.metadata import write_clean_shutdown
-from kseg.log.cleanup import apply_compaction, plan_compaction
+from kseg.log.cleanup import plan_compaction
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import plan_recovery
 from kseg.log.validate.rules import AppendOrigin
 from tests.conformance.logs import Clock, as_reported, bases
 
@@ -129,7 +129,7 @@ def test_a_plan_tells_what_a_broker_comes_to(loaded: Vector, tmp_path: Path) -> 
 
 def test_a_plan_applied_leaves_what_a_broker_leaves(applied: Vector, tmp_path: Path) -> None:
     path = written(applied, tmp_path)
-    apply_recovery(planned(applied, path), keep_cut=False)
+    planned(applied, path).apply(keep_cut=False)
     wanted = applied["files_out"]
     assert without_closing(contents(path, wanted)) == without_closing(wanted)
     again = planned(applied, path)
@@ -205,7 +205,7 @@ def deleted(log: Log, _step: dict[str, Any]) -> dict[str, Any]:
 
 def cleaned(log: Log, _step: dict[str, Any]) -> dict[str, Any]:
     plan = plan_compaction(log, from_start=True, force=True)
-    return {"end_offset": apply_compaction(log, plan).end_offset, "cleaned": not plan.skipped}
+    return {"end_offset": plan.apply().end_offset, "cleaned": not plan.skipped}
 
 
 STEPS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg import apply_merge, plan_merge
+from kseg import plan_merge
 
 CASES = ("0.11.0.3-replication", "1.1.1-replication", "2.8.2-replication")
 TOPICS = ("repl-0", "repl-lz4-0")
@@ -30,7 +30,7 @@ def test_a_diverged_replica_is_cut_where_its_broker_cut_it(
     for copy in copies:
         shutil.copytree(home / f"{topic}.{copy.parent.name}", copy)
     plan = plan_merge(*copies, out=tmp_path / "out")
-    apply_merge(plan)
+    plan.apply()
     (merge,) = plan.partitions
     assert merge.missing == ()
     assert {one.why for one in merge.left_out} == {"diverged"}

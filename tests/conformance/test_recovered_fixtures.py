@@ -21,7 +21,7 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.producer_snapshot import read as read_snapshot
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import plan_recovery
 from tests.conformance.test_producer_fixtures import explained
 
 SUFFIX = ".recovered"
@@ -90,7 +90,7 @@ def recovered(pair: Pair, home: Path, *, as_broker: bool) -> Path:
         config=pair.config,
         now_ms=0,  # no producer has expired
     )
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     return directory
 
 

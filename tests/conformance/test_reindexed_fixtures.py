@@ -13,7 +13,7 @@ import pytest
 
 from kseg.analysis.verify import verify
 from kseg.files.names import list_partition
-from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+from kseg.log.recovery.reindex import plan_reindex
 from tests.conformance.test_verify_fixtures import described, errors, partitions
 
 #: What `kseg reindex` answers for, by the first words of verify's codes.
@@ -50,7 +50,7 @@ def test_what_was_damaged_is_right_again(fixture_case: Path, tmp_path: Path) -> 
         shutil.copytree(place.path, partition)
         logs = {path: path.read_bytes() for path in partition.glob("*.log")}
         plan = plan_reindex(partition)
-        report = apply_reindex(plan, keep=False)
+        report = plan.apply(keep=False)
         assert report.files == plan.files
         assert plan_reindex(partition).is_noop
         assert {path: path.read_bytes() for path in partition.glob("*.log")} == logs

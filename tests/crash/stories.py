@@ -23,8 +23,8 @@ from unittest.mock import patch
 
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
-from kseg.log.cleanup import apply_compaction, plan_compaction
-from kseg.log.closed import apply_truncation, plan_truncation
+from kseg.log.cleanup import plan_compaction
+from kseg.log.closed import plan_truncation
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
@@ -374,9 +374,7 @@ class Teller:
         """Close the log, cut it by a plan, keep nothing of what goes, and open it."""
         self.close()
         made = plan_truncation(self.path, offset)
-        apply = partial(
-            apply_truncation, made, config=self.config, now_ms=self.clock, keep_cut=False
-        )
+        apply = partial(made.apply, config=self.config, now_ms=self.clock, keep_cut=False)
         self._change(self.version.cut(offset), change=apply, cut=offset)
         self.open()
 
@@ -402,7 +400,7 @@ class Teller:
         how = {"config": config, "now_ms": self.clock, "force": True, "map_bytes": map_bytes}
 
         def change(log: Log) -> None:
-            apply_compaction(log, plan_compaction(log, from_start=True, **how))
+            plan_compaction(log, from_start=True, **how).apply()
 
         before = logs_of(snapshot(self.path.parent), self.name)
         with tempfile.TemporaryDirectory() as elsewhere, io.calls_replaced(io.Calls()):

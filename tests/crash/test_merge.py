@@ -11,7 +11,7 @@ import pytest
 import kseg
 from kseg.errors import KsegError
 from kseg.files import io
-from kseg.log.copies.merge import apply_merge, plan_merge
+from kseg.log.copies.merge import plan_merge
 from tests.crash.kills import Remarks, calls_of, every_kill, run_killed
 from tests.crash.oplog import Recorder
 from tests.crash.runs import scratch
@@ -68,7 +68,7 @@ class Merging:
         return cls((copies[0], copies[1]))
 
     def run(self, root: Path, remark: Remarks) -> None:
-        apply_merge(plan_merge(*self.copies, out=root / "out"))
+        plan_merge(*self.copies, out=root / "out").apply()
         remark("made")
 
     def is_made(self, root: Path) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg import apply_salvage, plan_salvage
+from kseg import plan_salvage
 from tests.crash.kills import Remarks
 from tests.crash.test_merge import is_whole
 from tests.crash.test_merge import (  # the same must hold of it
@@ -33,7 +33,7 @@ class Salvaging:
     source: Path
 
     def run(self, root: Path, remark: Remarks) -> None:
-        apply_salvage(plan_salvage(self.source, out=root / "out"))
+        plan_salvage(self.source, out=root / "out").apply()
         remark("made")
 
     def is_made(self, root: Path) -> bool:

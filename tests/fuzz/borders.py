@@ -36,11 +36,11 @@ from kseg.format.header import scan
 from kseg.format.message import Message, MessageSet
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
-from kseg.log.cleanup import apply_retention, plan_retention
+from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
-from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+from kseg.log.recovery.recover import plan_recovery
+from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer.state import Known
@@ -329,12 +329,12 @@ def repairs(source: Random, root: Path) -> None:
     with Log.open(directory) as log:
         may(plan_retention, log, now_ms=given["now_ms"])
     if reindexing is not None and source.random() < 0.3:
-        may(apply_reindex, reindexing, keep=False)
+        may(reindexing.apply, keep=False)
     plan = may(plan_recovery, directory, **given)
     if plan is None:
         return
     assert plan.log_end_offset <= INT64_MAX
-    done = may(apply_recovery, plan, keep_cut=False)
+    done = may(plan.apply, keep_cut=False)
     if done is None:
         return
     again = plan_recovery(directory, now_ms=_NOW)
@@ -343,7 +343,7 @@ def repairs(source: Random, root: Path) -> None:
     with Log.open(directory, mode="append", now_ms=lambda: _NOW) as log:
         retention = may(plan_retention, log, now_ms=given["now_ms"])
         if retention is not None:
-            may(apply_retention, log, retention)
+            may(retention.apply)
 
 
 _VERBS = (

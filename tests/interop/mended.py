@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kseg.log.config import LogConfig
 from kseg.log.recovery.load_context import LOG, file_of
-from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from tests.interop import careful, lives
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def as_broker(directory: Path, case: Case) -> Answer:
     plan = _plan(directory, case, as_broker=True)
     if plan.error is not None:
         return {"error": type(plan.error).__name__, "said": str(plan.error)}
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     for segment in plan.segments:
         log = directory / file_of(segment.base_offset, LOG)
         assert log.exists() != segment.goes, segment
@@ -49,7 +49,7 @@ def carefully(directory: Path, case: Case) -> None:
     if plan.error is not None:
         return
     kept = lives.fresh(directory.parent.parent / "kept")
-    apply_recovery(plan, backup_directory=kept)
+    plan.apply(backup_directory=kept)
     starts = (step["to"] for step in case.story.steps if step["do"] == "start_at")
     careful.check(before, plan, directory, kept, live_start=max(starts, default=0))
     again = _plan(directory, case, as_broker=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kseg import apply_salvage, plan_salvage
+from kseg import plan_salvage
 from kseg.log import data_directory
 from kseg.log.salvage import SalvagedPartition
 from tests.interop import damaged, lives
@@ -51,7 +51,7 @@ def _salvaged(kafka: Kafka, source: Path, out: Path) -> Iterator[Found]:
     for each in (out, out.with_name(f"{out.name}.kseg-salvage")):
         shutil.rmtree(each, ignore_errors=True)
     plan = plan_salvage(source, out=out)
-    apply_salvage(plan)
+    plan.apply()
     (partition,) = plan.partitions
     yield from _taken(kafka, partition, out / partition.name)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from tests.builders import batch, record
 from tests.interop import careful
 
@@ -28,7 +28,7 @@ def mended(path: Path) -> tuple[careful.Logs, RecoveryPlan, Path]:
     before = careful.logs_in(path)
     plan = plan_recovery(path, clean=False)
     kept = path.parent.parent / "kept"
-    apply_recovery(plan, backup_directory=kept)
+    plan.apply(backup_directory=kept)
     careful.check(before, plan, path, kept)
     return before, plan, kept
 

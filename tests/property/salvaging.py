@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 import kseg
-from kseg import apply_salvage, plan_salvage
+from kseg import plan_salvage
 from kseg.files.checkpoints import EpochEntry, write_leader_epochs
 from kseg.log.salvage import READABLE, SalvagedPartition
 from kseg.reports import SalvagePlan
@@ -339,7 +339,7 @@ def check(case: Case, home: Path) -> Came:
     write(case, directory)
     before = {path: path.read_bytes() for path in sorted(directory.iterdir())}
     plan = plan_salvage(directory, out=out)
-    report = apply_salvage(plan)
+    report = plan.apply()
     assert {path: path.read_bytes() for path in sorted(directory.iterdir())} == before
     (partition,) = plan.partitions
     logs = {str(path): data for path, data in before.items() if path.suffix == ".log"}

@@ -94,7 +94,7 @@ def test_what_stays_is_what_the_plain_implementation_says(
             wanted = reference.compacted(
                 reference.walk(data).batches, end_offset=plan.first_uncleanable_offset
             )
-            report = kseg.apply_compaction(log, plan)
+            report = plan.apply()
             left = b"".join(info.path.read_bytes() for info in log.segments)
         # Entries of transactions may begin where compaction has left nothing.
         assert kseg.plan_reindex(folder / "t-0").is_noop
@@ -173,7 +173,7 @@ def test_a_flipped_byte_stops_the_log_or_loses_nothing(
             path.write_bytes(noise)
             try:
                 plan = kseg.plan_compaction(log, force=True, measure=measure)
-                kseg.apply_compaction(log, plan)
+                plan.apply()
             except KsegError:
                 assert path.read_bytes() == noise
                 return

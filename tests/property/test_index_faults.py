@@ -21,7 +21,7 @@ from kseg.files import producer_snapshot
 from kseg.files.names import FileKind
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.config import LogConfig
-from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+from kseg.log.recovery.reindex import plan_reindex
 from tests.builders import (
     ABORT,
     COMMIT,
@@ -84,7 +84,7 @@ def a_log(rng: random.Random, directory: Path) -> None:
         begun = ProducerSnapshotEntry(0, 0, 0, 30, 0, 0, -1, rng.choice([-1, 30]))
         producer_snapshot.write(directory / f"{_FIRST:020d}.snapshot", [begun])
     interval = LogConfig(index_interval_bytes=rng.choice([0, 1000, 4096, 9000]))
-    apply_reindex(plan_reindex(directory, config=interval), keep=False)
+    plan_reindex(directory, config=interval).apply(keep=False)
 
 
 # ---- what becomes of an index --------------------------------------------------------------------
@@ -187,7 +187,7 @@ def check(seed: int) -> None:
         faults = reported(directory)
         changes = changed(directory)
         assert faults <= changes <= faults | of_the_last_segment(directory), seed
-        apply_reindex(plan_reindex(directory), keep=False)
+        plan_reindex(directory).apply(keep=False)
         assert reported(directory) == changed(directory) == set(), seed
 
 
@@ -202,7 +202,7 @@ def test_two_entries_that_lead_to_one_batch_are_no_fault(tmp_path: Path) -> None
     first = batch([record(bytes(5000))], base_offset=0)
     second = batch([record(bytes(50), timestamp=i) for i in range(3)], base_offset=1)
     write_segment(directory, 0, first, second)
-    apply_reindex(plan_reindex(directory), keep=False)
+    plan_reindex(directory).apply(keep=False)
     index = directory / f"{0:020d}.index"
     index.write_bytes(pack(">iiii", 1, len(first), 3, len(first)))
     assert reported(directory) == changed(directory) == set()
@@ -216,7 +216,7 @@ def test_room_behind_the_entries_is_a_fault_in_a_closed_segment_alone(
     for base in (0, 10):
         given = [batch([record(bytes(5000), timestamp=base)], base_offset=base + i) for i in (0, 1)]
         write_segment(directory, base, *given)
-    apply_reindex(plan_reindex(directory), keep=False)
+    plan_reindex(directory).apply(keep=False)
     for base in (0, 10):
         path = directory / f"{base:020d}.{kind}"
         path.write_bytes(path.read_bytes() + bytes(_SIZES[kind] * 5000))

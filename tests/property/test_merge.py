@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.log.copies.merge import apply_merge, plan_merge
+from kseg.log.copies.merge import plan_merge
 from kseg.log.salvage.provable import read_provable
 from kseg.log.salvage.values import LostOffsets
 from tests.replicas import Made, a_triple
@@ -39,7 +39,7 @@ def test_three_damaged_replicas_give_the_original(seed: int, tmp_path: Path) -> 
     plan = plan_merge(*triple.copies, out=out)
     told = (seed, triple.harm)
     assert plan.undecided == 0, told
-    apply_merge(plan)
+    plan.apply()
     (merge,) = plan.partitions
     gone = [one for one in triple.original if any(_holds(each, one) for each in merge.missing)]
     unproved = [extent for copy in triple.copies for extent in _unproved(copy)]

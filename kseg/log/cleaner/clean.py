@@ -177,7 +177,7 @@ def apply_state(
     backup: Backup | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """As `kseg.log.cleanup.apply_compaction`, for the state of a log open for appending."""
+    """As `kseg.log.cleanup.CompactionPlan.apply`, for the state of a log open for appending."""
     with state.cleaning:
         report = CompactionReport(0, plan.first_dirty_offset)
         _check_fresh(state, plan)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kseg.constants import COMPACTION_MAP_BYTES
+from kseg.frames import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kseg.log.config import LogConfig
     from kseg.log.reader.version import SegmentInfo
@@ -109,8 +110,8 @@ class CompactedGroup:
         return self.bytes if self.kept_bytes is None else self.kept_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactionPlan(Table):
     """The plan of one pass of compaction.
 
     Attributes:
@@ -212,9 +213,21 @@ class CompactionPlan:
         """Free room that the largest group asks of the disk, while old and new lie there both."""
         return max((group.room_bytes for group in self.groups), default=0)
 
-    def __repr__(self) -> str:
-        """One line; `print` gives them all."""
-        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+    @property
+    def title(self) -> str:
+        """The path, and the size of the pass."""
+        if self.skipped is not None or self.is_noop:
+            return f"{self.path}: nothing to compact"
+        offsets = f"{self.first_dirty_offset} to {self.end_offset}"
+        return f"{self.path}: compact from {offsets}, {self.bytes} bytes"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The segments: `into` is the base offset of the new one, None for a segment that stays."""
+        compacted = [(one, group.base_offset) for group in self.groups for one in group.segments]
+        return [
+            asdict(one) | {"path": str(one.path), "into": into}
+            for one, into in (*compacted, *((one, None) for one in self.staying))
+        ]
 
     def __str__(self) -> str:
         """A line a group."""
@@ -231,8 +244,8 @@ class CompactionPlan:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CompactionReport(Table):
     """The result of a compaction.
 
     Attributes:
@@ -255,6 +268,18 @@ class CompactionReport:
     kept_records: int = 0
     unkeyed_records: int = 0
     freed_bytes: int = 0
+
+    @property
+    def title(self) -> str:
+        """The numbers of segments and bytes, before and after."""
+        return (
+            f"{self.segments_before} segments became {self.segments_after}, "
+            f"{self.bytes_before} bytes became {self.bytes_after}"
+        )
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """One row with all numbers."""
+        return [asdict(self)]
 
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 joining     which copies belong together, by topic, partition and topic id
 source      a copy as tables of its sound batches, and its unknown offsets; several copies in step
-merge       `plan_merge` decides what a merged log takes, `apply_merge` writes it
+merge       `plan_merge` decides what a merged log takes, the plan's `apply` writes it
 
 Copies are neither changed nor locked. `kseg.log.salvage` says which batches are sound.
 """

@@ -1,4 +1,4 @@
-"""One whole log out of several copies: `plan_merge` decides, `apply_merge` writes it.
+"""One whole log out of several copies: `plan_merge` decides, the plan's `apply` writes it.
 
 Of each copy only provable batches count. The copy of the latest leader epoch goes first, among
 those of one epoch the longest. Each copy is cut where it leaves the history of those before it, and
@@ -32,7 +32,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,6 +54,7 @@ from kseg.errors import (
 from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.format.header import FIELDS, BatchHeader
+from kseg.frames import Table, counted
 from kseg.internal.ids import id_text
 from kseg.log import data_directory
 from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies, places_of
@@ -263,8 +264,8 @@ class PartitionMerge:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class MergePlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class MergePlan(Table):
     """The plan of a merge.
 
     Attributes:
@@ -310,6 +311,68 @@ class MergePlan:
             "left_alone": list(self.left_alone),
             "partitions": [each.to_dict(runs=runs) for each in self.partitions],
         }
+
+    @property
+    def title(self) -> str:
+        """The output, its bytes, and the number of conflicts that nothing decides."""
+        whole = "no offset missing" if self.is_whole else "offsets missing"
+        return (
+            f"{self.out}: {len(self.partitions)} partitions, {self.bytes} bytes, {whole}, "
+            f"{self.undecided} undecided conflicts"
+        )
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The partitions; of a list its length."""
+        return [counted(each.to_dict()) for each in self.partitions]
+
+    def apply(self, *, progress: Progress | None = None) -> Path:
+        """Write the merged logs of a plan, whole or not at all; the copies do not change.
+
+        Args:
+            progress: called with bytes of log copied so far, and in all.
+
+        Returns:
+            The report beside OUT: the plan as JSON, with where each run of batches came from.
+
+        Raises:
+            ConflictingCopiesError: there are conflicts that nothing decides.
+            FileExistsError, NotADirectoryError: OUT is not new or empty any more.
+            StalePlanError: a copy is not as it was when the plan was made.
+            OSError: the disk refuses, or has no room. There is no OUT then.
+
+        Example:
+            >>> from kseg import plan_merge
+            >>> plan_merge("a/orders-0", "b/orders-0", out="whole").apply()  # doctest: +SKIP
+            PosixPath('whole.kseg-salvage/report.json')
+        """
+        for each in self.partitions:
+            if each.undecided:
+                seen = each.conflicts[0].batches[0]
+                raise ConflictingCopiesError(
+                    f"{each.undecided} batches of {each.name} contradict those of another copy in "
+                    "the same leader epoch, or may: say which copy is preferred",
+                    path=seen.path,
+                    position=seen.header.position,
+                    offset=each.conflicts[0].offset,
+                )
+
+        def finish(place: Path) -> None:
+            document = {"schema": "kseg.merge-report/1", **self.to_dict(runs=True)}
+            replace_file(place / REPORT, json.dumps(document).encode() + b"\n")
+
+        targets = [
+            TargetPartition(
+                each.partition,
+                each.segments,
+                each.log_end_offset,
+                each.topic_id,
+                each.log_start_offset,
+                each.high_watermark,
+            )
+            for each in self.partitions
+        ]
+        write_output(self.out, targets, sources=self.sources, finish=finish, progress=progress)
+        return beside(self.out) / REPORT
 
 
 # ---- runs and gaps -------------------------------------------------------------------------------
@@ -879,57 +942,6 @@ def plan_merge(
         return MergePlan(Path(out), sources, tuple(plans), left_alone)
 
 
-def apply_merge(plan: MergePlan, *, progress: Progress | None = None) -> Path:
-    """Write the merged logs of a plan, whole or not at all; the copies do not change.
-
-    Args:
-        plan: of `plan_merge`.
-        progress: called with bytes of log copied so far, and in all.
-
-    Returns:
-        The report beside OUT: the plan as JSON, with where each run of batches came from.
-
-    Raises:
-        ConflictingCopiesError: there are conflicts that nothing decides.
-        FileExistsError, NotADirectoryError: OUT is not new or empty any more.
-        StalePlanError: a copy is not as it was when the plan was made.
-        OSError: the disk refuses, or has no room. There is no OUT then.
-
-    Example:
-        >>> from kseg import apply_merge, plan_merge
-        >>> apply_merge(plan_merge("a/orders-0", "b/orders-0", out="whole"))  # doctest: +SKIP
-        PosixPath('whole.kseg-salvage/report.json')
-    """
-    for each in plan.partitions:
-        if each.undecided:
-            seen = each.conflicts[0].batches[0]
-            raise ConflictingCopiesError(
-                f"{each.undecided} batches of {each.name} contradict those of another copy in the "
-                "same leader epoch, or may: say which copy is preferred",
-                path=seen.path,
-                position=seen.header.position,
-                offset=each.conflicts[0].offset,
-            )
-
-    def finish(place: Path) -> None:
-        document = {"schema": "kseg.merge-report/1", **plan.to_dict(runs=True)}
-        replace_file(place / REPORT, json.dumps(document).encode() + b"\n")
-
-    targets = [
-        TargetPartition(
-            each.partition,
-            each.segments,
-            each.log_end_offset,
-            each.topic_id,
-            each.log_start_offset,
-            each.high_watermark,
-        )
-        for each in plan.partitions
-    ]
-    write_output(plan.out, targets, sources=plan.sources, finish=finish, progress=progress)
-    return beside(plan.out) / REPORT
-
-
 # ---- deciding ------------------------------------------------------------------------------------
 
 
@@ -1098,7 +1110,6 @@ __all__ = [
     "PartitionMerge",
     "Ranked",
     "Runs",
-    "apply_merge",
     "divergence",
     "lineage_of",
     "plan_merge",

@@ -1,6 +1,6 @@
 """Recovery: what must be done to a log before an append. A plan decides it, `apply` does it.
 
-recover       `plan_recovery`, `apply_recovery`, `recover`: the plan, and its steps on the disk
+recover       `plan_recovery`, `RecoveryPlan.apply`, `recover`: the plan, and its steps on the disk
 load          the steps of loading, in an overlay: where a torn tail is cut, which segments are
               walked; its docstring lists the differences from Kafka
 as_broker     the steps exactly as Kafka takes them, with its `raw_lookups`

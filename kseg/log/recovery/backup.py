@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kseg.files import io
+from kseg.frames import Table
 
 _SUFFIX: Final = ".kseg-backup"
 #: Bytes of a file that are read at once.
@@ -340,8 +341,8 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class CutReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class CutReport(Table):
     """The result of a plan that may cut the end of a log.
 
     Attributes:
@@ -353,6 +354,16 @@ class CutReport:
     plan: Any
     kept: tuple[Kept, ...] = ()
     freed_bytes: int = 0
+
+    @property
+    def title(self) -> str:
+        """That of the plan, and the size of the backup."""
+        return f"{self.plan.title}; {len(self.kept)} files in the backup"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of the plan."""
+        rows: Sequence[Mapping[str, Any]] = self.plan.table_rows()
+        return rows
 
     @property
     def log_start_offset(self) -> int:

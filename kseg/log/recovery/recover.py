@@ -1,7 +1,7 @@
 """Recovery of a partition, so that it can be appended to: planned, then done on the disk.
 
     plan_recovery    loads the log in an overlay, and returns the steps; takes no lock
-    apply_recovery   looks at the files again, loads anew, and takes the steps of that on the disk
+    RecoveryPlan     its `apply` looks at the files again, loads anew, and takes those steps on disk
     recover          loads once under the lock, and takes the steps of that
 
 A plan holds decisions, not bytes. Nothing is written before the last segment is swept. Then the
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -29,6 +29,7 @@ from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.names import list_partition
 from kseg.format.times import Time
+from kseg.frames import Table
 from kseg.log import closed_indexes, data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
@@ -43,8 +44,8 @@ from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class RecoveryPlan(Table):
     """The changes to a partition directory, and the log afterwards.
 
     Attributes:
@@ -125,6 +126,19 @@ class RecoveryPlan:
         """Whether no file would change."""
         return not self.actions and self.error is None
 
+    @property
+    def title(self) -> str:
+        """The path, and the size of the change."""
+        if self.error is not None:
+            return f"{self.path}: cannot be loaded: {self.error}"
+        if self.is_noop:
+            return f"{self.path}: nothing to do"
+        return f"{self.path}: {len(self.actions)} actions, {self.truncated_bytes} bytes of log go"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The actions, by file."""
+        return [asdict(action) for action in self.actions]
+
     def rows(self) -> Iterator[str]:
         """The plan as lines of text."""
         if self.error is not None:
@@ -148,9 +162,47 @@ class RecoveryPlan:
             f"{self.recovery_point}"
         )
 
-    def __repr__(self) -> str:
-        """One line; `print` gives them all."""
-        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+    def apply(
+        self,
+        *,
+        backup_directory: io.StrPath | None = None,
+        keep_cut: bool = True,
+        progress: Progress | None = None,
+    ) -> RecoveryReport:
+        """Take the steps of the plan, under the lock of the data directory.
+
+        Afterwards the log is as a clean shutdown leaves it, all of it on the disk. If the directory
+        has lost its mark of a clean shutdown, the mark comes back when all its partitions were
+        recovered or loaded within one lease.
+
+        Args:
+            backup_directory: where the backup goes of bytes that are cut, removed or replaced; None
+                for a sibling of the data directory, named after the time of the plan.
+            keep_cut: false makes no backup.
+            progress: called with the bytes of log walked so far, and in all.
+
+        Raises:
+            StalePlanError: files have changed since the plan was made; nothing was done.
+            KsegError: `plan.error`, if the log cannot be loaded; nothing was done.
+            NotALogError: it is the log of KRaft; nothing was done.
+            LogLockedError: another process holds the data directory, or a log of this process has
+                the partition open; nothing was done.
+            PermissionError: this process cannot make files like those that are there; nothing was
+                done.
+            OSError: the disk refuses; or it is too full for the backup, or for the new files, even
+                after the old ones go. Nothing was done if it is full.
+        """
+        directory = Path(self.path)
+        _refuse(self)
+        io.check_new_files(directory)
+        with lock.acquire(directory.resolve().parent):
+            _check_seen(self)
+            return _apply(
+                self,
+                lambda: _load(directory, self.inputs, progress),
+                backup_directory,
+                keep_cut=keep_cut,
+            )
 
     def __str__(self) -> str:
         """The path and the lines."""
@@ -216,7 +268,7 @@ def plan_recovery(
     """Say what a start would do to a partition directory; changes nothing.
 
     Args:
-        path: the directory.
+        path: the directory, or a `Log`.
         as_broker: plan exactly what Kafka 4.2.0 would do. Otherwise check more and throw less away;
             `kseg.log.recovery.load` lists the differences.
         clean: whether the log was closed cleanly; as the mark beside the directory says if None.
@@ -305,55 +357,11 @@ def _plan_of(loaded: Loading) -> RecoveryPlan:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RecoveryReport(CutReport):
     """The result of a recovery."""
 
     plan: RecoveryPlan
-
-
-def apply_recovery(
-    plan: RecoveryPlan,
-    *,
-    backup_directory: io.StrPath | None = None,
-    keep_cut: bool = True,
-    progress: Progress | None = None,
-) -> RecoveryReport:
-    """Do what a plan says, under the lock of the data directory.
-
-    Afterwards the log is as a clean shutdown leaves it, all of it on the disk. If the directory has
-    lost its mark of a clean shutdown, the mark comes back when all its partitions were recovered or
-    loaded within one lease.
-
-    Args:
-        plan: from `plan_recovery`.
-        backup_directory: where what is cut, removed or replaced is kept; a sibling of the data
-            directory, named after the time of the plan, if None.
-        keep_cut: false makes no backup.
-        progress: called with the bytes of log walked so far, and in all.
-
-    Raises:
-        StalePlanError: files have changed since the plan was made; nothing was done.
-        KsegError: `plan.error`, if the log cannot be loaded; nothing was done.
-        NotALogError: it is the log of KRaft; nothing was done.
-        LogLockedError: another process holds the data directory, or another log of this one has the
-            partition open; nothing was done.
-        PermissionError: this process cannot make files like those that are there; nothing was
-            done.
-        OSError: the disk refuses; or it is too full for the backup, or for what is to be written,
-            even after what goes. Nothing was done if it is full.
-    """
-    directory = Path(plan.path)
-    _refuse(plan)
-    io.check_new_files(directory)
-    with lock.acquire(directory.resolve().parent):
-        _check_seen(plan)
-        return _apply(
-            plan,
-            lambda: _load(directory, plan.inputs, progress),
-            backup_directory,
-            keep_cut=keep_cut,
-        )
 
 
 def _refuse(plan: RecoveryPlan) -> None:
@@ -488,7 +496,7 @@ def recover(
     keep_cut: bool = True,
     progress: Progress | None = None,
 ) -> RecoveryReport:
-    """`plan_recovery` and `apply_recovery` in one, under the lock of the data directory.
+    """`plan_recovery` and its `apply` in one, under the lock of the data directory.
 
     Each segment is walked once. A partition that an interrupted run has put in order, and whose
     files are the same since, is not walked again (`is_noted`).

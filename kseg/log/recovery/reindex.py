@@ -15,11 +15,11 @@ Source: Kafka `LogSegment.recover`, `UnifiedLog.rebuildProducerState`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from kseg.files.names import (
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
+from kseg.frames import Table
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -145,8 +146,8 @@ class ReindexedSegment:
     files: tuple[RemadeFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReindexPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReindexPlan(Table):
     """The changes by which indexes and snapshots are made anew.
 
     Attributes:
@@ -186,9 +187,60 @@ class ReindexPlan:
         """Whether all files are as they should be."""
         return not self.files
 
-    def __repr__(self) -> str:
-        """One line; `print` gives them all."""
-        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+    @property
+    def title(self) -> str:
+        """The path, and the size of the change."""
+        found = f"{len(self.files)} files change" if self.files else "nothing to do"
+        return f"{self.path}: {found}, {len(self.findings)} findings"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The actions, by file."""
+        return [asdict(action) for action in self.actions]
+
+    def apply(
+        self,
+        *,
+        backup_directory: io.StrPath | None = None,
+        keep: bool = True,
+        backup: Backup | None = None,
+        progress: Progress | None = None,
+    ) -> ReindexReport:
+        """Take the steps of the plan. If it is killed on the way, plan and apply again.
+
+        Each file is replaced by a rename, and keeps owner, permissions and time of modification.
+
+        Args:
+            backup_directory: where to keep the old files; beside the data directory if None.
+            keep: whether to keep them.
+            backup: keeps them, instead of these two.
+            progress: called after each segment.
+
+        Raises:
+            StalePlanError: a file has changed since; nothing was done.
+            NotALogError: it is the log of KRaft; nothing was done.
+            LogLockedError: another process, or a log of this one, writes there.
+            OSError: the disk refuses; each file is the old one or the new one.
+        """
+        directory = self.path
+        data_directory.refuse_cluster_metadata(directory)
+        home = directory.resolve()
+        if backup is None and keep:
+            backup = Backup(home.parent, backup_directory, now_ms=now_of(self.now_ms))
+        with _alone_in(home) as lease:
+            if look_at(directory) != self.seen:
+                raise StalePlanError("files have changed since the plan was made", path=directory)
+            if backup is not None:
+                backup.check_room(sum(file.bytes for file in self.files))
+            before = 0 if backup is None else len(backup.kept)
+            if self.files:
+                lease.forget_broker_epoch()
+            how = (self.config, self.kinds, self.now_ms)
+            run = _Reindexing(
+                directory, *how, exact=self.exact, progress=progress, applies=True, backup=backup
+            )
+            done = run.plan(self.seen) if self.files else self
+        kept = () if backup is None else tuple(backup.kept[before:])
+        return ReindexReport(done.files, done.findings, kept)
 
     def __str__(self) -> str:
         """One line a file, and one for each finding."""
@@ -197,8 +249,8 @@ class ReindexPlan:
         return "\n".join(lines) or f"{self.path}: nothing to do"
 
 
-@dataclass(frozen=True, slots=True)
-class ReindexReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReindexReport(Table):
     """The result of a reindexing.
 
     Attributes:
@@ -215,6 +267,18 @@ class ReindexReport:
     def actions(self) -> tuple[Action, ...]:
         """What was done, in order."""
         return tuple(file.as_action() for file in self.files)
+
+    @property
+    def title(self) -> str:
+        """The numbers of changed files, findings and files in the backup."""
+        return (
+            f"{len(self.files)} files changed, {len(self.findings)} findings, "
+            f"{len(self.kept)} files in the backup"
+        )
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The actions, by file."""
+        return [asdict(action) for action in self.actions]
 
 
 # ---- planning and applying -----------------------------------------------------------------------
@@ -236,7 +300,7 @@ def plan_reindex(
     """Find the indexes and snapshots that do not fit the log; changes nothing.
 
     Args:
-        path: a partition directory.
+        path: a partition directory, or a `Log`.
         config: of the log: the interval of index entries counts. Kafka's defaults if None.
         kinds: what to look at, of `KINDS`.
         exact: leave alone only files with exactly the bytes that Kafka 4.2 would write.
@@ -263,53 +327,6 @@ def plan_reindex(
     by = None if now_ms is None else time_ms(now_ms)
     run = _Reindexing(directory, config or LogConfig(), chosen, by, exact=exact, progress=progress)
     return run.plan(seen)
-
-
-def apply_reindex(
-    plan: ReindexPlan,
-    *,
-    backup_directory: io.StrPath | None = None,
-    keep: bool = True,
-    backup: Backup | None = None,
-    progress: Progress | None = None,
-) -> ReindexReport:
-    """Do what a plan says. If it is killed on the way, plan and apply again.
-
-    Each file is replaced by a rename, and keeps owner, permissions and time of modification.
-
-    Args:
-        plan: from `plan_reindex`.
-        backup_directory: where to keep the old files; beside the data directory if None.
-        keep: whether to keep them.
-        backup: keeps them, instead of these two.
-        progress: called after each segment.
-
-    Raises:
-        StalePlanError: a file has changed since; nothing was done.
-        NotALogError: it is the log of KRaft; nothing was done.
-        LogLockedError: another process, or a log of this one, writes there.
-        OSError: the disk refuses; each file is the old one or the new one.
-    """
-    directory = plan.path
-    data_directory.refuse_cluster_metadata(directory)
-    home = directory.resolve()
-    if backup is None and keep:
-        backup = Backup(home.parent, backup_directory, now_ms=now_of(plan.now_ms))
-    with _alone_in(home) as lease:
-        if look_at(directory) != plan.seen:
-            raise StalePlanError("files have changed since the plan was made", path=directory)
-        if backup is not None:
-            backup.check_room(sum(file.bytes for file in plan.files))
-        before = 0 if backup is None else len(backup.kept)
-        if plan.files:
-            lease.forget_broker_epoch()
-        how = (plan.config, plan.kinds, plan.now_ms)
-        run = _Reindexing(
-            directory, *how, exact=plan.exact, progress=progress, applies=True, backup=backup
-        )
-        done = run.plan(plan.seen) if plan.files else plan
-    kept = () if backup is None else tuple(backup.kept[before:])
-    return ReindexReport(done.files, done.findings, kept)
 
 
 @contextmanager

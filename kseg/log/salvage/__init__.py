@@ -21,7 +21,7 @@ places      step 3: which of them have a certain place
 provable    steps 1 to 3 for one copy: provable batches by offset, other bytes, lost offsets; its
             `Chains` are step 2
 output      step 4: a new data directory of batches from other files, whole or not at all
-salvage     `plan_salvage`, `apply_salvage`: a partition, or all of a data directory
+salvage     `plan_salvage` and the plan's `apply`: a partition, or all of a data directory
 
 A copy is never changed. Bytes that the disk cannot read are lost.
 

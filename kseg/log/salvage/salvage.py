@@ -1,6 +1,6 @@
-"""Salvage: `plan_salvage` finds the provable batches, `apply_salvage` writes them to a directory.
+"""Salvage: `plan_salvage` finds the provable batches, `SalvagePlan.apply` writes them.
 
-A plan reads each partition once with its checksums and changes nothing. `apply_salvage` copies the
+A plan reads each partition once with its checksums and changes nothing. `apply` copies the
 bytes from their files and sweeps them again in their new place, so it notices a file that has
 changed since. The fields of a plan are those of `kseg salvage --json` and of `report.json`.
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -33,6 +33,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import MappedFile
 from kseg.files.names import PathKind, classify_path, list_partition, log_bytes
 from kseg.format.builder import BatchBuilder
+from kseg.frames import Table, counted
 from kseg.internal.ids import id_text
 from kseg.log import data_directory
 from kseg.log.data_directory import CLUSTER_METADATA, EntryKind, entry_of
@@ -217,7 +218,7 @@ def _unprovable(one: Span, place: Quarantined | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, repr=False)
-class SalvagePlan:
+class SalvagePlan(Table):
     """The plan of a salvage; see `kseg.plan_salvage`.
 
     Attributes:
@@ -285,9 +286,52 @@ class SalvagePlan:
             "partitions": document(self.partitions),
         }
 
-    def __repr__(self) -> str:
-        """One line; `print` gives a line a partition."""
-        return f"{type(self).__name__}({str(self.out)!r}, ok={self.ok})"
+    @property
+    def title(self) -> str:
+        """The output, and the bytes and offsets that it has and has not."""
+        return (
+            f"{self.out}: {len(self.partitions)} partitions, {self.kept_bytes} of {self.bytes} "
+            f"bytes kept, {len(self.lost)} ranges of offsets lost"
+        )
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The partitions; of a list its length."""
+        return [counted(row) for row in document(self.partitions)]
+
+    def apply(self, *, progress: Progress | None = None) -> SalvageReport:
+        """Write the batches of a plan: the whole data directory, or none of it.
+
+        It has indexes, epochs, producer snapshots and checkpoints made anew, and the mark of a
+        clean shutdown: a broker adopts it. `OUT.kseg-salvage` beside it holds `report.json` and the
+        bytes that are not kept. A run that is killed leaves no `out`; the next one begins anew.
+
+        Args:
+            progress: called with bytes copied and bytes in all.
+
+        Raises:
+            StalePlanError: a source is not as it was when the plan was made.
+            FileExistsError, NotADirectoryError, KsegError: `out` is not free any more.
+            OSError: the disk refuses, or has no room. There is no `out` then.
+        """
+
+        def finish(place: Path) -> None:
+            parts = list(self.quarantined)
+            _quarantine(place, parts)
+            folders = {folder for each in parts for folder in Path(each.path).parents}
+            for folder in sorted(folders - {Path()}):
+                io.flush_directory(place / folder)
+            document = {"schema": "kseg.salvage/1", **self.to_json()}
+            atomic.replace_file(place / REPORT, json.dumps(document, indent=1).encode() + b"\n")
+
+        write_output(
+            self.out,
+            [each.target for each in self.partitions],
+            sources=[*self.sources, *(each.path for each in self.partitions)],
+            finish=finish,
+            finish_bytes=self.quarantined_bytes,
+            progress=progress,
+        )
+        return SalvageReport(self, beside(self.out) / REPORT)
 
     def __str__(self) -> str:
         """A line a partition."""
@@ -303,8 +347,8 @@ def _sum(numbers: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(numbers) else None
 
 
-@dataclass(frozen=True, slots=True)
-class SalvageReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class SalvageReport(Table):
     """The result of a salvage.
 
     Attributes:
@@ -314,6 +358,15 @@ class SalvageReport:
 
     plan: SalvagePlan
     path: Path
+
+    @property
+    def title(self) -> str:
+        """That of the plan."""
+        return self.plan.title
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of the plan."""
+        return self.plan.table_rows()
 
     @property
     def ok(self) -> bool:
@@ -501,8 +554,8 @@ def plan_salvage(
     Kafka's recovery cuts all behind the first bad byte. This finds each sound batch behind it.
 
     Args:
-        directories: partition directories, or data directories, whose live partitions are taken.
-            The log of KRaft is taken only where it is named.
+        directories: partition directories or `Log` objects; or data directories, whose live
+            partitions are taken. The log of KRaft is taken only where it is named.
         out: a new data directory, or an empty one; in none of the others.
         abort_open: add a marker that aborts each transaction whose own marker may be lost.
         chosen: leaves out partitions, by topic and number.
@@ -655,43 +708,6 @@ def _with_tail(
 # ---- doing ---------------------------------------------------------------------------------------
 
 
-def apply_salvage(plan: SalvagePlan, *, progress: Progress | None = None) -> SalvageReport:
-    """Write the batches of a plan: the whole data directory, or none of it.
-
-    It has indexes, epochs, producer snapshots and checkpoints made anew, and the mark of a clean
-    shutdown: a broker adopts it. `OUT.kseg-salvage` beside it holds `report.json` and the bytes
-    that are not kept. A run that is killed leaves no `out`; the next one begins anew.
-
-    Args:
-        plan: from `plan_salvage`.
-        progress: called with bytes copied and bytes in all.
-
-    Raises:
-        StalePlanError: a source is not as it was when the plan was made.
-        FileExistsError, NotADirectoryError, KsegError: `out` is not free any more.
-        OSError: the disk refuses, or has no room. There is no `out` then.
-    """
-
-    def finish(place: Path) -> None:
-        parts = list(plan.quarantined)
-        _quarantine(place, parts)
-        folders = {folder for each in parts for folder in Path(each.path).parents}
-        for folder in sorted(folders - {Path()}):
-            io.flush_directory(place / folder)
-        document = {"schema": "kseg.salvage/1", **plan.to_json()}
-        atomic.replace_file(place / REPORT, json.dumps(document, indent=1).encode() + b"\n")
-
-    write_output(
-        plan.out,
-        [each.target for each in plan.partitions],
-        sources=[*plan.sources, *(each.path for each in plan.partitions)],
-        finish=finish,
-        finish_bytes=plan.quarantined_bytes,
-        progress=progress,
-    )
-    return SalvageReport(plan, beside(plan.out) / REPORT)
-
-
 def _quarantine(place: Path, parts: Sequence[Quarantined]) -> None:
     """Copy bytes that are not kept; zeros as holes."""
     for path, of_file in groupby(parts, key=lambda one: one.path):
@@ -725,7 +741,6 @@ __all__ = [
     "SalvagedPartition",
     "Transactions",
     "abort_markers",
-    "apply_salvage",
     "plan_salvage",
     "up_to_first_gap",
 ]

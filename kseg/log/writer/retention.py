@@ -22,17 +22,18 @@ Source: Kafka `UnifiedLog.deleteOldSegments`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.index import TimeIndex
 from kseg.format.times import Time
+from kseg.frames import Table
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
@@ -75,8 +76,8 @@ class RetiredSegment:
     largest_timestamp: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class RetentionPlan(Table):
     """What retention would do to a log.
 
     Attributes:
@@ -125,9 +126,16 @@ class RetentionPlan:
             f"{self.high_watermark}, to which other replicas are known to have the log"
         )
 
-    def __repr__(self) -> str:
-        """One line; `print` gives them all."""
-        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+    @property
+    def title(self) -> str:
+        """The path, and the size of the deletion."""
+        if self.is_noop:
+            return f"{self.path}: nothing to delete"
+        return f"{self.path}: {len(self.segments)} segments go, {self.deleted_bytes} bytes"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The segments that go, oldest first."""
+        return [asdict(each) | {"path": str(each.path)} for each in self.segments]
 
     def __str__(self) -> str:
         """A line a segment, one for the log's start, and one for what the high watermark holds."""
@@ -140,8 +148,8 @@ class RetentionPlan:
         return "\n".join([start, *(["a new segment first"] if self.rolls else []), *lines, *held])
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class RetentionReport(Table):
     """What retention did.
 
     Attributes:
@@ -158,6 +166,18 @@ class RetentionReport:
     log_start_offset: int
     files: tuple[Path, ...] = ()
     freed_bytes: int = 0
+
+    @property
+    def title(self) -> str:
+        """The size of the deletion, and the start of the log."""
+        return (
+            f"{self.segments_count} segments went, {self.deleted_bytes} bytes; "
+            f"the log starts at {self.log_start_offset}"
+        )
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The renamed files."""
+        return [{"path": str(path)} for path in self.files]
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +382,7 @@ def delete_old_segments(
 
 
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
-    """As `kseg.log.cleanup.apply_retention`, for what a log open for appending consists of.
+    """As `kseg.log.cleanup.RetentionPlan.apply`, for what a log open for appending consists of.
 
     The log's start is written down before a file changes its name. So what a crash brings back of
     the old segments lies below it. On a disk too full for that, whole segments go first, at once

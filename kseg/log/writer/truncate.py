@@ -25,14 +25,15 @@ Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
+from kseg.frames import Table
 from kseg.log import data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.pending_deletes import remove_segment
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from kseg.log.writer.state import LogState
 
 
-@dataclass(frozen=True, slots=True)
-class TruncationPlan:
+@dataclass(frozen=True, slots=True, repr=False)
+class TruncationPlan(Table):
     """What cutting the end of a log back to an offset would do.
 
     Attributes:
@@ -84,9 +85,16 @@ class TruncationPlan:
         """Bytes of log that go."""
         return sum(action.bytes for action in self.actions)
 
-    def __repr__(self) -> str:
-        """One line; `print` gives them all."""
-        return f"{type(self).__name__}({str(self.path)!r}, is_noop={self.is_noop})"
+    @property
+    def title(self) -> str:
+        """The path, and the size of the cut."""
+        if self.is_noop:
+            return f"{self.path}: nothing to do"
+        return f"{self.path}: {self.truncated_bytes} bytes go behind {self.log_end_offset}"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The actions, by file."""
+        return [asdict(action) for action in self.actions]
 
     def __str__(self) -> str:
         """A line for each action, and one with the offsets."""

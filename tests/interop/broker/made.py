@@ -180,7 +180,7 @@ def compacted(directory: Path, codec: Compression) -> Held:
         before = appended(path, codec)
         config = replace(CONFIG, cleanup_policy=("compact",), segment_bytes=1 << 20)
         with Log.open(path, mode="append", config=config) as log:
-            kseg.apply_compaction(log, kseg.plan_compaction(log, force=True))
+            kseg.plan_compaction(log, force=True).apply()
         put_in_place(path, directory)
     held = Held(aborted=before.aborted)
     held.add(read_by_kseg(directory))
@@ -230,7 +230,7 @@ def merged(directory: Path) -> Held:
         plan = kseg.plan_merge(*copies, out=out)
         assert plan.ok
         assert len(plan.partitions[0].runs) > 4
-        kseg.apply_merge(plan)
+        plan.apply()
         put_in_place(out / directory.name, directory)
     return held
 
@@ -247,7 +247,7 @@ def salvaged(directory: Path) -> Held:
         (partition,) = plan.partitions
         assert len(partition.lost) > 1
         assert partition.markers == 1
-        kseg.apply_salvage(plan)
+        plan.apply()
         put_in_place(out / directory.name, directory)
     held.rows = read_by_kseg(directory)
     with Log.open(directory) as log:

@@ -7,7 +7,7 @@ from typing import Any
 
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.config import LogConfig
-from kseg.log.recovery.reindex import ReindexPlan, apply_reindex, plan_reindex
+from kseg.log.recovery.reindex import ReindexPlan, plan_reindex
 from tests.builders import ABORT, COMMIT, batch, control_batch, record, write_segment
 from tests.segments import batch_of
 
@@ -58,7 +58,7 @@ def plan(directory: Path, **how: Any) -> ReindexPlan:
 
 def apply(directory: Path, **how: Any) -> list[tuple[str, str]]:
     """What was done: (action, file name)."""
-    report = apply_reindex(plan(directory, **how), keep=False)
+    report = plan(directory, **how).apply(keep=False)
     assert plan(directory, **how).is_noop
     return [(file.action, file.path.name) for file in report.files]
 

@@ -35,7 +35,7 @@ def partition(tmp_path: Path) -> Path:
 
 def cut(path: Path, offset: int, **how: object) -> kseg.reports.TruncationReport:
     plan = kseg.plan_truncation(path, offset)
-    return kseg.apply_truncation(plan, config=CONFIG, now_ms=NOW_MS, **how)  # type: ignore[arg-type]
+    return plan.apply(config=CONFIG, now_ms=NOW_MS, **how)  # type: ignore[arg-type]
 
 
 def offsets(path: Path) -> list[int]:
@@ -49,7 +49,7 @@ def test_what_is_planned_is_done(partition: Path, offset: int) -> None:
     plan = kseg.plan_truncation(partition, offset)
     assert everything(partition.parent) == before
     sizes = sum(path.stat().st_size for path in partition.glob("*.log"))
-    done = kseg.apply_truncation(plan, config=CONFIG, now_ms=NOW_MS)
+    done = plan.apply(config=CONFIG, now_ms=NOW_MS)
     assert done.plan == plan
     assert (done.log_start_offset, done.log_end_offset) == (0, offset)
     assert done.truncated_bytes == sizes - sum(p.stat().st_size for p in partition.glob("*.log"))
@@ -82,7 +82,7 @@ def test_a_plan_for_files_that_have_changed_is_stale(
     change(partition)  # type: ignore[operator]
     before = everything(partition)
     with pytest.raises(StalePlanError):
-        kseg.apply_truncation(plan, config=CONFIG)
+        plan.apply(config=CONFIG)
     assert everything(partition) == before
     assert kseg.plan_recovery(partition).clean
 
@@ -102,12 +102,12 @@ def test_a_log_that_was_not_closed_well_is_left_alone(partition: Path) -> None:
 def test_a_log_that_somebody_holds_is_left_alone(partition: Path) -> None:
     plan = kseg.plan_truncation(partition, 5)
     with holding(partition.parent), pytest.raises(LogLockedError):
-        kseg.apply_truncation(plan, config=CONFIG)
+        plan.apply(config=CONFIG)
     with (
         kseg.Log.open(partition, mode="append", config=CONFIG),
         pytest.raises((LogLockedError, StalePlanError)),
     ):
-        kseg.apply_truncation(kseg.plan_truncation(partition, 5), config=CONFIG)
+        kseg.plan_truncation(partition, 5).apply(config=CONFIG)
     assert offsets(partition) == list(range(10))
 
 

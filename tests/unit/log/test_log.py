@@ -227,7 +227,7 @@ def test_what_keeps_old_indexes_is_a_backup(partition: Path, tmp_path: Path) -> 
     index = partition / f"{0:020d}.index"
     index.write_bytes(b"\xff" * 8)
     backup = Backup(partition.parent, tmp_path / "backup", now_ms=NOW_MS)
-    report = kseg.apply_reindex(kseg.plan_reindex(partition), backup=backup)
+    report = kseg.plan_reindex(partition).apply(backup=backup)
     assert [each.path for each in report.kept] == [index]
     assert {each.backup for each in report.kept} == {tmp_path / "backup"}
 

@@ -12,7 +12,7 @@ from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
-from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+from kseg.log.recovery.reindex import plan_reindex
 from tests.builders import batch, record
 
 EPOCH, LOST = 10, metadata.BROKER_EPOCH_UNKNOWN
@@ -54,7 +54,7 @@ def create(data: Path) -> None:
 
 
 def reindex(data: Path) -> None:
-    apply_reindex(plan_reindex(data / NAME, config=CONFIG), keep=False)
+    plan_reindex(data / NAME, config=CONFIG).apply(keep=False)
 
 
 def torn(then: Callable[[Path], object]) -> Callable[[Path], None]:

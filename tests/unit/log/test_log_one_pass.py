@@ -18,7 +18,7 @@ from kseg import Log
 from kseg.analysis.verify import verify
 from kseg.files import lock
 from kseg.log.recovery import load, load_context, overlay
-from kseg.log.recovery.recover import apply_recovery, plan_recovery, recover
+from kseg.log.recovery.recover import plan_recovery, recover
 from tests.unit.log import damaged
 from tests.unit.log.damaged import CONFIG, HARMS, NOW, content
 
@@ -65,7 +65,7 @@ def test_what_is_swept_once_is_mended_as_by_a_plan_and_its_application(
 ) -> None:
     harm(partition)
     other = Path(shutil.copytree(partition, tmp_path / "other" / "t-0"))
-    apply_recovery(plan_recovery(other, **HOW), keep_cut=False)
+    plan_recovery(other, **HOW).apply(keep_cut=False)
     recover(partition, keep_cut=False, **HOW)
     assert content(partition) == content(other)
 

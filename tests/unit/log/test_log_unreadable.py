@@ -27,7 +27,7 @@ from kseg.log.closed import copy_partition
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import plan_recovery
 from kseg.log.recovery.reindex import difference
 from kseg.log.recovery.split import split_log
 from tests.bad_sectors import bad_sectors
@@ -461,7 +461,7 @@ def test_recovery_leaves_a_partition_that_the_disk_does_not_give(data: Path, nam
         assert isinstance(plan.error, UnreadableError)
         assert (plan.error.path, plan.actions) == (str(bad / name), ())
         with pytest.raises(UnreadableError):
-            apply_recovery(plan)
+            plan.apply()
         assert run(["recover", str(data), "--apply", "--no-backup"]) == 1
     assert {path: path.read_bytes() for path in bad.iterdir()} == before
     assert (other / LOG).stat().st_size < 41_000

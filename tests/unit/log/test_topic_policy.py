@@ -13,8 +13,8 @@ from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
-from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+from kseg.log.recovery.recover import plan_recovery
+from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.topic_policy import (
     KRAFT,
     NOT_COMPACTED,
@@ -243,8 +243,8 @@ def test_the_log_of_kraft_is_left_alone(tmp_path: Path) -> None:
         assert log.delete_old_segments().segments_count == 0
     (path / f"{2:020d}.index").unlink()
     for change in (
-        lambda: apply_recovery(plan_recovery(path)),
-        lambda: apply_reindex(plan_reindex(path)),
+        lambda: plan_recovery(path).apply(),
+        lambda: plan_reindex(path).apply(),
     ):
         with pytest.raises(NotALogError, match="left alone"):
             change()

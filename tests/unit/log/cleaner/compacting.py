@@ -32,7 +32,7 @@ def fill(log: Log, *batches: bytes, roll: bool = True) -> Log:
 
 
 def compact(log: Log, **how: Any) -> kseg.reports.CompactionReport:
-    return kseg.apply_compaction(log, kseg.plan_compaction(log, **how))
+    return kseg.plan_compaction(log, **how).apply()
 
 
 def kept(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:

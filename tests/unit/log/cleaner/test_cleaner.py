@@ -59,7 +59,7 @@ def test_cln_02_19_the_last_record_of_each_key_stays(opened: Opened, codec: int)
     log.roll()
     wanted = reference.compacted(batches_of(log), end_offset=20)
     plan = kseg.plan_compaction(log)
-    report = kseg.apply_compaction(log, plan)
+    report = plan.apply()
     assert kept(log) == wanted
     assert [row[0] for row in wanted] == [14, 16, 18, 19]
     assert (report.records, report.kept_records, report.passes) == (20, 4, 1)
@@ -148,7 +148,7 @@ def test_the_active_segment_and_what_is_behind_the_bounds_stays(opened: Opened) 
         (2, "last-stable-offset"),
         (4, "active"),
     ]
-    kseg.apply_compaction(log, plan)
+    plan.apply()
     assert [row[0] for row in kept(log)] == [1, 2, 3, 4]
 
 
@@ -217,7 +217,7 @@ def cut(log: Log, offset: int) -> None:
 
 def cut_closed(log: Log, offset: int) -> None:
     log.close()
-    kseg.apply_truncation(kseg.plan_truncation(log.path, offset), keep_cut=False)
+    kseg.plan_truncation(log.path, offset).apply(keep_cut=False)
 
 
 def begin_anew(log: Log, offset: int) -> None:
@@ -298,7 +298,7 @@ def test_a_log_that_is_not_compacted_is_left_alone(opened: Opened) -> None:
     log = fill(opened(cleanup_policy=frozenset({"delete"})), keyed(b"a"), keyed(b"a"))
     plan = kseg.plan_compaction(log, force=True)
     assert (plan.skipped, plan.is_noop) == ("not-compacted", True)
-    assert kseg.apply_compaction(log, plan).passes == 0
+    assert plan.apply().passes == 0
 
 
 def test_a_log_open_for_reading_is_planned_the_same(opened: Opened) -> None:
@@ -335,11 +335,11 @@ def test_a_segment_that_does_not_change_is_not_written(opened: Opened) -> None:
     plan = kseg.plan_compaction(log)
     before = {path: path.stat().st_ino for path in log.path.glob("*.log")}
     assert {one.why for one in plan.staying} == {"unchanged", "active"}
-    assert kseg.apply_compaction(log, plan).segments_before == 0
+    assert plan.apply().segments_before == 0
     assert {path: path.stat().st_ino for path in log.path.glob("*.log")} == before
     unmeasured = kseg.plan_compaction(log, from_start=True, measure=False)
     assert unmeasured.kept_bytes is None
-    assert kseg.apply_compaction(log, unmeasured).segments_before == 0
+    assert unmeasured.apply().segments_before == 0
     assert not [name for name in names(log) if name.endswith(".cleaned")]
 
 
@@ -359,7 +359,7 @@ def test_a_backup_keeps_what_goes_and_without_one_nothing_is(
     log = fill(opened(), keyed(b"a"), keyed(b"a"))
     old = log.segments[0].path.read_bytes()
     backup = Backup(tmp_path, tmp_path.parent / "kept", now_ms=NOW_MS)
-    kseg.apply_compaction(log, kseg.plan_compaction(log), backup=backup)
+    kseg.plan_compaction(log).apply(backup=backup)
     assert old in {one.kept.read_bytes() for one in backup.kept if one.path.suffix == ".log"}
     assert not list(tmp_path.parent.glob(f"{tmp_path.name}.kseg-backup*"))
 
@@ -386,7 +386,7 @@ def test_clm_01_damage_stops_the_log_and_names_it(opened: Opened) -> None:
     data[-3] ^= 1
     path.write_bytes(data)
     before = {one.name: one.read_bytes() for one in log.path.glob("*.log")}
-    for act in (lambda: kseg.plan_compaction(log), lambda: kseg.apply_compaction(log, plan)):
+    for act in (lambda: kseg.plan_compaction(log), plan.apply):
         with pytest.raises(CorruptRecordError) as caught:
             act()
         assert (str(caught.value.path), caught.value.position) == (str(path), 70)
@@ -399,7 +399,7 @@ def test_a_plan_for_another_state_is_refused(opened: Opened, tmp_path: Path) -> 
     plan = kseg.plan_compaction(log)
     log.truncate_to(1)
     with pytest.raises(StalePlanError):
-        kseg.apply_compaction(log, plan)
+        plan.apply()
 
 
 def test_cln_03_26_segments_that_go_meanwhile_are_noticed(
@@ -415,7 +415,7 @@ def test_cln_03_26_segments_that_go_meanwhile_are_noticed(
 
     monkeypatch.setattr(applying, "swap_in", late)
     with pytest.raises(StalePlanError):
-        kseg.apply_compaction(log, plan)
+        plan.apply()
     assert not [name for name in names(log) if "cleaned" in name or "swap" in name]
     assert (log.log_end_offset, log.state.failed) == (9, False)
 
@@ -427,7 +427,7 @@ def test_a_checkpoint_that_cannot_be_read_is_told(opened: Opened) -> None:
     with pytest.raises(CorruptIndexError):
         kseg.plan_compaction(log, config=log.config)
     with pytest.raises(CorruptIndexError):
-        kseg.apply_compaction(log, plan)
+        plan.apply()
     assert [row[0] for row in kept(log)] == [0, 1]
 
 
@@ -440,7 +440,7 @@ def test_a_disk_that_is_full_leaves_the_log_as_it_was(
     with monkeypatch.context() as patched:
         patched.setattr(io, "has_room", lambda *_: False)
         with pytest.raises(OSError, match="no room on the disk") as caught:
-            kseg.apply_compaction(log, plan)
+            plan.apply()
         assert caught.value.errno == errno.ENOSPC
     calls = io.Calls()
 
@@ -449,11 +449,11 @@ def test_a_disk_that_is_full_leaves_the_log_as_it_was(
 
     replaced = io.Calls(pwritev=full, unlink=calls.unlink)
     with io.calls_replaced(replaced), pytest.raises(OSError, match="No space"):
-        kseg.apply_compaction(log, plan)
+        plan.apply()
     assert names(log) == before
     assert [row[0] for row in kept(log)] == [0, 1]
     assert not log.state.failed
-    kseg.apply_compaction(log, plan)
+    plan.apply()
     assert [row[0] for row in kept(log)] == [1]
 
 
@@ -476,7 +476,7 @@ def test_the_group_that_needs_least_room_goes_first_but_no_tombstone_does(
     room = min(group.kept_bytes or 0 for group in plan.groups)
     monkeypatch.setattr(applying, "_replace", noted)
     monkeypatch.setattr(io, "has_room", lambda _path, size: size <= room or len(order) > 0)
-    kseg.apply_compaction(log, plan)
+    plan.apply()
     least = min(plan.groups, key=lambda group: group.kept_bytes or 0)
     assert order[0] == least.base_offset
 

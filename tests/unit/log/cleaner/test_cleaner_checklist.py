@@ -74,7 +74,7 @@ def test_cln_23_what_is_behind_the_range_keeps_its_content(opened: Opened) -> No
     young = batch([record(key=b"a", timestamp=NOW_MS + 5000)], leader_epoch=-1)
     fill(log, young, young)
     before = log.segments[1].path.read_bytes()
-    kseg.apply_compaction(log, kseg.plan_compaction(log, now_ms=NOW_MS + 2000))
+    kseg.plan_compaction(log, now_ms=NOW_MS + 2000).apply()
     assert (offsets(log), log.segments[1].path.read_bytes()) == ([1, 2, 3], before)
 
 

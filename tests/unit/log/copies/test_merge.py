@@ -22,7 +22,7 @@ from kseg.errors import (
 )
 from kseg.format.header import COLUMN
 from kseg.log.copies import source
-from kseg.log.copies.merge import PartitionMerge, apply_merge, plan_merge
+from kseg.log.copies.merge import PartitionMerge, plan_merge
 from kseg.log.copies.source import COLUMNS, FIRST, LAST, windows
 from tests.builders import write_segment
 from tests.unit.analysis.copied import Told, told, write_copy
@@ -88,7 +88,7 @@ def three_damaged(root: Path) -> tuple[list[Path], Path]:
 def test_the_output_has_the_segments_of_the_original_and_passes_verify(tmp_path: Path) -> None:
     copies, original = three_damaged(tmp_path)
     out = tmp_path / "out"
-    report = apply_merge(plan_merge(*(copy.parent for copy in copies), out=out))
+    report = plan_merge(*(copy.parent for copy in copies), out=out).apply()
     assert logs(out / "t-0") == logs(original)
     verified = kseg.verify(out, deep=True)
     assert verified.ok, verified
@@ -110,7 +110,7 @@ def test_with_a_conflict_nothing_is_written(tmp_path: Path) -> None:
     plan = plan_merge(a, b, out=tmp_path / "out")
     assert (plan.undecided, plan.ok) == (1, False)
     with pytest.raises(ConflictingCopiesError, match="same leader epoch") as caught:
-        apply_merge(plan)
+        plan.apply()
     assert caught.value.offset == 16
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
@@ -121,7 +121,7 @@ def test_a_copy_that_has_changed_since_leaves_no_output(tmp_path: Path) -> None:
     for copy in copies:
         damage(copy, BASE[7], 1)
     with pytest.raises(StalePlanError):
-        apply_merge(plan)
+        plan.apply()
     assert not (tmp_path / "out").exists()
 
 
@@ -165,7 +165,7 @@ def test_a_log_that_ends_with_an_empty_segment_ends_so_again(tmp_path: Path) -> 
     damage(copies[0], BASE[3], 0)
     plan = plan_merge(*copies, out=tmp_path / "out")
     assert plan.ok
-    apply_merge(plan)
+    plan.apply()
     assert logs(tmp_path / "out" / "t-0") == logs(copies[1])
 
 
@@ -173,7 +173,7 @@ def test_logs_without_records_stay_where_they_were(tmp_path: Path) -> None:
     copies = [write_copy(tmp_path / name / "t-0", [], base=7) for name in "ab"]
     plan = plan_merge(*copies, out=tmp_path / "out")
     assert plan.ok
-    apply_merge(plan)
+    plan.apply()
     with kseg.Log.open(tmp_path / "out" / "t-0") as log:
         assert (log.log_start_offset, log.log_end_offset) == (7, 7)
 
@@ -274,7 +274,7 @@ def test_partitions_of_data_directories_are_merged_each_with_its_copies(tmp_path
         plan = plan_merge(*homes, out=out, threads=jobs, chosen=lambda _topic, at: at != 3)
         assert [each.name for each in plan.partitions] == ["t-0", "t-1", "t-2"]
         assert [len(each.copies) for each in plan.partitions] == [3, 3, 2]
-        apply_merge(plan)
+        plan.apply()
         for partition in range(3):
             name = f"t-{partition}"
             assert logs(out / name) == logs(tmp_path / "a" / name)
@@ -360,7 +360,7 @@ def test_the_log_of_kraft_is_left_out_of_a_merge(tmp_path: Path) -> None:
     plan = plan_merge(*homes, out=tmp_path / "out")
     assert [each.name for each in plan.partitions] == ["t-0"]
     assert plan.left_alone == tuple(str(home / "__cluster_metadata-0") for home in homes)
-    apply_merge(plan)
+    plan.apply()
     with pytest.raises(NotALogError, match="not merged"):
         plan_merge(*(home / "__cluster_metadata-0" for home in homes), out=tmp_path / "other")
 

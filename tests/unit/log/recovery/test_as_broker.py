@@ -15,7 +15,7 @@ from kseg.files import producer_snapshot
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.log.config import LogConfig
 from kseg.log.recovery.raw_lookups import next_offset, position_of
-from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from tests.builders import batch, control_batch, record, write_segment
 
 FAR = 2**31 + 5
@@ -49,7 +49,7 @@ def test_a_split_begins_a_segment_wherever_an_offset_does_not_fit(partition: Pat
     made = plan(partition)
     assert made.error is None
     assert (made.log_end_offset, made.truncated_bytes) == (2**40 + 1, 0)
-    apply_recovery(made, keep_cut=False)
+    made.apply(keep_cut=False)
     expected = {2: parts[0] + parts[1], 11: parts[3] + parts[4], FAR: parts[2], 2**40: parts[5]}
     assert log_files(partition) == expected
 
@@ -59,7 +59,7 @@ def test_of_two_parts_with_one_name_the_second_replaces_the_first(partition: Pat
     write_segment(partition, 1, one(1), one(2**40, 2))
     made = plan(partition)
     assert made.error is None
-    apply_recovery(made, keep_cut=False)
+    made.apply(keep_cut=False)
     kept = log_files(partition)
     assert kept == {0: one(0), 1: one(1), 2**40: one(2**40, 2)}
     assert [(lost.records, lost.bytes) for lost in made.lost] == [(3, len(one(2**40, 3)))]
@@ -73,7 +73,7 @@ def test_a_segment_that_is_split_while_segments_are_found_stays(partition: Path)
     write_segment(partition, 2**31, one(2**31))
     made = plan(partition, clean=True)
     assert (made.error, made.log_start_offset, made.log_end_offset) == (None, 0, 2**62 + 1)
-    apply_recovery(made, keep_cut=False)
+    made.apply(keep_cut=False)
     assert log_files(partition) == {0: far, 2**31: one(2**31), 2**62: far}
     assert made.lost == ()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from tests import reference
 from tests.unit.log import damaged
 from tests.unit.log.damaged import logs
@@ -69,7 +69,7 @@ def test_what_a_plan_says_is_what_goes(partition: Path) -> None:
     copy = partition.parent.with_name("other") / partition.name
     shutil.copytree(partition, copy)
     plan: RecoveryPlan = plan_recovery(copy, clean=False)
-    apply_recovery(plan, keep_cut=False)
+    plan.apply(keep_cut=False)
     after = {f.base_offset for path in logs(copy) for f in batches(path)}
     assert sum(lost.records or 0 for lost in plan.lost) == sum(
         count for base, count in before.items() if base not in after

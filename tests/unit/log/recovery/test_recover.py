@@ -17,7 +17,6 @@ from kseg.log import data_directory
 from kseg.log.recovery.recover import (
     RecoveryPlan,
     RecoveryReport,
-    apply_recovery,
     plan_recovery,
     recover,
 )
@@ -35,7 +34,7 @@ def plan(directory: Path, *, clean: bool = False, **how: Any) -> RecoveryPlan:
 
 
 def mend(directory: Path, *, keep_cut: bool = False, **how: Any) -> RecoveryReport:
-    return apply_recovery(plan(directory, **how), keep_cut=keep_cut)
+    return plan(directory, **how).apply(keep_cut=keep_cut)
 
 
 # ---- once, twice, half ---------------------------------------------------------------------------
@@ -83,7 +82,7 @@ def test_a_plan_for_files_that_have_changed_is_stale(partition: Path, change: Ha
     change(partition)
     before = content(partition)
     with pytest.raises(StalePlanError):
-        apply_recovery(made)
+        made.apply()
     assert content(partition) == before
 
 
@@ -121,7 +120,7 @@ def test_another_process_that_holds_the_directory_is_in_the_way_of_doing_not_of_
     with holding(partition.parent):
         made = plan(partition)
         with pytest.raises(LogLockedError):
-            apply_recovery(made)
+            made.apply()
     assert content(partition) == before
     assert not made.is_noop
 
@@ -171,10 +170,10 @@ def test_a_full_disk_refuses_before_anything_changes(
 
     monkeypatch.setattr(os, "statvfs", full)
     with pytest.raises(OSError, match="--no-backup") as caught:
-        apply_recovery(made)
+        made.apply()
     assert caught.value.errno == errno.ENOSPC
     assert content(partition) == before
-    assert apply_recovery(made, keep_cut=False).log_end_offset == 6
+    assert made.apply(keep_cut=False).log_end_offset == 6
 
 
 def test_a_replaced_file_keeps_its_permissions_and_an_untouched_one_its_inode(
@@ -195,7 +194,7 @@ def test_the_end_of_a_log_is_lasting_elsewhere_before_it_is_cut(partition: Path)
     names = ("pwritev", "fdatasync", "ftruncate", "fsync")
     made = plan(partition)
     with stopping_at(None) as asked:
-        apply_recovery(made)
+        made.apply()
     calls = [name for name in asked if name in names]
     cut = calls.index("ftruncate")
     assert {"pwritev", "fdatasync", "fsync"} <= set(calls[:cut])

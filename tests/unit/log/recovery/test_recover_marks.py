@@ -14,7 +14,7 @@ from kseg.log.data_directory import offsets_beside
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
 from kseg.log.recovery import recover
-from kseg.log.recovery.recover import apply_recovery, plan_recovery
+from kseg.log.recovery.recover import plan_recovery
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.cli.conftest import kseg as kseg
@@ -42,7 +42,7 @@ def test_a_recovered_log_is_opened_without_recovery(tmp_path: Path, torn: bool) 
     data = crashed(tmp_path / "data", 0, torn=torn)
     with pytest.raises(UncleanShutdownError):
         Log.open(data / "t-0", mode="append")
-    apply_recovery(plan_recovery(data / "t-0", now_ms=NOW_MS))
+    plan_recovery(data / "t-0", now_ms=NOW_MS).apply()
     assert (data / MARK).exists()
     with Log.open(data / "t-0", mode="append") as log:
         assert log.log_end_offset == 1
@@ -99,7 +99,7 @@ def test_a_log_that_is_open_is_not_recovered_under_its_owner(tmp_path: Path) -> 
     with Log.open(data / "t-0", mode="append", recover=True):
         plan = plan_recovery(data / "t-0", now_ms=NOW_MS, clean=False)
         with pytest.raises(LogLockedError):
-            apply_recovery(plan)
+            plan.apply()
 
 
 def test_no_mark_before_all_is_on_the_disk(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_no_mark_before_all_is_on_the_disk(tmp_path: Path) -> None:
 
     plan = plan_recovery(data / "t-0", now_ms=NOW_MS)
     with io.calls_replaced(io.Calls(rename=rename, fdatasync=flush)):
-        apply_recovery(plan)
+        plan.apply()
     assert MARK in done
     last = len(done) - done[::-1].index(f"{0:020d}.log")
     assert last < done.index(MARK)
@@ -131,5 +131,5 @@ def test_a_recovery_that_fails_leaves_no_mark(tmp_path: Path) -> None:
         raise OSError(5, "I/O error")
 
     with io.calls_replaced(io.Calls(ftruncate=fail)), pytest.raises(OSError, match="I/O"):
-        apply_recovery(plan)
+        plan.apply()
     assert not (data / MARK).exists()

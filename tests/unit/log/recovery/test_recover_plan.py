@@ -14,7 +14,7 @@ import pytest
 from kseg.errors import NotALogError, OffsetsOutOfOrderError
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.log.recovery.load_context import LoadContext
-from kseg.log.recovery.recover import RecoveryPlan, apply_recovery, plan_recovery
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery
 from kseg.log.segment.reader import Segment
 from tests.builders import batch, record, write_segment
 from tests.unit.log import damaged
@@ -78,7 +78,7 @@ def test_a_finished_log_without_its_index_gets_one_without_room_from_a_broker(
     for as_broker in (False, True):
         made = plan(partition, as_broker=as_broker)
         assert (made.segments[-1].index_entries == room) == as_broker
-    apply_recovery(plan(partition, as_broker=True), keep_cut=False)
+    plan(partition, as_broker=True).apply(keep_cut=False)
     assert log.with_suffix(".index").read_bytes() == bytes(8 * room)
 
 
@@ -88,12 +88,12 @@ def test_a_finished_index_that_is_longer_than_the_one_it_replaces_is_mended(
 ) -> None:
     log = sorted(partition.glob("*.log"))[-1]
     index = log.with_suffix(".index")
-    apply_recovery(plan(partition, clean=False, as_broker=as_broker), keep_cut=False)
+    plan(partition, clean=False, as_broker=as_broker).apply(keep_cut=False)
     right = index.read_bytes()
     log.rename(f"{log}.swap")
     index.with_name(f"{index.name}.swap").write_bytes(right + b"\1" * 80)
     made = plan(partition, clean=False, as_broker=as_broker)
-    apply_recovery(made, keep_cut=False)
+    made.apply(keep_cut=False)
     assert log.exists()
     assert index.read_bytes() == right
 
@@ -107,7 +107,7 @@ def test_a_sound_batch_over_the_next_segment_stays_and_is_told_of(partition: Pat
     (found,) = (one for one in made.findings if one.code == "offset-order")
     assert found.path == str(first)
     assert found.offset == int(second.stem)
-    apply_recovery(made, keep_cut=False)
+    made.apply(keep_cut=False)
     assert [path.read_bytes() for path in logs(partition)] == before
 
 
@@ -153,7 +153,7 @@ def test_damage_in_front_of_a_cut_stays_and_so_do_the_batches_behind_it(
     found = [one.position for one in made.findings if one.path.endswith(".log")]
     assert {0, 258} == set(found)
     assert (made.log_end_offset, made.truncated_bytes) == (25, 160)
-    apply_recovery(made, keep_cut=False)
+    made.apply(keep_cut=False)
     assert last.read_bytes() == kept
     assert last.with_suffix(".index").read_bytes() == struct.pack(">ii", 1, 129)
     assert last.with_suffix(".timeindex").stat().st_size == 12
@@ -174,7 +174,7 @@ def test_an_index_that_leads_into_a_value_cuts_no_batch(tmp_path: Path) -> None:
     log.with_suffix(".timeindex").write_bytes(b"")
     made = plan(log.parent)
     assert (made.log_end_offset, made.truncated_bytes) == (2, 0)
-    apply_recovery(made, keep_cut=False)
+    made.apply(keep_cut=False)
     assert log.read_bytes() == data
     assert plan(log.parent).is_noop
 
@@ -209,7 +209,7 @@ def test_a_lost_transaction_index_comes_back_where_a_broker_never_misses_it(
     made = plan(partition)
     assert codes(made) == ["txn-index-incomplete"]
     assert changed(made) == ["create 10.txnindex"]
-    apply_recovery(made, keep_cut=False)
+    made.apply(keep_cut=False)
     assert lost.read_bytes() == wanted
     assert plan(partition).is_noop
 

@@ -13,12 +13,12 @@ from kseg.analysis.doctor import doctor
 from kseg.analysis.verify import verify
 from kseg.files import metadata
 from kseg.log import closed_indexes
-from kseg.log.closed import apply_truncation, copy_partition, plan_truncation
+from kseg.log.closed import copy_partition, plan_truncation
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import TopicPartition, enter
 from kseg.log.log import Log
 from kseg.log.recovery.recover import recover
-from kseg.log.recovery.reindex import apply_reindex, plan_reindex
+from kseg.log.recovery.reindex import plan_reindex
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.cli.conftest import kseg as kseg
@@ -100,7 +100,7 @@ def recovered_as_broker(directory: Path) -> None:
 
 
 def reindexed(directory: Path) -> None:
-    apply_reindex(plan_reindex(directory, config=CONFIG), keep=False)
+    plan_reindex(directory, config=CONFIG).apply(keep=False)
 
 
 def opened(directory: Path) -> None:
@@ -110,7 +110,7 @@ def opened(directory: Path) -> None:
 def truncated(directory: Path) -> None:
     if metadata.read_clean_shutdown(directory.parent) is None:
         recovered(directory)
-    apply_truncation(plan_truncation(directory, RECORDS - 1), config=CONFIG, keep_cut=False)
+    plan_truncation(directory, RECORDS - 1).apply(config=CONFIG, keep_cut=False)
 
 
 def copied(directory: Path) -> None:

@@ -17,7 +17,6 @@ from kseg.files.txn_index import AbortedTxn, TxnIndex, pack_entries
 from kseg.log import data_directory
 from kseg.log.config import LogConfig
 from kseg.log.recovery.findings import Finding
-from kseg.log.recovery.reindex import apply_reindex
 from tests.builders import ABORT, COMMIT, control_batch, messages, record, write_segment
 from tests.segments import offset_entries, time_entries, txn_entries
 from tests.stopping import failing_at
@@ -67,7 +66,7 @@ def test_logs_alone_get_all_that_belongs_to_them(tmp_path: Path) -> None:
             (END, "snapshot"),
         ]
     ]
-    report = apply_reindex(found, keep=False)
+    report = found.apply(keep=False)
     assert report.files == found.files
     after = contents(directory)
     assert {file: after[file] for file in logs} == logs
@@ -176,7 +175,7 @@ def test_true_indexes_of_other_settings_stay_unless_every_byte_counts(partition:
     assert plan(partition, config=other).is_noop
     found = plan(partition, config=other, exact=True)
     assert {file.path.suffix for file in found.files} == {".index", ".timeindex"}
-    apply_reindex(found, keep=False)
+    found.apply(keep=False)
     assert plan(partition, config=other, exact=True).is_noop
 
 
@@ -322,7 +321,7 @@ def test_a_damaged_segment_keeps_its_indexes_and_what_follows_its_producers(
     assert found.segments[2].aborted is None
     assert f"left alone: {finding}" in str(found)
     log = (partition / name(16, "log")).read_bytes()
-    report = apply_reindex(found, keep=False)
+    report = found.apply(keep=False)
     assert [file.path.name for file in report.files] == [name(23, "index")]
     assert report.findings == (finding,)
     after = contents(partition)
@@ -390,7 +389,7 @@ def test_a_plan_for_files_that_have_changed_is_stale(
     change(partition)
     before = contents(partition)
     with pytest.raises(StalePlanError):
-        apply_reindex(found, keep=False)
+        found.apply(keep=False)
     assert contents(partition) == before
     assert not (partition.parent / ".lock").exists()
 
@@ -402,7 +401,7 @@ def test_a_log_that_is_written_to_is_left_alone(partition: Path) -> None:
     home.claim(partition.name)
     try:
         with pytest.raises(LogLockedError):
-            apply_reindex(found, keep=False)
+            found.apply(keep=False)
     finally:
         home.leave()
     assert not (partition / name(10, "index")).exists()
@@ -420,7 +419,7 @@ def test_the_mark_of_a_good_end_is_away_only_while_something_changes(partition: 
         usual.rename(*arguments)
 
     with io.calls_replaced(io.Calls(rename=rename)):
-        apply_reindex(plan(partition), keep=False)
+        plan(partition).apply(keep=False)
     assert seen[0] is False
     mark = metadata.read_clean_shutdown(home)
     assert mark is not None
@@ -431,7 +430,7 @@ def test_the_mark_of_a_good_end_is_away_only_while_something_changes(partition: 
 
     (partition / name(10, "index")).unlink()
     with io.calls_replaced(io.Calls(fdatasync=failing)), pytest.raises(OSError, match="error"):
-        apply_reindex(plan(partition), keep=False)
+        plan(partition).apply(keep=False)
     assert metadata.read_clean_shutdown(home) is None
 
 
@@ -439,7 +438,7 @@ def test_old_files_are_kept_beside_the_data_directory(partition: Path, tmp_path:
     index, stray = partition / name(10, "index"), partition / name(18, "snapshot")
     index.write_bytes(b"old index")
     stray.write_bytes(b"old snapshot")
-    report = apply_reindex(plan(partition, now_ms=1000))
+    report = plan(partition, now_ms=1000).apply()
     assert [(kept.path, kept.kept.read_bytes()) for kept in report.kept] == [
         (index, b"old index"),
         (stray, b"old snapshot"),
@@ -447,7 +446,7 @@ def test_old_files_are_kept_beside_the_data_directory(partition: Path, tmp_path:
     backup = tmp_path / "data.kseg-backup"
     assert all(backup in kept.kept.parents for kept in report.kept)
     index.write_bytes(b"old again")
-    report = apply_reindex(plan(partition), backup_directory=tmp_path / "elsewhere")
+    report = plan(partition).apply(backup_directory=tmp_path / "elsewhere")
     (kept,) = report.kept
     assert kept.kept == tmp_path / "elsewhere" / "t-0" / index.name
 
@@ -462,7 +461,7 @@ def test_stopped_anywhere_and_done_again_it_ends_in_the_same_bytes(tmp_path: Pat
         found = plan(directory)
         try:
             with io.calls_replaced(io.Calls(**{n: counted(getattr(usual, n)) for n in names})):
-                apply_reindex(found, keep=False)
+                found.apply(keep=False)
         except OSError:
             apply(directory)
         else:

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 import kseg
-from kseg import apply_salvage, plan_salvage
+from kseg import plan_salvage
 from kseg.constants import ControlType
 from kseg.errors import NotALogError
 from kseg.log.salvage import SalvagedPartition
@@ -44,7 +44,7 @@ def overwrite(directory: Path, batch: int, at: int, data: bytes) -> None:
 def salvaged(tmp_path: Path, **how: object) -> tuple[SalvagedPartition, SalvageReport]:
     """The one partition of a salvage that was applied, and sound."""
     plan = plan_salvage(tmp_path / "in", out=tmp_path / "out", **how)  # type: ignore[arg-type]
-    report = apply_salvage(plan)
+    report = plan.apply()
     assert kseg.verify(tmp_path / "out", deep=True).ok
     (partition,) = plan.partitions
     return partition, report
@@ -356,7 +356,7 @@ def test_the_live_partitions_of_a_data_directory_are_taken(tmp_path: Path) -> No
     assert plan.left_alone == (str(tmp_path / "in" / "__cluster_metadata-0"),)
     chosen = plan_salvage(tmp_path / "in", out=tmp_path / "out", chosen=lambda t, _: t == "u")
     assert [one.name for one in chosen.partitions] == ["u-1"]
-    assert repr(plan) == f"SalvagePlan({str(tmp_path / 'out')!r}, ok=True)"
+    assert repr(plan).startswith(f"SalvagePlan({tmp_path / 'out'}: 2 partitions, ")
     assert isinstance(plan, SalvagePlan)
 
 
@@ -405,7 +405,7 @@ def snapshot(directory: Path, end: int, *, whole: bool = True) -> Path:
 
 def salvaged_metadata(directory: Path, out: Path) -> SalvagePlan:
     plan = plan_salvage(directory, out=out)
-    apply_salvage(plan)
+    plan.apply()
     return plan
 
 

@@ -21,7 +21,7 @@ from kseg.files.checkpoints import read_offset_checkpoint
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
 from kseg.log.log import Log
-from kseg.log.recovery.recover import apply_recovery, plan_recovery, recover
+from kseg.log.recovery.recover import RecoveryPlan, plan_recovery, recover
 from kseg.log.recovery.reindex import plan_reindex
 from kseg.log.validate.append import validate_append, validate_replica
 from kseg.log.validate.rules import AppendOrigin, AppendRules
@@ -220,7 +220,7 @@ def test_recovery_leaves_a_log_that_nothing_can_follow(
     assert isinstance(plan.error, OffsetOverflowError)
     assert "truncate" in str(plan.error)
     assert plan.actions == ()
-    for go in (apply_recovery, lambda _plan: recover(directory, clean=clean)):
+    for go in (RecoveryPlan.apply, lambda _plan: recover(directory, clean=clean)):
         with pytest.raises(OffsetOverflowError):
             go(plan)
     assert files_of(directory) == before

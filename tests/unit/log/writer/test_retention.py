@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kseg.errors import KsegError, StalePlanError, UnsupportedFormatError
+from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io
 from kseg.files.names import SegmentFiles
-from kseg.log.cleanup import apply_retention, plan_retention
+from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.reader.version import SegmentInfo
@@ -157,7 +157,7 @@ def test_what_the_plan_says_is_done(tmp_path: Path) -> None:
     with opened(tmp_path / "data" / "t-0", count=4) as log:
         log.update_high_watermark(3)
         plan = plan_retention(log, config=CONFIG.with_changes(retention_bytes=0), now_ms=NOW_MS)
-        report = apply_retention(log, plan)
+        report = plan.apply()
         assert report.segments_count == len(plan.segments) == 3
         assert report.deleted_bytes == plan.deleted_bytes
         assert report.log_start_offset == log.log_start_offset == 3
@@ -165,7 +165,7 @@ def test_what_the_plan_says_is_done(tmp_path: Path) -> None:
         assert names(log, "*.log.deleted") == [".log.deleted", "1.log.deleted", "2.log.deleted"]
         assert all(path.exists() for path in report.files)
         with pytest.raises(StalePlanError):
-            apply_retention(log, plan)
+            plan.apply()
         assert names(log, "*.log") == ["3.log"]
 
 
@@ -175,7 +175,7 @@ def test_a_plan_that_takes_all_is_stale_after_an_append(tmp_path: Path) -> None:
         assert plan.rolls
         log.append(one())
         with pytest.raises(StalePlanError):
-            apply_retention(log, plan)
+            plan.apply()
         assert log.log_start_offset == 0
 
 
@@ -186,18 +186,8 @@ def test_a_plan_is_stale_once_the_high_watermark_is_below_it(tmp_path: Path) -> 
         plan = plan_retention(log)
         log.update_high_watermark(1)
         with pytest.raises(StalePlanError):
-            apply_retention(log, plan)
+            plan.apply()
         assert names(log, "*.deleted") == []
-
-
-def test_a_plan_is_of_one_log(tmp_path: Path) -> None:
-    config = CONFIG.with_changes(retention_bytes=0)
-    with (
-        opened(tmp_path / "data" / "t-0", config, count=3) as log,
-        opened(tmp_path / "data" / "t-1", config, count=3) as other,
-        pytest.raises(StalePlanError),
-    ):
-        apply_retention(other, plan_retention(log))
 
 
 def test_a_closed_log_leaves_no_files_that_wait(tmp_path: Path) -> None:
@@ -278,14 +268,12 @@ def test_the_log_start_stays_written_down_until_the_names_are_gone_for_good(tmp_
         assert checkpoint.read_text() == "0\n0\n"
 
 
-def test_a_log_open_for_reading_deletes_nothing(tmp_path: Path) -> None:
+def test_a_plan_of_a_log_open_for_reading_opens_it_again(tmp_path: Path) -> None:
     with opened(tmp_path / "data" / "t-0", count=3) as log:
         path = log.path
     with Log.open(path) as reader:
         plan = plan_retention(reader, config=LogConfig(retention_bytes=0), now_ms=NOW_MS)
-        assert plan.segments
-        with pytest.raises(KsegError, match="reading only"):
-            apply_retention(reader, plan)
+        assert plan.apply().segments_count == len(plan.segments) > 0
 
 
 def test_segments_without_timestamps_go_by_the_age_of_their_files(tmp_path: Path) -> None:

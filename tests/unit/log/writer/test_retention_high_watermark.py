@@ -9,10 +9,10 @@ import pytest
 from kseg.errors import StalePlanError
 from kseg.files import checkpoints, metadata
 from kseg.files.checkpoints import TopicPartition
-from kseg.log.cleanup import apply_retention, plan_retention
+from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.writer.retention import LOG_START
+from kseg.log.writer.retention import LOG_START, apply_state
 from tests.builders import batch, record
 
 HERE = TopicPartition("orders", 0)
@@ -88,7 +88,7 @@ def test_the_only_copy_has_its_high_watermark_at_the_end(data: Path) -> None:
         planned = plan_retention(log, config=CONFIG, high_watermark="end")
         assert (planned.new_log_start_offset, planned.held_bytes) == (10, 0)
     with opened(data) as log, pytest.raises(StalePlanError, match="high watermark is 3"):
-        apply_retention(log, planned)
+        apply_state(log.state, planned)
     with opened(data, high_watermark="end") as log:
         fill(log, 1)
         log.delete_old_segments()
