@@ -50,6 +50,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
 
 from kseg.constants import INT32_MAX, INT64_MAX, ISOLATIONS
 from kseg.files.grammar import is_topic_name
@@ -62,6 +63,8 @@ from kseg.spark.remote import is_remote
 _EARLIEST, LATEST = -2, -1
 #: More rows in a batch are slower in Spark, and hold hundreds of megabytes at both ends.
 _BATCH_ROWS_MAX: Final = 1_048_576
+#: The comment of a table's first column begins so; behind it are the options of the table.
+_COMMENT: Final = "kseg:"
 _SIZE = re.compile(r"(\d+)\s*(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE)
 
 #: By the name of each option, its field and the function that parses its text.
@@ -208,7 +211,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         ValueError: an unknown name, a value out of its domain, or no path; one line each.
     """
-    given = {name.lower(): value for name, value in options.items()}
+    given = options_given(options)
     ignored = sorted(name for name in given if name.startswith("kafka."))
     for name in ignored:
         del given[name]
@@ -223,6 +226,50 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if result.kinds and result.mode != "records":
         raise ValueError(f"kseg: mode={result.mode} has no keys and values to decode")
     return result
+
+
+def options_given(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that the user gave, by their names in lower case.
+
+    When Spark makes a table, its catalog adds properties such as `owner` and `provider`. It repeats
+    each option under the name `option.NAME`, so only those count, and the table's location.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    if not _is_of_catalog(given):
+        return given
+    mark = "option."
+    table = {name.removeprefix(mark): given[name] for name in given if name.startswith(mark)}
+    place = given.get("path", given.get("location"))
+    return table if place is None else {**table, "path": place}
+
+
+def _is_of_catalog(given: Mapping[str, str]) -> bool:
+    return given.get("provider", "").lower() == "kseg"
+
+
+def table_comment(options: Mapping[str, str]) -> str | None:
+    """The comment that keeps the options of a table that Spark makes; None for a plain load.
+
+    Spark hands a source no options when a query reads a table of the catalog. It hands over the
+    columns with their comments.
+    """
+    if not _is_of_catalog({name.lower(): value for name, value in options.items()}):
+        return None
+    return _COMMENT + urlencode(options_given(options), safe="/:,*")
+
+
+def with_comments(options: Mapping[str, str], comments: Iterable[str | None]) -> dict[str, str]:
+    """The options of a query: those of its table too, if it names no path itself.
+
+    Args:
+        options: of the query.
+        comments: of its columns.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    if "path" in given or "paths" in given:
+        return given
+    kept = [text for text in comments if text is not None and text.startswith(_COMMENT)]
+    return {**dict(parse_qsl(kept[0].removeprefix(_COMMENT))), **given} if kept else given
 
 
 def source_options(
@@ -280,7 +327,10 @@ def _paths(given: dict[str, str]) -> tuple[str, ...]:
             raise ValueError(f"kseg: option paths={many!r}: not a JSON array of strings")
         paths += listed
     if not paths or not all(paths):
-        raise ValueError("kseg: no path: say .load('data-dir/orders-0')")
+        raise ValueError(
+            "kseg: no path: say .load('data-dir/orders-0'), or CREATE TABLE t USING kseg LOCATION "
+            "'data-dir' without columns, which keep the path"
+        )
     return tuple(paths)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
@@ -55,7 +55,7 @@ class Narrowing:
     """The records that filters leave: half-open ranges and sets, None for no bound.
 
     Timestamps are milliseconds. `partitions` and `topics` are those that remain; an empty
-    set is none at all.
+    set is none at all. `pushed` has the filters as text.
     """
 
     start_offset: int | None = None
@@ -66,6 +66,7 @@ class Narrowing:
     topics: frozenset[str] | None = None
     start_partition: int | None = None
     end_partition: int | None = None
+    pushed: tuple[str, ...] = field(default=(), compare=False)
 
     def wants(self, topic: str | None, partition: int | None) -> bool:
         """Whether a partition's records can pass; SQL: a null passes no comparison."""
@@ -87,14 +88,41 @@ def push(filters: Iterable[Any]) -> tuple[Narrowing, tuple[Any, ...]]:
     """
     narrowing, recheck = Narrowing(), []
     for pushed in filters:
-        narrowing, exact = _narrow(narrowing, pushed)
+        known = narrowing
+        narrowing, exact = _narrow(known, pushed)
+        if narrowing is not known:
+            narrowing = replace(narrowing, pushed=(*known.pushed, _text(pushed)))
         if not exact:
             recheck.append(pushed)
     return narrowing, tuple(recheck)
 
 
-_EQUALITIES: Final = ("EqualTo", "In")
-_COMPARISONS: Final = ("GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
+def _text(pushed: Any) -> str:
+    """A filter as SQL has it, for the log."""
+    values = pushed.value if type(pushed).__name__ == "In" else [pushed.value]
+    texts = [f"'{one}'" if isinstance(one, (str, datetime)) else str(one) for one in values]
+    value = texts[0] if type(pushed).__name__ != "In" else f"({', '.join(texts)})"
+    return f"{pushed.attribute[0]} {_SIGNS[type(pushed).__name__]} {value}"
+
+
+def plan_line(
+    narrowing: Narrowing, logs: Iterable[LogEntry], tasks: Iterable[tuple[Split, ...]]
+) -> str:
+    """One line about a plan: the filters that it took, and how many segments it reads."""
+    there = sum(len(log.segments) for log in logs)
+    read = len({split.path for task in tasks for split in task if split.unreadable is None})
+    pushed = ", ".join(narrowing.pushed) or "no filter"
+    return f"kseg: pushed {pushed}; {read} of {there} segments"
+
+
+_EQUALITIES: Final = {"EqualTo": "=", "In": "IN"}
+_COMPARISONS: Final = {
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+_SIGNS: Final = {**_EQUALITIES, **_COMPARISONS}
 #: The columns whose filters help, and the type of their values.
 _COLUMNS: Final[dict[str, type]] = {
     "topic": str,
@@ -109,7 +137,7 @@ def _narrow(narrowing: Narrowing, pushed: Any) -> tuple[Narrowing, bool]:
     kind = type(pushed).__name__
     attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
     column = attribute[0].lower() if len(attribute) == 1 else ""
-    if column not in _COLUMNS or kind not in (*_EQUALITIES, *_COMPARISONS):
+    if column not in _COLUMNS or kind not in _SIGNS:
         return narrowing, False
     given = pushed.value if kind == "In" else [pushed.value]
     values = [one for one in given if one is not None]
@@ -228,6 +256,20 @@ def local_paths(
         ValueError: one is the URL of something in a store.
     """
     return list(map(local_path, [paths] if isinstance(paths, (str, os.PathLike)) else paths))
+
+
+def check_paths(options: SourceOptions) -> None:
+    """Refuse paths of this machine that are missing; lists no directory and asks no store.
+
+    Raises:
+        FileNotFoundError: a path that is no glob is missing.
+    """
+    for path in options.paths:
+        if is_remote(path):
+            continue
+        where = local_path(path)
+        if not glob.has_magic(where) and not os.path.exists(where):
+            raise FileNotFoundError(f"kseg: {path}: no such file or directory")
 
 
 def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
@@ -563,7 +605,7 @@ def make_plan(
         )
         if replicas is not None:
             also = "; or name path in the option columns, which tells them apart"
-            raise ValueError(f"kseg: {replicas.reason}{also}:\n{replicas.command}")
+            raise ValueError(f"kseg: {replicas.reason}{also}: {replicas.command}")
     splits: list[Split] = []
     for log in logs:
         whole = _whole(log, options, narrowing)
@@ -817,10 +859,12 @@ __all__ = [
     "Narrowing",
     "SegmentEntry",
     "Split",
+    "check_paths",
     "find_cuts",
     "list_logs",
     "local_path",
     "local_paths",
     "make_plan",
+    "plan_line",
     "push",
 ]

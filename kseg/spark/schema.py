@@ -187,13 +187,18 @@ _SIMPLE_NAMES: Final = {
 }
 
 
-def ddl(options: SourceOptions) -> str:
+def ddl(options: SourceOptions, comment: str | None = None) -> str:
     """The schema that the source offers when the query brings none, as Spark DDL.
+
+    Args:
+        options: for the columns.
+        comment: of the first column.
 
     Raises:
         ValueError: `columns` has a name of no column.
     """
-    return ", ".join(f"`{column.name}` {column.ddl}" for column in _offered(options))
+    first, *others = [f"`{column.name}` {column.ddl}" for column in _offered(options)]
+    return ", ".join([first if comment is None else f"{first} COMMENT '{comment}'", *others])
 
 
 def _offered(options: SourceOptions) -> Iterable[Column]:

@@ -4,6 +4,9 @@ The options of `write.format("kseg")` are:
 
     path                the data directory; it is made if it is not there
     topic, partition    where rows go that have no such column, or a null in it; partition is 0
+    partitioner         murmur2 or crc32: such rows go to the partition of their key instead; rows
+                        without a key take the partitions in turn, one for each Arrow batch
+    partitions          with partitioner: how many partitions each topic has
     offsets             assign gives new ones behind the log's end, preserve keeps the column offset
     codec               none, gzip, snappy, lz4, zstd
     batchBytes          1m: a record batch closes before it would be larger, uncompressed
@@ -75,6 +78,7 @@ from kseg.log.adopt import StagedSegment, adopt, check_adoptable
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
+from kseg.log.partitioners import NO_PARTITION, PARTITIONERS, partition_for
 from kseg.log.segment import SegmentWriter
 from kseg.spark.options import (
     OptionTable,
@@ -98,6 +102,8 @@ class SinkOptions:
     path: str
     topic: str | None = None
     partition: int = 0
+    partitioner: str | None = None
+    partitions: int | None = None
     offsets: str = "assign"
     codec: Compression = Compression.NONE
     batch_bytes: int = 1 << 20
@@ -132,7 +138,12 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         for name, text in given.items()
         if name not in _OF_SPARK and not name.startswith("kafka.")
     }
-    return SinkOptions(path, **parse_table(OPTIONS, wanted))
+    result = SinkOptions(path, **parse_table(OPTIONS, wanted))
+    if (result.partitioner is None) is not (result.partitions is None):
+        raise ValueError("kseg: options partitioner and partitions need each other")
+    if result.partitioner is not None and "partition" in wanted:
+        raise ValueError("kseg: one of partition, partitioner at most")
+    return result
 
 
 def _topic(text: str) -> str:
@@ -167,6 +178,8 @@ def _size_below(text: str, most: int, noun: str) -> int:
 OPTIONS: Final[OptionTable] = {
     "topic": ("topic", _topic),
     "partition": ("partition", partial(parse_integer, low=0, high=INT32_MAX)),
+    "partitioner": ("partitioner", parse_word(*PARTITIONERS)),
+    "partitions": ("partitions", partial(parse_integer, low=1, high=INT32_MAX)),
     "offsets": ("offsets", parse_word("assign", "preserve")),
     "codec": ("codec", _codec),
     "batchBytes": ("batch_bytes", partial(_size_below, most=INT32_MAX - 4096, noun="a batch")),
@@ -223,9 +236,9 @@ def stage(
         OSError: the disk refuses.
     """
     writers: dict[tuple[str, int], _PartitionWriter] = {}
-    for batch in batches:
+    for turn, batch in enumerate(batches, number):
         plain = batch.rename_columns([name.lower() for name in batch.schema.names])
-        for place, rows in _by_partition(plain, options):
+        for place, rows in _by_partition(plain, options, turn):
             if place not in writers:
                 writers[place] = _PartitionWriter(directory / "{}-{}".format(*place), options)
             writers[place].write(rows)
@@ -233,7 +246,7 @@ def stage(
 
 
 def _by_partition(
-    batch: pa.RecordBatch, options: SinkOptions
+    batch: pa.RecordBatch, options: SinkOptions, turn: int
 ) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
     """The rows of each partition, in order; one slice where all are of the same."""
     if not len(batch):
@@ -242,9 +255,7 @@ def _by_partition(
     if named.null_count:
         raise ValueError("kseg: column topic has a null: set the option topic for such rows")
     topics, names = _codes(named)
-    partitions, numbers = _codes(
-        _filled(batch, "partition", pa.scalar(options.partition, pa.int64()))
-    )
+    partitions, numbers = _codes(_partitions(batch, options, turn))
     for name in names:
         check_topic_name(name)
     for value in numbers:
@@ -258,6 +269,19 @@ def _by_partition(
         yield place, rows
 
 
+def _partitions(batch: pa.RecordBatch, options: SinkOptions, turn: int) -> pa.Array:
+    """The partition of each row: of its column, else of its key, else of the option."""
+    kind = pa.int64()
+    if options.partitioner is None or options.partitions is None:
+        return _filled(batch, "partition", pa.scalar(options.partition, kind))
+    chosen = np.full(len(batch), NO_PARTITION, np.int64)
+    if "key" in batch.schema.names:
+        chosen[:] = partition_for(batch.column("key"), options.partitions, options.partitioner)
+    chosen[chosen == NO_PARTITION] = turn % options.partitions
+    given = _filled(batch, "partition", pa.scalar(None, kind))
+    return pc.coalesce(given, pa.array(chosen))
+
+
 def _codes(column: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
     """Each row's place in the list of different values."""
     encoded = pc.dictionary_encode(column)
@@ -269,7 +293,8 @@ def _filled(batch: pa.RecordBatch, name: str, default: pa.Scalar) -> pa.Array:
     """A column, with the value of its option in place of nulls."""
     if name not in batch.schema.names:
         return pa.repeat(default, len(batch))
-    return pc.fill_null(batch.column(name).cast(default.type), default)
+    column = batch.column(name).cast(default.type)
+    return pc.fill_null(column, default) if default.is_valid else column
 
 
 class _PartitionWriter:

@@ -9,16 +9,21 @@ Spark stores the offsets of every micro-batch before it reads it, and reads the 
 after a crash. So a range always gives the same rows: offsets decide, never the length of a file at
 that time. The memory of the stream's reader saves walks and decides nothing.
 
+Spark prints the traceback of an error as text. So an error leaves this module without the frames
+below it, and its message is one line at the end.
+
 Source: `pyspark.sql.datasource`, `pyspark.sql.datasource.DataSourceStreamReader`.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -29,9 +34,16 @@ from pyspark.sql.datasource import (
 )
 
 from kseg.constants import INT64_MAX
+from kseg.errors import KsegError
 from kseg.extras import check_pyspark
-from kseg.spark.options import LATEST, SourceOptions, parse_options
-from kseg.spark.plan import Narrowing, list_logs, make_plan, push
+from kseg.spark.options import (
+    LATEST,
+    SourceOptions,
+    parse_options,
+    table_comment,
+    with_comments,
+)
+from kseg.spark.plan import Narrowing, check_paths, list_logs, make_plan, plan_line, push
 from kseg.spark.schema import Projection, ddl, project
 from kseg.spark.watching import (
     NO_LIMIT,
@@ -50,12 +62,30 @@ if TYPE_CHECKING:
 
     from kseg.spark.sink import SinkWriter
 
+_LOGGER = logging.getLogger("kseg.spark")
+_LOGGER.setLevel(logging.INFO)  # for Spark's log of its Python workers, whose root takes warnings
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 #: Admission control and the trigger `availableNow` came with Spark 4.2.
 _ADMITS: Final = hasattr(DataSourceStreamReader, "getDefaultReadLimit")
 if TYPE_CHECKING or _ADMITS:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 else:
     SupportsTriggerAvailableNow = object
+
+
+def brief(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The method, whose errors show neither the frames below it nor the errors before them."""
+
+    @wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return method(*args, **kwargs)
+        except (KsegError, OSError, ValueError) as error:
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 def stream_reader(options: SourceOptions, projection: Projection) -> StreamReader:
@@ -91,7 +121,7 @@ class RefusedStream(DataSourceStreamReader):
         Raises:
             ValueError: always.
         """
-        raise self._error
+        raise self._error.with_traceback(None) from None
 
     initialOffset = latestOffset = partitions = read = _refuse  # type: ignore[assignment]  # noqa: N815
 
@@ -113,8 +143,12 @@ class _TaskReader:
         from kseg.spark.reading import read_task, settle
 
         settle()
-        if partition.value is not None:  # Spark's stand-in for an empty plan
+        if partition.value is None:  # Spark's stand-in for an empty plan
+            return
+        try:
             yield from read_task(partition.value, self._projection, self._options)
+        except (KsegError, OSError, ValueError) as error:
+            raise error.with_traceback(None) from None
 
 
 class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -132,6 +166,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     # ---- on the driver ---------------------------------------------------------------------------
 
+    @brief
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query starts: where `startingOffsets` says, else with the first records."""
         return offsets_document(self._starts({}))
@@ -151,6 +186,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
             places[name] = start
         return places
 
+    @brief
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any] | None = None, limit: Any = None
     ) -> dict[str, Any]:
@@ -194,11 +230,13 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
                 ends[name] = end if end.offset > starts[name].offset else starts[name]
         return {**starts, **ends}
 
+    @brief
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the ends: a query with `availableNow` reads nothing that comes later."""
         logs = self._watch.logs()
         self._ends = {name: self._watch.end_of(name, log) for name, log in logs.items()}
 
+    @brief
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks for the records from `start` to `end`.
 
@@ -252,14 +290,24 @@ class KsegDataSource(DataSource):
         """The name for `format`."""
         return "kseg"
 
+    @brief
     def schema(self) -> str:
         """The columns where the query brings no schema of its own.
 
         Raises:
             ValueError: an option is unknown or out of its domain.
+            FileNotFoundError: a path of this machine is missing.
         """
-        return ddl(parse_options(self.options))
+        options = parse_options(self.options)
+        check_paths(options)
+        return ddl(options, table_comment(self.options))
 
+    def _parsed(self, schema: StructType) -> SourceOptions:
+        """The options, or those in the comments of a table's columns."""
+        comments = [field.metadata.get("comment") for field in schema.fields]
+        return parse_options(with_comments(self.options, comments))
+
+    @brief
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the schema's columns.
 
@@ -267,7 +315,7 @@ class KsegDataSource(DataSource):
             ValueError: the schema has a column that kseg does not, or of another type; or an option
                 is unknown or out of its domain.
         """
-        options = parse_options(self.options)
+        options = self._parsed(schema)
         options.check_batch()
         projection = project(schema, options)
         pushdown = options.pushdown
@@ -282,13 +330,14 @@ class KsegDataSource(DataSource):
         meaning for a stream, every call of the reader raises ValueError.
         """
         try:
-            options = parse_options(self.options)
+            options = self._parsed(schema)
             options.check_stream()
             projection = project(schema, options)
         except ValueError as error:
             return RefusedStream(error)
         return stream_reader(options, projection)
 
+    @brief
     def writer(self, schema: StructType, overwrite: bool) -> SinkWriter:
         """A writer of a DataFrame's rows.
 
@@ -299,6 +348,7 @@ class KsegDataSource(DataSource):
 
         return writer_of(self.options, schema, overwrite, "mode('append')")
 
+    @brief
     def streamWriter(self, schema: StructType, overwrite: bool) -> SinkWriter:  # noqa: N802
         """A writer of a stream's rows.
 
@@ -315,6 +365,7 @@ class RecordReader(_TaskReader, DataSourceReader):
 
     _narrowing = Narrowing()
 
+    @brief
     def partitions(self) -> list[InputPartition]:
         """One partition for each task of the plan.
 
@@ -322,7 +373,9 @@ class RecordReader(_TaskReader, DataSourceReader):
             NotALogError: the paths hold no segment.
             OSError: a path cannot be read.
         """
-        tasks = make_plan(list_logs(self._options), self._options, self._narrowing)
+        logs = list_logs(self._options)
+        tasks = make_plan(logs, self._options, self._narrowing)
+        _LOGGER.info(plan_line(self._narrowing, logs, tasks))
         return [InputPartition(task) for task in tasks]
 
 

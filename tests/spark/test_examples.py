@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 import kseg
 from kseg.log.scan import scan
 from tests.spark.conftest import PUSHDOWN
+from tests.tidy.test_docs_examples import blocks
 
 pytestmark = pytest.mark.spark
 
@@ -132,3 +133,17 @@ def test_what_the_pages_show_of_spark_runs(
     rows = spark.range(3).selectExpr("id", "'t' AS topic", "0 AS partition", "id AS offset")
     names = {"spark": spark, "frame": rows, "os": os, "sys": sys}
     exec(compile(block, "a page", "exec"), names)
+
+
+@pytest.mark.parametrize(("page", "block"), list(blocks("python", in_spark=True)))
+def test_the_recipes_with_spark_run(
+    page: str, block: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory with `data`; paths are absolute here, since Spark has its own directory."""
+    shutil.copytree(DEMO, tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    block = re.sub(r'(load\(|"checkpointLocation", |"path", )"', rf'\1"{tmp_path}/', block)
+    exec(compile(block, page, "exec"), {"kseg": kseg, "spark": spark})
+    spark.conf.unset(PUSHDOWN)
+    written = spark.read.parquet(str(tmp_path / "orders"))
+    assert written.count() == scan(tmp_path / "data", topics="orders").count()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.format.values import Kind
-from kseg.spark.options import TopicChoice, parse_options
+from kseg.spark.options import TopicChoice, parse_options, table_comment, with_comments
 
 
 def parse(**options: str):
@@ -192,3 +192,37 @@ def test_only_a_stream_starts_behind_the_last_record(text: str) -> None:
 def test_damage_becomes_rows_of_records_only() -> None:
     with pytest.raises(ValueError, match="mode=segments shows all"):
         parse(mode="segments", onCorrupt="permissive")
+
+
+TABLE = {
+    "owner": "ann",
+    "provider": "kseg",
+    "location": "file:/data",
+    "path": "file:/data",
+    "option.path": "/data",
+    "topic": "orders",
+    "option.topic": "orders",
+    "x": "a property of the table",
+}
+
+
+def test_of_a_table_the_options_count_and_the_location_not_the_properties() -> None:
+    options = parse_options(TABLE)
+    assert (options.paths, options.topics.names) == (("file:/data",), ("orders",))
+    assert parse_options({"provider": "KSEG", "location": "d"}).paths == ("d",)
+    with pytest.raises(ValueError, match="'topik'; did you mean 'topic'"):
+        parse_options({**TABLE, "option.topik": "orders"})
+    with pytest.raises(ValueError, match="unknown option 'owner'"):
+        parse(owner="ann")
+
+
+def test_the_options_of_a_table_come_back_from_the_comment_of_a_column() -> None:
+    table = {**TABLE, "path": "file:/a 'b'\\&c=%20", "option.columns": "key, value"}
+    comment = table_comment(table)
+    assert comment is not None
+    assert not set("'\\ ") & set(comment)
+    assert parse_options(with_comments({}, [None, "the key", comment])) == parse_options(table)
+    assert with_comments({"Topic": "t"}, [comment])["topic"] == "t"
+    assert with_comments({"path": "other"}, [comment]) == {"path": "other"}
+    assert with_comments({"topic": "t"}, [None]) == {"topic": "t"}
+    assert table_comment({"path": "data"}) is None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,8 +23,9 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from kseg.analysis.verify import verify
 from kseg.log.log import Log
+from kseg.log.partitioners import partition_for
 from kseg.log.scan import scan
-from kseg.spark.sink import check_schema, parse_sink_options, query_of
+from kseg.spark.sink import check_schema, parse_sink_options, query_of, stage
 from tests.builders import batch, record, write_segment
 from tests.spark.streaming import descendants
 
@@ -87,6 +89,14 @@ def test_a_job_that_fails_leaves_nothing_that_is_seen(spark: SparkSession, tmp_p
         ({"value": StringType()}, {"offsets": "preserve"}, "needs the column offset"),
         ({"value": StringType()}, {"codecs": "lz4"}, "did you mean 'codec'"),
         ({"value": StringType()}, {"codec": "lzma"}, "not one of none, gzip"),
+        ({"value": StringType()}, {"partitioner": "murmur2"}, "need each other"),
+        ({"value": StringType()}, {"partitions": "3"}, "need each other"),
+        ({"value": StringType()}, {"partitioner": "fnv", "partitions": "3"}, "not one of murmur2"),
+        (
+            {"value": StringType()},
+            {"partitioner": "crc32", "partitions": "3", "partition": "0"},
+            "one of partition, partitioner",
+        ),
         ({"value": StringType()}, {"path": ""}, "one data directory"),
         ({"value": StringType()}, {"path": "s3://bucket"}, "local files only"),
     ],
@@ -120,6 +130,40 @@ def test_a_query_is_known_by_its_checkpoint_or_by_name(tmp_path: Path) -> None:
     assert query_of(parse_sink_options({**given, "queryId": "mine"})) == "mine"
     with pytest.raises(ValueError, match="set the option queryId"):
         query_of(parse_sink_options({"path": "data"}))
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "crc32"])
+def test_rows_without_a_partition_go_where_a_producer_puts_their_key(
+    spark: SparkSession, tmp_path: Path, partitioner: str
+) -> None:
+    keys = [f"user-{number}" for number in range(200)]
+    frame = spark.range(200).selectExpr("'user-' || id AS key", "CAST(id AS STRING) AS value")
+    options = {"topic": "t", "partitioner": partitioner, "partitions": "3"}
+    save(frame, tmp_path / "d", **options)
+    found = {
+        row["key"].decode(): row["partition"]
+        for columns in scan(tmp_path / "d", columns=("key",))
+        for row in columns
+    }
+    assert found == {key: partition_for(key, 3, partitioner) for key in keys}
+    given = frame.selectExpr("key", "value", "IF(INT(value) < 100, 7, NULL) AS partition")
+    save(given, tmp_path / "e", **options)
+    assert len(records(tmp_path / "e" / "t-7")) == 100
+    assert scan(tmp_path / "e").count() == 200
+
+
+@pytest.mark.parametrize("column", [[], ["key"]])
+def test_rows_without_a_key_take_the_partitions_in_turn(tmp_path: Path, column: list[str]) -> None:
+    options = parse_sink_options(
+        {"path": "d", "topic": "t", "partitioner": "murmur2", "partitions": "3"}
+    )
+    nulls = pa.nulls(2, pa.binary())
+    rows = pa.RecordBatch.from_pydict(
+        {"value": pa.array(["a", "b"]), **dict.fromkeys(column, nulls)}
+    )
+    staged = stage([rows] * 4, tmp_path, 2, options)
+    found = {place: sum(one.records for one in of) for place, of in staged.partitions.items()}
+    assert found == {("t", 0): 2, ("t", 1): 2, ("t", 2): 4}
 
 
 # ---- streams -------------------------------------------------------------------------------------

@@ -24,15 +24,18 @@ PAGES = [tree.ROOT / "README.md", *tree.files(".md", folders=("docs",))]
 DATA = ("/var/kafka/data", "/disk1/kafka")
 #: Verbs whose answer is 1 where there is something to do or found, as there is here.
 FINDING = ("recover", "reindex", "truncate", "retain", "compact", "diff", "doctor", "salvage")
+#: A block that uses a session runs in `tests/spark/test_examples.py`.
+SESSION = re.compile(r"(?<!kseg\.)\bspark[.)]")
 #: Not for a test: they take their time, need Spark, or what stands in a page in place of a name.
 LEFT_OUT = ("bench", "demo", "spark")
 
 
-def blocks(language: str) -> Iterator[object]:
-    """Every block of code in a language, with its page."""
+def blocks(language: str, *, in_spark: bool = False) -> Iterator[object]:
+    """Every block of code in a language, with its page: those with a session `spark`, or others."""
     for page in PAGES:
         for block in re.findall(rf"```{language}\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-            yield pytest.param(page.name, block, id=f"{page.stem}-{block.split()[0]}")
+            if bool(SESSION.search(block)) is in_spark:
+                yield pytest.param(page.name, block, id=f"{page.stem}-{block.split()[0]}")
 
 
 def lines() -> Iterator[object]:
