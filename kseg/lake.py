@@ -243,7 +243,7 @@ class FileFormat:
         if self.keep_bytes and not self.kinds:
             raise ValueError("keep_bytes goes with decode")
         if not self.fields:
-            raise ValueError("the columns are only those that partition_by leaves out")
+            raise ValueError("the columns name only what partition_by leaves out")
 
     def decoded(self, columns: RecordColumns) -> RecordColumns:
         """A piece as it is written: keys and values decoded."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kseg.cli import output
-from kseg.cli.export_files import TextFormat, fields_of
+from kseg.cli.export_files import AnyFormat, fields_of
 from kseg.cli.failures import Exit, complain, one_line, tell_left_out, usage_errors
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Range
@@ -70,19 +70,14 @@ def export(
     if no_formulas and form != "csv":
         raise click.UsageError("--no-formulas goes with --format csv.")
     with usage_errors():
-        columns = fields_of(form, fields)
-        look = FileFormat(form, columns, kinds, by, keep_bytes, replace=replace_files)
-        empty = not look.fields
-    if empty:
-        raise click.UsageError("--fields names only what --partition-by leaves out.")
-    if form in ("jsonl", "csv"):
-        look = TextFormat(
-            *(form, columns, kinds, by, keep_bytes),
+        look = AnyFormat(
+            *(form, fields_of(form, fields), kinds, by, keep_bytes),
             replace=replace_files,
             encoding=encoding,
             has_place=fields is None,
             formulas=not no_formulas,
         )
+        look.check()
     request = Request(
         offset=offsets,
         time=times,

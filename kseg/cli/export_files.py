@@ -46,8 +46,8 @@ def fields_of(form: str, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class TextFormat(FileFormat):
-    """The form of files with lines of text.
+class AnyFormat(FileFormat):
+    """The form of exported files, also of those with lines of text.
 
     Attributes:
         encoding: of bytes.
@@ -60,25 +60,27 @@ class TextFormat(FileFormat):
     formulas: bool = True
 
     def opened(self, sink: FileSink) -> AbstractContextManager[Write]:
-        """A function that writes lines to a new file; the block ends the file."""
+        """A function that writes pieces to a new file; the block ends the file."""
+        if self.form in ("parquet", "arrow"):
+            return FileFormat.opened(self, sink)
         return _csv(sink, self) if self.form == "csv" else _jsonl(sink, self)
 
 
 @contextmanager
-def _jsonl(sink: FileSink, file_format: TextFormat) -> Iterator[Write]:
+def _jsonl(sink: FileSink, file_format: AnyFormat) -> Iterator[Write]:
     writer = RowWriter(sink.write)
     yield lambda columns: _write_rows(writer, columns, file_format)
 
 
 @contextmanager
-def _csv(sink: FileSink, file_format: TextFormat) -> Iterator[Write]:
+def _csv(sink: FileSink, file_format: AnyFormat) -> Iterator[Write]:
     sink.write(csv_head(_row_fields(file_format), _style(file_format, Path())))
     writer = RowWriter(sink.write if file_format.formulas else FormulaGuard(sink.write).write)
     yield lambda columns: _write_rows(writer, columns, file_format)
     tell_replaced(writer.replaced, f"{sink.target}: ")
 
 
-def _write_rows(writer: RowWriter, columns: RecordColumns, file_format: TextFormat) -> None:
+def _write_rows(writer: RowWriter, columns: RecordColumns, file_format: AnyFormat) -> None:
     style = _style(file_format, Path(columns.source or ""))
     fields = _row_fields(file_format)
     if file_format.kinds:
@@ -88,7 +90,7 @@ def _write_rows(writer: RowWriter, columns: RecordColumns, file_format: TextForm
     writer.rows(template, len(columns))
 
 
-def _style(file_format: TextFormat, file: Path) -> Style:
+def _style(file_format: AnyFormat, file: Path) -> Style:
     # CSV in a file is for spreadsheets and loaders: text as it is, not escaped for a terminal.
     encoding = (
         "raw"
@@ -101,7 +103,7 @@ def _style(file_format: TextFormat, file: Path) -> Style:
     return Style(file_format.form, encoding, directory, file.name)
 
 
-def _row_fields(file_format: TextFormat) -> tuple[Field, ...]:
+def _row_fields(file_format: AnyFormat) -> tuple[Field, ...]:
     by_name = {one.name: one for one in typed_fields(file_format.kinds, keep_bytes=True)}
     return tuple(by_name[name] for name in file_format.fields if name in by_name)
 

@@ -38,8 +38,8 @@ class Selection(NamedTuple):
             TypeError: a topic is no text, or a partition no whole number.
             ValueError: a partition is negative.
         """
-        names = _several("topics", topics, str, "a name, or several")
-        numbers = _several("partitions", partitions, int, "a number, or several")
+        names = several("topics", topics, str, "a name, or several")
+        numbers = several("partitions", partitions, int, "a number, or several")
         if min(numbers, default=0) < 0:
             raise ValueError(f"partitions has {min(numbers)}; partitions are numbered from 0 on")
         return cls(names, tuple((number, number) for number in numbers))
@@ -91,7 +91,7 @@ def some_of(names: Sequence[object], most: int = 3) -> str:
     return ", ".join(map(str, names[:most])) + more
 
 
-def _several(name: str, given: Any, kind: type, wanted: str) -> tuple[Any, ...]:
+def several(name: str, given: Any, kind: type, wanted: str) -> tuple[Any, ...]:
     """One value or several as a tuple, each of one kind.
 
     Raises:
@@ -148,4 +148,4 @@ def _kind(given: Any) -> str:
     return "an open file" if hasattr(given, "read") else type(given).__name__
 
 
-__all__ = ["Selection", "StrPaths", "paths_of", "some_of"]
+__all__ = ["Selection", "StrPaths", "paths_of", "several", "some_of"]

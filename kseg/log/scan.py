@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import Unreadable
-from kseg.files.selection import Selection
+from kseg.files.selection import Selection, several
 from kseg.format.header import BatchTable
 from kseg.format.request import (
     BYTES_MAX,
@@ -349,7 +349,7 @@ class Scan(Frames):
         from kseg.log import exports
 
         check_word("per", per, ("partition", "topic"))
-        by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+        by = several("partition_by", partition_by, str, "a name, or several")
         look = lake.FileFormat(
             "parquet",
             without_errors(self.columns),

@@ -96,7 +96,7 @@ def test_formats_that_nothing_can_be_written_in() -> None:
     for by in (("hour",), ("day", "day")):
         with pytest.raises(ValueError, match="partition_by is of day, topic, partition"):
             FileFormat("parquet", ("offset",), by=by).check()
-    with pytest.raises(ValueError, match="only those that partition_by leaves out"):
+    with pytest.raises(ValueError, match="only what partition_by leaves out"):
         FileFormat("parquet", ("topic",), by=("topic",)).check()
     with pytest.raises(ValueError, match="keep_bytes goes with decode"):
         FileFormat("parquet", ("offset",), keep_bytes=True).check()

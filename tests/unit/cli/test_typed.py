@@ -492,7 +492,7 @@ def test_damage_leaves_no_file_of_a_layout(kseg: Kseg, days: Path, tmp_path: Pat
         (("--partition-by", "week"), "no column week; there are: day, topic, partition"),
         (("--partition-by", "day,day"), "twice"),
         (("--fields", "offset,key,offset"), "twice"),
-        (("--partition-by", "topic", "--fields", "topic"), "names only what"),
+        (("--partition-by", "topic", "--fields", "topic"), "name only what"),
     ],
 )
 def test_what_is_no_layout_is_refused(

@@ -597,6 +597,7 @@ def test_parquet_files_with_other_records_are_not_replaced(data: Path, tmp_path:
         ("out.pq", {}, ValueError, "no name of a file"),
         ("out", {"per": "segment"}, ValueError, "per is partition or topic"),
         ("out", {"partition_by": "hour"}, ValueError, "partition_by is of day, topic, partition"),
+        ("out", {"partition_by": 5}, TypeError, "partition_by is a name, or several, not 5"),
         ("out", {"keep_bytes": True}, ValueError, "keep_bytes goes with decode"),
     ],
 )
