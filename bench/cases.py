@@ -96,7 +96,21 @@ def _column_cases() -> list[Case]:
         scalars("columns magic 1", "v1-plain-100-16k"),
         gathered("with key, value magic 1", "v1-plain-100-16k"),
         scalars("columns magic 0", "v0-plain-100-16k"),
+        *(_rows_case(f"rows {label}", name) for label, name in VALUES.items()),
     ]
+
+
+def _rows_case(name: str, corpus: str) -> Case:
+    """Records as objects, of which a loop takes offset, timestamp, key and value."""
+
+    def prepare(stack: ExitStack) -> Contest:
+        from bench import subjects
+
+        log = made(corpus)
+        peer = partial(peers.aiokafka_rows, log.log.read_bytes())
+        return Contest(subjects.rows(log.log, stack), (Versus("aiokafka", peer),), log.records)
+
+    return Case("columns", name, "record", prepare)
 
 
 def _codec_cases() -> list[Case]:

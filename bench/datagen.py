@@ -178,7 +178,7 @@ def _write(spec: Spec, size: int, directory: Path) -> Corpus:
     table = scan_all(memoryview(log.read_bytes()), on_bad_crc="ignore")
     assert table.stop is StopReason.END
     _write_indexes(table, directory)
-    times = int(held["timestamp"].sum()) if spec.magic else -count
+    times = int(held["timestamp_ms"].sum()) if spec.magic else -count
     return Corpus(
         name=spec.name,
         directory=str(directory),

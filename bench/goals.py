@@ -34,6 +34,8 @@ GOALS = {
     ("with key, value 1 KB", "Kafka's Java"): 1.1,
     ("columns one record", "Kafka's Java"): 2.8,
     ("with key, value one record", "Kafka's Java"): 2.8,
+    ("rows 100 B", "aiokafka"): 0.667,
+    ("rows 1 KB", "aiokafka"): 0.667,
     ("Arrow table 100 B", "memcpy, fresh memory"): 0.6,
     ("lz4, 16 KB batches", "codec alone"): 0.65,
     ("zstd, 16 KB batches", "codec alone"): 0.8,

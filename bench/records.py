@@ -53,7 +53,7 @@ def part(records: RecordColumns, first: int, end: int) -> RecordColumns:
     rows = slice(first, end)
     columns: dict[str, Any] = {
         "offset": records["offset"][rows].copy(),
-        "timestamp": records["timestamp"][rows].copy(),
+        "timestamp": records["timestamp_ms"][rows].copy(),
     }
     for name in ("key", "value"):
         offsets = records[name].offsets[first : end + 1]
@@ -65,7 +65,7 @@ def part(records: RecordColumns, first: int, end: int) -> RecordColumns:
 def lists(records: RecordColumns) -> dict[str, list[Any]]:
     """The same records as Python objects, a list for each field; no headers."""
     return {
-        "timestamp": records["timestamp"].tolist(),
+        "timestamp": records["timestamp_ms"].tolist(),
         "key": list(records["key"]),
         "value": list(records["value"]),
     }
