@@ -18,6 +18,7 @@ import pytest
 import kseg
 from kseg.cli.main import VERBS, run
 from tests.tidy import tree
+from tests.unit.log.settings import made
 
 PAGES = [tree.ROOT / "README.md", *tree.files(".md", folders=("docs",))]
 #: Where the pages say that data lies, and what lies there in the tests.
@@ -66,6 +67,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     ):
         shutil.copytree(internal / name, tmp_path / wanted)
     shutil.copy(internal / "__consumer_offsets-0" / f"{0:020d}.log", tmp_path)
+    broker = made.Broker(tmp_path / "broker").says(
+        [made.topic("users"), *(made.partition(made.FIRST, number, [7]) for number in range(2))]
+    )
+    for number in range(2):
+        path = broker.path / f"users-{number}"
+        with kseg.Log.open(path, mode="append", create=True, topic_id=made.FIRST):
+            pass
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
