@@ -49,6 +49,7 @@ lint: $(VENV)/.built $(VENV)/.with-test $(VENV)/.with-lint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(PY) tools/check_recipes.py docs/python.md
 	$(PY) -m mypy.stubtest $(KERNELS) --allowlist tools/stubtest_allowed.txt
 	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint kseg
 	$(CC) -std=c11 -fsyntax-only -Wall -Wextra -Wconversion -Werror kseg/csrc/*.c

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from kseg.extras import require
 
@@ -14,6 +14,14 @@ if TYPE_CHECKING:
 
 #: Rows that a notebook shows of a report; bytes of a value; characters of a `repr`, or a cell.
 _ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
+
+
+class ArrowStream(Protocol):
+    """A value of another library with a stream of Arrow's record batches, such as a frame."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The stream, in a capsule."""
+        ...
 
 
 class Frames:
@@ -118,4 +126,4 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)[:_REPR_CHARACTERS]
 
 
-__all__ = ["Frames", "Table", "counted", "html_table"]
+__all__ = ["ArrowStream", "Frames", "Table", "counted", "html_table"]

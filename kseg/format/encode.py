@@ -63,7 +63,11 @@ from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumn
 #: `kseg.times.time_ms` takes, None for none; "key" and "value" as `BinaryColumn` or sequences of
 #: bytes, text (as UTF-8) and None; "headers" as `HeadersColumn` or lists of pairs (name, value).
 RecordSource: TypeAlias = (
-    RecordColumns | Mapping[str, Any] | Iterable[Record] | Iterable[tuple[Any, Any]]
+    RecordColumns
+    | Mapping[str, Any]
+    | Iterable[Record]
+    | Iterable[tuple[Any, Any]]
+    | Iterable[Mapping[str, Any]]
 )
 
 #: The fields that records are written from.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kseg.format.encode import RecordSource
     from kseg.format.options import BatchOptions
     from kseg.format.values import Record, RecordColumns
+    from kseg.frames import ArrowStream
     from kseg.log.cleaner.values import CompactionReport
     from kseg.log.config import LogConfig
     from kseg.log.data_directory import DataDirectoryLease
@@ -458,7 +459,7 @@ class Log:
 
     def append(
         self,
-        batch: Batch | Iterable[Batch] | RecordSource,
+        batch: Batch | Iterable[Batch] | RecordSource | Iterable[RecordColumns] | ArrowStream,
         *,
         options: BatchOptions | None = None,
         leader_epoch: int | None = None,
@@ -478,8 +479,8 @@ class Log:
 
         Args:
             batch: one, as `BatchBuilder` makes it or as bytes; or several, as of `encode_batches`;
-                or records, such as `{"value": ["text"]}` or `[(key, value)]`, as `encode_batches`
-                takes them.
+                or records: `{"value": ["text"]}`, `[(key, value)]` or a list of dicts; a frame of
+                Polars or pandas, an Arrow table; or a scan, or pieces that were read.
             options: how batches are made of records, such as `BatchOptions(compression="zstd")`.
             leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
                 the log forget later ones, as in Kafka.

@@ -48,7 +48,7 @@ from kseg.format.encode import (
 from kseg.format.header import BatchTable, EncodedBatch, scan
 from kseg.format.options import BatchOptions
 from kseg.format.values import RecordColumns
-from kseg.frames import Frames
+from kseg.frames import ArrowStream, Frames
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata, VerificationGuard
 from kseg.log.producers.state import NOTHING, ProducerUpdate, WrittenBatch
 from kseg.log.segment.writer import SegmentAppender
@@ -565,7 +565,7 @@ _WANTED = (
 
 
 def batches_of(
-    given: Batch | Iterable[Batch] | RecordSource,
+    given: Batch | Iterable[Batch] | RecordSource | Iterable[RecordColumns] | ArrowStream,
     options: BatchOptions | None,
     clock: Callable[[], int],
 ) -> Iterable[Batch]:
