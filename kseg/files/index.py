@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import os
 import struct
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from os import PathLike, fspath
 from typing import ClassVar, Final, NamedTuple, Self
 
@@ -531,6 +531,8 @@ def _values_of(
 
 # ---- beside the writer ---------------------------------------------------------------------------
 
+#: The last steps of the search go through one block of the file.
+_BLOCK_SLOTS: Final = 512
 #: Fields of an entry of the offset index.
 _OFFSET, _POSITION = 0, 1
 
@@ -584,15 +586,32 @@ def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> Inde
 
 
 def _last_slot(fd: int, key: int, target: int, path: io.StrPath) -> int:
-    """The last used slot whose key is at most `target`; -1 without one."""
+    """The last used slot whose key is at most `target`; -1 without one.
 
-    def key_at(slot: int) -> int:
-        entry = _entry_at(fd, slot, path)
-        if entry is None or (slot > 0 and entry[_OFFSET] == 0):
-            return INT64_MAX  # unused
-        return entry[key]
-
-    return bisect_right(range(io.file_size(fd) // OFFSET_ENTRY_BYTES), target, key=key_at) - 1
+    It looks at the slots that the search of the fetch kernel looks at, so that both lead to the
+    same place in an index that is out of order.
+    """
+    low, high = -1, io.file_size(fd) // OFFSET_ENTRY_BYTES
+    first, block = 0, b""
+    while high - low > 1:
+        if not block and high - low <= _BLOCK_SLOTS:  # the last steps need one read
+            first, size = low + 1, (high - low - 1) * OFFSET_ENTRY_BYTES
+            block = io.read_at(fd, first * OFFSET_ENTRY_BYTES, size, path)
+            high = min(high, first + len(block) // OFFSET_ENTRY_BYTES)
+            if high - low <= 1:
+                break
+        middle = (low + high) // 2
+        entry: tuple[int, ...] | None
+        if block:
+            entry = _unpack_offset(block, (middle - first) * OFFSET_ENTRY_BYTES)
+        else:
+            entry = _entry_at(fd, middle, path)
+        is_used = entry is not None and (entry[_OFFSET] != 0 or middle == 0)
+        if is_used and entry is not None and entry[key] <= target:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def _entry_at(fd: int, slot: int, path: io.StrPath) -> tuple[int, int] | None:

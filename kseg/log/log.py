@@ -189,7 +189,11 @@ class Log:
         return cls(_view_of(state, mapping), mapping, state, lease)
 
     def refresh(self) -> Self:
-        """A new snapshot of the same directory; a log open for appending is as of now anyway."""
+        """A new snapshot of the same directory; a log open for appending is as of now anyway.
+
+        Raises:
+            NotALogError, OSError: as for `open`.
+        """
         if self._state is not None:
             return self
         return type(self)(LogView.open(self.path, mapping=self._mapping), self._mapping)

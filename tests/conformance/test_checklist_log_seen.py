@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kseg.errors import CorruptRecordError, InvalidProducerEpochError, InvalidRecordError
+from kseg.files.index import probe_upper_bound
 from kseg.files.index_writer import OffsetIndexWriter
 from kseg.log.validate.rules import AppendOrigin
 from tests.builders import ABORT, COMMIT, control_batch
@@ -164,9 +165,10 @@ def test_k42_32_the_largest_time_may_be_a_markers(logs: Logs, kind: int) -> None
 
 
 def test_k42_36_an_upper_bound_is_asked_with_what_lies_behind_the_read(tmp_path: Path) -> None:
-    with OffsetIndexWriter.open(tmp_path / "x", 0, bytes_max=80) as index:
+    path = tmp_path / "x"
+    with OffsetIndexWriter.open(path, 0, bytes_max=80) as index:
         index.append(5, 100)
-        assert index.fetch_upper_bound(40, 60) is None
+        assert probe_upper_bound(path, 0, 101) is None
         index.append(9, 200)
-        assert index.fetch_upper_bound(40, 60) == (9, 200)
-        assert index.fetch_upper_bound(40, 59) == (5, 100)
+        assert probe_upper_bound(path, 0, 101) == (9, 200)
+        assert probe_upper_bound(path, 0, 60) == (5, 100)

@@ -425,7 +425,7 @@ def _same(data: bytes, columns: dict[str, Any], magic: int) -> None:
         for piece in decode(memoryview(data), table, Request(("offset", "timestamp"), control=True))
         for row in range(len(piece))
     ]
-    times = [-1] * len(rows) if magic == 0 else columns["timestamp_ms"]
+    times = [-1] * len(rows) if magic == 0 else columns["timestamp"]
     assert rows == list(zip(columns["offset"], times, strict=True))
 
 
@@ -436,7 +436,7 @@ def _built(source: Random, columns: dict[str, Any]) -> None:
         log_append_time=source.choice((-1, *BORDERS)),
         timestamp_type=TimestampType.CREATE_TIME,
     )
-    for number, time in enumerate(columns["timestamp_ms"]):
+    for number, time in enumerate(columns["timestamp"]):
         offset = None if "offset" not in columns else columns["offset"][number]
         builder.append(b"v", timestamp_ms=time, offset=offset)
     if source.random() < 0.3:

@@ -310,7 +310,7 @@ def old_format(directory: Path, magic: int) -> Held:
         rows = rows_from(number * _RECORDS, _RECORDS, magic=magic)
         columns = columns_of(rows)
         if magic == 0:
-            del columns["timestamp_ms"]
+            del columns["timestamp"]
         data += kseg.encode_batch(columns, BatchOptions(magic=magic, compression=codec)).data
         held.add(rows)
     for path in directory.glob("0*"):
