@@ -64,12 +64,12 @@ class Opening:
     """How a plan opens its log for appending.
 
     Attributes:
-        log: a log, which `opened` gives as it is if it is open for appending; or a path.
+        log: a log that is open for appending, which `opened` gives as it is; or a path.
         config, high_watermark: as for `Log.open`.
         now_ms: the time that the clock of the log shows.
     """
 
-    log: Log | io.StrPath
+    log: Log | str
     config: LogConfig
     high_watermark: HighWatermark | None
     now_ms: int
@@ -80,7 +80,7 @@ class Opening:
 
     def opened(self) -> AbstractContextManager[Log]:
         """The log, open for appending."""
-        if isinstance(self.log, Log) and self.log.mode == "append":
+        if isinstance(self.log, Log):
             return nullcontext(self.log)
         return Log.open(
             self.log,
@@ -89,6 +89,14 @@ class Opening:
             now_ms=lambda: self.now_ms,
             high_watermark=self.high_watermark,
         )
+
+
+def _opening(
+    log: Log | io.StrPath, config: LogConfig, high_watermark: HighWatermark | None, now_ms: int
+) -> Opening:
+    if isinstance(log, Log) and log.mode == "append":
+        return Opening(log, config, high_watermark, now_ms)
+    return Opening(os.fspath(log), config, high_watermark, now_ms)
 
 
 def _for_reading(log: Log | io.StrPath) -> AbstractContextManager[Log]:
@@ -161,7 +169,7 @@ def plan_retention(
                 seen.view, config=config, now_ms=now_ms, high_watermark=high_watermark
             )
     settings = config.config if isinstance(config, RetentionRules) else config or LogConfig()
-    opening = Opening(log, settings, high_watermark, plan.now_ms)
+    opening = _opening(log, settings, high_watermark, plan.now_ms)
     return RetentionPlan(**values_of(plan), opening=opening)
 
 
@@ -288,7 +296,7 @@ def plan_compaction(
             inputs = CleanerInputs.of_view(seen.view, known.config, now_ms, high_watermark)
         inputs = replace(inputs, on_bad_crc="stop" if verify_crc else "ignore")
         plan = plan_inputs(inputs, known, options)
-    opening = Opening(log, known.config, high_watermark, plan.now_ms)
+    opening = _opening(log, known.config, high_watermark, plan.now_ms)
     return CompactionPlan(**values_of(plan), opening=opening)
 
 
@@ -430,6 +438,9 @@ class Cleanup:
                     self._delete(one, one.old, log, backup)
             finally:
                 one.kept += () if backup is None else tuple(backup.kept)
+                # A plan outlives the log.
+                one.plan = one.plan and replace(one.plan, opening=plan.opening)
+                one.deletion = one.deletion and replace(one.deletion, opening=plan.opening)
 
     def apply_all(
         self,

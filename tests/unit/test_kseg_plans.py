@@ -69,7 +69,9 @@ def test_a_plan_of_a_path_or_a_log_open_for_reading_applies_itself(
     assert plan.table_rows()
     report = plan.apply()
     assert isinstance(report, Table)
-    assert PLANS[name](partition).is_noop
+    again = PLANS[name](partition)
+    assert again.is_noop
+    assert set(plan.to_arrow().column_names) == set(again.to_arrow().column_names)
     for one in (plan, report):
         assert len(repr(one)) <= 500
         assert "<table>" in one._repr_html_()

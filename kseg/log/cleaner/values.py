@@ -136,6 +136,8 @@ class CompactionPlan(Table):
             this module.
     """
 
+    COLUMNS = "base_offset path bytes kept_bytes why into"
+
     path: Path
     config: LogConfig
     now_ms: int

@@ -341,6 +341,10 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
     return True
 
 
+#: Of a table of `Action`s.
+ACTION_COLUMNS: Final = "action path bytes why target"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class CutReport(Table):
     """The result of a plan that may cut the end of a log.
@@ -350,6 +354,8 @@ class CutReport(Table):
         kept: the files in the backup.
         freed_bytes: what the disk got back, at once or when files are removed that were renamed.
     """
+
+    COLUMNS = ACTION_COLUMNS
 
     plan: Any
     kept: tuple[Kept, ...] = ()

@@ -36,7 +36,7 @@ from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
-from kseg.log.recovery.backup import Backup, CutReport
+from kseg.log.recovery.backup import ACTION_COLUMNS, Backup, CutReport
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load import Loading, load_partition
 from kseg.log.recovery.load_context import CutPlace, Progress, RecoveryInputs, SegmentOutcome
@@ -72,6 +72,8 @@ class RecoveryPlan(Table):
         ended_at: where a log with records ended, if its start is behind that, so that all of it
             goes; None else.
     """
+
+    COLUMNS = ACTION_COLUMNS
 
     path: str
     inputs: RecoveryInputs

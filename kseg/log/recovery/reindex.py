@@ -52,7 +52,7 @@ from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.backup import Backup, Kept, windows
+from kseg.log.recovery.backup import ACTION_COLUMNS, Backup, Kept, windows
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import TAILS, IndexChecks, IndexPlace, bytes_max
 from kseg.log.recovery.load_context import ENTRIES, Progress
@@ -162,6 +162,8 @@ class ReindexPlan(Table):
         seen: the files that the plan was made for.
     """
 
+    COLUMNS = ACTION_COLUMNS
+
     path: Path
     config: LogConfig
     kinds: tuple[FileKind, ...]
@@ -258,6 +260,8 @@ class ReindexReport(Table):
         findings: damage in the log, for which something was left as it was.
         kept: the old files in the backup.
     """
+
+    COLUMNS = ACTION_COLUMNS
 
     files: tuple[RemadeFile, ...]
     findings: tuple[Finding, ...]

@@ -95,6 +95,8 @@ class RetentionPlan(Table):
         why: what is known of its cleanup policy, in words; empty where the policy was given.
     """
 
+    COLUMNS = "base_offset path bytes why largest_timestamp"
+
     path: Path
     now_ms: int
     segments: tuple[RetiredSegment, ...]
@@ -160,6 +162,8 @@ class RetentionReport(Table):
         freed_bytes: bytes that the disk gets back for all their files, now or when the renamed
             files are removed. A file with a second name, as in a backup, counts nothing.
     """
+
+    COLUMNS = "path"
 
     segments_count: int
     deleted_bytes: int

@@ -41,6 +41,7 @@ from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import rebuild
 from kseg.log.reader.find import find_batch
 from kseg.log.reader.version import SegmentInfo, Version
+from kseg.log.recovery.backup import ACTION_COLUMNS
 from kseg.log.recovery.overlay import Action, FileSeen
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
@@ -66,6 +67,8 @@ class TruncationPlan(Table):
         position: where the segment is cut that stays as the last one; None if none is.
         seen: the files that the plan was made for.
     """
+
+    COLUMNS = ACTION_COLUMNS
 
     path: Path
     log_start_offset: int
