@@ -27,15 +27,9 @@ _HOMES: Final = {
     "kseg.analysis.doctor.answer": ("doctor",),
     "kseg.analysis.explain.answer": ("explain",),
     "kseg.analysis.info": ("info",),
-    "kseg.analysis.stats": (
-        "StatsOptions",
-        "stats",
-    ),
+    "kseg.analysis.stats": ("stats",),
     "kseg.analysis.topics": ("topics",),
-    "kseg.analysis.verify": (
-        "VerifyOptions",
-        "verify",
-    ),
+    "kseg.analysis.verify": ("verify",),
     "kseg.constants": (
         "Compression",
         "StopReason",

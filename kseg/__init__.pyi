@@ -15,10 +15,8 @@ from kseg.analysis.diff import diff as diff
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.explain.answer import explain as explain
 from kseg.analysis.info import info as info
-from kseg.analysis.stats import StatsOptions as StatsOptions
 from kseg.analysis.stats import stats as stats
 from kseg.analysis.topics import topics as topics
-from kseg.analysis.verify import VerifyOptions as VerifyOptions
 from kseg.analysis.verify import verify as verify
 from kseg.constants import Compression as Compression
 from kseg.constants import StopReason as StopReason

@@ -31,9 +31,10 @@ import numpy as np
 
 from kseg.analysis.units import Progress, Threads, run_units
 from kseg.documents import Documented, VerbReport, document
-from kseg.errors import KsegError, os_reason
+from kseg.errors import KsegError, NotALogError, os_reason
 from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
+from kseg.files.selection import Selection, paths_of
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.format.take import take_binary, take_headers, take_rows
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
@@ -777,10 +778,11 @@ def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:
 
 def diff(
     *copies: str | PathLike[str],
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
     records: bool = False,
-    chosen: Chosen | None = None,
     mapping: Mapping = "auto",
-    threads: Threads = 1,
+    threads: int = 1,
     progress: Progress | None = None,
 ) -> Diff:
     """Compare copies of a partition, or of whole data directories, with the first one.
@@ -793,22 +795,59 @@ def diff(
         copies: partition directories, copies of one partition whatever their names; or data
             directories, whose partitions are joined by topic, number and topic id. The data
             directories of one broker are one copy, with commas between them as in `log.dirs`.
+        topics: only these: a name or a glob, or several.
+        partitions: only these partitions: a number, or several.
         records: where batches differ, compare their records, as for copies that were compacted
             apart or hold other codecs.
-        chosen: leaves out partitions of data directories, by topic and number.
         mapping: see `kseg.files.mapping`.
-        threads: processes to share the work.
+        threads: threads to share the work.
         progress: called with bytes of log done and bytes in all.
 
     Raises:
-        ValueError: fewer than two copies, the same directory twice, or `threads` below 1.
-        NotALogError: a path is nothing of Kafka's, or a file; or nothing is chosen.
+        ValueError: fewer than two copies, the same directory twice, `threads` below 1, or no
+            partition is chosen.
+        TypeError: an argument has a wrong type.
+        NotALogError: a path is nothing of Kafka's, or a file.
         OSError: a path is missing, or cannot be listed.
 
     Example:
         >>> from kseg import diff
         >>> diff("data/orders-0", "backup/orders-0").ok  # doctest: +SKIP
         True
+    """
+    selection, here = Selection.of(topics, partitions), list[tuple[str | None, int | None]]()
+
+    def chosen(topic: str | None, partition: int | None) -> bool:
+        here.append((topic, partition))
+        return selection.takes(topic, partition)
+
+    paths = paths_of(copies) if copies else ()
+    try:
+        units = plan(paths, records=records, mapping=mapping, chosen=chosen)
+    except NotALogError:
+        if here and not any(selection.takes(*each) for each in here):
+            raise ValueError(selection.why_nothing(here)) from None
+        raise
+    return report(run_units(units, examine, threads=threads, progress=progress))
+
+
+def diff_of(
+    copies: Sequence[str | PathLike[str]],
+    *,
+    records: bool = False,
+    chosen: Chosen | None = None,
+    mapping: Mapping = "auto",
+    threads: Threads = 1,
+    progress: Progress | None = None,
+) -> Diff:
+    """As `diff`, with a function that chooses partitions of data directories.
+
+    Args:
+        copies, records, mapping, threads, progress: as for `diff`; or what runs the work elsewhere.
+        chosen: takes a topic and a number; None for all.
+
+    Raises:
+        ValueError, NotALogError, OSError: as for `diff`; NotALogError where nothing is chosen.
     """
     units = plan(copies, records=records, mapping=mapping, chosen=chosen)
     return report(run_units(units, examine, threads=threads, progress=progress))
@@ -835,6 +874,7 @@ __all__ = [
     "Ranges",
     "RecordsFound",
     "diff",
+    "diff_of",
     "examine",
     "joined",
     "plan",

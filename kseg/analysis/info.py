@@ -7,21 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from os import PathLike, fspath
+from os import fspath
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kseg import Segment
+from kseg.analysis.units import Progress, Unit, UnitKind, run_units
 from kseg.constants import NO_TIMESTAMP, codec_label
 from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import PathKind, classify_path, is_new, readable_partitions
+from kseg.files.selection import Selection
 from kseg.format.header import BatchTable
 from kseg.format.times import cell_of
 from kseg.frames import Table
 from kseg.log.log import Log
+from kseg.log.sources import StrPaths, places_of
 
 
 @dataclass(slots=True)
@@ -244,12 +247,21 @@ class Infos(Table, tuple[PartitionInfo, ...]):
 
 
 def info(
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: StrPaths,
+    *,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
+    threads: int = 1,
+    progress: Progress | None = None,
 ) -> Infos:
     """Look at files, partition directories and data directories, by headers and indexes alone.
 
     Args:
-        paths: one path or several.
+        paths: one path or several, or globs.
+        topics: only these: a name or a glob, or several.
+        partitions: only these partitions: a number, or several.
+        threads: that share the work; 1 does all of it in this one.
+        progress: called with bytes done and bytes in all, as far as their directories say.
 
     Returns:
         One for each partition directory, replicas each by themselves, and for each file that was
@@ -258,6 +270,8 @@ def info(
 
     Raises:
         NotALogError: a path is nothing of Kafka's, or holds no batches.
+        ValueError: no partition is chosen, a path is a URL, or `threads` is below 1.
+        TypeError: an argument has a wrong type.
         OSError: something is missing or cannot be read.
 
     Example:
@@ -265,25 +279,28 @@ def info(
         >>> orders.topic, orders.log_end_offset, len(orders.segments)
         ('orders', 254, 5)
     """
-    given = [paths] if isinstance(paths, (str, PathLike)) else paths
     seen: set[str] = set()
-    return Infos(one for path in given for one in _of_path(Path(fspath(path)), seen))
+    given = places_of(paths, Selection.of(topics, partitions))
+    units = [unit for path in given for unit in _units_of(path) if is_new(Path(unit.path), seen)]
+    answers = run_units(units, _of_unit, threads=threads, progress=progress)
+    found = {one.path: one for one in answers}
+    return Infos(found[unit.path] for unit in units)
 
 
-def _of_path(path: Path, seen: set[str]) -> Iterator[PartitionInfo]:
+def _units_of(path: Path) -> Iterator[Unit]:
     known = classify_path(path)
-    if known.kind is PathKind.FILE:
-        if is_new(path, seen):
-            yield info_of_file(path)
-    elif known.kind is PathKind.PARTITION:
-        if is_new(path, seen):
-            yield info_of_partition(path)
+    if known.data_directory is None:
+        kind = UnitKind.BATCHES if known.kind is PathKind.FILE else UnitKind.PARTITION
+        yield Unit(kind, fspath(path))
     else:
-        assert known.data_directory is not None
         listing = known.data_directory
         for entry in readable_partitions((*listing.partitions, *listing.lost), None):
-            if is_new(entry.path, seen):
-                yield info_of_partition(entry.path)
+            yield Unit(UnitKind.PARTITION, fspath(entry.path))
+
+
+def _of_unit(unit: Unit) -> PartitionInfo:
+    look = info_of_file if unit.kind is UnitKind.BATCHES else info_of_partition
+    return look(Path(unit.path))
 
 
 def info_of_file(path: Path) -> PartitionInfo:

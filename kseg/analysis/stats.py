@@ -27,15 +27,17 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.info import Summary
-from kseg.analysis.units import OnError, Threads, Unit, UnitKind, plan, run_units, skipped_of
+from kseg.analysis.units import OnError, Progress, Unit, UnitKind, plan, run_units, skipped_of
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
 from kseg.files.names import Unreadable
+from kseg.files.selection import Selection
 from kseg.format import key_hashes as _keymap
 from kseg.format.values import BinaryColumn
 from kseg.frames import Table
 from kseg.log.log import Log
+from kseg.log.sources import StrPaths, places_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -630,18 +632,26 @@ class StatsReport(Table):
 
 
 def stats(
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: StrPaths,
     *,
-    options: StatsOptions | None = None,
-    threads: Threads = 1,
-    progress: Callable[[int, int], None] | None = None,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
+    records: bool = True,
+    top: int = TOP_KEYS,
+    mapping: Mapping = "auto",
+    threads: int = 1,
+    progress: Progress | None = None,
     on_error: OnError = "raise",
 ) -> StatsReport:
     """Count batches, records and bytes of files, partition and data directories.
 
     Args:
-        paths: one path or several; the same file is looked at once.
-        options: how closely to look.
+        paths: one path or several, or globs; the same file is looked at once.
+        topics: only these: a name or a glob, or several.
+        partitions: only these partitions: a number, or several.
+        records: decode records, for their sizes and keys; else headers alone are read.
+        top: keys with most bytes to name for each partition and topic.
+        mapping: see `kseg.files.mapping`.
         threads: threads to share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all.
         on_error: "raise" the error of a path that cannot be read, or "skip" it and count the rest,
@@ -650,19 +660,44 @@ def stats(
     Raises:
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read.
-        ValueError: `threads` is below 1, or `on_error` neither of its values.
+        ValueError: no partition is chosen, a path is a URL, `threads` is below 1, or `on_error`
+            neither of its values.
+        TypeError: an argument has a wrong type.
 
     Example:
         >>> from kseg.analysis.stats import stats
         >>> stats("orders-0").partitions[0].stats.segments
         5
     """
-    chosen = options or StatsOptions()
     skipped = skipped_of(on_error)
-    units = countable(plan(paths, skipped))
-    work = partial(examine, options=chosen)
+    places = places_of(paths, Selection.of(topics, partitions), skipped)
+    options = StatsOptions(records, top, mapping)
+    return stats_of(places, options, threads=threads, progress=progress, skipped=skipped)
+
+
+def stats_of(
+    places: Sequence[str | PathLike[str]],
+    options: StatsOptions,
+    *,
+    threads: int = 1,
+    progress: Progress | None = None,
+    skipped: list[Unreadable] | None = None,
+) -> StatsReport:
+    """As `stats`, for places that are chosen already.
+
+    Args:
+        places: paths; there may be no path.
+        options: how closely to look.
+        threads, progress: as for `stats`.
+        skipped: takes what cannot be read; None to raise the error.
+
+    Raises:
+        NotALogError, OSError, ValueError: as for `stats`.
+    """
+    units = countable(plan(places, skipped))
+    work = partial(examine, options=options)
     answers = run_units(units, work, threads=threads, progress=progress, skipped=skipped)
-    found = report(merge_all(answers), chosen)
+    found = report(merge_all(answers), options)
     return replace(found, skipped=tuple(skipped or ()))
 
 
@@ -798,4 +833,5 @@ __all__ = [
     "plan",
     "report",
     "stats",
+    "stats_of",
 ]

@@ -11,7 +11,7 @@ have a torn tail, which is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -55,7 +55,9 @@ from kseg.files.names import (
     list_partition,
     path_order,
 )
+from kseg.files.selection import Selection
 from kseg.log.clock import now_of
+from kseg.log.sources import StrPaths, places_of
 
 INFLATED_BYTES_MAX = 128 << 20
 
@@ -78,22 +80,30 @@ class VerifyOptions:
 
 
 def verify(
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: StrPaths,
     *,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
     deep: bool = False,
-    threads: Threads = 1,
+    inflated_max: int = INFLATED_BYTES_MAX,
+    mapping: Mapping = "auto",
+    now_ms: int | None = None,
+    threads: int = 1,
     progress: Progress | None = None,
-    options: VerifyOptions | None = None,
     on_error: OnError = "raise",
 ) -> Report:
     """Examine files, partition directories and data directories.
 
     Args:
-        paths: one path or several; the same file is looked at once.
+        paths: one path or several, or globs; the same file is looked at once.
+        topics: only these: a name or a glob, or several.
+        partitions: only these partitions: a number, or several.
         deep: decode every record too, not only the headers.
+        inflated_max: with `deep`, no batch may inflate to more bytes.
+        mapping: see `kseg.files.mapping`.
+        now_ms: the time that others are ahead of, in ms; the clock's if None.
         threads: threads to share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all.
-        options: the rest of the options; `deep` here counts too.
         on_error: "raise" what the file system says of what cannot be read, or "skip" it and
             examine the rest, see `Report.skipped`.
 
@@ -103,19 +113,44 @@ def verify(
     Raises:
         NotALogError: a path is nothing of Kafka's.
         OSError: something is missing or cannot be read.
-        ValueError: `threads` is below 1, or `on_error` neither of its values.
+        ValueError: no partition is chosen, a path is a URL, `threads` is below 1, or `on_error`
+            neither of its values.
+        TypeError: an argument has a wrong type.
 
     Example:
         >>> from kseg.analysis.verify import verify
         >>> verify(demo_log).ok  # doctest: +SKIP
         True
     """
-    chosen = options or VerifyOptions()
-    chosen = replace(chosen, deep=deep or chosen.deep, now_ms=now_of(chosen.now_ms))
+    skipped = skipped_of(on_error)
+    places = places_of(paths, Selection.of(topics, partitions), skipped)
+    options = VerifyOptions(deep, inflated_max, mapping, now_ms)
+    return verify_of(places, options, threads=threads, progress=progress, skipped=skipped)
+
+
+def verify_of(
+    places: Sequence[str | PathLike[str]],
+    options: VerifyOptions,
+    *,
+    threads: Threads = 1,
+    progress: Progress | None = None,
+    skipped: list[Unreadable] | None = None,
+) -> Report:
+    """As `verify`, for places that are chosen already.
+
+    Args:
+        places: paths; there may be no path.
+        options: how to look.
+        threads, progress: as for `verify`; or what runs the work elsewhere.
+        skipped: takes what cannot be read; None to raise the error.
+
+    Raises:
+        NotALogError, OSError, ValueError: as for `verify`.
+    """
+    chosen = replace(options, now_ms=now_of(options.now_ms))
     listings: Listings | None = {} if threads == 1 else None
     work = partial(examine, options=chosen, listings=listings)
-    skipped = skipped_of(on_error)
-    units = plan(paths, skipped, listings)
+    units = plan(places, skipped, listings)
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )
@@ -259,4 +294,5 @@ __all__ = [
     "plan",
     "report",
     "verify",
+    "verify_of",
 ]

@@ -45,9 +45,11 @@ def diff(
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
+    from kseg.analysis.diff import diff_of
+
     with usage_errors(), output.progress("diff", 0) as bar:
-        found = kseg.diff(
-            *copies,
+        found = diff_of(
+            copies,
             records=records,
             chosen=Selection(topics, partitions).choice,
             mapping=mapping,

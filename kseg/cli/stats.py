@@ -36,8 +36,7 @@ def stats(
     given: GivenSettings,
 ) -> int:
     """Run the verb; returns the exit code."""
-    from kseg.analysis.stats import StatsOptions
-    from kseg.analysis.stats import stats as run
+    from kseg.analysis.stats import StatsOptions, stats_of
 
     selection = Selection(topics, partitions)
     planned = None
@@ -49,13 +48,8 @@ def stats(
         raise click.UsageError("Settings and --now are for --compaction.")
     options = StatsOptions(records=not headers, top=top)
     with output.progress("stats", 0) as bar:
-        report = run(
-            list(places(paths, selection)),
-            options=options,
-            threads=jobs,
-            progress=bar.to,
-            on_error="skip",
-        )
+        chosen = list(places(paths, selection))
+        report = stats_of(chosen, options, threads=jobs, progress=bar.to, skipped=[])
     for skipped in report.skipped:
         pass_over(skipped.error)
     return write_report(report, paths, encoding, planned, as_json=as_json)

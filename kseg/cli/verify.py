@@ -35,15 +35,12 @@ def verify(
         return Exit.OK
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    from kseg.analysis.verify import VerifyOptions
-    from kseg.analysis.verify import verify as run
+    from kseg.analysis.verify import VerifyOptions, verify_of
 
-    options = VerifyOptions(mapping=mapping, now_ms=now_ms)
+    options = VerifyOptions(deep=deep, mapping=mapping, now_ms=now_ms)
     places = list(places_of(paths, Selection(topics, partitions)))
     with output.progress("verify", 0) as bar:
-        report = run(
-            places, deep=deep, threads=jobs, progress=bar.to, options=options, on_error="skip"
-        )
+        report = verify_of(places, options, threads=jobs, progress=bar.to, skipped=[])
     for skipped in report.skipped:
         pass_over(skipped.error)
     return write_report(report, as_json=as_json)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -47,6 +48,7 @@ def sources(
     *,
     replicas: str = "refuse",
     skipped: list[Unreadable] | None = None,
+    set_aside: bool = False,
 ) -> tuple[ScanSource, ...]:
     """Find what is to be read: each partition and file once, in the order of the paths.
 
@@ -56,6 +58,7 @@ def sources(
         replicas: "refuse" several directories of one partition; or read the "newest" (by its last
             leader epoch, then its end), the "first" that is named, or "all".
         skipped: takes the paths and partitions that cannot be read; None to raise the first error.
+        set_aside: take deleted and stray partitions, too.
 
     Raises:
         NotALogError: a path is nothing that kseg reads, or no partition is there.
@@ -64,7 +67,8 @@ def sources(
         OSError: a path is missing, or cannot be read.
     """
     here: list[PartitionName | None] = []
-    readable = [one for path in paths for one in _readable(path, selection, here, skipped)]
+    takes = partial(_chosen, selection=selection, here=here, set_aside=set_aside)
+    readable = [one for path in paths for one in _readable(path, takes, skipped)]
     if not readable and any(not _is_chosen(selection, name) for name in here):
         there = ((name.topic, name.partition) for name in here if name is not None)
         raise ValueError(selection.why_nothing(there))
@@ -85,6 +89,26 @@ def sources(
         ways = "replicas='newest', 'first' or 'all' reads them, or this joins them"
         raise ValueError(f"{two.reason}: {ways}:\n{two.command}")
     return tuple(_one_of_each(kept, newest=replicas == "newest"))
+
+
+def places_of(
+    paths: StrPaths, selection: Selection, skipped: list[Unreadable] | None = None
+) -> list[Path]:
+    """The paths that a caller names, for an analysis; with a selection, the chosen ones in them.
+
+    Args:
+        paths: files, partitions and data directories, or globs.
+        selection: the chosen partitions; partitions that are deleted or astray are among them.
+        skipped: takes the paths and partitions that cannot be read; None to raise the first error.
+
+    Raises:
+        TypeError, ValueError, NotALogError, OSError: as `paths_of` and `sources` raise them.
+    """
+    found = paths_of(paths)
+    if not selection:
+        return found
+    chosen = sources(found, selection, replicas="all", skipped=skipped, set_aside=True)
+    return [one.path for one in chosen]
 
 
 def _one_of_each(kept: Sequence[ScanSource], *, newest: bool) -> Iterator[ScanSource]:
@@ -115,13 +139,12 @@ def _age(directory: Path) -> tuple[int, int]:
 
 def _readable(
     path: Path,
-    selection: Selection,
-    here: list[PartitionName | None],
+    chosen: Callable[[Path, list[Unreadable] | None], Iterator[ScanSource]],
     skipped: list[Unreadable] | None,
 ) -> Iterator[ScanSource]:
     """The chosen sources of a path; what cannot be read goes to `skipped`, or is raised."""
     try:
-        yield from _chosen(path, selection, here, skipped)
+        yield from chosen(path, skipped)
     except OSError as error:
         if skipped is None:
             raise
@@ -130,11 +153,13 @@ def _readable(
 
 def _chosen(
     path: Path,
+    skipped: list[Unreadable] | None,
+    *,
     selection: Selection,
     here: list[PartitionName | None],
-    skipped: list[Unreadable] | None,
+    set_aside: bool,
 ) -> Iterator[ScanSource]:
-    """The chosen sources of a path, in order, without deleted and stray partitions."""
+    """The chosen sources of a path, in order; deleted and stray partitions with `set_aside`."""
     known = classify_path(path)
     if known.kind is PathKind.FILE:
         if known.file is None or not known.file.kind.holds_batches:
@@ -150,7 +175,7 @@ def _chosen(
         found = [
             entry
             for entry in (*listing.partitions, *listing.lost)
-            if entry.name is None or entry.name.suffix is None
+            if set_aside or entry.name is None or entry.name.suffix is None
         ]
     here += [entry.name for entry in found]
     wanted = (entry for entry in found if _is_chosen(selection, entry.name))
@@ -174,4 +199,4 @@ def _source(path: Path, *, is_file: bool, name: PartitionName | None) -> ScanSou
     return ScanSource(path, is_file, name and name.topic, name and name.partition)
 
 
-__all__ = ["REPLICAS", "Replicas", "ScanSource", "StrPaths", "paths_of", "sources"]
+__all__ = ["REPLICAS", "Replicas", "ScanSource", "StrPaths", "paths_of", "places_of", "sources"]

@@ -41,12 +41,13 @@ from kseg.analysis.doctor.values import (
     finding,
 )
 from kseg.analysis.known_settings import KnownSettings
-from kseg.analysis.units import Progress, Threads, run_units
+from kseg.analysis.units import Progress, run_units
 from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind, PathKind, classify_path
+from kseg.files.selection import Selection, StrPaths, paths_of
 from kseg.format.times import Time, iso_text
 from kseg.internal.ids import id_text
 from kseg.log.clock import now_of
@@ -1140,15 +1141,17 @@ class DoctorPlan:
 
 
 def doctor(
-    data_directories: _StrPath | Sequence[_StrPath],
+    data_directories: StrPaths,
     *,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
     release: str = _FOLLOWED,
     metadata_directory: _StrPath | None = None,
     broker_config: _StrPath | None = None,
     config: Mapping[str, str] | None = None,
     topic_config: Mapping[str, Mapping[str, str]] | None = None,
     now_ms: Time | None = None,
-    threads: Threads = 1,
+    threads: int = 1,
     progress: Progress | None = None,
 ) -> DoctorReport:
     """Say whether a broker starts on its data directories, what it does, and what it loses.
@@ -1157,7 +1160,10 @@ def doctor(
     that is not known is `Outcome.UNKNOWN`.
 
     Args:
-        data_directories: all data directories of one broker.
+        data_directories: all data directories of one broker, or globs.
+        topics: list the partitions of these alone: a name or a glob, or several. The outcomes and
+            the findings about directories are of the whole broker in any case.
+        partitions: list only these partitions: a number, or several.
         release: of Kafka, one of `RELEASES` or with more digits. Others than 4.2 are known to cut
             the same; whether they start is `UNKNOWN` where 4.2 does not.
         metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
@@ -1168,7 +1174,9 @@ def doctor(
         progress: called with bytes done and bytes in all.
 
     Raises:
-        ValueError: an unknown release, `threads` below 1, no directory, or malformed settings.
+        ValueError: an unknown release, `threads` below 1, no directory, malformed settings, or no
+            partition is chosen.
+        TypeError: an argument has a wrong type.
         NotALogError: one of them is a partition, of which a broker as such says nothing.
         OSError: `broker_config` cannot be read.
 
@@ -1178,10 +1186,31 @@ def doctor(
         <Outcome.STARTS: 'starts'>
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    given = [data_directories] if isinstance(data_directories, str | PathLike) else data_directories
-    asked = plan(given, release=release, sources=sources, now_ms=now_ms)
+    selection, places = Selection.of(topics, partitions), paths_of(data_directories)
+    asked = plan(places, release=release, sources=sources, now_ms=now_ms)
     answers = run_units(asked.units, examine, threads=threads, progress=progress)
-    return report(asked, answers)
+    return _chosen(report(asked, answers), selection)
+
+
+def _chosen(found: DoctorReport, selection: Selection) -> DoctorReport:
+    """The report with the chosen partitions alone.
+
+    Raises:
+        ValueError: no partition is chosen.
+    """
+    directories = tuple(
+        replace(
+            each,
+            partitions=tuple(
+                one for one in each.partitions if selection.takes(one.topic, one.partition)
+            ),
+        )
+        for each in found.directories
+    )
+    if selection and not any(each.partitions for each in directories):
+        here = (one for each in found.directories for one in each.partitions)
+        raise ValueError(selection.why_nothing((one.topic, one.partition) for one in here))
+    return replace(found, directories=directories)
 
 
 def plan(

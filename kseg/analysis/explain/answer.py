@@ -47,6 +47,7 @@ from kseg.files.names import (
     log_sizes,
     path_order,
 )
+from kseg.files.selection import Selection, StrPaths, paths_of
 from kseg.format.times import Time
 from kseg.log.cleanup import (
     StayingSegment,
@@ -781,8 +782,10 @@ class _Question:
 
 
 def explain(
-    data_directories: _StrPath | Sequence[_StrPath],
+    data_directories: StrPaths,
     *,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
     metadata_directory: _StrPath | None = None,
     broker_config: _StrPath | None = None,
     config: Mapping[str, str] | None = None,
@@ -799,7 +802,9 @@ def explain(
     Nothing is changed, and no lock is taken. A file that cannot be read has the cause `unknown`.
 
     Args:
-        data_directories: the data directories of one broker, or partitions of them.
+        data_directories: the data directories of one broker, or partitions of them, or globs.
+        topics: only these: a name or a glob, or several; files beside partitions are left out then.
+        partitions: only these partitions: a number, or several.
         metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
@@ -812,7 +817,8 @@ def explain(
         progress: called with bytes of log done and bytes in all.
 
     Raises:
-        ValueError: no directory, `threads` below 1, or a setting is none.
+        ValueError: no directory, `threads` below 1, a setting is none, or no partition is chosen.
+        TypeError: an argument has a wrong type.
         OSError: a directory is not there, or `broker_config` cannot be read.
 
     Example:
@@ -821,40 +827,54 @@ def explain(
         'younger-than-retention'
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    given = [data_directories] if isinstance(data_directories, str | PathLike) else data_directories
-    if not given:
-        raise ValueError("explain wants one data directory or more")
+    selection, given = Selection.of(topics, partitions), paths_of(data_directories)
     if broker_config is not None:
         os.stat(broker_config)
     sources.check()
     SettingSources(config=what_if or {}, topic_config=topic_what_if or {}).check()
-    homes = [_home_at(Path(each)) for each in given]
+    homes = _chosen([_home_at(each) for each in given], selection)
     asked = _Question(
         homes, replace(sources, supposed={}), now_of(now_ms), what_if or {}, topic_what_if or {}
     )
 
     def run(question: _Question) -> tuple[PartitionKeeps, ...]:
-        kept = run_units(question.units(), examine, threads=threads, progress=progress)
-        return tuple(sorted(kept, key=lambda one: path_order(one.path)))
+        answers = run_units(question.units(), examine, threads=threads, progress=progress)
+        return tuple(sorted(answers, key=lambda one: path_order(one.path)))
 
-    partitions, places = run(asked), [home.path for home in homes]
-    deleted, unknown = open_deleted(places)
+    kept, places = run(asked), [home.path for home in homes]
+    deleted, unknown = open_deleted(() if selection else places)
     rows = [row for home in homes for row in home.rows]
-    found = ExplainReport(
-        asked.now_ms, partitions, (*rows, *deleted), spaces_of(places), tuple(unknown)
-    )
+    found = ExplainReport(asked.now_ms, kept, (*rows, *deleted), spaces_of(places), tuple(unknown))
     supposed = asked.supposed()
     if supposed is not None:
-        taken = [one for one in partitions if asked.supposed_for(one)]
+        taken = [one for one in kept if asked.supposed_for(one)]
         paths = {one.path for one in taken}
         then = [one for one in run(supposed) if one.path in paths]
-        found = replace(
-            found, what_if=_differences(partitions, then, asked.words, asked.own(taken))
-        )
+        found = replace(found, what_if=_differences(kept, then, asked.words, asked.own(taken)))
     if free_bytes is not None:
         words = _given_words(sources, None if now_ms is None else asked.now_ms)
         found = replace(found, free=propose(found, free_bytes, words))
     return found
+
+
+def _chosen(homes: list[_Directory], selection: Selection) -> list[_Directory]:
+    """The directories with the chosen partitions alone.
+
+    Raises:
+        ValueError: no partition is chosen.
+    """
+    if not selection:
+        return homes
+    entries = [entry for home in homes for entry in home.entries]
+    taken = {entry.path for entry in entries if selection.takes(*(entry.partition or (None, None)))}
+    if not taken:
+        raise ValueError(
+            selection.why_nothing(entry.partition for entry in entries if entry.partition)
+        )
+    return [
+        replace(home, entries=tuple(one for one in home.entries if one.path in taken), rows=())
+        for home in homes
+    ]
 
 
 def _home_at(path: Path) -> _Directory:

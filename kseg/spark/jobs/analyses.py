@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from kseg.analysis import stats as stats_
-from kseg.analysis.diff import Diff
-from kseg.analysis.diff import diff as run_diff
+from kseg.analysis.diff import Diff, diff_of
 from kseg.analysis.doctor import RELEASES, DoctorReport
 from kseg.analysis.doctor import examine as examine_start
 from kseg.analysis.doctor import plan as plan_start
@@ -26,7 +25,8 @@ from kseg.analysis.doctor import report as report_start
 from kseg.analysis.explain import ExplainReport
 from kseg.analysis.explain import explain as run_explain
 from kseg.analysis.units import Threads, Unit, UnitKind, plan, run_units
-from kseg.analysis.verify import verify as run_verify
+from kseg.analysis.values import Report
+from kseg.analysis.verify import VerifyOptions, verify_of
 from kseg.files.names import FileKind, Unreadable
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.recovery import look_at
@@ -245,8 +245,20 @@ def _local(run: Callable[..., Any], paths: Sequence[str], **asked: Any) -> tuple
     return (run(local_paths(paths), **asked),)
 
 
+def _verify(
+    paths: Sequence[str],
+    *,
+    options: VerifyOptions | None = None,
+    threads: Threads,
+    progress: Progress | None,
+    **asked: Any,
+) -> tuple[Report]:
+    chosen = options or VerifyOptions(**asked)
+    return (verify_of(local_paths(paths), chosen, threads=threads, progress=progress),)
+
+
 def _diff(paths: Sequence[str], **asked: Any) -> tuple[Diff]:
-    return (run_diff(*local_paths(paths), **asked),)
+    return (diff_of(local_paths(paths), **asked),)
 
 
 def _doctor(
@@ -281,9 +293,10 @@ def _stats(
     options: stats_.StatsOptions | None = None,
     threads: Threads,
     progress: Progress | None,
+    **asked: Any,
 ) -> tuple[stats_.StatsReport]:
     """Counts of logs on this machine and in stores."""
-    chosen = options or stats_.StatsOptions()
+    chosen = options or stats_.StatsOptions(**asked)
     stored = [path for path in paths if is_remote(path)]
     logs = list_logs(source_options(stored, None)) if stored else ()
     units = stats_.countable(plan(local_paths(path for path in paths if path not in stored)))
@@ -360,7 +373,7 @@ _STATS_COLUMNS: Final = (
 )
 ANALYSES: Final[dict[str, Analysis]] = {
     "verify": Analysis(
-        partial(_local, run_verify),
+        _verify,
         "code STRING, severity STRING, path STRING, position BIGINT, offset BIGINT, "
         "message STRING, advice STRING",
         lambda report: (tuple(one.to_dict().values()) for one in report.findings),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -109,3 +110,89 @@ def test_stats_of_topics_are_sums() -> None:
             best[key["key"]] = best.get(key["key"], 0) + key["bytes"]
         top = row["top_keys"][0]
         assert top["bytes"] >= max(best.values())
+
+
+#: Each function, and the topics and partitions of an answer.
+CHOOSING: dict[str, tuple[Callable[..., Any], Callable[[Any], set[tuple[str, int]]]]] = {
+    "info": (kseg.info, lambda found: {(one.topic, one.partition) for one in found}),
+    "stats": (kseg.stats, lambda found: {(one.topic, one.partition) for one in found.partitions}),
+    "explain": (
+        kseg.explain,
+        lambda found: {(one["topic"], one["partition"]) for one in found.table_rows()},
+    ),
+    "doctor": (
+        kseg.doctor,
+        lambda found: {
+            (one.topic, one.partition) for each in found.directories for one in each.partitions
+        },
+    ),
+    "settings": (
+        kseg.settings,
+        lambda found: {(one["topic"], one["partition"]) for one in found.table_rows()},
+    ),
+    "diff": (
+        lambda data, **how: kseg.diff(data, data.parent / "other", **how),
+        lambda found: {(one.topic, one.partition) for one in found.partitions},
+    ),
+}
+ORDERS = {("orders", 0), ("orders", 1)}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The demo data as a data directory, with a copy beside it."""
+    for name in ("data", "other"):
+        shutil.copytree(DATA, tmp_path / name)
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_topics_and_partitions_choose(data: Path, name: str) -> None:
+    call, places = CHOOSING[name]
+    assert places(call(data, topics="ord*")) == ORDERS
+    assert places(call(data, topics=["orders"], partitions=1)) == {("orders", 1)}
+    assert places(call(data, partitions=[0])) >= {("orders", 0), ("payments", 0)}
+    with pytest.raises(ValueError, match="no topic here is order; did you mean orders"):
+        call(data, topics="order")
+    with pytest.raises(ValueError, match="there are 0, 1"):
+        call(data, partitions=7)
+    with pytest.raises(TypeError, match="partitions is a number"):
+        call(data, partitions="0")
+
+
+def test_verify_looks_at_chosen_partitions(data: Path) -> None:
+    whole = sum(kseg.verify(data / f"orders-{number}").files for number in (0, 1))
+    assert kseg.verify(str(data.parent / "dat*"), topics="ord*").files == whole
+    with pytest.raises(ValueError, match="there are 0, 1"):
+        kseg.verify(data, partitions=7)
+
+
+@pytest.mark.parametrize("name", [name for name in CHOOSING if name != "diff"])
+def test_paths_are_checked(data: Path, name: str) -> None:
+    call, places = CHOOSING[name]
+    assert places(call(str(data.parent / "dat*"), topics="orders")) == ORDERS
+    with pytest.raises(ValueError, match="in a store"):
+        call("s3://bucket/data")
+    with pytest.raises(TypeError, match="not int"):
+        call(3)
+    with pytest.raises(TypeError, match="an open file"):
+        call(io.BytesIO(b""))
+
+
+@pytest.mark.parametrize("name", ["info", "stats", "verify", "explain", "doctor"])
+def test_threads_and_progress(data: Path, name: str) -> None:
+    seen: list[tuple[int, int]] = []
+    call: Report = getattr(kseg, name)
+    how = {} if name in ("info", "stats") else {"now_ms": 1_800_000_000_000}
+    found = call(data, threads=2, progress=lambda *at: seen.append(at), **how)
+    assert found.table_rows() == call(data, **how).table_rows()
+    assert seen[-1][0] == seen[-1][1]
+    with pytest.raises(ValueError, match="threads is 0"):
+        call(data, threads=0)
+
+
+def test_what_cannot_be_read_is_skipped_among_the_chosen(data: Path) -> None:
+    (data / "orders-7").symlink_to("nowhere")
+    found = kseg.stats(data, topics="orders", on_error="skip")
+    assert [one.partition for one in found.partitions] == [0, 1]
+    assert [one.path for one in found.skipped] == [data / "orders-7"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kseg import diff
-from kseg.analysis.diff import RELATIONS, Compared, Diff, examine, plan, report
+from kseg.analysis.diff import RELATIONS, Compared, Diff, diff_of, examine, plan, report
 from kseg.errors import NotALogError
 from kseg.log.copies import Copy, DoubtError
 from tests.bad_sectors import bad_sectors
@@ -207,10 +207,12 @@ def test_only_chosen_partitions_are_compared(tmp_path: Path) -> None:
     for name in ("a", "b"):
         for topic in ("t-0", "u-0", "u-1"):
             write_copy(tmp_path / name / topic, BASE)
-    found = diff(tmp_path / "a", tmp_path / "b", chosen=lambda topic, number: topic == "u")
+    found = diff(tmp_path / "a", tmp_path / "b", topics="u")
     assert [(each.topic, each.partition) for each in found.partitions] == [("u", 0), ("u", 1)]
+    with pytest.raises(ValueError, match="no topic here is v; there are t, u"):
+        diff(tmp_path / "a", tmp_path / "b", topics="v")
     with pytest.raises(NotALogError, match="chosen"):
-        diff(tmp_path / "a", tmp_path / "b", chosen=lambda topic, number: False)
+        diff_of((tmp_path / "a", tmp_path / "b"), chosen=lambda topic, number: False)
 
 
 def test_units_and_answers_travel_to_other_processes(tmp_path: Path) -> None:

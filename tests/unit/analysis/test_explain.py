@@ -555,7 +555,7 @@ def test_proposed_steps_free_what_they_say(tmp_path: Path) -> None:
 def test_a_directory_that_is_not_there_is_an_error_and_no_answer(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         explain(tmp_path / "none")
-    with pytest.raises(ValueError, match="one data directory"):
+    with pytest.raises(ValueError, match="paths is empty"):
         explain([])
 
 

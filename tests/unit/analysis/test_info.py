@@ -49,5 +49,5 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
 
 def test_verify_and_stats_are_public_under_the_names_of_their_verbs(data: Path) -> None:
     assert kseg.verify(data, deep=True).records == 6
-    found = kseg.stats(data, options=kseg.StatsOptions(top=1))
+    found = kseg.stats(data, top=1)
     assert [one.stats.summary.records for one in found.partitions] == [3, 3]

@@ -56,7 +56,7 @@ OPTIONS = VerifyOptions(inflated_max=1 << 19)
 def test_each_break_is_named_where_it_is(data: Data, name: str) -> None:
     case = BREAKS[name]
     case.do(data)
-    answer = verify(data.root, deep=case.deep, options=OPTIONS)
+    answer = verify(data.root, deep=case.deep, inflated_max=1 << 19)
     places = {(f.code, os.path.relpath(f.path, data.root), f.severity) for f in answer.findings}
     assert (case.code, case.path, case.severity) in places
     if case.position is not None:
@@ -103,7 +103,7 @@ def test_order_of_units_does_not_matter(data: Data) -> None:
         random.Random(seed).shuffle(parts)
         answers.append(report(reduce(lambda one, other: merge_all((one, other)), parts)))
     assert all(answer == answers[0] for answer in answers)
-    assert answers[0] == verify(data.root, options=OPTIONS)
+    assert answers[0] == verify(data.root, inflated_max=1 << 19)
 
 
 def test_progress_ends_at_the_total(data: Data) -> None:
@@ -209,8 +209,7 @@ def test_changed_bytes_give_findings_and_nothing_else(data: Data, seed: int) -> 
 @pytest.mark.parametrize("mapping", ["always", "never"])
 def test_mapped_or_not_the_answer_is_the_same(data: Data, mapping: str) -> None:
     BREAKS["a bit of a batch"].do(data)
-    options = VerifyOptions(mapping=mapping)  # type: ignore[arg-type]
-    assert verify(data.root, options=options) == verify(data.root)
+    assert verify(data.root, mapping=mapping) == verify(data.root)  # type: ignore[arg-type]
 
 
 def test_errors_of_a_walk_never_leave_verify(data: Data) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import kseg
-from kseg.analysis.verify import VerifyOptions, verify
+from kseg.analysis.verify import verify
 from kseg.cli.main import run
 from kseg.errors import UnreadableError
 from kseg.files import io
@@ -36,7 +36,6 @@ from tests.unit.log.logs import stored
 from tests.unit.log.made import Told, fill, offsets_of, open_log, told
 
 LOG = "00000000000000000000.log"
-NEVER = VerifyOptions(mapping="never")
 
 
 Ranges = tuple[tuple[int, int], ...]
@@ -221,9 +220,9 @@ def test_whoever_reads_by_a_descriptor_names_the_file(
 
 def test_verify_tells_the_range_and_looks_at_all_the_rest(data: Path) -> None:
     log = data / "t-0" / LOG
-    whole = verify(data, options=NEVER)
+    whole = verify(data, mapping="never")
     with bad_sectors(log, (40_960, 45_056)):
-        report = verify(data, deep=True, options=NEVER)
+        report = verify(data, deep=True, mapping="never")
     (found,) = report.findings
     assert (found.code, found.path, found.position) == ("unreadable", str(log), 40_960)
     assert "4096 bytes, up to 45056" in found.message
@@ -241,9 +240,9 @@ def test_verify_tells_the_range_and_looks_at_all_the_rest(data: Path) -> None:
     ],
 )
 def test_verify_goes_on_beside_a_small_file_that_is_not_given(data: Path, name: str) -> None:
-    whole = verify(data, options=NEVER)
+    whole = verify(data, mapping="never")
     with bad_sectors(data / name, (0, 4096)):
-        report = verify(data, options=NEVER)
+        report = verify(data, mapping="never")
     codes = {(each.code, each.path) for each in report.findings if each.severity == "error"}
     assert codes == {("unreadable", str(data / name))}
     assert report.batches == whole.batches
@@ -252,10 +251,10 @@ def test_verify_goes_on_beside_a_small_file_that_is_not_given(data: Path, name: 
 @pytest.mark.parametrize("ranges", RANGES.values(), ids=RANGES)
 def test_what_lies_behind_a_range_is_read(data: Path, ranges: Ranges) -> None:
     partition, log = data / "t-0", data / "t-0" / LOG
-    expected, whole = readable(partition, ranges), verify(partition, options=NEVER)
+    expected, whole = readable(partition, ranges), verify(partition, mapping="never")
     with bad_sectors(log, *ranges):
         assert skipping(partition) == (expected, within(log, ranges))
-        report = verify(partition, deep=True, options=NEVER)
+        report = verify(partition, deep=True, mapping="never")
     assert {each.code for each in report.findings} == {"unreadable"}
     told_of = [(each.position, each.message) for each in report.findings]
     assert [position for position, _ in told_of] == [start for start, _ in within(log, ranges)]
@@ -270,7 +269,7 @@ def test_what_is_lost_with_a_range_is_told(data: Path, ranges: Ranges) -> None:
     partition, log = data / "t-0", data / "t-0" / LOG
     missing = touched(partition, ranges)
     with bad_sectors(log, *ranges):
-        lost = verify(partition, options=NEVER).lost
+        lost = verify(partition, mapping="never").lost
     assert {each.path for each in lost} == {str(log)}
     gone = [
         (each.position, offset)
@@ -310,7 +309,7 @@ def test_a_page_that_is_missing_in_a_batch_costs_that_batch_alone(
     assert path.read_bytes()[hole : hole + 4_096] == bytes(4_096)
     with bad_sectors(path, (hole, hole + 4_096)):
         assert skipping(path.parent) == ([0, 1, 4, 5, 6, 7], [(hole, hole + 4_096)])
-        (lost,) = verify(path.parent, options=NEVER).lost
+        (lost,) = verify(path.parent, mapping="never").lost
     assert (lost.position, lost.bytes, lost.batches) == (position, end - position, 1)
     assert (lost.first_offset, lost.last_offset, lost.records) == (2, 3, 2)
 
