@@ -74,10 +74,10 @@ COMMANDS = {
         "info {directory}",
     ],
     "to files": [
-        "export --format csv --output {out}/1 {directory}",
-        "export --format jsonl --output {out}/2 {directory}",
-        "export --format arrow --output {out}/3 {directory}",
-        "export --format parquet --output {out}/4 {directory}",
+        "export --jobs 1 --format csv --output {out}/1 {directory}",
+        "export --jobs 1 --format jsonl --output {out}/2 {directory}",
+        "export --jobs 1 --format arrow --output {out}/3 {directory}",
+        "export --jobs 1 --format parquet --output {out}/4 {directory}",
     ],
 }
 
@@ -87,8 +87,9 @@ def test_commands_take_no_more_than_a_few_pieces(large: Path, tmp_path: Path, na
     run_capped(COMMANDS[name], large, tmp_path, cap=ALWAYS)
 
 
-def test_two_threads_take_twice_that_at_most(large: Path, tmp_path: Path) -> None:
-    lines = [line.replace("--jobs 1", "--jobs 2") for line in COMMANDS["to the screen"]]
+@pytest.mark.parametrize("name", ["to the screen", "to files"])
+def test_two_threads_take_twice_that_at_most(large: Path, tmp_path: Path, name: str) -> None:
+    lines = [line.replace("--jobs 1", "--jobs 2") for line in COMMANDS[name]]
     run_capped(lines, large, tmp_path, cap=2 * ALWAYS)
 
 
