@@ -1,8 +1,8 @@
 """Kafka log segments in Spark: `spark.read.format("kseg").load("data-dir/orders-0")`.
 
 Spark 4.1 and later find the source by its name (through the package `pyspark_kseg`), so a session
-needs nothing but `kseg[spark]` installed. `register` also turns Spark's filter pushdown on, with
-which a query with a condition on offset, timestamp, partition or topic reads less.
+needs nothing but `kseg[spark]` installed. `register` also turns Spark's filter pushdown on, which
+the option `pushdown=on` needs.
 
 Importing this module imports no pyspark.
 """
@@ -22,7 +22,7 @@ _PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kseg")` known to a session, with filters pushed down into it.
+    """Make `format("kseg")` known to a session, and let Spark hand filters to Python sources.
 
     Args:
         spark: the session; its setting `spark.sql.python.filterPushdown.enabled` becomes true,

@@ -26,7 +26,7 @@ a file.
                         a row for each damage, with its text in the column corrupt
     reportPath          with skip or permissive: a directory for a report, see `damage`
     index               auto checks the entries of indexes, use believes them, ignore walks instead
-    pushdown            auto takes filters where Spark hands them over; on and off insist
+    pushdown            off; on takes Spark's filters, for a DataFrame of a single query alone
     targetPartitionBytes  128m of log a task
     maxBatchRows        65536 rows of an Arrow batch
 
@@ -137,7 +137,7 @@ class SourceOptions:
     on_corrupt: str = "fail"
     report_path: str | None = None
     index: str = "auto"
-    pushdown: str = "auto"
+    pushdown: str = "off"
     target_partition_bytes: int = 128 << 20
     max_batch_rows: int = 65_536
     max_offsets_per_trigger: int = INT64_MAX
@@ -520,7 +520,7 @@ OPTIONS: Final[OptionTable] = {
     "onCorrupt": ("on_corrupt", parse_word("fail", "skip", "permissive")),
     "reportPath": ("report_path", _local_name),
     "index": ("index", parse_word("auto", "use", "ignore")),
-    "pushdown": ("pushdown", parse_word("auto", "on", "off")),
+    "pushdown": ("pushdown", parse_word("on", "off")),
     "targetPartitionBytes": ("target_partition_bytes", parse_size),
     "maxBatchRows": ("max_batch_rows", partial(parse_integer, low=1, high=_BATCH_ROWS_MAX)),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),

@@ -1,9 +1,9 @@
 """Spark's `format("kseg")`: its batch source and its stream, around plan and reading.
 
 Spark builds these objects on the driver and pickles them to its workers, so they hold options and
-names only, never a file or a kernel's object. Spark builds new ones for every action, `explain`
-among them. It passes no wanted columns to Python sources; the schema of the query is the
-projection.
+names only, never a file or a kernel's object. Spark keeps a plan at its DataFrame: what is written
+later comes with the next `load`. It passes no wanted columns to Python sources; the schema of the
+query is the projection.
 
 Spark stores the offsets of every micro-batch before it reads it, and reads the same range again
 after a crash. So a range always gives the same rows: offsets decide, never the length of a file at
@@ -18,7 +18,6 @@ Source: `pyspark.sql.datasource`, `pyspark.sql.datasource.DataSourceStreamReader
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
@@ -269,10 +268,6 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         """Do nothing: no file stays open between calls."""
 
 
-#: Spark plans a query with filters in a process that runs this module, and only with pushdown on.
-_PUSHDOWN_MODULE: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-
-
 class KsegDataSource(DataSource):
     """`spark.read.format("kseg")`: records of Kafka log segments as rows."""
 
@@ -318,8 +313,7 @@ class KsegDataSource(DataSource):
         options = self._parsed(schema)
         options.check_batch()
         projection = project(schema, options)
-        pushdown = options.pushdown
-        if pushdown == "on" or (pushdown == "auto" and _PUSHDOWN_MODULE in sys.modules):
+        if options.pushdown == "on":
             return FilteringReader(options, projection)
         return RecordReader(options, projection)
 
@@ -380,9 +374,11 @@ class RecordReader(_TaskReader, DataSourceReader):
 
 
 class FilteringReader(RecordReader):
-    """The reader for a Spark that hands filters over.
+    """The reader for a DataFrame of a single query, whose filters Spark hands over.
 
-    A class of its own: with pushdown off, Spark refuses any reader that can take filters.
+    Spark 4 keeps the plan of a query with filters at its DataFrame or view. Another query of the
+    same DataFrame, or another branch of the query, reads by that plan, and lacks rows. So
+    this reader needs the option `pushdown=on`. Spark refuses it with its own pushdown off.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

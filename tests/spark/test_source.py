@@ -160,7 +160,7 @@ def test_a_plan_says_in_one_line_what_was_pushed_and_how_many_segments_it_reads(
             write_segment(tmp_path / topic, base, batch([record()], base_offset=base))
     spark.conf.set(PUSHDOWN, "true")
     spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
-    frame = load(spark, str(tmp_path))
+    frame = load(spark, str(tmp_path), pushdown="on")
     assert frame.where("offset > 15 AND topic = 'orders' AND partition IN (0, 2)").count() == 2
     spark.conf.unset(PUSHDOWN)
     assert load(spark, str(tmp_path)).count() == 8
@@ -201,7 +201,8 @@ def test_a_condition_gives_the_same_rows_with_and_without_pushdown(
         .to_pylist()
     ]
     expected = sorted(row["offset"] for row in rows if CONDITIONS[condition](row))
-    frame = load(spark, str(plain_log)).where(condition).select("offset")
+    taken = {"true": "on", "false": "off"}[pushdown]
+    frame = load(spark, str(plain_log), pushdown=taken).where(condition).select("offset")
     assert sorted(row.offset for row in frame.collect()) == expected
 
 
@@ -210,7 +211,7 @@ def test_a_pushed_condition_keeps_damage_elsewhere_out_of_sight(
 ) -> None:
     write_segment(tmp_path / "orders-0", 0, batch([record(b"bad")], crc=0))
     write_segment(tmp_path / "orders-0", 10, batch([record(b"good")], base_offset=10))
-    frame = load(spark, str(tmp_path)).where("offset >= 10").select("value")
+    frame = load(spark, str(tmp_path), pushdown="on").where("offset >= 10").select("value")
     spark.conf.set(PUSHDOWN, "true")
     assert [row.value for row in frame.collect()] == [b"good"]
     spark.conf.set(PUSHDOWN, "false")
@@ -219,24 +220,30 @@ def test_a_pushed_condition_keeps_damage_elsewhere_out_of_sight(
     spark.conf.unset(PUSHDOWN)
 
 
-def test_spark_still_plans_filters_in_the_module_that_tells_us() -> None:
-    """Should this fail, Spark has moved it: `pushdown=auto` then no longer takes filters."""
-    from importlib.util import find_spec
-
-    from kseg.spark.source import _PUSHDOWN_MODULE
-
-    assert find_spec(_PUSHDOWN_MODULE) is not None
-
-
-def test_the_reader_takes_filters_only_where_spark_hands_them_over(plain_log: Path) -> None:
+def test_the_reader_takes_filters_only_where_it_is_asked_to(plain_log: Path) -> None:
     from pyspark.sql.types import LongType, StructType
 
     schema = StructType().add("offset", LongType())
     kinds = {
-        mode: type(KsegDataSource({"path": str(plain_log), "pushdown": mode}).reader(schema))
-        for mode in ("auto", "on", "off")
+        mode: type(KsegDataSource({"path": str(plain_log), **given}).reader(schema))
+        for mode, given in {
+            "": {},
+            "on": {"pushdown": "on"},
+            "off": {"pushdown": "off"},
+        }.items()
     }
-    assert kinds == {"auto": RecordReader, "on": FilteringReader, "off": RecordReader}
+    assert kinds == {"": RecordReader, "on": FilteringReader, "off": RecordReader}
+
+
+def test_queries_of_one_frame_do_not_filter_each_other(
+    spark: SparkSession, tmp_path: Path, pushdown: str
+) -> None:
+    for topic in ("orders-0", "clicks-0"):
+        write_segment(tmp_path / topic, 0, batch([record()] * (2 if "orders" in topic else 3)))
+    frame = load(spark, str(tmp_path))
+    orders, clicks = (frame.where(f"topic = '{name}'") for name in ("orders", "clicks"))
+    assert [one.count() for one in (orders, frame, clicks, frame)] == [2, 5, 3, 5]
+    assert orders.union(clicks).union(frame).count() == 10
 
 
 def test_register_turns_pushdown_on(spark: SparkSession, plain_log: Path) -> None:
