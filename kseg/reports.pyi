@@ -1,0 +1,35 @@
+from collections.abc import Mapping
+from typing import Final
+
+from kseg.analysis.diff import Diff as Diff
+from kseg.analysis.doctor.values import DoctorReport as DoctorReport
+from kseg.analysis.explain.values import ExplainReport as ExplainReport
+from kseg.analysis.info import Infos as Infos
+from kseg.analysis.info import PartitionInfo as PartitionInfo
+from kseg.analysis.info import SegmentFacts as SegmentFacts
+from kseg.analysis.stats import StatsByTopic as StatsByTopic
+from kseg.analysis.stats import StatsReport as StatsReport
+from kseg.analysis.topics import Topics as Topics
+from kseg.analysis.topics import TopicSize as TopicSize
+from kseg.analysis.values import Report as Report
+from kseg.format.convert import Conversion as Conversion
+from kseg.log.cleaner.values import CompactionReport as CompactionReport
+from kseg.log.cleanup import CompactionPlan as CompactionPlan
+from kseg.log.cleanup import RetentionPlan as RetentionPlan
+from kseg.log.closed import TruncationPlan as TruncationPlan
+from kseg.log.closed import TruncationReport as TruncationReport
+from kseg.log.copies.merge import MergePlan as MergePlan
+from kseg.log.reader.fetch import Fetched as Fetched
+from kseg.log.recovery.recover import RecoveryPlan as RecoveryPlan
+from kseg.log.recovery.recover import RecoveryReport as RecoveryReport
+from kseg.log.recovery.reindex import ReindexPlan as ReindexPlan
+from kseg.log.recovery.reindex import ReindexReport as ReindexReport
+from kseg.log.salvage.salvage import SalvagePlan as SalvagePlan
+from kseg.log.salvage.salvage import SalvageReport as SalvageReport
+from kseg.log.settings.cluster import SettingValue as SettingValue
+from kseg.log.settings.joined import PartitionSettings as PartitionSettings
+from kseg.log.settings.joined import Settings as Settings
+from kseg.log.writer.retention import RetentionReport as RetentionReport
+
+__all__: list[str]
+_HOMES: Final[Mapping[str, tuple[str, ...]]]
