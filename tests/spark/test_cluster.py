@@ -311,7 +311,7 @@ def test_a_worker_killed_in_the_middle_of_a_verify_changes_no_finding(
     result = jobs.verify(cluster.spark, data, options=options, job=tmp_path / "job")
     assert killing.killed
     assert result.tasks >= 8
-    assert result.report == verify(data, options=options)
+    assert result.report == verify(data, deep=True)
     assert len(result.report.findings) >= 45
 
 

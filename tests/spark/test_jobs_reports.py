@@ -15,7 +15,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kseg import diff, doctor, explain, plan_compaction
-from kseg.analysis.stats import StatsOptions
 from kseg.analysis.stats import stats as stats_here
 from kseg.analysis.units import Unit, UnitKind, run_units
 from kseg.analysis.verify import VerifyOptions, examine, merge_all
@@ -70,7 +69,7 @@ def test_verify_of_every_fixture_is_that_of_one_process(
 ) -> None:
     options = VerifyOptions(deep=True)
     found = jobs.verify(spark, fixture_cases, options=options)
-    assert found.report == verify_here(fixture_cases, options=options)
+    assert found.report == verify_here(fixture_cases, deep=True)
     assert len(found.report.findings) > 100
     assert found.skipped == 0
     rows = found.frame(spark).toArrow().to_pylist()
@@ -80,9 +79,8 @@ def test_verify_of_every_fixture_is_that_of_one_process(
 def test_stats_of_every_fixture_are_those_of_one_process(
     spark: SparkSession, fixture_cases: list[Path]
 ) -> None:
-    options = StatsOptions(top=3)
-    found = jobs.stats(spark, fixture_cases, options=options)
-    here = [one.document() for one in stats_here(fixture_cases, options=options).partitions]
+    found = jobs.stats(spark, fixture_cases, top=3)
+    here = [one.document() for one in stats_here(fixture_cases, top=3).partitions]
     assert [one.document() for one in found.report.partitions] == here
     rows = found.frame(spark).toArrow().to_pylist()
     for name in ("path", "records", "bytes", "codecs", "record_bytes", "top_keys"):
