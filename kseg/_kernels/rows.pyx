@@ -16,6 +16,7 @@ cdef enum:
     FIELDS = 6
 
 
+@cython.auto_pickle(False)
 cdef class _Values:
     """A binary column: the value of each row."""
 
@@ -42,6 +43,7 @@ cdef class _Values:
         return PyBytes_FromStringAndSize(<const char *> pointer_to(self.data) + start, end - start)
 
 
+@cython.auto_pickle(False)
 @cython.final
 cdef class Rows:
     """The rows of some columns as tuples of one class.
