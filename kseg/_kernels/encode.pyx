@@ -175,9 +175,9 @@ cdef class Rows:
                 self.columns.headers = NULL
             self.columns.header_count = len(header_keys)
             _borrow_field(self, header_keys, self.columns.header_count, "header names",
-                        &self.columns.header_key)
+                          &self.columns.header_key)
             _borrow_field(self, header_values, self.columns.header_count, "header values",
-                        &self.columns.header_value)
+                          &self.columns.header_value)
 
     @property
     def has_offsets(self):
