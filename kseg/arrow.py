@@ -40,7 +40,6 @@ HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa
 TYPES: dict[str, pa.DataType] = {
     "topic": pa.string(),
     "partition": pa.int32(),
-    "directory": pa.string(),
     "position": pa.int64(),
     "base_offset": pa.int64(),
     "offset": pa.int64(),
@@ -65,8 +64,9 @@ TYPES: dict[str, pa.DataType] = {
     "key_error": pa.string(),
     "value_error": pa.string(),
 }
-#: Of what does not decode, where its bytes are kept.
+#: Columns on request: the bytes of keys and values that do not decode; the directory of a replica.
 _BYTES_TYPES = {"key_bytes": pa.binary(), "value_bytes": pa.binary()}
+_PLACE_TYPES = {"topic": TYPES["topic"], "partition": TYPES["partition"], "directory": pa.string()}
 
 #: Arrow type of decoded keys and values.
 KIND_TYPES: dict[Kind, pa.DataType] = {
@@ -94,6 +94,7 @@ def schema(fields: Iterable[str], kinds: Mapping[str, Kind] | None = None) -> pa
     types = {
         **TYPES,
         **_BYTES_TYPES,
+        **_PLACE_TYPES,
         **{name: KIND_TYPES[kind] for name, kind in (kinds or {}).items()},
     }
     named = tuple(fields)
@@ -348,8 +349,8 @@ _BUILDERS: dict[str, Callable[[Any], pa.Array]] = {
 
 
 def _array(name: str, columns: RecordColumns) -> pa.Array:
-    if name in ("topic", "partition", "directory"):
-        return pa.repeat(pa.scalar(getattr(columns, name), TYPES[name]), len(columns))
+    if name in _PLACE_TYPES:
+        return pa.repeat(pa.scalar(getattr(columns, name), _PLACE_TYPES[name]), len(columns))
     values = columns["timestamp_ms" if name == "timestamp" else name]
     if isinstance(values, TypedColumn):
         return typed_array(values)

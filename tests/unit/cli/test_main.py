@@ -274,7 +274,7 @@ def test_a_pipe_that_breaks_elsewhere_does_not_pass_for_a_reader_who_has_enough(
     def broken(*_words: object, **_more: object) -> None:
         raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
-    monkeypatch.setattr("kseg.analysis.verify.verify", broken)
+    monkeypatch.setattr("kseg.analysis.verify.verify_of", broken)
     ran = kseg("verify", DEMO)
     assert (ran.code, ran.err) == (Exit.FILES, "kseg: Broken pipe\n")
 
