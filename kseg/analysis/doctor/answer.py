@@ -47,7 +47,7 @@ from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind, PathKind, classify_path
-from kseg.files.selection import Selection, StrPaths, paths_of
+from kseg.files.selection import Selection, StrPaths, paths_of, some_of
 from kseg.format.times import Time, iso_text
 from kseg.internal.ids import id_text
 from kseg.log.clock import now_of
@@ -311,7 +311,7 @@ class BrokerDirectory:
         here = {entry.partition for entry in self.entries}
         gone = sorted(_name(one) for one in self.offsets[kind] if one not in here)
         if gone:
-            self._note("checkpoint-entry", path, f"it names what is not here: {_some_of(gone, 2)}")
+            self._note("checkpoint-entry", path, f"it names what is not here: {some_of(gone, 2)}")
 
     def _note_checkpoint(self, error: CorruptIndexError, path: Path, kind: FileKind) -> None:
         """A malformed line takes the directory offline; a bad number may only be a warning."""
@@ -339,7 +339,7 @@ class BrokerDirectory:
                     self._note(
                         "rights",
                         place,
-                        f"{_some_of(names, 1)}: the owner of the data directory, user "
+                        f"{some_of(names, 1)}: the owner of the data directory, user "
                         f"{owner.st_uid}, may not read and write it",
                         command_line("chown", "-R", f"--reference={self.path}", place),
                     )
@@ -385,16 +385,6 @@ def _name(partition: TopicPartition) -> str:
     return f"{partition.topic}-{partition.partition}"
 
 
-def _some_of(names: Sequence[str], most: int) -> str:
-    """The first names, and how many more there are.
-
-    >>> _some_of(["a-0", "a-1", "a-2"], 2)
-    'a-0, a-1 and 1 more'
-    """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def _in_words(names: Sequence[str]) -> str:
     """How many partitions, and the names of the first ones.
 
@@ -402,7 +392,7 @@ def _in_words(names: Sequence[str]) -> str:
     ('1 partition (a-0)', '4 partitions (a-0, a-1, a-2 and 1 more)')
     """
     many = "partition" if len(names) == 1 else "partitions"
-    return f"{len(names)} {many} ({_some_of(names, _NAMES_MAX)})"
+    return f"{len(names)} {many} ({some_of(names, _NAMES_MAX)})"
 
 
 LOG_NAME: Final = f"{CLUSTER_METADATA}-0"
@@ -613,11 +603,11 @@ class Node:
         parts = [f"{extents} go, and the broker forgets what they say{unless}"]
         topics = sorted({*self.forgotten_topics, *(each.topic for each in strays if each.topic)})
         if topics:
-            parts.append(f"topics {_some_of(topics, _TOPICS_MAX)}")
+            parts.append(f"topics {some_of(topics, _TOPICS_MAX)}")
         if changed := self._changed_settings():
-            parts.append(f"settings of {_some_of(changed, _TOPICS_MAX)}")
+            parts.append(f"settings of {some_of(changed, _TOPICS_MAX)}")
         if names:
-            some = _some_of(names, _TOPICS_MAX)
+            some = some_of(names, _TOPICS_MAX)
             parts.append(f"{len(names)} partitions here become -stray and are not served: {some}")
         if any(name.startswith("__consumer_offsets-") for name in names):
             parts.append("committed offsets are lost with __consumer_offsets")
