@@ -24,6 +24,11 @@ class ArrowStream(Protocol):
         ...
 
 
+def has_arrow(value: object) -> bool:
+    """Whether a value gives Arrow's data, as a stream or as one array."""
+    return hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__")
+
+
 class Frames:
     """A base class of values with a `to_arrow`: they become frames of pandas and Polars too."""
 
@@ -126,4 +131,4 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)[:_REPR_CHARACTERS]
 
 
-__all__ = ["ArrowStream", "Frames", "Table", "counted", "html_table"]
+__all__ = ["ArrowStream", "Frames", "Table", "counted", "has_arrow", "html_table"]

@@ -56,6 +56,7 @@ from kseg.format.header import (
 from kseg.format.options import BatchOptions
 from kseg.format.times import datetimes_ms, time_ms
 from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
+from kseg.frames import has_arrow
 
 #: Where records come from: columns that were read; a mapping of columns; or pairs (key, value), or
 #: `Record`s, one a record. Columns of a mapping, of which one will do: "offset" as an int64 array
@@ -138,7 +139,7 @@ def columns_of(records: Iterable[Any]) -> dict[str, Any]:
     Raises:
         TypeError: the records, or one of them, are something else; the text says what is wanted.
     """
-    if hasattr(records, "__arrow_c_stream__") or hasattr(records, "__arrow_c_array__"):
+    if has_arrow(records):
         raise TypeError("kseg.arrow.from_arrow gives the records of a table or frame, in pieces")
     if isinstance(records, _ONE_VALUE) or not isinstance(records, Iterable):
         raise TypeError(f"{_WANTED}, not {type(records).__name__}")

@@ -11,6 +11,7 @@ from kseg._kernels.keymap import key_partitions
 from kseg.constants import Int32s
 from kseg.format.request import check_word
 from kseg.format.values import BinaryColumn, TypedColumn, binary_column
+from kseg.frames import has_arrow
 
 Partitioner = Literal["murmur2", "crc32"]
 PARTITIONERS: Final = ("murmur2", "crc32")
@@ -76,7 +77,7 @@ def key_column(keys: Any) -> BinaryColumn:
         return keys.values
     if isinstance(keys, BinaryColumn):
         return keys
-    if hasattr(keys, "__arrow_c_array__") or hasattr(keys, "__arrow_c_stream__"):
+    if has_arrow(keys):
         from kseg.arrow import binary_column_of
 
         return binary_column_of(keys, "key")

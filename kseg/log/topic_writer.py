@@ -24,7 +24,7 @@ from kseg.format.encode import columns_of
 from kseg.format.options import BatchOptions
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns
-from kseg.frames import Frames
+from kseg.frames import Frames, has_arrow
 from kseg.log.cleanup import plan_retention
 from kseg.log.log import Log
 from kseg.log.partitioners import NO_PARTITION, key_column, partition_for
@@ -200,7 +200,6 @@ def _paths(
 
 # ---- records -------------------------------------------------------------------------------------
 
-_ARROW: Final = ("__arrow_c_stream__", "__arrow_c_array__")
 #: Columns by Kafka's names: arrays that kseg has made, or lists of Python values.
 _Piece = Mapping[str, Any]
 
@@ -209,7 +208,7 @@ def _pieces(source: Any, names: Mapping[str, str]) -> Iterator[_Piece]:
     """The records of a source, a piece at a time, under Kafka's names."""
     if isinstance(source, RecordColumns):
         yield {name: source.arrays[name] for name in names if name in source.arrays}
-    elif not isinstance(source, Frames) and any(hasattr(source, name) for name in _ARROW):
+    elif not isinstance(source, Frames) and has_arrow(source):
         from kseg.arrow import from_arrow
 
         for columns in from_arrow(source, names):

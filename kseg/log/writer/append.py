@@ -48,7 +48,7 @@ from kseg.format.encode import (
 from kseg.format.header import BatchTable, EncodedBatch, scan
 from kseg.format.options import BatchOptions
 from kseg.format.values import RecordColumns
-from kseg.frames import ArrowStream, Frames
+from kseg.frames import ArrowStream, Frames, has_arrow
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata, VerificationGuard
 from kseg.log.producers.state import NOTHING, ProducerUpdate, WrittenBatch
 from kseg.log.segment.writer import SegmentAppender
@@ -580,8 +580,7 @@ def batches_of(
         TypeError: it is neither; or options for batches, which have theirs.
         ValueError, InvalidRecordError: as `encode_batches`, some only when their batch is due.
     """
-    is_arrow = hasattr(given, "__arrow_c_stream__") or hasattr(given, "__arrow_c_array__")
-    if is_arrow and not isinstance(given, Frames):
+    if has_arrow(given) and not isinstance(given, Frames):
         from kseg.arrow import from_arrow  # needs pyarrow
 
         return _of_pieces(from_arrow(given), options, clock)
