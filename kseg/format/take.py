@@ -9,7 +9,8 @@ Join pieces of record columns: the records of one batch may come in several.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -138,6 +139,26 @@ def take_headers(column: HeadersColumn, index: Intps) -> HeadersColumn:
     flat = np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1])
     keys, values = take_binary(column.keys, flat), take_binary(column.values, flat)
     return HeadersColumn(offsets.astype(np.int32), keys, values)
+
+
+def first_rows(pieces: Generator[RecordColumns], limit: int | None) -> Generator[RecordColumns]:
+    """The first rows of pieces, which are closed behind the last of them; no piece is empty.
+
+    Args:
+        pieces: are not asked for a piece that the limit leaves nothing of.
+        limit: the number of rows; None for all.
+    """
+    left = limit
+    with closing(pieces):
+        while left != 0:
+            columns = next(pieces, None)
+            if columns is None:
+                return
+            part = columns if left is None else columns[:left]
+            if len(part):
+                yield part
+            if left is not None:
+                left -= len(part)
 
 
 #: Bytes compared at a time, so that a key's mask takes little memory whatever the piece.

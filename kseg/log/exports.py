@@ -6,7 +6,7 @@ look. Where pieces end does not depend on the threads, so the files do not eithe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.errors import KsegError
 from kseg.files.mapping import Mapping
-from kseg.format.take import take_equal
+from kseg.format.take import first_rows, take_equal
 from kseg.format.typed import read_fields
 from kseg.format.workspace import Workspace
 from kseg.lake import FileFormat, Files, Selected, Undecoded, refuse_loss
@@ -118,7 +118,7 @@ class Export:
         look = replace(look, source=self.path, selected=selected, is_file=self.is_file)
         files = Files(target, look, faults)
         with files as write:
-            for columns in self._limited(views, look, faults):
+            for columns in first_rows(self._all(views, look, faults), self.limit):
                 check()
                 decoded = look.decoded(columns)
                 undecoded.note(decoded)
@@ -149,23 +149,12 @@ class Export:
         logs = tuple(zip(names, bounds, strict=True))
         return found._replace(offsets=(None, None), logs=logs)
 
-    def _limited(
+    def _all(
         self, views: Sequence[LogView | None], look: FileFormat, faults: list[KsegError]
-    ) -> Iterator[RecordColumns]:
-        """The records, up to the limit."""
-        left = self.limit
+    ) -> Generator[RecordColumns]:
+        """The records of each part, whatever the limit."""
         for part, view in zip(self.parts, views, strict=True):
-            if left == 0:
-                return
-            with closing(self._pieces(part, view, look, faults)) as pieces:
-                for columns in pieces:
-                    piece = columns if left is None else columns[:left]
-                    if len(piece):
-                        yield piece
-                    if left is not None:
-                        left -= len(piece)
-                    if left == 0:
-                        return
+            yield from self._pieces(part, view, look, faults)
 
     def _pieces(
         self, part: Part, view: LogView | None, look: FileFormat, faults: list[KsegError]

@@ -29,7 +29,7 @@ from kseg.format.request import (
     TimeBounds,
     check_word,
 )
-from kseg.format.take import take_equal
+from kseg.format.take import first_rows, take_equal
 from kseg.format.typed import (
     ERRORS,
     Kinds,
@@ -122,10 +122,7 @@ class Scan(Frames):
         decodes_all = self._key is not None or self._request.bounds[1] != (None, None)
         if decodes_all or self._limit is not None:
             return sum(map(len, self))
-        self.errors.clear()
-        request, whole = replace(self._request, columns=("offset",)), WholeBatches()
-        if request.on_corrupt == "skip":
-            request = replace(request, on_corrupt=self.errors.append)
+        request, whole = replace(self._begun(), columns=("offset",)), WholeBatches()
         decoded, memory = 0, Workspace()
         for source in self.sources:
             pieces = self._of(source, request, memory, whole)
@@ -133,25 +130,18 @@ class Scan(Frames):
         return decoded + whole.records
 
     def _read(self, use: Use) -> Iterator[RecordColumns]:
-        left = self._limit
-        if left == 0:
-            return
-        with closing(self._pieces(use)) as pieces:
-            for columns in pieces:
-                part = columns if left is None else columns[:left]
-                if len(part):
-                    yield part
-                if left is not None:
-                    left -= len(part)
-                if left == 0:
-                    return
+        return first_rows(self._pieces(use), self._limit)
+
+    def _begun(self) -> Request:
+        """The request of a new iteration, whose faults go to `errors`."""
+        self.errors.clear()
+        if self._request.on_corrupt != "skip":
+            return self._request
+        return replace(self._request, on_corrupt=self.errors.append)
 
     def _pieces(self, use: Use) -> Generator[RecordColumns]:
         """The records wanted, whatever their number."""
-        self.errors.clear()
-        request = self._request
-        if request.on_corrupt == "skip":
-            request = replace(request, on_corrupt=self.errors.append)
+        request = self._begun()
         note = self._noted()
         if request.threads > 1:
             from kseg.log.reader.pieces import read_pieces
