@@ -67,9 +67,10 @@ def topics(
         [('clicks', 2), ('orders', 2), ('payments', 1)]
     """
     found: dict[str, TopicSize] = {}
-    for source in sources(paths_of(paths), Selection.of(topics, partitions), replicas="all"):
-        view = LogView.open(source.directory)
-        name = source.topic or source.path.name
+    chosen = sources(paths_of(paths), Selection.of(topics, partitions), replicas="all")
+    for directory, source in {one.directory: one for one in chosen}.items():
+        view = LogView.open(directory)
+        name = source.topic or directory.name
         size = found.setdefault(name, TopicSize(name))
         size.partitions += 1
         size.segments += len(view.segments)
