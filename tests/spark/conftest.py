@@ -18,22 +18,25 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture(scope="session")
-def s3_port() -> int:
-    """Where S3 will be, if a test starts one; Spark's workers learn of it when Spark starts."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    os.environ |= {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    return port
+def s3_socket() -> Iterator[socket.socket]:
+    """The address of S3 for all tests. Spark's workers learn of it when Spark starts.
+
+    It is taken before Spark starts, so that no program can have it when a test starts S3.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        os.environ |= {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{taken.getsockname()[1]}",
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        yield taken
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, s3_port: int) -> Iterator[SparkSession]:
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, s3_socket: socket.socket
+) -> Iterator[SparkSession]:
     """A local Spark on two cores, to which nobody has introduced kseg: it finds it by name."""
     from pyspark.sql import SparkSession
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -36,19 +37,24 @@ BUCKET = "s3://archive"
 
 
 @pytest.fixture(scope="module")
-def s3(s3_port: int, fixtures_dir: Path) -> Iterator[Any]:
+def s3(s3_socket: socket.socket, fixtures_dir: Path) -> Iterator[Any]:
     """A store with all of one broker's logs under `plain/`."""
     import s3fs
-    from moto.server import ThreadedMotoServer
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", s3_port, verbose=False)
-    server.start()
+    application = DomainDispatcherApplication(create_backend_app)
+    server = make_server("127.0.0.1", 0, application, threaded=True, fd=s3_socket.fileno())
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
     system = s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
     system.mkdir("archive")
     system.put(str(fixtures_dir / "new" / "4.2.0-plain"), "archive/plain", recursive=True)
     yield system
-    server.stop()
+    server.shutdown()
+    serving.join()
+    server.server_close()
 
 
 def put(system: Any, local: Path, url: str) -> str:
