@@ -17,6 +17,7 @@ help:
 	@echo 'make test      the tests          make test-all   the slow ones too'
 	@echo 'make clusters  the tests on clusters of processes, some killed, and on a broker'
 	@echo 'make build     kernels in place   make debug      kernels with bounds checks, unoptimised'
+	@echo 'make site      these pages and the reference, as HTML in build/site'
 	@echo 'make lint      every style check  make dist       sdist and wheel, checked, in dist/'
 	@echo 'make fuzz      mutated bytes for SECONDS=60; make asan: the same under the sanitizers'
 	@echo 'make soak      long random runs   make bench      ratios against peers'
@@ -43,6 +44,12 @@ debug: $(VENV)/.with-test
 	rm -f kseg/*.so kseg/_kernels/*.so $(VENV)/.built
 	KSEG_DEBUG=1 $(PY) setup.py -q build_ext --inplace -b build/debug/lib -t build/debug/temp
 	@echo 'The kernels carry checks now; "make build" puts the fast ones back.'
+
+# In the settings of docs/conf.py a link between pages that leads nowhere is a warning, too.
+.PHONY: site
+site: $(VENV)/.built $(VENV)/.with-arrow $(VENV)/.with-docs
+	$(VENV)/bin/sphinx-build -q -W --keep-going -j auto -d build/site-cache docs build/site
+	@echo 'build/site/index.html'
 
 .PHONY: lint fuzz asan soak bench sdist wheel dist clean
 lint: $(VENV)/.built $(VENV)/.with-test $(VENV)/.with-lint
@@ -113,8 +120,8 @@ $(VENV)/.made:
 	$(PY) -m pip install -q --group build
 	@touch $@
 
-$(VENV)/.with-lint: pyproject.toml | $(VENV)/.made
-	$(PY) -m pip install -q --group lint
+$(VENV)/.with-lint $(VENV)/.with-docs: $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
+	$(PY) -m pip install -q --group $*
 	@touch $@
 
 $(VENV)/.with-%: pyproject.toml | $(VENV)/.made

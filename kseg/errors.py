@@ -1,5 +1,7 @@
 """Every exception kseg raises, as one tree.
 
+::
+
     KsegError
       FormatError(ValueError)      bytes break the format; .path .position .stop
         CorruptRecordError         Kafka's CorruptRecordException: length, magic or CRC

@@ -13,7 +13,7 @@ import pytest
 from tests.tidy import tree
 
 PAGES = [tree.ROOT / "README.md", *tree.files(".md", folders=("docs",))]
-HEX_BLOCK = re.compile(r"`(\S+) @ (\d+)`\n+```hex\n(.*?)```", re.DOTALL)
+HEX_BLOCK = re.compile(r"`(\S+) @ (\d+)`\n+```text\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
 

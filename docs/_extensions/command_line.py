@@ -1,0 +1,59 @@
+"""Directives that take pages of the reference from the command line itself.
+
+`{verbs} look` has every verb of a module in `kseg.cli.verbs`, with its help and options.
+`{codes} verify` has the table that `kseg verify --codes` prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+from docutils import nodes
+from sphinx.util.docutils import SphinxDirective
+
+from kseg.cli import main
+
+
+class Verbs(SphinxDirective):
+    """The verbs that one module declares, each by sphinx-click."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Parse a directive of sphinx-click for each verb."""
+        module = self.arguments[0]
+        lines: list[str] = []
+        for verb in main._MODULES[module].split():
+            lines += [
+                f".. click:: kseg.cli.verbs.{module}:{verb}",
+                f"   :prog: kseg {verb}",
+                "   :nested: full",
+                "",
+            ]
+        return self.parse_text_to_nodes(
+            "\n".join(["```{eval-rst}", *lines, "```"]), allow_section_headings=True
+        )
+
+
+class Codes(SphinxDirective):
+    """The codes of findings of a verb, as a table."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        """Run the verb with --codes and make a table of what it prints."""
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            main.run([self.arguments[0], "--codes"])
+        head, *rows = (line.split(maxsplit=2) for line in printed.getvalue().splitlines())
+        table = [head, ["---"] * 3, *([f"`{code}`", *rest] for code, *rest in rows)]
+        text = [f"| {' | '.join(cells)} |" for cells in table]
+        return self.parse_text_to_nodes("\n".join(text))
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Tell Sphinx about the directives."""
+    app.add_directive("verbs", Verbs)
+    app.add_directive("codes", Codes)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,73 @@
+"""Sphinx settings of the site that `make site` builds from the pages in this folder."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import kseg
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+project = "kseg"
+author = "the kseg authors"
+release = kseg.__version__
+html_title = "kseg"
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "command_line",
+]
+exclude_patterns = ["_*", "checklist.md"]
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4
+copybutton_prompt_text = "$ "
+copybutton_only_copy_prompt_lines = True
+
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+napoleon_use_ivar = True
+maximum_signature_line_length = 80
+suppress_warnings = ["ref.python"]  # attributes named `bytes` shadow the type in Sphinx's search
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["kseg.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": True,
+    "show_toc_level": 2,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+}
+project_copyright = "the kseg authors, Apache License 2.0"
+
+
+def markdown_literals(
+    _app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
+) -> None:
+    """Turn the `code` of a docstring, which is written as in Markdown, into literals of RST."""
+    text = "\n".join(lines)
+    text = re.sub(r"(?<![`:\w])`([^`\n]+(?:\n[^`\n]+)?)`(?!`)(?=s\b)", r"``\1``\\ ", text)
+    text = re.sub(r"(?<![`:\w])`([^`\n]+(?:\n[^`\n]+)?)`(?!`)", r"``\1``", text)
+    text = re.sub(r"(\w)_(?=[\s,.;:)\]])", r"\1\\_", text)
+    lines[:] = text.split("\n")
+
+
+def literal_stars(_app: Any, _context: Any, lines: list[str]) -> None:
+    """Keep the stars of file patterns in the help of a verb: to RST they begin emphasis."""
+    lines[:] = [line.replace("*", r"\*") for line in lines]
+
+
+def setup(app: Any) -> None:
+    """Tell Sphinx about the hooks for docstrings, before napoleon's, and for the help of verbs."""
+    app.connect("sphinx-click-process-description", literal_stars)
+    app.connect("autodoc-process-docstring", markdown_literals, priority=100)
