@@ -7,10 +7,13 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
-from cpython.type cimport PyType_GenericAlloc
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 from kseg._core cimport pointer_to
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject
+    object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t items)
 
 cdef enum:
     FIELDS = 6
@@ -96,7 +99,7 @@ cdef class Rows:
         type = self.types[row]
         if not -1 <= type <= 1:
             raise ValueError("no such type of timestamps")
-        cdef object made = PyType_GenericAlloc(self.kind, FIELDS)
+        cdef object made = PyType_GenericAlloc(<PyTypeObject *> self.kind, FIELDS)
         _put(made, 0, self.offsets[row])
         _put(made, 1, self.times[row])
         _put(made, 2, self.type_names[type + 1])

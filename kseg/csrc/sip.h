@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cpu.h"
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #define KSEG_SIP_VECTORS 1
 #endif
@@ -146,7 +148,7 @@ __attribute__((target("avx2"))) static void kseg_sip_in_two_rows(const uint8_t *
     kseg_sip_give(&t, out + 4);
 }
 
-static int kseg_sip_has_vectors(void) { return __builtin_cpu_supports("avx2"); }
+static int kseg_sip_has_vectors(void) { return kseg_cpu_has(KSEG_CPU_AVX2); }
 #else
 static int kseg_sip_has_vectors(void) { return 0; }
 static void kseg_sip_side_by_side(const uint8_t *const *data, const int64_t *sizes, const uint64_t *secret,

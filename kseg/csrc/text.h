@@ -14,6 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cpu.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define KSEG_FOR_SSE42 __attribute__((target("sse4.2,popcnt")))
@@ -508,21 +510,10 @@ static kseg_json_fn kseg_json = kseg_json_portable;
 static kseg_base64_fn kseg_base64 = kseg_base64_portable;
 static kseg_plain_fn kseg_plain = kseg_plain_portable;
 
-static inline int kseg_text_usable(void) {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("sse4.2") != 0 && __builtin_cpu_supports("popcnt") != 0;
-#else
-    return 0;
-#endif
-}
+static inline int kseg_text_usable(void) { return kseg_cpu_has(KSEG_CPU_SSE42 | KSEG_CPU_POPCNT); }
 
 static inline int kseg_vbmi_usable(void) {
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi");
-#else
-    return 0;
-#endif
+    return kseg_cpu_has(KSEG_CPU_AVX512F | KSEG_CPU_AVX512BW | KSEG_CPU_AVX512VL | KSEG_CPU_AVX512VBMI);
 }
 
 /* Take the vector forms, if this CPU has them, or the portable ones; answers whether the choice could be had. */
@@ -537,7 +528,7 @@ static int kseg_text_select(int vectors) {
         kseg_json = kseg_json_sse42;
         kseg_base64 = kseg_base64_sse42;
     }
-    if (vectors && __builtin_cpu_supports("avx2")) {
+    if (vectors && kseg_cpu_has(KSEG_CPU_AVX2)) {
         kseg_base64 = kseg_base64_avx2;
         kseg_plain = kseg_plain_avx2;
     }
