@@ -41,8 +41,12 @@ _REPAIR = (
 )
 
 
-def demo(no_spark: bool) -> int:
+def demo(no_spark: bool, out: str | None) -> int:
     """Run the verb; returns the exit code."""
+    if out is not None:
+        _copy_to(Path(out))
+        output.write_line(f"{out}: the data directory of a Kafka 4.2 broker, to try kseg on")
+        return Exit.OK
     arrow = _lacks(lambda: require("pyarrow", extra="arrow"))
     spark = None if no_spark else _lacks(_check_spark)
     with _copy() as place, chdir(place):
@@ -77,14 +81,14 @@ def _check_spark() -> None:
 
 @contextmanager
 def _copy() -> Iterator[Path]:
-    with (
-        as_file(files("kseg") / "demo_data") as shipped,
-        tempfile.TemporaryDirectory(prefix="kseg-demo-") as place,
-    ):
-        shutil.copytree(
-            shipped, Path(place) / _DATA, ignore=shutil.ignore_patterns("*.md", ".git*")
-        )
+    with tempfile.TemporaryDirectory(prefix="kseg-demo-") as place:
+        _copy_to(Path(place) / _DATA)
         yield Path(place)
+
+
+def _copy_to(target: Path) -> None:
+    with as_file(files("kseg") / "demo_data") as shipped:
+        shutil.copytree(shipped, target, ignore=shutil.ignore_patterns("*.md", ".git*"))
 
 
 def _run(title: str, command: str) -> int:

@@ -269,6 +269,13 @@ def bench() -> None:
     click.option(
         "--no-spark", is_flag=True, help="Leave out the Spark job, which needs Java and pyspark."
     ),
+    click.option(
+        "-o",
+        "--output",
+        "out",
+        metavar="DIR",
+        help="Take no tour: write the sample log to DIR, a new data directory.",
+    ),
 )
 def demo() -> None:
     """Take the tour, on a small log that a Kafka 4.2 broker wrote and that comes with kseg.

@@ -79,6 +79,13 @@ def test_demo_takes_the_tour(kseg: Kseg) -> None:
     assert "Parquet holds the same" in ran.text
 
 
+def test_demo_writes_the_sample_log_to_a_new_directory(kseg: Kseg, tmp_path: Path) -> None:
+    ran = kseg("demo", "-o", str(tmp_path / "data"))
+    assert (ran.code, ran.err) == (0, "")
+    assert kseg("verify", str(tmp_path / "data")).code == 0
+    assert kseg("demo", "-o", str(tmp_path / "data")).code == 3
+
+
 def test_demo_breaks_a_log_and_repairs_it(kseg: Kseg) -> None:
     ran = kseg("demo", "--no-spark")
     assert ran.code == 0
