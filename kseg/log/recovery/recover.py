@@ -27,7 +27,7 @@ from kseg.constants import INT64_MAX
 from kseg.errors import KsegError, NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
-from kseg.files.names import list_partition
+from kseg.files.names import PathKind, classify_path, list_partition
 from kseg.format.times import Time
 from kseg.frames import Table
 from kseg.log import closed_indexes, data_directory, disk_room
@@ -303,8 +303,7 @@ def _inputs(
     now_ms: Time | None,
 ) -> RecoveryInputs:
     """The inputs: the arguments, and what the data directory says where they are None."""
-    if not directory.is_dir():
-        os.stat(directory)
+    if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("not a partition directory", path=directory)
     stored = data_directory.PartitionOffsets()
     if clean is None or recovery_point is None or log_start_offset is None:

@@ -119,6 +119,12 @@ def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
         plan(tmp_path / "file")
 
 
+def test_a_data_directory_is_no_partition(partition: Path) -> None:
+    """A plan for it would make a first segment beside its partitions."""
+    with pytest.raises(NotALogError, match="not a partition directory"):
+        plan(partition.parent)
+
+
 def test_progress_tells_of_all_bytes_walked(partition: Path) -> None:
     steps: list[tuple[int, int]] = []
     plan(partition, clean=False, progress=lambda done, total: steps.append((done, total)))
