@@ -18,6 +18,8 @@ cdef extern from "crc.h" nogil:
     bint kseg_crc_variant_usable(int i) noexcept
     int kseg_crc_select(const char *name) noexcept
     const char *kseg_crc_selected() noexcept
+    size_t kseg_crc_prefetch() noexcept
+    void kseg_crc_set_prefetch(size_t distance) noexcept
     void kseg_crc_init() noexcept
 
 cdef enum:
@@ -109,6 +111,18 @@ def set_crc_variant(str name):
     if kseg_crc_select(name.encode()) != 0:
         known = ", ".join(("auto", *crc_variants()))
         raise ValueError(f"no checksum kernel {name!r} on this machine; there are: {known}")
+
+
+def prefetch_bytes():
+    """How many bytes in front of a checksum memory is asked for; 0 where the processor does better
+    by itself. Chosen by processor, from measurements.
+    """
+    return kseg_crc_prefetch()
+
+
+def set_prefetch_bytes(size_t distance):
+    """Ask for memory so many bytes in front of a checksum; for benchmarks."""
+    kseg_crc_set_prefetch(distance)
 
 
 # ---- gathering into Arrow layout -----------------------------------------------------------------

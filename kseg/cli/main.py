@@ -113,11 +113,13 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
         return
     from importlib.metadata import version
 
+    from kseg import _core
     from kseg.format.codec_libraries import codecs
 
     click.echo(f"kseg {version('kseg')}")
     for codec, library in codecs().items():
         click.echo(f"{codec.label:<6} {printable(str(library))}")
+    click.echo(f"crc    {_core.crc_variant()}, prefetch {_core.prefetch_bytes()} bytes")
     ctx.exit()
 
 
@@ -135,7 +137,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Show the version, and which library inflates each codec.",
+    help="Show the version, which library inflates each codec, and how checksums are computed.",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:  # `run` takes --debug away; here it is shown in the help

@@ -9,6 +9,8 @@
 #ifndef KSEG_CPU_H
 #define KSEG_CPU_H
 
+#include <string.h>
+
 enum {
     KSEG_CPU_SSE42 = 1,
     KSEG_CPU_PCLMUL = 2,
@@ -51,7 +53,27 @@ static int kseg_cpu_detect(void) {
     return has | kseg_cpu_bit(ebx, 16, KSEG_CPU_AVX512F) | kseg_cpu_bit(ebx, 30, KSEG_CPU_AVX512BW) |
            kseg_cpu_bit(ebx, 31, KSEG_CPU_AVX512VL) | kseg_cpu_bit(ecx, 1, KSEG_CPU_AVX512VBMI);
 }
+
+/* The vendor's name, 12 characters and a zero, and the family. "" and 0 if the processor does not say. */
+static inline int kseg_cpu_family(char vendor[13]) {
+    unsigned eax, ebx, ecx, edx;
+    vendor[0] = 0;
+    if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) == 0)
+        return 0;
+    memcpy(vendor, &ebx, 4);
+    memcpy(vendor + 4, &edx, 4);
+    memcpy(vendor + 8, &ecx, 4);
+    vendor[12] = 0;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0)
+        return 0;
+    const unsigned family = eax >> 8 & 0xF; /* 15 says: add the extended family */
+    return (int)(family == 15 ? family + (eax >> 20 & 0xFF) : family);
+}
 #else
+static inline int kseg_cpu_family(char vendor[13]) {
+    vendor[0] = 0;
+    return 0;
+}
 static int kseg_cpu_detect(void) { return 0; } /* instructions of other processors are asked where they are used */
 #endif
 

@@ -41,4 +41,9 @@ int kseg_crc_variant_usable(int index);       /* 1 where this CPU can run it, el
 int kseg_crc_select(const char *name);
 const char *kseg_crc_selected(void);
 
+/* How many bytes in front of a wide fold memory is asked for; 0 where the processor does better by
+ * itself. kseg_crc_init chooses by processor. Set it for a measurement only. */
+size_t kseg_crc_prefetch(void);
+void kseg_crc_set_prefetch(size_t distance);
+
 #endif

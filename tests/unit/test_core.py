@@ -138,6 +138,17 @@ def test_variants_are_named_slowest_first_and_the_last_is_chosen() -> None:
     assert _core.crc_variant() == names[-1]
 
 
+@pytest.mark.parametrize("distance", [0, 256, 4096])
+def test_sums_are_the_same_at_each_prefetch_distance(variant: str, distance: int) -> None:
+    chosen = _core.prefetch_bytes()
+    try:
+        _core.set_prefetch_bytes(distance)
+        assert _core.crc32c(DATA) == google_crc32c.value(DATA), variant
+        assert _core.crc32(DATA) == zlib.crc32(DATA), variant
+    finally:
+        _core.set_prefetch_bytes(chosen)
+
+
 def _can_sum_by_instruction() -> bool:
     """Whether the system names the instructions; every Mac has them."""
     information = Path("/proc/cpuinfo")

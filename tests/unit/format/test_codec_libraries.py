@@ -9,6 +9,7 @@ from importlib import metadata
 import pytest
 
 import kseg
+from kseg import _core
 from kseg._kernels import inflate
 from kseg.cli.main import run
 from kseg.format import codec_libraries
@@ -67,6 +68,7 @@ def test_the_command_line_tells_each_codec(
     codec_way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["--version"]) == 0
-    first, *rest = capsys.readouterr().out.splitlines()
+    first, *rest, checksums = capsys.readouterr().out.splitlines()
     assert first == f"kseg {metadata.version('kseg')}"
+    assert checksums == f"crc    {_core.crc_variant()}, prefetch {_core.prefetch_bytes()} bytes"
     assert rest == [f"{name:<6} {library}" for name, library in told().items()]
