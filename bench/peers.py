@@ -338,10 +338,9 @@ def memcpy_each(pieces: Sequence[bytes], units: int) -> Callable[[], int]:
 
 def inflate_alone(data: bytes, units: int) -> Callable[[], int]:
     """Inflate the frame of each batch, and nothing else; answers `units`."""
-    import zstandard
-
     from kseg._kernels.inflate import USABLE, Inflater
     from kseg.constants import BATCH_HEADER_BYTES
+    from kseg.format.codec import zstd_library
     from kseg.format.header import scan
 
     table = scan(data)
@@ -351,7 +350,7 @@ def inflate_alone(data: bytes, units: int) -> Callable[[], int]:
     ]
     room = bytearray(2 << 20)
     into = Inflater().into
-    by_package = zstandard.ZstdDecompressor().decompress
+    by_package = zstd_library().decompress
 
     def inflate() -> int:
         for codec, frame in frames:
@@ -360,7 +359,7 @@ def inflate_alone(data: bytes, units: int) -> Callable[[], int]:
 
     def inflate_by_package() -> int:
         for _, frame in frames:
-            by_package(frame, len(room))
+            by_package(frame)
         return units
 
     return inflate if table.codec[0] in USABLE else inflate_by_package
@@ -386,13 +385,15 @@ def lz4_alone(bodies: Sequence[bytes], units: int) -> Callable[[], int]:
 
 def zstd_alone(bodies: Sequence[bytes], units: int) -> Callable[[], int]:
     """The same with zstd, its compressor kept."""
-    import zstandard
+    from kseg.format.codec import zstd_library
 
-    compress = zstandard.ZstdCompressor(level=3, write_content_size=False).compress
+    zstd = zstd_library()
+    options = {zstd.CompressionParameter.content_size_flag: False}
+    kept = zstd.ZstdCompressor(options=options)
 
     def squeeze() -> int:
         for body in bodies:
-            compress(body)
+            kept.compress(body, kept.FLUSH_FRAME)
         return units
 
     return squeeze

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PACKAGES = (
     *("kseg", "aiokafka", "kafka-python", "crc32c", "numpy"),
-    *("pyarrow", "lz4", "zstandard", "cramjam", "isal"),
+    *("pyarrow", "lz4", "backports.zstd", "cramjam", "isal"),
 )
 HEADER = (
     f"{'case':37} {'':5} {'against':20} {'median':>8} {'middle half':>17} {'goal':>5}"

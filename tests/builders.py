@@ -21,9 +21,9 @@ from struct import pack
 
 import cramjam
 import lz4.block
-import zstandard
 
 from tests.reference_codecs import XERIAL, crc32, crc32c, xxh32
+from tests.zstd import zstd_frame
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 ABORT, COMMIT = 0, 1
@@ -76,7 +76,7 @@ def deflate(codec: int, data: bytes, *, magic: int = 2) -> bytes:
     if codec == LZ4:
         return lz4_frame(data, magic=magic)
     if codec == ZSTD:
-        return zstandard.ZstdCompressor(write_content_size=False).compress(data)
+        return zstd_frame(data)
     return data
 
 

@@ -11,7 +11,8 @@ from struct import unpack_from
 
 import cramjam
 import lz4.block
-import zstandard
+
+from tests.zstd import zstd
 
 
 class RefusedError(Exception):
@@ -231,10 +232,10 @@ def unzstd(data: bytes) -> bytes:
     """Zero or more zstd frames to the last byte."""
     out = []
     while data:
-        frame = zstandard.ZstdDecompressor().decompressobj()
+        frame = zstd.ZstdDecompressor()
         try:
             out.append(frame.decompress(data))
-        except zstandard.ZstdError as error:
+        except zstd.ZstdError as error:
             raise RefusedError("codec", f"zstd: {error}") from None
         if not frame.eof:
             raise RefusedError("codec", "zstd: data ends inside a frame")

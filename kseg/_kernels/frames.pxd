@@ -43,12 +43,10 @@ cdef struct Walk:
     int64_t block_bytes_max
     int flags
 
-# What frames of zstd hold and ask for.
+# Where the frame of zstd that was walked last ends, and what the frames ask for.
 cdef struct Extent:
     int64_t position
-    int64_t output_max
     int64_t window_max
-    int64_t sized  # whether a frame states a size beyond its blocks' bound, or is skippable
 
 cdef int begin_lz4(const uint8_t *p, int64_t size, bint verify, Walk *walk) noexcept nogil
 cdef int next_lz4(const uint8_t *p, int64_t size, Walk *walk) noexcept nogil

@@ -171,7 +171,6 @@ def lz4_blocks(data, int64_t position, bint verify):
 cdef enum:
     ZSTD_MAGIC = 0xFD2FB528
     ZSTD_SKIPPABLE = 0x184D2A50
-    ZSTD_BLOCK_BYTES_MAX = 1 << 17
 
 cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int flags,
                           int64_t *window) noexcept nogil:
@@ -196,17 +195,16 @@ cdef int64_t _zstd_header(const uint8_t *p, int64_t left, int flags,
 
 cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept nogil:
     """Step over the frame at `extent.position`; a status."""
-    cdef int64_t at = extent.position, window = 0, header, block_bytes
+    cdef int64_t at = extent.position, window = 0, header
     cdef const uint8_t *p = data + at
     cdef uint32_t number, word = 0
-    cdef bint checksum, states, whole
+    cdef bint checksum
     cdef int flags
     if size - at < 4:
         return ZSTD_NO_FRAME
     number = _u32(p)
     if number & ~<uint32_t>0xF == ZSTD_SKIPPABLE and size - at >= 8:
         extent.position = at + 8 + _u32(p + 4)
-        extent.sized = 1
         return ZSTD_OK if extent.position <= size else ZSTD_CUT
     if number != ZSTD_MAGIC:
         return ZSTD_NO_FRAME
@@ -215,19 +213,15 @@ cdef int _zstd_frame(const uint8_t *data, int64_t size, Extent *extent) noexcept
     if header < 0:
         return ZSTD_CUT
     checksum = (flags & 0x04) != 0
-    states, whole = flags >> 5 != 0, flags & 0x20 and window > 0
     at += header
-    block_bytes = min(max(window, 256), <int64_t>ZSTD_BLOCK_BYTES_MAX)
     while not word & 1:
         if size - at < 3:
             return ZSTD_CUT
         p = data + at
         word = p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16
         at += 3 + (1 if word & 6 == 2 else word >> 3)
-        extent.output_max += block_bytes
     extent.position = at + (4 if checksum else 0)
     extent.window_max = max(extent.window_max, window)
-    extent.sized |= states and not (whole and window <= extent.output_max)
     return ZSTD_OK if extent.position <= size else ZSTD_CUT
 
 
@@ -235,7 +229,7 @@ cdef int walk_zstd(const uint8_t *p, int64_t size, int64_t *fault, Extent *exten
     """Step over every frame; a status, and where the frame at fault, or else the last, begins."""
     cdef int status = ZSTD_OK
     fault[0] = 0
-    extent.position = extent.output_max = extent.window_max = extent.sized = 0
+    extent.position = extent.window_max = 0
     while status == ZSTD_OK and extent.position < size:
         fault[0] = extent.position
         status = _zstd_frame(p, size, extent)
@@ -249,9 +243,8 @@ def zstd_extent(data):
         data: frames, skippable ones among them, and nothing else; read only.
 
     Returns:
-        (status, position, output_max, window_max, single): where the frame at fault begins; the
-        most bytes all blocks can become; the largest window a frame asks for; whether there is just
-        one frame, and the size that it states, if any, is above 0 and no more than these bytes.
+        (status, position, window_max): where the frame at fault begins; the largest window that a
+        frame asks for.
     """
     cdef Py_buffer buffer
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
@@ -261,8 +254,7 @@ def zstd_extent(data):
     with nogil:
         status = walk_zstd(<const uint8_t *>buffer.buf, buffer.len, &position, &extent)
     PyBuffer_Release(&buffer)
-    cdef bint single = status == ZSTD_OK and extent.position > 0 == position and not extent.sized
-    return status, position, extent.output_max, extent.window_max, single
+    return status, position, extent.window_max
 
 
 # ---- xerial snappy -------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ first use and work with the GIL released. The output goes into an `Arena`, which
     block       u24: last (bit 0), type (2-1: raw, RLE, compressed, reserved), size (23-3); bytes
     skippable   magic u32 (5x 2A 4D 18), size u32, bytes
 
-Integers are little-endian. The streaming reader of zstandard does not distinguish a stream that
-ended from one that was cut, and its one-shot call allocates the size that a header declares. So
+Integers are little-endian. A frame that is cut is found before the library makes output of it:
 `kseg._kernels.frames` walks the frames first, block by block, and allocates nothing.
 
 Source: Kafka CompressionType, Compression and the streams they wrap, Lz4BlockInputStream (named
@@ -30,6 +29,7 @@ KafkaLZ4BlockInputStream once), LZ4 frame format 1.5, RFC 8878 3.1.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -155,8 +155,8 @@ class Arena:
         self._view: memoryview = array.data
 
 
-#: A thread's own compressors and decompressor: one shared by two threads crashes the process. A
-#: child after a fork makes its own, since its parent may have been changing the memory of these.
+#: A thread's own compressors: two threads that share one wait for each other. A child after a fork
+#: makes its own, since its parent may have been changing the memory of these.
 zstd_kept = threading.local()
 
 
@@ -171,14 +171,17 @@ if hasattr(os, "register_at_fork"):
 
 @cache
 def zstd_library() -> ModuleType:
-    """The library.
+    """The library of Python 3.14, or its backport.
 
     Raises:
         ImportError: it is not installed.
     """
-    import zstandard
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
 
-    return zstandard
+    return zstd
 
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
@@ -296,14 +299,8 @@ def header_checksum(descriptor: bytes) -> int:
     return xxh32_short(descriptor) >> 8 & 0xFF
 
 
-_ZSTD_CUT = "zstd: the frame is cut short"
-#: A decompressor that has met a larger window holds that much memory: it is not kept.
-_WINDOW_KEPT_MAX = 8 << 20
-_FIRST_READ = 1 << 16
-#: A lone frame that cannot become more is inflated in one call, which spares making a reader.
-_AT_ONCE_MAX = 1 << 18
-#: Ordinary data shrinks less than this; what shrinks more pays with a few copies while growing.
-_ZSTD_USUAL_EXPANSION = 8
+#: As much output is made in one call: it is copied while it is still in the cache.
+_ZSTD_PIECE_BYTES = 1 << 17
 
 
 def inflate_zstd(data: memoryview, arena: Arena, magic: int = 2) -> None:
@@ -314,49 +311,28 @@ def inflate_zstd(data: memoryview, arena: Arena, magic: int = 2) -> None:
             refuses the contents.
         LimitExceededError: the arena's ceiling.
     """
-    status, position, output_max, window_max, single = zstd_extent(data)
+    status, position, _ = zstd_extent(data)
     if status:
-        raise DecompressionError(_ZSTD_CUT if status == 1 else f"zstd: no frame at byte {position}")
-    # Only a lone frame: what it can become at most bounds what a single call allocates.
-    if single and output_max <= min(_AT_ONCE_MAX, arena.ceiling - arena.used):
-        arena.append(_zstd_whole(data, output_max, window_max))
-        return
+        cut = "the frame is cut short" if status == 1 else f"no frame at byte {position}"
+        raise DecompressionError(f"zstd: {cut}")
+    library = zstd_library()
     try:
-        _zstd_stream(_zstd_decompressor(window_max), data, arena, output_max)
-    except zstd_library().ZstdError as error:
+        while len(data):
+            size = library.get_frame_size(data)
+            _append_zstd_frame(library.ZstdDecompressor(), data[:size], arena)
+            data = data[size:]
+    except library.ZstdError as error:
         raise DecompressionError(f"zstd: {error}") from error
 
 
-def _zstd_whole(data: memoryview, output_max: int, window: int) -> bytes:
-    try:
-        made: bytes = _zstd_decompressor(window).decompress(data, output_max)
-    except zstd_library().ZstdError as error:
-        raise DecompressionError(f"zstd: {error}") from error
-    return made
-
-
-def _zstd_stream(decompressor: Any, data: memoryview, arena: Arena, output_max: int) -> None:
-    start = arena.used
-    size = min(output_max, arena.room, _ZSTD_USUAL_EXPANSION * len(data) + _FIRST_READ) + 1
-    reader = decompressor.stream_reader(data, read_across_frames=True)
-    while True:
-        written = reader.readinto(arena.free(size))
-        arena.commit(written)
-        if written < size:
-            return
-        size = min(max(_FIRST_READ, arena.used - start), arena.room + 1)
-
-
-def _zstd_decompressor(window: int) -> Any:
-    """This thread's decompressor; a kept one is 1.5 times as fast for small batches."""
-    new = zstd_library().ZstdDecompressor
-    if window > _WINDOW_KEPT_MAX:
-        return new()
-    try:
-        return zstd_kept.decompressor
-    except AttributeError:
-        zstd_kept.decompressor = new()
-        return zstd_kept.decompressor
+def _append_zstd_frame(decompressor: Any, frame: memoryview, arena: Arena) -> None:
+    while not decompressor.eof:
+        # One byte more than allowed: the arena refuses it.
+        room = arena.ceiling - arena.used + 1
+        arena.append(decompressor.decompress(frame, min(_ZSTD_PIECE_BYTES, room)))
+        frame = _NOTHING
+        if decompressor.needs_input:
+            raise DecompressionError("zstd: the blocks end early")
 
 
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")

@@ -6,6 +6,7 @@ reasons.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,7 +21,7 @@ _PACKAGES = {
     Compression.GZIP: ("isal", "zlib"),
     Compression.SNAPPY: ("cramjam",),
     Compression.LZ4: ("cramjam",),
-    Compression.ZSTD: ("zstandard",),
+    Compression.ZSTD: ("backports.zstd",) if sys.version_info < (3, 14) else ("compression.zstd",),
 }
 
 

@@ -57,9 +57,9 @@ _LZ4_END = bytes(4)
 _ZSTD_DEFAULT = 3
 #: What the library makes of nothing: a frame that does tell its size, in one block that is empty.
 _ZSTD_EMPTY = bytes.fromhex("28b52ffd2000010000")
-#: Longer input than this may leave a compressor with more memory than is worth keeping.
+#: Longer input leaves a compressor of a level above this with more than 8 MiB, too much to keep.
 _ZSTD_MODEST_INPUT = 1 << 17
-_ZSTD_KEPT_BYTES_MAX = 8 << 20
+_ZSTD_KEPT_LEVEL_MAX = 8
 #: Levels for which a thread keeps a compressor; a process seldom has more than one.
 _ZSTD_KEPT_LEVELS_MAX = 8
 
@@ -237,8 +237,8 @@ def _zstd(data: Buffer, level: int | None, magic: int) -> bytes:
     if level is None:
         level = _ZSTD_DEFAULT
     compressor = _compressor(level)
-    made: bytes = compressor.compress(data)
-    if len(data) > _ZSTD_MODEST_INPUT and compressor.memory_size() > _ZSTD_KEPT_BYTES_MAX:
+    made: bytes = compressor.compress(data, compressor.FLUSH_FRAME)
+    if len(data) > _ZSTD_MODEST_INPUT and level > _ZSTD_KEPT_LEVEL_MAX:
         del zstd_kept.compressors[level]
     return made
 
@@ -251,7 +251,10 @@ def _compressor(level: int) -> Any:
         levels = zstd_kept.__dict__.setdefault("compressors", {})
     if len(levels) >= _ZSTD_KEPT_LEVELS_MAX:
         levels.clear()
-    levels[level] = zstd_library().ZstdCompressor(level=level, write_content_size=False)
+    zstd = zstd_library()
+    named = zstd.CompressionParameter
+    options = {named.compression_level: level, named.content_size_flag: False}
+    levels[level] = zstd.ZstdCompressor(options=options)
     return levels[level]
 
 

@@ -15,7 +15,6 @@ from struct import pack
 
 import lz4.frame
 import pytest
-import zstandard
 
 from kseg.constants import Compression
 from kseg.errors import DecompressionError
@@ -25,6 +24,7 @@ from tests import builders, reference_codecs
 from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from tests.conformance.readers import Reader
 from tests.unit.codec_streams import END, XERIAL, lz4_block, lz4_header
+from tests.zstd import zstd_frame
 
 pytestmark = pytest.mark.usefixtures("codec_way")
 
@@ -236,7 +236,7 @@ READ: dict[str, tuple[int, bytes, bytes]] = {
     "3 spare bytes after the last xerial chunk": (SNAPPY, compress(SNAPPY, DATA) + b"xxx", DATA),
     "zstd content size and checksum": (
         ZSTD,
-        zstandard.ZstdCompressor(write_checksum=True).compress(DATA),
+        zstd_frame(DATA, sized=True, checksum=True),
         DATA,
     ),
 }

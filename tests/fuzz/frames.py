@@ -10,11 +10,11 @@ from random import Random
 import cramjam
 import lz4.block
 import lz4.frame
-import zstandard
 
 from tests import builders
 from tests.fuzz.mutate import number, packed
 from tests.reference_codecs import XERIAL, xxh32
+from tests.zstd import zstd_frame
 
 #: What a bomb inflates to, more than `fuzz_columns` mostly lets through.
 BOMB_BYTES = 1 << 18
@@ -159,19 +159,12 @@ def _lz4(data: bytes, source: Random) -> bytes:
 # ---- zstd ----------------------------------------------------------------------------------------
 
 
-@cache
-def _compressor(size: bool, checksum: bool) -> zstandard.ZstdCompressor:
-    return zstandard.ZstdCompressor(level=1, write_content_size=size, write_checksum=checksum)
-
-
 def _zstd(data: bytes, source: Random) -> bytes:
-    frame = _compressor(source.random() < 0.5, source.random() < 0.3).compress(data)
+    frame = zstd_frame(data, level=1, sized=source.random() < 0.5, checksum=source.random() < 0.3)
     match source.randrange(6):
         case 0:
             half = len(data) // 2
-            return b"".join(
-                _compressor(True, False).compress(p) for p in (data[:half], data[half:])
-            )
+            return b"".join(zstd_frame(p, level=1, sized=True) for p in (data[:half], data[half:]))
         case 1:
             skipped = _ZSTD_SKIPPED + packed(source.choice((3, 4, 5)), 4, "little") + b"skip"
             return source.choice((skipped + frame, frame + skipped))
@@ -191,8 +184,8 @@ def sound(codec: int, data: bytes, magic: int = 2) -> bytes:
     """A body as producers write it."""
     if codec == 1:
         return _member(data)
-    if codec == 4:  # with a context that is used again
-        return _compressor(False, False).compress(data)
+    if codec == 4:
+        return zstd_frame(data, level=1)
     return builders.deflate(codec, data, magic=magic)
 
 

@@ -13,9 +13,9 @@ from random import Random
 import cramjam
 import google_crc32c
 import lz4.frame
-import zstandard
 
 from tests.fuzz.seeds import entries
+from tests.zstd import zstd, zstd_frame
 
 Mutation = Callable[[bytearray, Random, Sequence[bytes]], None]
 
@@ -161,7 +161,7 @@ def deflate(codec: int, data: bytes, source: Random, magic: int = 2) -> bytes:
                 data, block_linked=False, content_checksum=False, store_size=source.random() < 0.2
             )
         case 4:
-            return zstandard.ZstdCompressor(write_content_size=source.random() < 0.8).compress(data)
+            return zstd_frame(data, sized=source.random() < 0.8)
     return data
 
 
@@ -185,9 +185,8 @@ def _inflated(codec: int, data: bytes) -> bytes | None:
             case 3:
                 return lz4.frame.LZ4FrameDecompressor().decompress(data, max_length=BYTES_MAX)
             case 4:
-                with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-                    return reader.read(BYTES_MAX)
-    except (zlib.error, RuntimeError, ValueError, cramjam.DecompressionError, zstandard.ZstdError):
+                return zstd.ZstdDecompressor().decompress(data, BYTES_MAX)
+    except (zlib.error, RuntimeError, ValueError, cramjam.DecompressionError, zstd.ZstdError):
         return None
     return None
 

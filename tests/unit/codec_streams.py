@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import cramjam
 import lz4.block
-import zstandard
 
 from kseg.format.codec import decompress, header_checksum
+from tests.zstd import zstd_frame
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 CODECS = {"gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
@@ -75,12 +75,11 @@ def lz4_of(data: bytes, *, magic: int = 2) -> bytes:
 
 def zstd_of(data: bytes, *, level: int = 3, checksum: bool = False) -> bytes:
     """As Kafka writes: streamed, without a content size."""
-    squeeze = zstandard.ZstdCompressor(level=level, write_checksum=checksum).compressobj()
-    return squeeze.compress(data) + squeeze.flush()
+    return zstd_frame(data, level=level, checksum=checksum)
 
 
 def zstd_sized(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+    return zstd_frame(data, sized=True, checksum=True)
 
 
 MAKERS: dict[str, Callable[[bytes], bytes]] = {

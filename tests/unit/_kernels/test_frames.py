@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import zstandard
 
 from kseg._kernels import frames as _frames
+from tests.zstd import zstd_frame
 
 LZ4 = bytes.fromhex("04224d18 60 40 82")
 LZ4_NO_END, SNAPPY_END, ZSTD_CUT = 3, 1, 1
@@ -53,36 +53,14 @@ def test_only_short_input_is_hashed(data: bytes) -> None:
         _frames.xxh32_short(data)
 
 
-@pytest.mark.parametrize(
-    ("sized", "frames", "single"),
-    [(False, 1, True), (True, 1, True), (True, 2, False), (False, 2, False), (False, 0, False)],
-)
-def test_only_a_lone_zstd_frame_is_single(sized: bool, frames: int, single: bool) -> None:
-    frame = zstandard.ZstdCompressor(write_content_size=sized).compress(CONTENT)
-    status, _, output_max, _, answer = _frames.zstd_extent(frame * frames)
-    assert (status, answer) == (0, single)
-    assert output_max >= len(CONTENT) * frames
-
-
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 3000, 65_791, 65_792, 1 << 17])
-def test_a_zstd_frame_becomes_no_more_than_its_bound(size: int) -> None:
+def test_a_zstd_frame_asks_for_a_window_of_the_size_that_it_states(size: int) -> None:
     """Sizes of each width that a frame can state; one of two bytes counts from 256."""
-    frame = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(size))
-    _, _, output_max, window_max, _ = _frames.zstd_extent(frame)
-    assert output_max >= size
-    assert window_max == size
+    assert _frames.zstd_extent(zstd_frame(bytes(size), sized=True)) == (0, 0, size)
 
 
-@pytest.mark.parametrize("size", [0, (1 << 17) + 1, 1 << 62, (1 << 64) - 1])
-def test_a_zstd_frame_that_states_more_than_its_blocks_hold_is_not_single(size: int) -> None:
-    """A call that trusts the size would take that much memory; and 0 is believed unseen."""
-    raw = b"\x01\x00\x00"  # the last block, without bytes
-    frame = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little") + raw
-    assert not _frames.zstd_extent(frame)[-1]
-
-
-def test_a_cut_zstd_frame_is_never_single() -> None:
-    frame = zstandard.ZstdCompressor(write_content_size=False).compress(CONTENT)
+def test_a_zstd_frame_is_cut_wherever_it_ends_early() -> None:
+    frame = zstd_frame(CONTENT)
     for end in range(6, len(frame)):
-        status, position, *_, single = _frames.zstd_extent(frame[:end])
-        assert (status, position, single) == (ZSTD_CUT, 0, False)
+        status, position, _ = _frames.zstd_extent(frame * 2 + frame[:end])
+        assert (status, position) == (ZSTD_CUT, 2 * len(frame))

@@ -13,7 +13,6 @@ from typing import Any
 
 import lz4.frame
 import pytest
-import zstandard
 
 from kseg._kernels import inflate
 from kseg.errors import KsegError
@@ -38,6 +37,7 @@ from tests.unit.codec_streams import (
     zstd_of,
     zstd_sized,
 )
+from tests.zstd import zstd
 
 LIMIT = 1 << 20
 SKIPPABLE = struct.pack("<II", 0x184D2A53, 5) + b"hello"
@@ -152,8 +152,7 @@ def test_room_doubles_until_a_dense_body_fits() -> None:
 
 
 def test_a_window_larger_than_the_packages_take_is_left_to_them() -> None:
-    parameters = zstandard.ZstdCompressionParameters(window_log=28, strategy=1)
-    squeeze = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    squeeze = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
     body = squeeze.compress(TEXT) + squeeze.flush()
     assert inflate.inflate_in_scratch(ZSTD, 2, body, LIMIT) is None
     assert not isinstance(both_ways(ZSTD, body), bytes)

@@ -39,7 +39,7 @@ def test_libraries_of_the_system_are_told_with_version_and_path(codec_way: str) 
 @pytest.mark.parametrize("codec_way", ["packages"], indirect=True)
 def test_packages_are_told_with_version_and_reason(codec_way: str) -> None:
     inflate.use_libraries(False)
-    packages = {"gzip": "isal", "snappy": "cramjam", "lz4": "cramjam", "zstd": "zstandard"}
+    packages = {"gzip": "isal", "snappy": "cramjam", "lz4": "cramjam", "zstd": "backports.zstd"}
     for codec, library in told().items():
         assert library.name == packages[codec]
         assert library.version == metadata.version(packages[codec])
