@@ -13,7 +13,7 @@ from tests.tidy import tree
 
 _PROJECT = tomllib.loads((tree.ROOT / "pyproject.toml").read_text())["project"]
 #: What a package is imported as, where that is not its name.
-_MODULES = {"python-snappy": "snappy"}
+_MODULES = {"python-snappy": "snappy", "backports.zstd": "backports"}
 _IMPORT = re.compile(r"^\s*(?:from|c?import)\s+(\w+)", re.MULTILINE)
 
 
@@ -36,3 +36,12 @@ def imported() -> set[str]:
 def test_each_hard_dependency_is_imported_by_kseg(requirement: str) -> None:
     name = re.split(r"[^\w.-]", requirement)[0]
     assert _MODULES.get(name, name) in imported()
+
+
+def test_a_line_above_each_hard_dependency_says_why() -> None:
+    text = (tree.ROOT / "pyproject.toml").read_text().partition("\ndependencies = [\n")[2]
+    lines = [line.strip() for line in text.partition("\n]\n")[0].splitlines()]
+    assert len(lines) == 2 * len(_PROJECT["dependencies"])
+    for why, requirement in zip(lines[::2], lines[1::2], strict=True):
+        assert why.startswith("# "), requirement
+        assert requirement.startswith('"'), why
