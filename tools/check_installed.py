@@ -1,15 +1,17 @@
 """Refuse an installed kseg in which a module cannot be imported, or a verb does not do its work.
 
-    python tools/check_installed.py    run by the Python that kseg is installed in
+    python tools/check_installed.py [--without-extras]    with the Python that has kseg installed
 
-What only a package can lack shows here: a module, a kernel, a stub of data, an entry point. What
-the code does is tested from the checkout.
+With --without-extras, a module that needs an extra is left out, and the last line says how many.
+What only a package can lack shows here: a module, a kernel, a stub of data, an entry point, the
+fast way to compute checksums. What the code does is tested from the checkout.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import platform
 import shutil
 import subprocess
 import sys
@@ -43,10 +45,11 @@ VERBS: dict[str, tuple[str, int]] = {
     "demo": ("--no-spark", 0),
     "completion": ("bash", 0),
 }
+EXTRAS = ("fsspec", "isal", "pandas", "py4j", "pyarrow", "pyspark")
 LINE = b'{"value": "b25l"}\n'
 
 
-def import_all() -> None:
+def import_all(without_extras: bool) -> None:
     """Import each module of both packages from where they are installed."""
     for package in ("kseg", "pyspark_kseg"):
         root = importlib.import_module(package)
@@ -54,9 +57,23 @@ def import_all() -> None:
         if not root.__file__.startswith(sys.prefix):
             raise SystemExit(f"{package} is {root.__file__}, not what is installed")
         names = [each.name for each in pkgutil.walk_packages(root.__path__, package + ".")]
+        left_out = 0
         for name in names:
-            importlib.import_module(name)
-        print(f"{package}: {len(names)} modules")
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                if not without_extras or not needs_extra(error):
+                    raise
+                left_out += 1
+        print(
+            f"{package}: {len(names)} modules"
+            + f", {left_out} of them need an extra" * without_extras
+        )
+
+
+def needs_extra(error: ImportError) -> bool:
+    """Whether an import failed for lack of a library that only an extra brings."""
+    return type(error).__name__ == "MissingExtraError" or error.name in EXTRAS
 
 
 def run_all() -> list[str]:
@@ -82,10 +99,33 @@ def run_all() -> list[str]:
     return faults
 
 
+def checksum_faults() -> list[str]:
+    """The kernel must compute checksums with the processor's instructions.
+
+    The table is 25 times slower. A compiler whose runtime denies each feature (zig's does) would
+    choose it without a word.
+    """
+    from kseg._core import crc_variant
+
+    variant = crc_variant()
+    print(f"checksums: {variant}")
+    slow = variant == "table" and has_checksum_instructions()
+    return ["checksums use the table, though the processor has instructions for them"] * slow
+
+
+def has_checksum_instructions() -> bool:
+    """Whether the processor has PCLMULQDQ (x86-64) or CRC32 (aarch64). Each Mac has."""
+    if sys.platform == "darwin":
+        return True
+    words = set(Path("/proc/cpuinfo").read_text().split())
+    wanted = {"sse4_2", "pclmulqdq"} if platform.machine() == "x86_64" else {"crc32"}
+    return wanted <= words
+
+
 def main() -> int:
     """Exit status: 0 if nothing is wrong."""
-    import_all()
-    faults = run_all()
+    import_all("--without-extras" in sys.argv)
+    faults = checksum_faults() + run_all()
     print("\n".join(faults) or f"{len(VERBS)} verbs")
     return bool(faults)
 

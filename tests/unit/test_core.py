@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import random
 import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -147,21 +145,6 @@ def test_sums_are_the_same_at_each_prefetch_distance(variant: str, distance: int
         assert _core.crc32(DATA) == zlib.crc32(DATA), variant
     finally:
         _core.set_prefetch_bytes(chosen)
-
-
-def _can_sum_by_instruction() -> bool:
-    """Whether the system names the instructions; every Mac has them."""
-    information = Path("/proc/cpuinfo")
-    words = set(information.read_text().split()) if information.exists() else {"Darwin"}
-    if platform.machine() == "x86_64":
-        return words >= {"sse4_2", "pclmulqdq"} or "Darwin" in words
-    return platform.machine() in {"aarch64", "arm64"} and bool(words & {"crc32", "Darwin"})
-
-
-def test_a_processor_with_instructions_for_checksums_does_not_sum_by_table() -> None:
-    """A compiler whose run time denies every feature (zig) would build a wheel 25 times slower."""
-    _core.set_crc_variant("auto")
-    assert (_core.crc_variant() != "table") == _can_sum_by_instruction()
 
 
 def test_an_unknown_variant_changes_nothing(variant: str) -> None:
