@@ -1,15 +1,12 @@
-"""What pages and notebooks show is what happens: their code and their command lines are run."""
+"""What pages show is what happens: their code and their command lines are run."""
 
 from __future__ import annotations
 
-import ast
 import io
-import json
 import re
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,27 +108,26 @@ def test_the_command_lines_of_every_page_run(
     assert code in ((0, 1) if words[0] in FINDING else (0,)), said
 
 
-@pytest.mark.parametrize("path", sorted((tree.ROOT / "examples").glob("*.ipynb")), ids=tree.name)
-def test_a_notebook_runs_from_its_first_cell_to_its_last(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def shown() -> Iterator[object]:
+    """What pages show with its output: a block of Python before one of text, a session of kseg."""
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        for block, output in re.findall(
+            r"```python\n([^`]*)```\n+```text\n(.*?)```", text, re.DOTALL
+        ):
+            yield pytest.param([(block, output)], id=f"{page.stem}-python")
+        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
+            steps = [step.partition("\n")[::2] for step in block.removeprefix("$ ").split("\n$ ")]
+            yield pytest.param(steps, id=f"{page.stem}-session")
+
+
+@pytest.mark.parametrize("steps", list(shown()))
+def test_what_a_page_shows_is_what_comes_out(
+    steps: list[tuple[str, str]], place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As Jupyter does: in one namespace, the last value of a cell shown."""
-    for name in ("duckdb", "polars"):
-        pytest.importorskip(name)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    cells = [
-        "".join(cell["source"])
-        for cell in json.loads(path.read_text("utf-8"))["cells"]
-        if cell["cell_type"] == "code"
-    ]
-    assert len(cells) == 10
-    names: dict[str, object] = {}
-    for number, text in enumerate(cells, 1):
-        assert text.startswith(f"# {number}. ")
-        code = ast.parse(text, f"{path.name}, cell {number}")
-        shown = code.body.pop() if isinstance(code.body[-1], ast.Expr) else None
-        exec(compile(code, path.name, "exec"), names)
-        if isinstance(shown, ast.Expr):
-            value = eval(compile(ast.Expression(shown.value), path.name, "eval"), names)
-            assert repr(value)
-            getattr(value, "_repr_html_", str)()
+    for typed, output in steps:
+        if typed.startswith("kseg "):
+            run(shlex.split(typed)[1:])
+        else:
+            exec(compile(typed, "a page", "exec"), {"kseg": kseg})
+        assert capsys.readouterr().out.rstrip() == output.rstrip(), typed
