@@ -45,10 +45,22 @@ cdef inline uint32_t _rotated(uint32_t value, int by) noexcept nogil:
     return value << by | value >> (32 - by)
 
 
-cdef uint32_t _xxh32_short(const uint8_t *p, int64_t size) noexcept nogil:
-    """The xxHash32, seed 0, of fewer than 16 bytes: the part of the algorithm without lanes."""
-    cdef uint32_t value = PRIME5 + <uint32_t>size
+cdef uint32_t _xxh32(const uint8_t *p, int64_t size) noexcept nogil:
+    """The xxHash32, seed 0."""
+    cdef uint32_t lanes[4]
+    cdef uint32_t value = PRIME5
     cdef int64_t left = size
+    cdef int lane
+    if left >= 16:
+        lanes[0], lanes[1], lanes[2], lanes[3] = PRIME1 + PRIME2, PRIME2, 0, 0 - PRIME1
+        while left >= 16:
+            for lane in range(4):
+                lanes[lane] = _rotated(lanes[lane] + _u32(p + 4 * lane) * PRIME2, 13) * PRIME1
+            p += 16
+            left -= 16
+        value = (_rotated(lanes[0], 1) + _rotated(lanes[1], 7)
+                 + _rotated(lanes[2], 12) + _rotated(lanes[3], 18))
+    value += <uint32_t>size
     while left >= 4:
         value = _rotated(value + _u32(p) * PRIME3, 17) * PRIME4
         p += 4
@@ -62,17 +74,15 @@ cdef uint32_t _xxh32_short(const uint8_t *p, int64_t size) noexcept nogil:
     return value ^ value >> 16
 
 
-def xxh32_short(data):
-    """The xxHash32, seed 0, of fewer than 16 bytes.
+def xxh32(data):
+    """The xxHash32, seed 0.
 
-    Source: xxHash specification, steps 1, 4, 5 and 6.
+    Source: xxHash specification.
     """
     cdef Py_buffer buffer
     PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
     try:
-        if buffer.len >= 16:
-            raise ValueError("16 bytes or more")
-        return _xxh32_short(<const uint8_t *>buffer.buf, buffer.len)
+        return _xxh32(<const uint8_t *>buffer.buf, buffer.len)
     finally:
         PyBuffer_Release(&buffer)
 
@@ -96,7 +106,7 @@ cdef int begin_lz4(const uint8_t *p, int64_t size, bint verify, Walk *walk) noex
     if size < end:
         return LZ4_HEADER_CUT
     # Kafka wrote, and 0.8 and 0.9 clients still send, a wrong checksum in magic 0.
-    if verify and p[end - 1] != (_xxh32_short(p + 4, end - 5) >> 8 & 0xFF):
+    if verify and p[end - 1] != (_xxh32(p + 4, end - 5) >> 8 & 0xFF):
         return LZ4_HEADER_CHECKSUM
     walk.next = end
     return LZ4_BLOCK

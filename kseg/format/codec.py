@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from kseg._kernels.frames import lz4_blocks, snappy_chunks, xxh32_short, zstd_extent
+from kseg._kernels.frames import lz4_blocks, snappy_chunks, xxh32, zstd_extent
 from kseg._kernels.inflate import USABLE, Inflater, lend_package
 from kseg.constants import Buffer, Compression, Uint8s
 from kseg.errors import (
@@ -184,8 +184,6 @@ def zstd_library() -> ModuleType:
     return zstd
 
 
-_LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_INDEPENDENT = 0x20
 _LZ4_BLOCK_CHECKSUM = 0x10
 #: One byte of an LZ4 block adds at most 255 bytes of output.
 _LZ4_EXPANSION_MAX = 255
@@ -218,13 +216,10 @@ def inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
         DecompressionError: the frame breaks a rule of Kafka's reader.
         LimitExceededError: the arena's ceiling.
     """
-    status, position, checking = _LZ4_MORE, 0, None
+    status, position = _LZ4_MORE, 0
     while status == _LZ4_MORE:
         status, number, allowed, position, blocks = lz4_blocks(data, position, magic > 0)
-        if blocks and data[4] & _LZ4_BLOCK_CHECKSUM:
-            checking = checking or _checked_reader(data[5])
-            _append_checked_blocks(data, arena, blocks, allowed, checking)
-        elif blocks:
+        if blocks:
             _append_blocks(data, arena, blocks, allowed)
     if status != _LZ4_END:
         text = _LZ4_FAULTS[status].format(number=number, allowed=allowed)
@@ -236,7 +231,10 @@ def _append_blocks(
 ) -> None:
     cramjam = _cramjam()
     decode = cramjam.lz4.decompress_block_into
+    checked = data[4] & _LZ4_BLOCK_CHECKSUM  # Kafka never writes them
     for start, end, stored in blocks:
+        if checked and xxh32(data[start:end]) != int.from_bytes(data[end : end + 4], "little"):
+            raise DecompressionError(f"lz4: bad block at byte {start}")
         if stored:
             arena.append(data[start:end])
             continue
@@ -257,38 +255,6 @@ def _cramjam() -> ModuleType:
     return cramjam
 
 
-def _checked_reader(block_byte: int) -> Any:
-    """The library's reader for blocks that carry a checksum, which Kafka never writes.
-
-    It gets a header without the content size and checksum, which Kafka does not check.
-    """
-    from lz4 import frame
-
-    header = bytes((0x40 | _LZ4_INDEPENDENT | _LZ4_BLOCK_CHECKSUM, block_byte))
-    context = frame.create_decompression_context()
-    frame.decompress_chunk(context, _LZ4_MAGIC + header + bytes((header_checksum(header),)))
-    return context
-
-
-def _append_checked_blocks(
-    data: memoryview, arena: Arena, blocks: list[_Lz4Block], block_bytes_max: int, checking: Any
-) -> None:
-    from lz4 import frame
-
-    for start, end, _ in blocks:
-        entry = data[start - 4 : end + 4]
-        try:
-            # One byte more than a block can hold, so that its checksum is read in this call.
-            output, consumed, _ = frame.decompress_chunk(
-                checking, entry, max_length=block_bytes_max + 1
-            )
-        except RuntimeError as error:
-            raise DecompressionError(f"lz4: bad block at byte {start}") from error
-        if consumed != len(entry):
-            raise DecompressionError(f"lz4: bad block at byte {start}")
-        arena.append(output)
-
-
 def header_checksum(descriptor: bytes) -> int:
     """The HC byte of a frame descriptor: FLG, BD and the content size if there is one.
 
@@ -296,7 +262,7 @@ def header_checksum(descriptor: bytes) -> int:
         >>> hex(header_checksum(bytes.fromhex("6040")))
         '0x82'
     """
-    return xxh32_short(descriptor) >> 8 & 0xFF
+    return xxh32(descriptor) >> 8 & 0xFF
 
 
 #: As much output is made in one call: it is copied while it is still in the cache.

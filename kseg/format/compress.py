@@ -221,10 +221,18 @@ def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 @cache
-def _lz4_block() -> Callable[..., bytes]:
-    from lz4 import block
+def _lz4_block() -> Callable[..., Buffer]:
+    """The compressor of the package lz4; where that is missing, cramjam's, of one level."""
+    squeeze: Callable[..., Buffer]
+    try:
+        from lz4 import block
+    except ImportError as error:
+        check_memory(error)
+        import cramjam
 
-    squeeze: Callable[..., bytes] = block.compress
+        squeeze = cramjam.lz4.compress_block
+    else:
+        squeeze = block.compress
     return squeeze
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from kseg._kernels import frames as _frames
+from tests import reference_codecs
 from tests.zstd import zstd_frame
 
 LZ4 = bytes.fromhex("04224d18 60 40 82")
@@ -47,10 +50,10 @@ def test_blocks_and_chunks_are_listed_a_few_hundred_at_a_time() -> None:
         assert found[-1][1] == len(data) - (4 if data is frame else 0)
 
 
-@pytest.mark.parametrize("data", [bytes(16), bytes(40)])
-def test_only_short_input_is_hashed(data: bytes) -> None:
-    with pytest.raises(ValueError, match="16 bytes"):
-        _frames.xxh32_short(data)
+@pytest.mark.parametrize("size", [0, 3, 4, 15, 16, 17, 31, 32, 47, 1000, 65_536])
+def test_xxh32_is_that_of_the_reference(size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    assert _frames.xxh32(data) == reference_codecs.xxh32(data)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 3000, 65_791, 65_792, 1 << 17])

@@ -32,7 +32,7 @@ from kseg.format.codec import (
     decompress,
     decompress_into,
     header_checksum,
-    xxh32_short,
+    xxh32,
     zstd_library,
 )
 from tests.unit.codec_streams import (
@@ -206,6 +206,7 @@ REFUSED = {
     "lz4/bad block": (LZ4, lz4_header() + struct.pack("<I", 4) + b"\x00\xff\xff\xff" + END),
     "lz4/content checksum missing": (LZ4, lz4_header(flags=0x64) + END + b"abc"),
     "lz4/block checksum missing": (LZ4, LZ4_WITH_BLOCK_CHECKSUM[:-6]),
+    "lz4/block checksum wrong": (LZ4, flipped(LZ4_WITH_BLOCK_CHECKSUM, -5)),
     "zstd/one byte after a frame": (ZSTD, zstd_of(TEXT) + b"\x28"),
     "zstd/checksum of a sized frame": (ZSTD, flipped(zstd_sized(TEXT), -1)),
     "zstd/second frame cut": (ZSTD, zstd_of(TEXT) + zstd_of(TEXT)[:-1]),
@@ -486,8 +487,8 @@ def test_a_forked_child_compresses_with_a_compressor_of_its_own() -> None:
     ("data", "expected"),
     [(b"", 0x02CC5D05), (b"a", 0x550D7456), (b"abc", 0x32D153FF), (b"abcd", 0xA3643705)],
 )
-def test_xxh32_of_short_input(data: bytes, expected: int) -> None:
-    assert xxh32_short(data) == expected
+def test_xxh32_of_known_input(data: bytes, expected: int) -> None:
+    assert xxh32(data) == expected
 
 
 @pytest.mark.parametrize("size", [None, 0, 1, 2**40])

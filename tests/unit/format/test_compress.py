@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import subprocess
 import sys
@@ -201,6 +202,25 @@ def test_a_missing_library_is_named(
     monkeypatch.setattr(codec_module.zstd_kept, "compressors", {}, raising=False)
     with pytest.raises(UnsupportedFormatError, match=f"{codec.label} needs a missing library"):
         compress(codec, b"x")
+
+
+def test_without_the_package_lz4_cramjam_compresses_and_all_is_read() -> None:
+    program = """
+        import sys
+        sys.modules["lz4"] = None
+        from kseg.format.codec import decompress
+        from kseg.format.compress import compress
+        for magic in (0, 1, 2):
+            for level in (None, 1, 9, 12):
+                for data in (b"", b"abc", bytes(200_000), bytes(range(256)) * 600):
+                    frame = compress(3, data, magic=magic, level=level)
+                    assert bytes(decompress(3, frame, magic=magic, limit=1 << 20)) == data
+                    assert len(frame) < 100 + len(data) // 20 or len(data) < 100
+    """
+    for way in ("packages", "system"):
+        environment = {**os.environ, "KSEG_CODECS": way}
+        command = [sys.executable, "-c", textwrap.dedent(program)]
+        subprocess.run(command, check=True, timeout=60, env=environment)
 
 
 # zstd's compressors, which are kept
