@@ -221,9 +221,9 @@ def _lz4(data: Buffer, level: int | None, magic: int) -> bytes:
 
 
 @cache
-def _lz4_block() -> Callable[..., Buffer]:
+def _lz4_block() -> Callable[..., Any]:
     """The compressor of the package lz4; where that is missing, cramjam's, of one level."""
-    squeeze: Callable[..., Buffer]
+    squeeze: Callable[..., Any]
     try:
         from lz4 import block
     except ImportError as error:
