@@ -1,12 +1,22 @@
-"""What pages show is what happens: their code and their command lines are run."""
+"""What pages show is what happens: their code and their command lines are run.
+
+A how-to page, the tutorial and the README are sessions: each runs from its first block to its
+last in a shell of its own, and prints what the page shows. `...` stands for any text. A block
+of Python that begins with the name of a file is that file.
+`python -m tests.tidy.test_docs_examples PAGE...` writes the output of sessions anew.
+"""
 
 from __future__ import annotations
 
+import doctest
 import io
+import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +27,17 @@ from kseg.cli.main import VERBS, run
 from tests.tidy import tree
 from tests.unit.log.settings import made
 
-PAGES = [tree.ROOT / "README.md", *tree.files(".md", folders=("docs",))]
+#: A block of a session: its language and text; that of Python may be followed by what it prints.
+STEP = re.compile(r"^```(console|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.DOTALL | re.M)
+#: In what a session prints: times of this run, and room on this machine's disk.
+CHANGING = re.compile(r"\b20\d{6}T\d{6}\.\d{3}Z|(?<=: )[\d.]+ GiB of .* are free.*(?=\n)")
+README = tree.ROOT / "README.md"
+SESSIONS = [
+    page
+    for page in (README, *tree.files(".md", folders=("docs/how-to", "docs/start")))
+    if page.name != "index.md"
+]
+PAGES = [page for page in tree.files(".md", folders=("docs",)) if page not in SESSIONS]
 #: Where the pages say that data lies, and what lies there in the tests.
 DATA = ("/var/kafka/data", "/disk1/kafka")
 #: Verbs whose answer is 1 where there is something to do or found, as there is here.
@@ -64,15 +84,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     ):
         shutil.copytree(internal / name, tmp_path / wanted)
     shutil.copy(internal / "__consumer_offsets-0" / f"{0:020d}.log", tmp_path)
-    broker = made.Broker(tmp_path / "broker").says(
+    stopped_broker(tmp_path / "broker")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def stopped_broker(path: Path) -> None:
+    """The data directory of a broker that has made a topic `users`, and was stopped."""
+    broker = made.Broker(path).says(
         [made.topic("users"), *(made.partition(made.FIRST, number, [7]) for number in range(2))]
     )
     for number in range(2):
-        path = broker.path / f"users-{number}"
-        with kseg.Log.open(path, mode="append", create=True, topic_id=made.FIRST):
+        name = broker.path / f"users-{number}"
+        with kseg.Log.open(name, mode="append", create=True, topic_id=made.FIRST):
             pass
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def here(text: str, place: Path) -> str:
@@ -108,26 +133,78 @@ def test_the_command_lines_of_every_page_run(
     assert code in ((0, 1) if words[0] in FINDING else (0,)), said
 
 
-def shown() -> Iterator[object]:
-    """What pages show with its output: a block of Python before one of text, a session of kseg."""
-    for page in PAGES:
-        text = page.read_text("utf-8")
-        for block, output in re.findall(
-            r"```python\n([^`]*)```\n+```text\n(.*?)```", text, re.DOTALL
-        ):
-            yield pytest.param([(block, output)], id=f"{page.stem}-python")
-        for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL):
-            steps = [step.partition("\n")[::2] for step in block.removeprefix("$ ").split("\n$ ")]
-            yield pytest.param(steps, id=f"{page.stem}-session")
+def steps(text: str) -> Iterator[tuple[str, str, tuple[int, int]]]:
+    """Each command of a session for bash, with the output that the page shows and its place."""
+    for block in STEP.finditer(text):
+        if block[1] == "python":
+            span = block.span(3) if block[3] is not None else (block.end(2), block.end(2))
+            saved = re.match(r"# (\w+\.py)\n", block[2])
+            into = f"cat > {saved[1]}" if saved else "python -"
+            yield f"{into} <<'END'\n{block[2]}END", block[3] or "", span
+            continue
+        at = block.start(2)
+        for command in re.split(r"^(?=\$ )", block[2], flags=re.M)[1:]:
+            typed = re.match(r"\$ .*\n(?:> .*\n)*", command)
+            assert typed is not None
+            line = re.sub(r"^[$>] ", "", typed[0], flags=re.M).rstrip()
+            yield line, command[typed.end() :], (at + typed.end(), at + len(command))
+            at += len(command)
 
 
-@pytest.mark.parametrize("steps", list(shown()))
-def test_what_a_page_shows_is_what_comes_out(
-    steps: list[tuple[str, str]], place: Path, capsys: pytest.CaptureFixture[str]
+def session(text: str, place: Path) -> list[str]:
+    """What each command of a page prints, all of them typed into one shell."""
+    if not (place / "broker").exists():
+        stopped_broker(place / "broker")
+    mark = "=== next ==="
+    script = "".join(f"{command}\necho '{mark}'\n" for command, _, _ in steps(text))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["bash", "-c", script],
+        stdin=subprocess.DEVNULL,
+        cwd=place,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(tree.ROOT), "LC_ALL": "C.UTF-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return ran.stdout.split(f"{mark}\n")[:-1]
+
+
+def sessions() -> Iterator[object]:
+    """Every page that is a session; those with Spark run with the other tests of Spark."""
+    for page in SESSIONS:
+        marks = [pytest.mark.spark] if "kseg spark" in page.read_text("utf-8") else []
+        yield pytest.param(page, id=page.stem, marks=marks)
+
+
+@pytest.mark.parametrize("page", list(sessions()))
+def test_a_session_prints_what_its_page_shows(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    for typed, output in steps:
-        if typed.startswith("kseg "):
-            run(shlex.split(typed)[1:])
-        else:
-            exec(compile(typed, "a page", "exec"), {"kseg": kseg})
-        assert capsys.readouterr().out.rstrip() == output.rstrip(), typed
+    text = page.read_text("utf-8")
+    place = request.getfixturevalue("place") if page == README else tmp_path
+    for (command, shown, _), printed in zip(steps(text), session(text, place), strict=True):
+        same = doctest.OutputChecker().check_output(
+            shown.rstrip(), printed.rstrip(), doctest.ELLIPSIS
+        )
+        assert same, f"{command}\nprints\n{printed}\nand the page shows\n{shown}"
+
+
+@pytest.mark.parametrize("page", SESSIONS, ids=tree.name)
+def test_a_how_to_page_is_short(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.M)
+    assert page.parent.name != "how-to" or len(prose.split()) <= 400
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        text = Path(argument).read_text("utf-8")
+        with tempfile.TemporaryDirectory() as place:
+            outputs = session(text, Path(place))
+        for (_, shown, (start, end)), printed in reversed(
+            list(zip(steps(text), outputs, strict=True))
+        ):
+            if not doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS):
+                printed = CHANGING.sub("...", printed.replace(place, "..."))
+                text = f"{text[:start]}{printed}{text[end:]}"
+        Path(argument).write_text(text, "utf-8")

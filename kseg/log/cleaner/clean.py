@@ -215,7 +215,7 @@ def clean_state(
 
 def _check_fresh(state: LogState, plan: CompactionPlan) -> None:
     """Refuse a plan for other segments, or for a log that is not decided so far any more."""
-    if plan.path != state.path:
+    if plan.path.resolve() != state.path.resolve():
         raise StalePlanError(f"the plan is for {plan.path}", path=state.path)
     with state.lock:
         end = plan.first_uncleanable_offset

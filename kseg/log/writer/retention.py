@@ -442,7 +442,7 @@ def _check_fresh(state: LogState, plan: RetentionPlan) -> None:
     """Refuse a plan whose segments are not the oldest any more, or may not go any more."""
     found = [(info.base_offset, info.size) for info in state.segments[: len(plan.segments)]]
     planned = [(each.base_offset, each.bytes) for each in plan.segments]
-    if plan.path != state.path:
+    if plan.path.resolve() != state.path.resolve():
         raise StalePlanError(f"the plan is for {plan.path}", path=state.path)
     if found != planned:
         raise StalePlanError(

@@ -169,6 +169,18 @@ def test_what_the_plan_says_is_done(tmp_path: Path) -> None:
         assert names(log, "*.log") == ["3.log"]
 
 
+def test_a_plan_for_a_relative_path_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(tmp_path / "data" / "t-0", count=4):
+        pass
+    monkeypatch.chdir(tmp_path)
+    config = CONFIG.with_changes(retention_bytes=0)
+    plan = plan_retention("data/t-0", config=config, now_ms=NOW_MS)
+    assert plan.segments
+    assert plan.apply().segments_count == len(plan.segments)
+
+
 def test_a_plan_that_takes_all_is_stale_after_an_append(tmp_path: Path) -> None:
     with opened(tmp_path / "data" / "t-0", LogConfig(retention_ms=0), count=1) as log:
         plan = plan_retention(log, now_ms=NOW_MS + 1)
