@@ -93,6 +93,7 @@ soak: $(VENV)/.built $(VENV)/.with-test
 
 bench: machine $(VENV)/.built $(VENV)/.with-test
 	$(PY) -m bench $(ARGS)
+	$(PY) -m bench.journeys
 
 sdist: $(VENV)/.made
 	rm -rf dist

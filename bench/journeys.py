@@ -1,0 +1,378 @@
+"""Whole jobs beside the ways in which people do them today: `python -m bench.journeys`.
+
+A broker of Kafka 4.2.0 gets a topic of JSON records in four partitions. Each journey is done by
+kseg and by each rival in turns, each in processes of its own: its wall time, its processor time,
+its largest memory, and the lines that a user types. Every command is printed. Rivals read from
+the broker, which serves them from its cache; its processor time is shown beside theirs.
+
+`--mib` is the size of the topic before compression (512), `--rounds` how often each is done (3),
+`--only TEXT` chooses among the journeys. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+import kseg
+from bench import peers, table
+from tests.interop.broker.broker import Broker
+
+TOPIC, PARTITIONS, KEYS, VALUE_BYTES = "orders", 4, 10_000, 200
+KEY = "user-42"
+RESULTS = Path(__file__).parent / "results"
+
+#: Runs a line of the shell from a small process: a child begins with the memory of its parent.
+LAUNCHER = """\
+import os, resource, subprocess, sys
+status = subprocess.call(sys.argv[1], shell=True, stdout=2)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(status, used.ru_utime + used.ru_stime, used.ru_maxrss)
+"""
+#: A consumer in Python, as the pages of aiokafka show it; `each` is done with each record.
+CONSUMER = """\
+import asyncio
+from aiokafka import AIOKafkaConsumer, TopicPartition
+{imports}
+async def main():
+    consumer = AIOKafkaConsumer(bootstrap_servers="{bootstrap}", auto_offset_reset="earliest")
+    await consumer.start()
+    parts = [TopicPartition("{topic}", n) for n in range({partitions})]
+    consumer.assign(parts)
+    ends = await consumer.end_offsets(parts)
+    left = {{part for part in parts if ends[part]}}
+    while left:
+        for part, records in (await consumer.getmany(timeout_ms=1000)).items():
+            for r in records:
+                {each}
+            if records and records[-1].offset + 1 >= ends[part]:
+                left.discard(part)
+    await consumer.stop()
+{setup}
+asyncio.run(main())
+{finish}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to do a job.
+
+    Attributes:
+        who: the program.
+        command: a line of the shell.
+        lines: how many lines a user types.
+        with_broker: whether the broker runs meanwhile.
+        before: is called off the clock before each round.
+        finish: is called on the clock behind the command.
+    """
+
+    who: str
+    command: str
+    lines: int
+    with_broker: bool = False
+    before: Callable[[], object] | None = None
+    finish: Callable[[], object] | None = None
+
+
+@dataclass(slots=True)
+class Took:
+    """What one way took, by round."""
+
+    seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    broker: list[float] = field(default_factory=list)
+    mebibytes: list[float] = field(default_factory=list)
+
+
+class Stage:
+    """A broker with the topic, and a place for what the journeys write."""
+
+    def __init__(self, broker: Broker, home: Path) -> None:
+        """Take a broker that is not running."""
+        self.broker, self.home, self.data = broker, home, broker.data
+        self.running = False
+        self.records = 0
+
+    def run_broker(self, wanted: bool) -> None:
+        """Start or stop it, where it is not as wanted."""
+        if wanted and not self.running:
+            self.broker.start()
+            if (self.data / f"{TOPIC}-0").exists():
+                self.broker.wait_for_leaders(TOPIC)
+        elif self.running and not wanted:
+            self.broker.stop()
+        self.running = wanted
+
+    def fill(self, mebibytes: int) -> None:
+        """Make the topic."""
+        self.run_broker(True)
+        self.broker.create(TOPIC, partitions=PARTITIONS)
+        self.run_broker(False)
+        self.records = count = mebibytes * (1 << 20) // VALUE_BYTES
+        options = kseg.BatchOptions(compression="lz4")
+        for start in range(0, count, 500_000):
+            frame = _records(start, min(500_000, count - start))
+            kseg.write_topic(
+                frame,
+                self.data,
+                TOPIC,
+                append=start > 0,
+                options=options,
+                broker_config=self.broker.properties,
+            )
+
+    def java(self, tool: str, *words: str) -> str:
+        """A command of Kafka's own tools."""
+        return shlex.join(["java", "-Xmx1g", "-cp", peers.java_class_path(), tool, *words])
+
+    def consumer(self, name: str, **parts: str) -> tuple[str, int]:
+        """A Python consumer's command, and its lines."""
+        filled = {"imports": "", "setup": "", "finish": "", **parts}
+        text = CONSUMER.format(
+            bootstrap=self.broker.bootstrap, topic=TOPIC, partitions=PARTITIONS, **filled
+        )
+        path = self.home / f"{name}.py"
+        path.write_text(text)
+        return f"{sys.executable} {path}", len([line for line in text.splitlines() if line])
+
+    def console(self, *words: str) -> str:
+        """Kafka's console consumer, from the beginning to the end of the topic."""
+        options = ("--bootstrap-server", self.broker.bootstrap, "--topic", TOPIC)
+        ending = ("--from-beginning", "--max-messages", str(self.records))
+        formatted = [word for each in words for word in ("--formatter-property", each)]
+        consumer = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+        return self.java(consumer, *options, *ending, *formatted) + " 2>/dev/null"
+
+
+def _records(start: int, count: int) -> pl.DataFrame:
+    """Orders of 10,000 users, one in each 2 ms."""
+    dice = np.random.default_rng(start)
+    users, cents = dice.integers(0, KEYS, count), dice.integers(100, 1_000_000, count)
+    notes = [dice.bytes(56).hex() for _ in range(count)]
+    values = [
+        json.dumps({"order": start + n, "user": f"user-{user}", "cents": int(cent), "note": note})
+        for n, (user, cent, note) in enumerate(zip(users, cents, notes, strict=True))
+    ]
+    times = 1_790_000_000_000 + 2 * (start + np.arange(count))
+    keys = [f"user-{user}" for user in users]
+    return pl.DataFrame({"key": keys, "value": values, "timestamp": times}).with_columns(
+        pl.col("timestamp").cast(pl.Datetime("ms", "UTC"))
+    )
+
+
+def journeys(stage: Stage) -> Iterator[tuple[str, tuple[Way, ...]]]:
+    """The jobs, each with its ways; kseg is the first."""
+    data, out = stage.data, stage.home / "out"
+    program = f"{Path(sys.executable).parent}/kseg"
+    chosen = f"{data} --topic {TOPIC}"
+
+    def fresh() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+
+    consumer, lines = stage.consumer(
+        "parquet",
+        imports="import pyarrow as pa\nimport pyarrow.parquet as pq",
+        each="rows.append((r.partition, r.offset, r.timestamp, r.key, r.value))",
+        setup="rows = []",
+        finish="names = ['partition', 'offset', 'timestamp', 'key', 'value']\n"
+        f"pq.write_table(pa.table(dict(zip(names, zip(*rows)))), '{out}/orders.parquet')",
+    )
+    yield (
+        "a topic to Parquet",
+        (
+            Way("kseg", f"{program} export {chosen} -o {out}/parquet", 1, before=fresh),
+            Way("aiokafka, pyarrow", consumer, lines, with_broker=True, before=fresh),
+            Way(
+                "console consumer (text)",
+                stage.console("print.key=true", "print.timestamp=true") + f" > {out}/orders.txt",
+                1,
+                with_broker=True,
+                before=fresh,
+            ),
+        ),
+    )
+    consumer, lines = stage.consumer(
+        "history",
+        each=f"if r.key == b'{KEY}': print(r.partition, r.offset, r.timestamp, r.value)",
+    )
+    yield (
+        "one key's history",
+        (
+            Way("kseg", f"{program} read {chosen} --key {KEY} > {out}/key.txt", 1, before=fresh),
+            Way("aiokafka", f"{consumer} > {out}/key.txt", lines, with_broker=True),
+            Way(
+                "console consumer, grep",
+                stage.console("print.key=true") + f" | grep '^{KEY}\\s' > {out}/key.txt",
+                1,
+                with_broker=True,
+            ),
+        ),
+    )
+    ours = stage.home / "minutes.py"
+    ours.write_text(
+        "import kseg, polars\n"
+        f"frame = polars.DataFrame(kseg.scan('{data}', topics='{TOPIC}', columns=['timestamp']))\n"
+        "print(frame.group_by(polars.col('timestamp').dt.truncate('1m')).len())\n"
+    )
+    consumer, lines = stage.consumer(
+        "per-minute",
+        imports="from collections import Counter",
+        each="minutes[r.timestamp // 60000] += 1",
+        setup="minutes = Counter()",
+        finish="print(minutes)",
+    )
+    yield (
+        "messages per minute",
+        (
+            Way("kseg, Polars", f"{sys.executable} {ours} > {out}/minutes.txt", 3, before=fresh),
+            Way("aiokafka", f"{consumer} > {out}/minutes.txt", lines, with_broker=True),
+        ),
+    )
+    logs = ",".join(str(path) for path in sorted(data.glob(f"{TOPIC}-*/*.log")))
+    dump = stage.java("kafka.tools.DumpLogSegments", "--files", logs)
+    yield (
+        "verify every batch",
+        (
+            Way("kseg", f"{program} verify {chosen}", 1),
+            Way("kafka-dump-log", f"{dump} | grep -c 'isvalid: false' || true", 1),
+        ),
+    )
+    yield from _starts(stage, program)
+
+
+def _starts(stage: Stage, program: str) -> Iterator[tuple[str, tuple[Way, ...]]]:
+    """A start of the broker behind kill -9, alone and behind kseg's recovery."""
+    moved = stage.home / "other"
+    properties = stage.broker.properties
+
+    def killed() -> None:
+        """Put a killed copy where the broker's directory is."""
+        stage.run_broker(False)
+        if not moved.exists():
+            os.rename(stage.data, moved)
+        shutil.rmtree(stage.data, ignore_errors=True)
+        shutil.copytree(moved, stage.data)
+        for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+            (stage.data / name).unlink(missing_ok=True)
+
+    def start() -> None:
+        stage.run_broker(True)
+
+    recover = f"{program} recover {stage.data} --apply --no-backup --broker-config {properties}"
+    yield (
+        "start after kill -9",
+        (
+            Way("kseg recover, then the broker", recover, 1, before=killed, finish=start),
+            Way("the broker alone", "true", 0, before=killed, finish=start),
+        ),
+    )
+    stage.run_broker(False)
+
+
+def take(stage: Stage, way: Way, took: Took) -> None:
+    """Do one job one way, and add what it took."""
+    if way.before is not None:
+        way.before()
+    if way.finish is None:
+        stage.run_broker(way.with_broker)
+    before = stage.broker.processor_seconds() if way.with_broker else 0.0
+    began = time.perf_counter()
+    launched = [sys.executable, "-S", "-E", "-c", LAUNCHER, way.command]
+    said = subprocess.run(launched, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    if said[0] != "0":
+        raise RuntimeError(f"{way.who} failed: {way.command}")
+    if way.finish is not None:
+        way.finish()
+    took.seconds.append(time.perf_counter() - began)
+    took.processor.append(float(said[1]))
+    took.mebibytes.append(int(said[2]) / 1024)
+    after = stage.broker.processor_seconds() if way.with_broker or way.finish else 0.0
+    took.broker.append(after - before)
+
+
+@contextmanager
+def staged(mebibytes: int, under: Path | None) -> Iterator[Stage]:
+    """A broker with the topic, in a folder that goes away."""
+    with tempfile.TemporaryDirectory(dir=under, prefix="kseg-journeys-") as folder:
+        home = Path(folder)
+        (home / "broker").mkdir()
+        with Broker(home / "broker") as broker:
+            stage = Stage(broker, home)
+            stage.fill(mebibytes)
+            yield stage
+
+
+def main() -> None:
+    """Parse the command line, do every journey, print and write."""
+    parser = argparse.ArgumentParser(prog="python -m bench.journeys", description=__doc__)
+    parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--under", type=Path, help="the folder for the broker's data")
+    given = parser.parse_args()
+    found = []
+    with staged(given.mib, given.under) as stage:
+        print(f"{stage.records:,} records of {VALUE_BYTES} bytes, lz4, {PARTITIONS} partitions")
+        for name, ways in journeys(stage):
+            if given.only in name:
+                found.append({"journey": name, "ways": _journey(stage, name, ways, given.rounds)})
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    target = RESULTS / f"journeys-{time.strftime('%Y-%m-%dT%H%M%S')}.json"
+    document = {"machine": table.machine(), "mib": given.mib, "journeys": found}
+    target.write_text(json.dumps(document, indent=1) + "\n")
+    print(target)
+
+
+def _journey(
+    stage: Stage, name: str, ways: tuple[Way, ...], rounds: int
+) -> list[dict[str, object]]:
+    """All ways in turns; prints a line for each."""
+    tooks = [Took() for _ in ways]
+    for _ in range(rounds):
+        for way, took in zip(ways, tooks, strict=True):
+            take(stage, way, took)
+    print(f"\n{name}")
+    ours = statistics.median(tooks[0].seconds)
+    rows: list[dict[str, object]] = []
+    for way, took in zip(ways, tooks, strict=True):
+        seconds = statistics.median(took.seconds)
+        processor, broker = statistics.median(took.processor), statistics.median(took.broker)
+        print(
+            f"  {way.who:<30} {seconds:8.2f} s  {seconds / ours:6.1f}x  "
+            f"{min(took.seconds):.2f} to {max(took.seconds):.2f} s, processor {processor:.2f} s, "
+            f"broker {broker:.2f} s, {max(took.mebibytes):.0f} MiB, lines {way.lines}"
+        )
+        print(f"      {way.command}")
+        rows.append(
+            {
+                "who": way.who,
+                "command": way.command,
+                "lines": way.lines,
+                "seconds": took.seconds,
+                "processor_seconds": took.processor,
+                "broker_seconds": took.broker,
+                "memory_mib": max(took.mebibytes),
+            }
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    main()
