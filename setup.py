@@ -4,16 +4,25 @@ Switches (environment): KSEG_DEBUG=1 turns Cython's checks on and optimisation o
 KSEG_SANITIZE=address,undefined builds for the sanitizers, KSEG_NO_KERNELS=1 leaves the
 extensions out (an editable install of the rest, where make builds them in place). How much the
 compiler optimises is -O3, for the sanitizers -O1, unless CFLAGS says otherwise.
+
+`kseg._kernels.inflate` links those of liblz4, libdeflate and libzstd whose archives and headers the
+compiler finds (Debian: liblz4-dev, libdeflate-dev, libzstd-dev), or that lie below the directory
+KSEG_CODECS_PREFIX, in lib and include. KSEG_CODECS_LINK=none links no library, =static refuses to
+build without liblz4 and libdeflate.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from glob import glob
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("KSEG_DEBUG") == "1"
 SANITIZE = os.environ.get("KSEG_SANITIZE", "")
@@ -92,10 +101,73 @@ KERNELS.append(
     )
 )
 
+LINK = os.environ.get("KSEG_CODECS_LINK", "")
+PREFIX = os.environ.get("KSEG_CODECS_PREFIX", "")
+#: By library that can be linked: a program that compiles where it is there, and new enough for
+#: `inflate.pyx`, and links where its archive holds position-independent code.
+CODECS = {
+    "lz4": """#include <lz4.h>
+        int version[LZ4_VERSION_NUMBER >= 10803 ? 1 : -1];
+        int probe(const char *data, char *to) { return LZ4_decompress_safe(data, to, 9, 9); }""",
+    "deflate": """#include <libdeflate.h>
+        void *probe(void) { return libdeflate_alloc_decompressor(); }""",
+    "zstd": """#include <zstd.h>
+        int version[ZSTD_VERSION_NUMBER >= 10506 ? 1 : -1];
+        void *probe(void) { return ZSTD_createDCtx(); }""",
+}
+
+
+class BuildKernels(build_ext):
+    """Links what there is of the codec libraries before it compiles."""
+
+    def build_extensions(self) -> None:
+        """Find the libraries, and build."""
+        for kernel in self.extensions:
+            if kernel.name == "kseg._kernels.inflate" and LINK != "none":
+                linked = [name for name in CODECS if self.link(kernel, name)]
+                print("codec libraries linked into it:", *(linked or ["none"]))
+                if LINK == "static" and not {"lz4", "deflate"} <= set(linked):
+                    raise SystemExit(
+                        "KSEG_CODECS_LINK=static: no liblz4.a or no libdeflate.a that links with "
+                        "position-independent code; Debian: apt install liblz4-dev libdeflate-dev"
+                    )
+        super().build_extensions()
+
+    def link(self, kernel: Extension, name: str) -> bool:
+        """Link a library into the kernel, if that can be done."""
+        archive = self.archive(f"lib{name}.a")
+        if not archive:
+            return False
+        include = [f"{PREFIX}/include"] if PREFIX else []
+        # Its functions stay inside, and no library that the process has open takes their place.
+        hidden = ["-Wl,--exclude-libs,ALL"] if sys.platform == "linux" else []
+        with TemporaryDirectory() as place:
+            probe = Path(place, "probe.c")
+            probe.write_text(CODECS[name])
+            options = ["-fPIC", *(f"-I{path}" for path in include), *hidden]
+            command = [*self.compiler.linker_so, *options, str(probe), archive, "-o", place + "/so"]
+            if subprocess.run(command, capture_output=True).returncode != 0:
+                return False
+        kernel.define_macros.append((f"KSEG_LINKED_{name.upper()}", "1"))
+        kernel.include_dirs = [*kernel.include_dirs, *include]
+        kernel.extra_objects.append(archive)
+        kernel.extra_link_args = [*kernel.extra_link_args, *hidden]
+        return True
+
+    def archive(self, file: str) -> str:
+        """Path of a library's archive; empty where there is none."""
+        if PREFIX:
+            return min(glob(f"{PREFIX}/lib*/**/{file}", recursive=True), default="")
+        command = [*self.compiler.compiler, f"-print-file-name={file}"]
+        found = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+        return found if os.path.isabs(found) else ""
+
+
 #: Kernels are translated and compiled side by side.
 PROCESSORS = os.cpu_count() or 1
 
 setup(
+    cmdclass={"build_ext": BuildKernels},
     options={"build_ext": {"parallel": PROCESSORS}},
     ext_modules=cythonize(
         [] if NO_KERNELS else KERNELS,

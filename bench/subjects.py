@@ -86,13 +86,12 @@ def columns_fresh(path: Path, fields: tuple[str, ...]) -> Callable[[], int]:
 @contextmanager
 def without_isal() -> Iterator[None]:
     """As on a machine without libdeflate and the `[speed]` extra: gzip goes through zlib."""
-    before = bool(inflate.USABLE)
-    inflate.use_libraries(False)
+    before = inflate.use_libraries(False)
     try:
         with mock.patch.object(codec, "_gzip_library", return_value=zlib):
             yield
     finally:
-        inflate.use_libraries(before)
+        inflate.use_libraries(*before)
 
 
 def verify(path: Path, stack: ExitStack, mapping: Mapping = "always") -> Callable[[], int]:

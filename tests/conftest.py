@@ -147,22 +147,23 @@ def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
         yield Path(path)
 
 
-#: How compressed bytes are inflated: by libraries of the system and the kernel's own code, or by
-#: packages of Python.
-CODEC_WAYS = ("system", "packages")
+#: How compressed bytes are inflated: by the libraries that this process uses and the kernel's own
+#: code, or by packages of Python.
+CODEC_WAYS = ("libraries", "packages")
 
 
 @pytest.fixture(params=CODEC_WAYS)
 def codec_way(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Literal["system", "packages"]]:
+) -> Iterator[Literal["libraries", "packages"]]:
     """A test that asks for this runs both ways; programs that it starts go the same way."""
     from kseg._kernels import inflate
 
-    before = bool(inflate.USABLE)
-    monkeypatch.setenv("KSEG_CODECS", request.param)
-    inflate.use_libraries(request.param == "system")
-    if request.param == "system":
+    by_libraries = request.param == "libraries"
+    before = inflate.use_libraries(by_libraries, by_libraries)
+    if not by_libraries:
+        monkeypatch.setenv("KSEG_CODECS", "packages")
+    else:
         told = inflate.libraries().values()
         # One that is there and too old is a way of its own: packages take its place.
         missing = [f"{name}: {why}" for name, _, _, why in told if why not in ("", "it is too old")]
@@ -170,7 +171,7 @@ def codec_way(
         if missing:
             pytest.skip("; ".join(missing))
     yield request.param
-    inflate.use_libraries(before)
+    inflate.use_libraries(*before)
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ import zipfile
 from pathlib import Path
 
 WHEEL_BYTES_MAX = 2_000_000
+#: Of a wheel that has codec libraries linked in.
+LINKED_WHEEL_BYTES_MAX = 2_600_000
 SDIST_BYTES_MAX = 16_000_000
 KERNELS = tuple(sorted(str(path.with_suffix("")) for path in Path("kseg").rglob("*.pyx")))
 #: What the kernels share: Cython writes it, so it has neither source nor stub.
@@ -22,7 +24,9 @@ def wheel_faults(path: Path) -> list[str]:
     """What is wrong with one wheel: size, strays, missing parts."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if not name.endswith("/")]
-    faults = [] if path.stat().st_size <= WHEEL_BYTES_MAX else [f"{path.stat().st_size} bytes"]
+        linked = linked_libraries(archive)
+    size, most = path.stat().st_size, LINKED_WHEEL_BYTES_MAX if linked else WHEEL_BYTES_MAX
+    faults = [] if size <= most else [f"{size} bytes, {most} allowed"]
     allowed = re.compile(r"(kseg|pyspark_kseg)/.*|kseg-[^/]+\.dist-info/.*")
     source = re.compile(r".*\.(c|h|pyx|pxd|html|pyc|gitattributes)")
     faults += [f"stray {name}" for name in names if not allowed.fullmatch(name)]
@@ -34,9 +38,21 @@ def wheel_faults(path: Path) -> list[str]:
     demo = [f"kseg/demo_data/{name}" for name in ("ORIGIN.md", ".kafka_cleanshutdown")]
     wanted = ["kseg/__init__.py", "kseg/py.typed", "pyspark_kseg/__init__.py", *demo]
     faults += [f"no {name}" for name in wanted if name not in names]
-    if not any(name.endswith("/licenses/LICENSE") for name in names):
-        faults.append("no licence")
+    licenses = ["/LICENSE", *(f"/{library}.txt" for library in linked)]
+    faults += [f"no licence {name}" for name in licenses if not ends(names, f"licenses{name}")]
     return faults
+
+
+def ends(names: list[str], end: str) -> bool:
+    """Whether one of the names ends that way."""
+    return any(name.endswith(end) for name in names)
+
+
+def linked_libraries(archive: zipfile.ZipFile) -> list[str]:
+    """The codec libraries that are linked into the kernels of a wheel; `linked.h` names them."""
+    kernels = [name for name in archive.namelist() if re.search(r"/inflate\.[^/]*so$", name)]
+    said = [re.search(rb"codecs linked:([ a-z0-9]*)", archive.read(name)) for name in kernels]
+    return [library.decode() for match in said if match for library in match[1].split()]
 
 
 def sdist_faults(path: Path) -> list[str]:

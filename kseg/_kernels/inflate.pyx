@@ -1,10 +1,10 @@
 """Compressed bodies of batches and wrapper messages, inflated without the GIL.
 
-lz4, zstd and the deflate streams of gzip are left to C libraries of the system, which are opened by
-their sonames when this module is imported; `loader.h` says where the loader looks. Only functions
-that these libraries call stable are used, and only after they gave known answers. snappy is short
-enough to stand here (`snappy.h`). A codec without a library goes to packages of Python, by a
-function of `kseg.format.codec`.
+lz4, zstd and the deflate streams of gzip are left to C libraries: those that were linked into this
+module (`linked.h`), else those of the system, which are opened by their sonames when this module is
+imported; `loader.h` says where the loader looks. Only functions that these libraries call stable
+are used, and only after they gave known answers. snappy is short enough to stand here (`snappy.h`).
+A codec without a library goes to packages of Python, by a function of `kseg.format.codec`.
 
 This module does not distinguish damaged, refused and unusual bodies: the careful path in
 `kseg.format.codec` takes such a body alone and words the error. It would accept all that this
@@ -37,6 +37,11 @@ cdef extern from "loader.h" nogil:
     int NO_LOADER "KSEG_NO_LOADER"
     int open_library "kseg_open_library"(const char *soname, void **library, const char **path)
     void *symbol "kseg_symbol"(void *library, const char *name)
+
+cdef extern from "linked.h" nogil:
+    const char *LINKED_NAMES "kseg_linked_names"
+    const char *DEFLATE_VERSION "LIBDEFLATE_VERSION_STRING"
+    void *linked "kseg_linked"(const char *name)
 
 cdef extern from "snappy.h" nogil:
     bint snappy_block "kseg_snappy"(const uint8_t *p, size_t size, uint8_t *out, size_t room)
@@ -460,9 +465,11 @@ def inflate_in_scratch(int codec, int magic, data, int64_t inflated_max):
 
 cdef object package = None
 cdef bint usable[CODECS]
+cdef bint uses_libraries = False
+cdef bint uses_own = False
 #: Codecs that are inflated here as of now, by number.
 USABLE = set()
-#: By codec: soname, version, path, and why the library is not used.
+#: By codec: name, version, path, and why the library is not used.
 cdef dict found = {}
 
 _TEXT = b"".join(b"%d, %x; " % (i * 7919 % 1000, i * i) for i in range(24)) * 3 + b"y" * 99
@@ -495,32 +502,53 @@ _WHY = {
 }
 
 
-def use_libraries(bint wanted):
-    """Inflate by the libraries of the system and by the code of this module, or leave it all.
+def use_libraries(bint wanted, bint own=True):
+    """Inflate by libraries, or leave gzip, lz4 and zstd to packages.
 
     A library that cannot be opened, is too old or does not give known answers is never used.
+
+    Args:
+        wanted: whether libraries are used.
+        own: whether this module inflates snappy; tests leave it to a package, too.
+
+    Returns:
+        What both were before, for `use_libraries(*before)`.
     """
+    global uses_libraries, uses_own
+    before = uses_libraries, uses_own
+    uses_libraries, uses_own = wanted, own
     if wanted and not found:
-        found[CODEC_GZIP] = _opened(CODEC_GZIP, b"libdeflate.so.0")
-        found[CODEC_LZ4] = _opened(CODEC_LZ4, b"liblz4.so.1")
-        found[CODEC_ZSTD] = _opened(CODEC_ZSTD, b"libzstd.so.1")
+        found[CODEC_GZIP] = _library(CODEC_GZIP, b"libdeflate.so.0")
+        found[CODEC_LZ4] = _library(CODEC_LZ4, b"liblz4.so.1")
+        found[CODEC_ZSTD] = _library(CODEC_ZSTD, b"libzstd.so.1")
     for codec in range(CODECS):
-        usable[codec] = wanted and (codec == CODEC_SNAPPY
-                                    or codec in found and not found[codec][3])
+        usable[codec] = own if codec == CODEC_SNAPPY else (wanted and codec in found
+                                                           and not found[codec][3])
         (USABLE.add if usable[codec] else USABLE.discard)(codec)
+    return before
 
 
 def libraries():
-    """By codec: soname, version, path of the library, and why it is not used.
+    """By codec: name, version, path of the library, and why it is not used.
 
-    The version is None where the library does not tell, the last is empty where it is used. No
-    codec is named before anything was opened.
+    The name is a soname where the library is one of the system. The version is None where the
+    library does not tell, the path where it is linked, the last is empty where it is used. No codec
+    is named before anything was opened.
     """
     return dict(found)
 
 
+cdef tuple _library(int codec, const char *soname):
+    """Take what is linked, else what the system has, and try it: a row of `found`."""
+    cdef str name = soname.decode().partition(".")[0]
+    if os.environ.get("KSEG_CODECS") != "system" and name in LINKED_NAMES.decode().split():
+        version, why = _bound(codec, NULL)
+        if not why and _knows(codec):
+            return name, version, None, ""
+    return _opened(codec, soname)
+
+
 cdef tuple _opened(int codec, const char *soname):
-    """Open a library and try it: a row of `found`."""
     cdef void *library = NULL
     cdef const char *path = NULL
     cdef str name = soname.decode()
@@ -534,6 +562,11 @@ cdef tuple _opened(int codec, const char *soname):
     return name, version, place, why
 
 
+cdef void *_function(void *library, const char *name) noexcept:
+    """A function of a library of the system, or of a linked one where `library` is NULL."""
+    return linked(name) if library == NULL else symbol(library, name)
+
+
 cdef tuple _bound(int codec, void *library):
     """Take the functions of a library: its version, and why they cannot be used."""
     cdef version_f number_of = NULL
@@ -542,24 +575,25 @@ cdef tuple _bound(int codec, void *library):
     global lz4_decompress, deflate_new, deflate_free, deflate_decompress
     global zstd_new, zstd_free, zstd_reset, zstd_stream, zstd_is_error
     if codec == CODEC_GZIP:
-        deflate_new = <context_f>symbol(library, "libdeflate_alloc_decompressor")
-        deflate_free = <free_deflate_f>symbol(library, "libdeflate_free_decompressor")
-        deflate_decompress = <deflate_f>symbol(library, "libdeflate_deflate_decompress_ex")
+        deflate_new = <context_f>_function(library, "libdeflate_alloc_decompressor")
+        deflate_free = <free_deflate_f>_function(library, "libdeflate_free_decompressor")
+        deflate_decompress = <deflate_f>_function(library, "libdeflate_deflate_decompress_ex")
         whole = deflate_new != NULL and deflate_free != NULL and deflate_decompress != NULL
-        return None, "" if whole else "it lacks a function"
+        version_text = DEFLATE_VERSION.decode() if library == NULL else None
+        return version_text, "" if whole else "it lacks a function"
     if codec == CODEC_LZ4:
         least = LZ4_VERSION_MIN
-        number_of = <version_f>symbol(library, "LZ4_versionNumber")
-        lz4_decompress = <lz4_decompress_f>symbol(library, "LZ4_decompress_safe")
+        number_of = <version_f>_function(library, "LZ4_versionNumber")
+        lz4_decompress = <lz4_decompress_f>_function(library, "LZ4_decompress_safe")
         whole = lz4_decompress != NULL
     else:
         least = ZSTD_VERSION_MIN
-        number_of = <version_f>symbol(library, "ZSTD_versionNumber")
-        zstd_new = <context_f>symbol(library, "ZSTD_createDCtx")
-        zstd_free = <free_zstd_f>symbol(library, "ZSTD_freeDCtx")
-        zstd_reset = <zstd_reset_f>symbol(library, "ZSTD_DCtx_reset")
-        zstd_stream = <zstd_stream_f>symbol(library, "ZSTD_decompressStream")
-        zstd_is_error = <zstd_is_error_f>symbol(library, "ZSTD_isError")
+        number_of = <version_f>_function(library, "ZSTD_versionNumber")
+        zstd_new = <context_f>_function(library, "ZSTD_createDCtx")
+        zstd_free = <free_zstd_f>_function(library, "ZSTD_freeDCtx")
+        zstd_reset = <zstd_reset_f>_function(library, "ZSTD_DCtx_reset")
+        zstd_stream = <zstd_stream_f>_function(library, "ZSTD_decompressStream")
+        zstd_is_error = <zstd_is_error_f>_function(library, "ZSTD_isError")
         whole = zstd_new != NULL and zstd_free != NULL and zstd_reset != NULL
         whole = whole and zstd_stream != NULL and zstd_is_error != NULL
     version = number_of() if number_of != NULL else 0

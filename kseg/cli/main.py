@@ -192,8 +192,20 @@ def main() -> None:
         sys.stdout.flush()
     except OSError:
         starting.let_go_of_stdout()
+    if code in (Exit.OK, Exit.FOUND):
+        _advise()
     starting.end()
     sys.exit(code)
+
+
+def _advise() -> None:
+    """Say on standard error that compressed data could be read faster on this machine."""
+    codec = sys.modules.get("kseg.format.codec")
+    if codec is not None and codec.BY_PACKAGE:
+        from kseg.format.codec_libraries import slow_codecs
+
+        if advice := slow_codecs():
+            failures.complain(f"kseg: {advice}")
 
 
 def _take_debug(words: list[str]) -> tuple[list[str], bool]:

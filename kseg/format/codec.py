@@ -325,6 +325,8 @@ _NO_ROOM = -2
 _ROOM_FIRST = 1 << 16
 #: Ordinary data shrinks less than this.
 _USUAL_EXPANSION = 4
+#: Codecs that packages have inflated in this process because nothing faster is there.
+BY_PACKAGE: set[int] = set()
 #: By thread: its contexts of the libraries, and what bodies of the fused reader are inflated into.
 _kept = threading.local()
 
@@ -377,6 +379,8 @@ def decompress_into(codec: int, data: Buffer, arena: Arena, *, magic: int, limit
     if start + limit < ceiling:
         arena.ceiling = start + limit
     try:
+        if codec not in USABLE:
+            BY_PACKAGE.add(codec)
         if codec not in USABLE or not _inflate_by_kernel(codec, view, arena, magic):
             # A package may read a length twice, and a mapped file may change meanwhile.
             inflate(memoryview(bytes(view)), arena, magic)
@@ -422,6 +426,7 @@ def _inflate_by_package(codec: int, data: memoryview, magic: int, limit: int) ->
         arena = _kept.arena = Arena()
     arena.clear()
     arena.ceiling = limit
+    BY_PACKAGE.add(codec)
     try:
         _choose(codec, magic)(data, arena, magic)
     except (DecompressionError, InvalidRecordError, LimitExceededError, ImportError):

@@ -1,7 +1,7 @@
-"""Which code inflates each codec: a library of the system, the kernel's own, or a package.
+"""Which code inflates each codec: a linked library, one of the system, kseg's own, or a package.
 
 The kernel `inflate` opens the libraries. This module names those that it could not use, with the
-reasons.
+reasons, and says what makes a slow codec faster.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import zlib
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Literal
 
 from kseg._kernels import inflate
 from kseg.constants import Compression
@@ -25,34 +26,43 @@ _PACKAGES = {
 }
 
 
+#: By codec for which a package is much slower than a library: the Debian package of the library.
+_FASTER = {Compression.GZIP: "libdeflate0", Compression.LZ4: "liblz4-1"}
+
+
 @dataclass(frozen=True, slots=True)
 class CodecLibrary:
     """What inflates one codec.
 
     Attributes:
-        name: the soname of a library of the system, `kseg` for kseg's own code, or a package.
+        name: of the library or package; `kseg` for kseg's own code.
         version: of it; None where it has none.
-        path: of the library's file, as the loader found it; None for what is no such library.
-        reason: why no library of the system is used; empty where one is, or none is needed.
+        origin: `linked` into kseg, opened from the `system`, a `package`, or kseg's `own` code.
+        path: of the library's file, as the loader found it; None unless it is one of the system.
+        reason: why no library is used; empty where one is, or none is needed.
+        advice: what makes the codec faster here; empty where it is as fast as it can be.
     """
 
     name: str
     version: str | None
-    path: str | None
-    reason: str
+    origin: Literal["linked", "system", "package", "own"]
+    path: str | None = None
+    reason: str = ""
+    advice: str = ""
 
     def __str__(self) -> str:
-        """Name, version, and path or reason, as `kseg --version` prints them."""
-        where = self.path or self.reason
+        """Name, version, origin, and path or reason, as `kseg --version` prints them."""
         name = f"{self.name} {self.version}" if self.version else self.name
-        return f"{name} ({where})" if where else name
+        where = self.path or self.reason
+        return f"{name} ({self.origin}, {where})" if where else f"{name} ({self.origin})"
 
 
 def codecs() -> dict[Compression, CodecLibrary]:
     """What inflates each codec in this process; compression is always left to packages.
 
-    The choice is made when compressed bytes are first read, by what the loader finds and by the
-    environment: with `KSEG_CODECS=packages` no library of the system is opened.
+    The choice is made when compressed bytes are first read, by the libraries that are linked into
+    kseg, by what the loader finds, and by the environment: with `KSEG_CODECS=system` kseg leaves
+    out what is linked, with `KSEG_CODECS=packages` only snappy is inflated by kseg itself.
 
     Example:
         >>> sorted(codec.label for codec in codecs())
@@ -61,22 +71,46 @@ def codecs() -> dict[Compression, CodecLibrary]:
     return {codec: _library_of(codec) for codec in _PACKAGES}
 
 
+def slow_codecs() -> str:
+    """What to do about slow packages that this process has inflated by; empty where none has.
+
+    An environment that asks for packages gets no advice.
+    """
+    from kseg.format.codec import BY_PACKAGE  # loads NumPy, which naming the libraries can spare
+
+    slow = [library for codec, library in codecs().items() if codec in BY_PACKAGE]
+    return ". ".join(
+        f"{one.name} inflates slowly, since {one.reason}; {one.advice}"
+        for one in slow
+        if one.advice
+    )
+
+
 def _library_of(codec: Compression) -> CodecLibrary:
     name, version, path, reason = inflate.libraries().get(codec, ("", None, None, ""))
     if codec not in inflate.USABLE:
-        reason = f"{name} is not used: {reason}" if reason else "KSEG_CODECS=packages"
-        return _package_of(codec, reason)
+        return _package_of(codec, f"{name} is not used: {reason}" if reason else "")
     if not name:
         from kseg import __version__
 
-        return CodecLibrary("kseg", __version__, None, "")
-    return CodecLibrary(name, version, path, "")
+        return CodecLibrary("kseg", __version__, "own")
+    return CodecLibrary(name, version, "system" if path else "linked", path)
 
 
 def _package_of(codec: Compression, reason: str) -> CodecLibrary:
-    *_, last = names = _PACKAGES[codec]
-    name = next((name for name in names if find_spec(name) is not None), last)
-    return CodecLibrary(name, _version_of(name), None, reason)
+    *faster, last = _PACKAGES[codec]
+    name = next((name for name in faster if find_spec(name) is not None), last)
+    advice = _advice(codec, reason) if reason and codec in _FASTER else ""
+    reason = reason or "KSEG_CODECS=packages"
+    return CodecLibrary(name, _version_of(name), "package", None, reason, advice)
+
+
+def _advice(codec: Compression, reason: str) -> str:
+    if "search path" in reason:
+        return "take that entry out of LD_LIBRARY_PATH"
+    if "loader" in reason:
+        return "a wheel of kseg brings the library: pip install --only-binary kseg kseg"
+    return f"on Debian or Ubuntu: apt install {_FASTER[codec]}"
 
 
 def _version_of(package: str) -> str | None:

@@ -144,7 +144,7 @@ def outcome(read: Read, *, raises: bool, checks: bool = False) -> Outcome:
 
 @contextmanager
 def _by_packages() -> Iterator[None]:
-    inflate.use_libraries(False)
+    inflate.use_libraries(False, False)
     try:
         yield
     finally:

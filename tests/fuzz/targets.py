@@ -236,7 +236,7 @@ def read_codec(data: bytes, source: Random) -> None:
     arena = codecs.Arena()
     arena.append(b"before")
     outputs: list[bytes | None] = [None, None]
-    _inflate.use_libraries(False)
+    _inflate.use_libraries(False, False)
     with suppress(KsegError):
         outputs[0] = bytes(codecs.decompress(kind, stream, magic=magic, limit=limit))
     _inflate.use_libraries(True)
@@ -370,7 +370,7 @@ def run(kind: str, data: bytes, source: Random, directory: Path) -> None:
         directory: for the file that a reader wants; its contents are replaced.
     """
     _core.set_crc_variant(source.choice(_core.crc_variants()))
-    _inflate.use_libraries(source.random() < 0.8)
+    _inflate.use_libraries(*[source.random() < 0.8] * 2)
     with suppress(KsegError):
         if kind in _BYTES:
             _BYTES[kind](data, source)

@@ -54,16 +54,15 @@ def outcome(codec: int, data: bytes, limit: int = LIMIT) -> Outcome:
 
 def both_ways(codec: int, data: bytes, limit: int = LIMIT) -> Outcome:
     """What packages make of a body; neither way of the kernel makes anything else of it."""
-    before = bool(inflate.USABLE)
+    before = inflate.use_libraries(False, False)
     try:
-        inflate.use_libraries(False)
         expected = outcome(codec, data, limit)
         by_package = inflate.inflate_in_scratch(codec, 2, data, limit)
         inflate.use_libraries(True)
         assert outcome(codec, data, limit) == expected
         by_library = inflate.inflate_in_scratch(codec, 2, data, limit)
     finally:
-        inflate.use_libraries(before)
+        inflate.use_libraries(*before)
     assert by_package == (expected if isinstance(expected, bytes) else None)
     assert by_library is None or by_library == expected
     return expected
@@ -187,26 +186,24 @@ def test_an_error_of_a_lent_package_is_left_to_the_careful_path() -> None:
     def broken(*_arguments: Any) -> bytes:
         raise MemoryError
 
-    before = bool(inflate.USABLE)
-    inflate.use_libraries(False)
+    before = inflate.use_libraries(False)
     inflate.lend_package(broken)
     try:
         assert inflate.inflate_in_scratch(GZIP, 2, gzip_of(TEXT), LIMIT) is None
     finally:
         inflate.lend_package(codec._inflate_by_package)
-        inflate.use_libraries(before)
+        inflate.use_libraries(*before)
 
 
 def test_a_package_inflates_usual_zstd_frames_and_no_others() -> None:
-    before = bool(inflate.USABLE)
-    inflate.use_libraries(False)
+    before = inflate.use_libraries(False)
     try:
         for frame in (zstd_sized(TEXT), zstd_of(TEXT)):
             assert inflate.inflate_in_scratch(ZSTD, 2, frame, LIMIT) == TEXT
         for data, limit in ((frame, len(TEXT) - 1), (frame[:-1], LIMIT), (frame + b"x", LIMIT)):
             assert inflate.inflate_in_scratch(ZSTD, 2, data, limit) is None
     finally:
-        inflate.use_libraries(before)
+        inflate.use_libraries(*before)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8])
@@ -260,12 +257,13 @@ def _run(program: str, cwd: Path | None = None, **environment: str) -> str:
 
 
 def test_an_environment_variable_leaves_all_to_packages() -> None:
-    assert _run(TELL, KSEG_CODECS="packages") == "[] []"
+    assert _run(TELL, KSEG_CODECS="packages") == "[2] []"
 
 
 @pytest.mark.parametrize("path", ["", "/nowhere"])
 def test_libraries_are_found_by_the_loader(path: str, codec_way: str) -> None:
-    told = _run(TELL, KSEG_CODECS="", LD_LIBRARY_PATH=path)
+    way = "packages" if codec_way == "packages" else "system"
+    told = _run(TELL, KSEG_CODECS=way, LD_LIBRARY_PATH=path)
     old_zstd = "[1, 2, 3] ['', 'it is too old']"
     assert codec_way == "packages" or told in ("[1, 2, 3, 4] ['']", old_zstd)
 
@@ -274,7 +272,7 @@ def test_libraries_are_found_by_the_loader(path: str, codec_way: str) -> None:
 def test_no_library_is_opened_where_the_loader_would_look_in_the_working_directory(
     path: str, tmp_path: Path
 ) -> None:
-    told = _run(TELL, cwd=tmp_path, KSEG_CODECS="", LD_LIBRARY_PATH=path)
+    told = _run(TELL, cwd=tmp_path, KSEG_CODECS="system", LD_LIBRARY_PATH=path)
     assert told.startswith("[2] [\"the loader's search path")
 
 
@@ -302,7 +300,7 @@ def test_a_library_that_is_old_or_wrong_is_not_used(
     built = tmp_path / "liblz4.so.1"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", built, source], check=True)
     tell = "from kseg._kernels import inflate; print(inflate.libraries()[3][2:], inflate.USABLE)"
-    told = _run(tell, KSEG_CODECS="", LD_LIBRARY_PATH=str(tmp_path))
+    told = _run(tell, KSEG_CODECS="system", LD_LIBRARY_PATH=str(tmp_path))
     assert told.startswith(str((str(built), why)))
     assert "3" not in told.rpartition("{")[2]
 
@@ -312,7 +310,7 @@ def test_a_library_without_the_functions_is_not_used(tmp_path: Path) -> None:
         empty = tmp_path / "empty.c"
         empty.write_text("unsigned ZSTD_versionNumber(void) { return 10500; }")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / soname, empty], check=True)
-    told = _run(TELL, KSEG_CODECS="", LD_LIBRARY_PATH=str(tmp_path))
+    told = _run(TELL, KSEG_CODECS="system", LD_LIBRARY_PATH=str(tmp_path))
     assert told == "[2] ['it is too old', 'it lacks a function']"
 
 

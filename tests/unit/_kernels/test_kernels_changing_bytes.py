@@ -57,13 +57,13 @@ def test_a_magic_of_0_7_that_changes_behind_the_check_makes_no_message_shorter()
 def test_a_package_gets_bytes_that_no_one_changes(name: int) -> None:
     text = b"to be or not to be" * 20
     data = bytearray(deflate(name, text))
-    inflate.use_libraries(False)
+    before = inflate.use_libraries(False)
     try:
         inflate.lend_package(lambda _codec, body, _magic, _most: _spoil_and_take(data, body))
         assert inflate.inflate_in_scratch(name, 2, data, 1000) == deflate(name, text)
     finally:
         inflate.lend_package(codec._inflate_by_package)
-        inflate.use_libraries(True)
+        inflate.use_libraries(*before)
 
 
 def _spoil_and_take(data: bytearray, body: memoryview) -> bytes:

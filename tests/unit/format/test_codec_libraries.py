@@ -1,10 +1,13 @@
-"""Which code inflates is told: by a function and by the command line."""
+"""What inflates is named by a function and by the command line, with what makes it faster."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import zlib
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -18,57 +21,116 @@ from kseg.format.codec_libraries import CodecLibrary
 SONAMES = {"gzip": "libdeflate.so.0", "lz4": "liblz4.so.1", "zstd": "libzstd.so.1"}
 
 
-def told() -> dict[str, CodecLibrary]:
+def by_label() -> dict[str, CodecLibrary]:
     return {codec.label: library for codec, library in kseg.codecs().items()}
 
 
-@pytest.mark.parametrize("codec_way", ["system"], indirect=True)
-def test_libraries_of_the_system_are_told_with_version_and_path(codec_way: str) -> None:
-    old = {codec for codec, library in told().items() if "too old" in library.reason}
-    libraries = {codec: library for codec, library in told().items() if codec not in old}
-    assert libraries.pop("snappy") == CodecLibrary("kseg", kseg.__version__, None, "")
-    names = {codec: name for codec, name in SONAMES.items() if codec not in old}
-    assert {codec: library.name for codec, library in libraries.items()} == names
-    for codec, library in libraries.items():
-        assert library.path is not None
-        assert os.path.isabs(library.path)
-        assert (library.version is None) == (codec == "gzip")
-        assert library.reason == ""
+@pytest.mark.parametrize("codec_way", ["libraries"], indirect=True)
+def test_each_library_that_is_used_has_its_name_its_version_and_its_place(codec_way: str) -> None:
+    found = by_label()
+    assert found.pop("snappy") == CodecLibrary("kseg", kseg.__version__, "own")
+    linked = {"gzip": "libdeflate", "lz4": "liblz4", "zstd": "libzstd"}
+    used = {codec: library for codec, library in found.items() if library.origin != "package"}
+    assert {"gzip", "lz4"} <= set(used)
+    for codec, library in used.items():
+        names = linked if library.origin == "linked" else SONAMES
+        assert library.name == names[codec]
+        assert (library.path is None) == (library.origin == "linked")
+        assert library.path is None or os.path.isabs(library.path)
+        assert (library.version is None) == ((codec, library.origin) == ("gzip", "system"))
+        assert (library.reason, library.advice) == ("", "")
+
+
+@pytest.mark.parametrize("codec_way", ["libraries"], indirect=True)
+def test_an_environment_variable_leaves_out_what_is_linked(codec_way: str) -> None:
+    program = "import kseg; print(*sorted({one.origin for one in kseg.codecs().values()}))"
+    environment = os.environ | {"KSEG_CODECS": "system", "LD_LIBRARY_PATH": ""}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert set(said) - {"package"} == {"own", "system"}
 
 
 @pytest.mark.parametrize("codec_way", ["packages"], indirect=True)
-def test_packages_are_told_with_version_and_reason(codec_way: str) -> None:
+def test_packages_are_named_with_version_and_reason(codec_way: str) -> None:
     inflate.use_libraries(False)
-    packages = {"gzip": "isal", "snappy": "cramjam", "lz4": "cramjam", "zstd": "backports.zstd"}
-    for codec, library in told().items():
-        assert library.name == packages[codec]
+    found = by_label()
+    assert found.pop("snappy").origin == "own"
+    packages = {"gzip": "isal", "lz4": "cramjam", "zstd": "backports.zstd"}
+    for codec, library in found.items():
+        assert (library.name, library.origin) == (packages[codec], "package")
         assert library.version == metadata.version(packages[codec])
-        reasons = ("KSEG_CODECS=packages", f"{SONAMES.get(codec)} is not used: it is too old")
+        reasons = ("KSEG_CODECS=packages", f"{SONAMES[codec]} is not used: it is too old")
         assert library.path is None
         assert library.reason in reasons
+        assert library.advice == ""
 
 
 @pytest.mark.parametrize("codec_way", ["packages"], indirect=True)
 def test_without_isal_gzip_is_left_to_zlib(codec_way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec_libraries, "find_spec", lambda _name: None)
-    library = told()["gzip"]
+    library = by_label()["gzip"]
     assert (library.name, library.version) == ("zlib", zlib.ZLIB_RUNTIME_VERSION)
 
 
+WHEEL = "a wheel of kseg brings the library: pip install --only-binary kseg kseg"
+
+
 @pytest.mark.parametrize("codec_way", ["packages"], indirect=True)
-def test_a_library_that_is_not_used_is_told_with_the_reason(
-    codec_way: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("not found", "on Debian or Ubuntu: apt install liblz4-1"),
+        ("it is too old", "on Debian or Ubuntu: apt install liblz4-1"),
+        ("this system's loader does not tell where it looks", WHEEL),
+        (
+            "the loader's search path has an entry that is no absolute path",
+            "take that entry out of LD_LIBRARY_PATH",
+        ),
+    ],
+)
+def test_a_library_that_is_not_used_has_the_reason_and_what_to_do(
+    codec_way: str, reason: str, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = ("liblz4.so.1", None, None, "not found")
-    monkeypatch.setattr(inflate, "libraries", lambda: {3: row})
-    assert told()["lz4"].reason == "liblz4.so.1 is not used: not found"
+    monkeypatch.setattr(inflate, "libraries", lambda: {3: ("liblz4.so.1", None, None, reason)})
+    library = by_label()["lz4"]
+    assert library.reason == f"liblz4.so.1 is not used: {reason}"
+    assert library.advice == advice
 
 
-def test_the_command_line_tells_each_codec(
+READ = """
+import sys
+from kseg._kernels import inflate
+inflate.use_libraries(False)
+inflate.libraries = lambda: {3: ("liblz4.so.1", None, None, "not found")}
+from kseg.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("codec", "lines"), [("lz4", 1), ("gzip", 0), ("none", 0)])
+def test_a_slow_codec_is_announced_in_one_line_by_a_verb_that_inflates(
+    codec: str, lines: int, tmp_path: Path
+) -> None:
+    directory = tmp_path / "orders-0"
+    with kseg.Log.open(directory, mode="append", create=True) as log:
+        records = [{"key": "k", "value": "to be or not to be"}] * 50
+        log.append(records, options=kseg.BatchOptions(compression=codec))
+    said = subprocess.run(
+        [sys.executable, "-c", READ, "read", str(directory)], capture_output=True, text=True
+    )
+    assert said.returncode == 0, said.stderr
+    assert said.stderr.splitlines() == lines * [
+        "kseg: cramjam inflates slowly, since liblz4.so.1 is not used: not found; "
+        "on Debian or Ubuntu: apt install liblz4-1"
+    ]
+
+
+def test_the_command_line_names_each_codec(
     codec_way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["--version"]) == 0
     first, *rest, checksums = capsys.readouterr().out.splitlines()
     assert first == f"kseg {metadata.version('kseg')}"
     assert checksums == f"crc    {_core.crc_variant()}, prefetch {_core.prefetch_bytes()} bytes"
-    assert rest == [f"{name:<6} {library}" for name, library in told().items()]
+    assert rest == [f"{name:<6} {library}" for name, library in by_label().items()]
