@@ -588,8 +588,8 @@ static const Variant *selected; /* NULL until kseg_crc_init */
  * asked for by the processor alone.
  *
  * Family 6 of Intel, measured on a Xeon with AVX-512: 4,096.
- * Family 25 of AMD, measured on an EPYC of Zen 4: each distance costs; verify falls from 26.6 to
- * 14 GB/s at 4,096. */
+ * Family 25 of AMD, measured on an EPYC of Zen 4: each distance costs. Batches of 16 KB are verified
+ * at 0.94 of the read sum without it, and at 0.62 with 4,096. */
 static const struct {
     const char *vendor;
     int family;
