@@ -96,7 +96,7 @@ bench: machine $(VENV)/.built $(VENV)/.with-test
 	$(PY) -m bench.journeys
 
 sdist: $(VENV)/.made
-	rm -rf dist
+	rm -rf dist *.egg-info # which would bring files of an earlier list
 	$(PY) -m build --quiet --no-isolation --sdist
 
 wheel: # of the sdist that lies there

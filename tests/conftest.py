@@ -14,10 +14,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import places
-from tests.fixture_archives import unpacked
+from tests.fixture_archives import ARCHIVES, unpacked
 from tests.shares import WHOLE
 
 TESTS = Path(__file__).parent
+IN_THE_SDIST = (
+    "this is an sdist: it has the tests of the kernels (tools/kernel_tests.txt), and neither the "
+    "other tests nor the logs of brokers that they read (tests/data); both are in the repository"
+)
 
 # Derandomised: the same commit gives the same examples, so a failure repeats without its seed.
 settings.register_profile(
@@ -90,8 +94,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def _directory(config: pytest.Config, option: str) -> Path:
     directory = Path(config.getoption(option)).resolve()
     if not directory.is_dir():
-        raise pytest.UsageError(f"{option}: {directory} is not a directory")
+        hint = f"; {IN_THE_SDIST}" if not ARCHIVES.is_dir() else ""
+        raise pytest.UsageError(f"{option}: {directory} is not a directory{hint}")
     return directory
+
+
+def pytest_report_header() -> list[str]:
+    """Say what an sdist lacks."""
+    return [] if ARCHIVES.is_dir() else [f"kseg: {IN_THE_SDIST}"]
 
 
 @pytest.fixture(scope="session")

@@ -22,9 +22,14 @@ MTIME_S = 1_700_000_000
 
 @cache
 def unpacked() -> Path:
-    """The directory with `old/CASE` and `new/CASE`; unpacked when the archives have changed."""
+    """The directory with `old/CASE` and `new/CASE`; unpacked when the archives have changed.
+
+    In an sdist, which has no archives, it is a directory that does not exist.
+    """
     digest = hashlib.sha256()
     archives = sorted(ARCHIVES.glob("*/*.tar.xz"))
+    if not archives:
+        return ARCHIVES
     for archive in archives:
         digest.update(archive.name.encode() + archive.read_bytes())
     target = _UNPACKED / digest.hexdigest()[:16]

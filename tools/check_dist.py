@@ -14,10 +14,12 @@ from pathlib import Path
 WHEEL_BYTES_MAX = 2_000_000
 #: Of a wheel that has codec libraries linked in.
 LINKED_WHEEL_BYTES_MAX = 2_600_000
-SDIST_BYTES_MAX = 16_000_000
+SDIST_BYTES_MAX = 1_500_000
 KERNELS = tuple(sorted(str(path.with_suffix("")) for path in Path("kseg").rglob("*.pyx")))
 #: What the kernels share: Cython writes it, so it has neither source nor stub.
 SHARED = "kseg/_cyutility"
+#: Tests that the sdist brings.
+KERNEL_TESTS = Path("tools/kernel_tests.txt").read_text().split()
 
 
 def wheel_faults(path: Path) -> list[str]:
@@ -59,8 +61,14 @@ def sdist_faults(path: Path) -> list[str]:
     """What is wrong with the sdist: size, generated files, missing sources."""
     with tarfile.open(path) as archive:
         files = [member.name for member in archive if member.isfile()]
+        tests = {
+            member.name.partition("/")[2]: archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+            for member in archive
+            if re.search(r"^[^/]*/tests/.*\.py$", member.name)
+        }
     names = [name.partition("/")[2] for name in files]
-    faults = [] if path.stat().st_size <= SDIST_BYTES_MAX else [f"{path.stat().st_size} bytes"]
+    size = path.stat().st_size
+    faults = [] if size <= SDIST_BYTES_MAX else [f"{size} bytes, {SDIST_BYTES_MAX} allowed"]
     faults += [
         f"generated {name}"
         for name in names
@@ -68,10 +76,20 @@ def sdist_faults(path: Path) -> list[str]:
         or name.endswith((".so", ".pyc", ".html"))
         or (name.endswith(".c") and not name.startswith("kseg/csrc/"))
     ]
-    wanted = ["setup.py", "Makefile", "LICENSE", "kseg/csrc/crc.c", "tests/conftest.py"]
+    wanted = ["setup.py", "LICENSE", "kseg/csrc/crc.c", "tests/conftest.py"]
     wanted += [f"{kernel}.pyx" for kernel in KERNELS]
+    wanted += [f"tests/unit/{name}" for name in KERNEL_TESTS]
+    wanted += sorted({module for text in tests.values() for module in imported(text)})
     faults += [f"no {name}" for name in wanted if name not in names]
     return faults
+
+
+def imported(program: str) -> list[str]:
+    """The files of tests that a test imports, as far as they are in the checkout."""
+    pairs = re.findall(r"^from (tests[.\w]*) import (\w+)", program, re.MULTILINE)
+    files = [f"{home}.{name}" for home, name in pairs] + [home for home, _ in pairs]
+    paths = [file.replace(".", "/") + ".py" for file in files]
+    return [path for path in paths if Path(path).exists()]
 
 
 def main(directory: Path) -> int:
