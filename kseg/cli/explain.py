@@ -66,24 +66,40 @@ def write_report(
     if as_json:
         output.write_document("explain/1", {"path": list(directories), **found.to_json()})
     else:
-        output.write_lines(_page(found, segments=segments))
+        _write_totals(found)
+        _write_partitions(found.partitions, segments=segments)
+        output.write_lines(_rest(found, segments=segments))
     return Exit.OK if found.ok else Exit.FOUND
 
 
-def _page(found: ExplainReport, *, segments: bool) -> Iterator[str]:
-    """Totals by cause, then each partition, then what was asked for besides."""
+def _write_totals(found: ExplainReport) -> None:
+    """Totals by cause, then the room on each disk."""
     from kseg.analysis.explain import CAUSES
 
     size = output.human_bytes(found.bytes)
-    yield f"{size} in {output.counted(len(found.partitions), 'partition')}, by cause:"
-    for one in found.totals:
-        date = f"; from {iso_text(one.next_ms)} on" if one.next_ms is not None else ""
-        yield f"  {output.human_bytes(one.bytes):>10}  {one.cause}: {CAUSES[one.cause]}{date}"
+    output.write_line(f"{size} in {output.counted(len(found.partitions), 'partition')}, by cause:")
+    output.write_rows(
+        ("cause", "bytes", "what it is", "goes from"),
+        [
+            (one.cause, output.human_bytes(one.bytes), CAUSES[one.cause], iso_text(one.next_ms))
+            for one in found.totals
+        ],
+        _total,
+        left=("cause", "what it is", "goes from"),
+    )
     for space in found.spaces:
         free, whole, kept = map(output.human_bytes, (space.free, space.size, space.reserved))
-        yield f"{', '.join(space.paths)}: {free} of {whole} are free, {kept} are reserved for root"
-    yield ""
-    yield from _partitions(found.partitions, segments=segments)
+        where = ", ".join(space.paths)
+        output.write_line(f"{where}: {free} of {whole} are free, {kept} are reserved for root")
+    output.write_line()
+
+
+def _total(cause: str, size: str, meaning: str, date: str | None) -> str:
+    return f"  {size:>10}  {cause}: {meaning}{'' if date is None else f'; from {date} on'}"
+
+
+def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
+    """What lies outside of partitions, and what was asked for besides."""
     yield from _rows([row for row in found.elsewhere if row.cause != "metadata"], whole=segments)
     yield from (f"unknown: {why}" for why in found.unknown)
     unsettled = _unsettled(found.partitions)
@@ -107,17 +123,21 @@ def _unsettled(partitions: Sequence[PartitionKeeps]) -> list[str]:
     return list(found.values())
 
 
-def _partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -> Iterator[str]:
+def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -> None:
     """The largest first."""
     ordered = sorted(partitions, key=lambda one: -one.bytes)
     shown = ordered if segments else ordered[:_LINES_MAX]
+    rows, below = [], []
     for one in shown:
         parts = ", ".join(f"{each.cause} {output.human_bytes(each.bytes)}" for each in one.totals)
-        yield f"{one.path}: {output.human_bytes(one.bytes)}: {parts or 'empty'}"
+        rows.append((one.path, output.human_bytes(one.bytes), parts or "empty"))
         notable = one.rows if segments else [row for row in one.rows if _is_odd(row)]
-        yield from _rows(notable, "  ", whole=segments)
+        below.append(list(_rows(notable, "  ", whole=segments)))
+    head = ("partition", "bytes", "by cause")
+    output.write_rows(head, rows, "{}: {}: {}".format, left=(head[0], head[2]), below=below)
     if len(ordered) > len(shown):
-        yield f"{len(ordered) - len(shown)} more partitions; --segments or --json has all of them"
+        more = len(ordered) - len(shown)
+        output.write_line(f"{more} more partitions; --segments or --json has all of them")
 
 
 def _is_odd(row: KeptFile) -> bool:

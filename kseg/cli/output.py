@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
@@ -20,11 +21,25 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import complain
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from kseg.workers import Put
 
-#: The word of a finding that says how bad it is.
-_SEVERITY: Final = re.compile(r"^( *)(error|warning|note|lost)(?=: )")
-_COLORS: Final = {"error": "red", "lost": "red", "warning": "yellow", "note": "cyan"}
+#: The words of a finding that say how bad it is.
+_SEVERITIES: Final = {
+    "error": "bold red",
+    "lost": "bold red",
+    "warning": "bold yellow",
+    "note": "bold cyan",
+}
+#: What is coloured in a line of text: how bad it is, commands, outcomes of `doctor`, sizes.
+_STYLES: Final = (
+    (re.compile(r"^ *(error|warning|note|lost)(?=: )"), ""),
+    (re.compile(r"^ {4,}((?:kseg|rm|kafka-[a-z-]+\.sh) .*)"), "green"),
+    (re.compile(r"\b(the broker does not start|goes offline|LOSES \d+ records?)\b"), "bold red"),
+    (re.compile(r"^Kafka [\d.]+: (the broker starts)\b"), "bold green"),
+    (re.compile(r"(?<![\w.])(\d[\d.]* (?:B|[KMGT]iB))\b"), "cyan"),
+)
 #: Between the columns of a table.
 _GAP: Final = "  "
 #: A longer name stands on a line of its own.
@@ -69,23 +84,24 @@ def write_json(document: dict[str, Any]) -> None:
 
 
 def write_line(text: str = "") -> None:
-    """One line of text, with control characters escaped; the word for how bad it is in colour."""
+    """One line of text, with control characters escaped; in colour on a terminal."""
     line = printable(text)
-    if wants_color():
-        line = re.sub(_SEVERITY, _colored, line)
-        click.echo(line, color=True)
-    else:
+    if not wants_color():
         click.echo(line)
+        return
+    from rich.text import Text
+
+    colored = Text(line)
+    for pattern, style in _STYLES:
+        for found in re.finditer(pattern, line):
+            colored.stylize(_SEVERITIES.get(found[1], style), *found.span(1))
+    _console().print(colored, soft_wrap=True)
 
 
 def write_lines(lines: Iterable[str]) -> None:
     """Lines of text, each as `write_line` has it."""
     for line in lines:
         write_line(line)
-
-
-def _colored(found: re.Match[str]) -> str:
-    return found[1] + click.style(found[2], fg=_COLORS[found[2]], bold=True)
 
 
 def wants_color() -> bool:
@@ -100,21 +116,22 @@ def wants_color() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def write_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _console() -> Console:
+    """Standard output as rich draws on it, as wide as the terminal; 80 columns without one."""
+    from rich.console import Console
+
+    width = shutil.get_terminal_size().columns
+    return Console(force_terminal=True, color_system="standard", highlight=False, width=width)
+
+
+def write_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Rows in aligned columns: numbers to the right, all else to the left."""
-    body = [[_cell(value) for value in row] for row in rows]
-    wholes = [list(row) for row in rows] if isinstance(rows, Sequence) else []
-    right = [
-        bool(wholes) and all(isinstance(row[i], (int, float)) or row[i] is None for row in wholes)
-        for i in range(len(head))
+    left = [
+        name
+        for at, name in enumerate(head)
+        if not rows or not all(isinstance(row[at], int | float | None) for row in rows)
     ]
-    widths = [max(len(row[i]) for row in [list(head), *body]) for i in range(len(head))]
-    for row in [list(head), *body]:
-        cells = [
-            text.rjust(width) if is_right else text.ljust(width)
-            for text, width, is_right in zip(row, widths, right, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip())
+    _draw(head, [[_cell(value) for value in row] for row in rows], left)
 
 
 def write_fitted_table(
@@ -143,16 +160,80 @@ def write_fitted_table(
         if len(_GAP) + widths[name] <= room:
             kept.add(name)
             room -= len(_GAP) + widths[name]
+    shown = [at for at, name in enumerate(head) if name in kept]
+    _draw([head[at] for at in shown], [[row[at] for at in shown] for row in body], left, _NAME_MAX)
+
+
+def _draw(
+    head: Sequence[str], body: Sequence[list[str]], left: Sequence[str], name_max: int = sys.maxsize
+) -> None:
+    """Draw a table in colour on a terminal, else in plain lines."""
+    if wants_color():
+        _draw_by_rich(head, body, left)
+        return
+    widths = [
+        max([len(name), *(len(row[at]) for row in body if at or len(row[at]) <= name_max)])
+        for at, name in enumerate(head)
+    ]
     for row in [list(head), *body]:
-        if len(row[0]) > widths[head[0]]:
+        if len(row[0]) > widths[0]:
             click.echo(row[0])
             row[0] = ""
         cells = (
-            text.ljust(widths[name]) if name in left else text.rjust(widths[name])
-            for name, text in zip(head, row, strict=True)
-            if name in kept
+            text.ljust(width) if name in left else text.rjust(width)
+            for name, text, width in zip(head, row, widths, strict=True)
         )
         click.echo(_GAP.join(cells).rstrip())
+
+
+def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence[str]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        header_style="bold",
+    )
+    for at, name in enumerate(head):
+        # Text that is too wide for the terminal goes on in the next line; numbers are left whole.
+        table.add_column(
+            Text(name),
+            justify="left" if name in left else "right",
+            style="" if at else "cyan",
+            no_wrap=name not in left,
+            overflow="fold",
+        )
+    for row in body:
+        table.add_row(*(Text(cell, _SEVERITIES.get(cell, "")) for cell in row))
+    _console().print(table)
+
+
+def write_rows(
+    head: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    plain: Callable[..., str],
+    *,
+    left: Sequence[str],
+    below: Sequence[Sequence[str]] = (),
+) -> None:
+    """Rows as a table on a terminal, else each in a line of text.
+
+    Args:
+        head: names of the columns.
+        rows: a cell for each of them.
+        plain: makes the line of a row's cells.
+        left: the columns whose text begins at the left.
+        below: lines about each row, which follow it, or the table.
+    """
+    if wants_color():
+        _draw(head, [[_cell(value) for value in row] for row in rows], left)
+        rows = [() for _ in rows]
+    for row, lines in zip_longest(rows, below, fillvalue=()):
+        write_lines((*([plain(*row)] if row else ()), *lines))
 
 
 def write_codes(verb: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import pty
 import re
 import struct
-import subprocess
-import sys
 import unicodedata
 from base64 import b64encode
 from datetime import UTC, datetime
@@ -28,6 +24,7 @@ from kseg.cli.parsing import KINDS
 from kseg.format.typed import KIND_NAMES
 from tests.builders import COMMIT, batch, control_batch, record, write_segment
 from tests.internal_schemas import encode_message
+from tests.terminal import on_a_terminal
 from tests.unit.cli.conftest import Kseg
 
 KEY = pack(">h", 1) + encode_message(
@@ -208,24 +205,6 @@ STEERING = b"\x1b]0;owned\x07\x1b[2J\r\x9b1A\x7f\xc2\x9b\xe2\x80\xae\xe2\x80\xa8
 STEERS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def on_a_terminal(*words: object) -> bytes:
-    """What `kseg` prints with standard output and standard error on one."""
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-c", "from kseg.cli.main import main; main()", *map(str, words)]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower):
-        os.close(follower)
-        shown = b""
-        while True:
-            try:
-                shown += (chunk := os.read(leader, 1 << 16))
-            except OSError:  # nobody has the other end open any more
-                break
-            if not chunk:
-                break
-    os.close(leader)
-    return shown
-
-
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory whose name, keys, values and headers all try to steer a terminal."""
@@ -259,13 +238,16 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("dump", "--format", "csv", "--bytes", "utf8"),
         ("read",),
         ("read", "--format", "jsonl", "--bytes", "utf8"),
+        ("info",),
+        ("stats",),
+        ("explain", "--segments"),
     ],
     ids=" ".join,
 )
 def test_nothing_that_steers_reaches_a_terminal(hostile: Path, words: tuple[str, ...]) -> None:
     shown = on_a_terminal(*words, hostile)
     assert len(shown) > 100
-    text = re.sub("\r+\n", "", shown.decode())
+    text = re.sub("\r+\n|\x1b\\[[0-9;?]*[mKlhA]|\r(?=\x1b)", "", shown.decode())
     assert [one for one in text if unicodedata.category(one) in STEERS] == []
 
 

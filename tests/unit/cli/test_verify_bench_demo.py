@@ -131,4 +131,4 @@ def test_severity_is_colored_on_a_terminal(
     write_segment(tmp_path / "t-0", 0, batch([record()], crc=5))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     text = kseg("verify", tmp_path / "t-0").text
-    assert text.startswith("\x1b[31m\x1b[1merror\x1b[0m: " if colored else "error: ")
+    assert text.startswith("\x1b[1;31merror\x1b[0m: " if colored else "error: ")

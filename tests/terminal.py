@@ -1,0 +1,37 @@
+"""The command line on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+#: Variables that change what is written to a terminal.
+_VARIABLES = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+
+
+def on_a_terminal(*words: object, rows: int = 24, columns: int = 80, **variables: str) -> bytes:
+    """What `kseg` prints with standard output and standard error on a terminal of this size."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    command = [sys.executable, "-c", "from kseg.cli.main import main; main()", *map(str, words)]
+    kept = {name: value for name, value in os.environ.items() if name not in _VARIABLES}
+    environment = {**kept, "TERM": "xterm", **variables}
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower, env=environment
+    ):
+        os.close(follower)
+        shown = b""
+        while True:
+            try:
+                shown += (chunk := os.read(leader, 1 << 16))
+            except OSError:  # nobody has the other end open any more
+                break
+            if not chunk:
+                break
+    os.close(leader)
+    return shown
