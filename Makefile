@@ -19,6 +19,7 @@ help:
 	@echo 'make build     kernels in place   make debug      kernels with bounds checks, unoptimised'
 	@echo 'make site      these pages and the reference, as HTML in build/site'
 	@echo 'make lint      every style check  make dist       sdist and wheel, checked, in dist/'
+	@echo 'make wheels    portable wheels    make release-check  the wheels, tried on other systems'
 	@echo 'make fuzz      mutated bytes for SECONDS=60; make asan: the same under the sanitizers'
 	@echo 'make soak      long random runs   make bench      ratios against peers'
 	@echo 'make clean     drops what was built; .venv stays'
@@ -105,6 +106,13 @@ wheel: # of the sdist that lies there
 dist: sdist
 	$(MAKE) wheel
 	$(PY) tools/check_dist.py dist
+
+.PHONY: wheels release-check
+wheels: sdist $(VENV)/.with-release # what this machine can build, in dist/wheels/
+	tools/release/wheels.sh
+
+release-check: wheels
+	tools/release/check.sh
 
 clean:
 	rm -rf build dist *.egg-info kseg/*.so kseg/_kernels/*.so $(VENV)/.built

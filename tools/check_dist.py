@@ -94,7 +94,7 @@ def imported(program: str) -> list[str]:
 
 def main(directory: Path) -> int:
     """Print one line per fault; 1 if there is any."""
-    wheels, sdists = sorted(directory.glob("*.whl")), sorted(directory.glob("*.tar.gz"))
+    wheels, sdists = sorted(directory.rglob("*.whl")), sorted(directory.glob("*.tar.gz"))
     faults = [f"{path.name}: {fault}" for path in wheels for fault in wheel_faults(path)]
     faults += [f"{path.name}: {fault}" for path in sdists for fault in sdist_faults(path)]
     if not wheels or len(sdists) != 1:

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Tries the wheels of dist/wheels on the systems of roots.sh, and checks the files of the release.
+#
+#   tools/release/check.sh [files] [bullseye] [trixie] [v2] [aarch64] [musl]    all of them, or those named
+#
+# No system has a compiler or a network: what pip installs there was downloaded before.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+. tools/release/debian.sh
+ROOTS=$PWD/build/roots
+PY=$PWD/.venv/bin/python
+TESTS="google-crc32c hypothesis pytest pytest-timeout"
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+files() { # the settings of cibuildwheel, the workflows
+    "$PY" -m validate_pyproject pyproject.toml
+    "$PY" -m cibuildwheel --print-build-identifiers --platform linux --archs x86_64,aarch64 | xargs
+    "$PY" -m cibuildwheel --print-build-identifiers --platform macos --archs x86_64,arm64 | xargs
+    "$PY" -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+    .venv/bin/zizmor --offline --quiet .github/workflows
+}
+
+download() { # root, version of Python, platforms of wheels: kseg and what its tests need, for its pip
+    local root=$1 version=$2 wheel platform options=()
+    shift 2
+    tools/release/roots.sh "$root"
+    wheel=$(echo dist/wheels/kseg-*-"cp${version/./}-cp${version/./}"-*"$1".whl)
+    for platform; do options+=(--platform "$platform"); done
+    rm -rf "$ROOTS/$root/work"
+    mkdir -p "$ROOTS/$root/work"
+    cp -r tests tools pyproject.toml "$ROOTS/$root/work"
+    # shellcheck disable=SC2086
+    "$PY" -m pip download -q --only-binary=:all: --python-version "$version" "${options[@]}" \
+        -d "$ROOTS/$root/work/wheels" "$wheel" $TESTS
+}
+
+glibc() { # architecture: platforms of pip up to glibc 2.31
+    local minor
+    echo "manylinux2014_$1"
+    for minor in $(seq 17 31); do echo "manylinux_2_${minor}_$1"; done
+}
+
+inside() { # root, command: there, with a /proc, and nothing of the environment
+    unshare --mount --pid --fork bash -euc 'root=$1; shift
+        mount -t proc proc "$root/proc"
+        exec env -i PATH=/usr/bin:/bin HOME=/root LANG=C.UTF-8 chroot "$root" "$@"' inside "$ROOTS/$1" "${@:2}"
+}
+
+WITHOUT_EXTRAS='
+for compiler in cc gcc clang; do ! command -v $compiler || exit 1; done
+. /etc/os-release; echo "$PRETTY_NAME, $($1 --version), $(ldd --version | sed -n "s/^ldd //p")"
+$1 -m venv --clear /venv
+cd /work
+/venv/bin/python -m pip install -q --no-index --find-links wheels kseg
+/venv/bin/kseg --version
+/venv/bin/kseg demo >demo.txt
+tail -n 2 demo.txt
+/venv/bin/python tools/check_installed.py --without-extras
+/venv/bin/python -m pip install -q --no-index --find-links wheels $2
+cd tests/unit
+exec /venv/bin/python -m pytest -q -p no:benchmark -p no:cacheprovider @/work/tools/kernel_tests.txt'
+
+bullseye() {
+    # shellcheck disable=SC2046
+    download bullseye 3.11 manylinux2014_x86_64 $(glibc x86_64)
+    inside bullseye sh -euc "$WITHOUT_EXTRAS" sh /opt/python/bin/python3.11 "$TESTS"
+}
+
+trixie() {
+    # shellcheck disable=SC2046
+    download trixie 3.13 manylinux2014_x86_64 $(glibc x86_64)
+    inside trixie sh -euc "$WITHOUT_EXTRAS" sh python3 "$TESTS"
+}
+
+IMPORTS='import sys; sys.path.insert(0, "/work/tools"); import check_installed, kseg._core, platform
+check_installed.import_all(True); print(platform.machine(), kseg._core.crc_variant())'
+
+emulated() { # root, emulator, python: imports and kernel tests
+    local root=$1 emulator=$2 python=$3 work=$ROOTS/$1/work
+    cp "/usr/bin/${emulator%% *}" "$work"
+    # shellcheck disable=SC2086
+    inside "$root" /work/$emulator "$python" -c "$IMPORTS"
+    # shellcheck disable=SC2086
+    inside "$root" /work/$emulator "$python" -m pytest -q -p no:benchmark -p no:cacheprovider \
+        -c /work/pyproject.toml $(sed 's|^|/work/tests/unit/|' tools/kernel_tests.txt)
+}
+
+v2() { # what trixie has installed, on a processor without AVX, PCLMULQDQ and what came later
+    emulated trixie "qemu-x86_64-static -cpu Nehalem" /venv/bin/python
+}
+
+install_from_here() { # root, folder, wheel, packages, platforms: where no pip can run
+    local root=$1 site=$ROOTS/$1/$2 wheel=$3 packages=$4 platform options=()
+    shift 4
+    tools/release/roots.sh "$root"
+    for platform; do options+=(--platform "$platform"); done
+    rm -rf "$site" "$ROOTS/$root/work"
+    mkdir -p "$ROOTS/$root/work"
+    cp -r tests tools pyproject.toml "$ROOTS/$root/work"
+    # shellcheck disable=SC2086
+    "$PY" -m pip install -q --only-binary=:all: --python-version 3.11 "${options[@]}" \
+        --target "$site" --no-deps "$wheel"
+    # shellcheck disable=SC2086
+    "$PY" -m pip install -q --only-binary=:all: --python-version 3.11 "${options[@]}" \
+        --target "$site" $packages
+}
+
+requirements() { # what kseg requires, but for the packages named
+    "$PY" - "$@" <<'PROGRAM'
+import re, sys, tomllib
+for line in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]:
+    name, marker = re.match(r"[\w.-]+", line)[0], line.partition(";")[2]
+    if name not in sys.argv[1:] and ("<" in marker or not marker):
+        print(name)
+PROGRAM
+}
+
+aarch64() {
+    # shellcheck disable=SC2046
+    install_from_here arm64 usr/local/lib/python3.11/dist-packages dist/wheels/kseg-*-cp311-*_aarch64.whl \
+        "$(requirements) $TESTS" $(glibc aarch64)
+    emulated arm64 qemu-aarch64-static /usr/bin/python3
+}
+
+musl() { # lz4 has no wheel for musl: cramjam does its work
+    local python=/opt/python/bin/python3.11
+    install_from_here musl opt/python/lib/python3.11/site-packages dist/wheels/kseg-*-cp311-musllinux_*.whl \
+        "$(requirements lz4) $TESTS" musllinux_1_2_x86_64 musllinux_1_1_x86_64
+    printf '#!%s\nfrom kseg.cli.main import main\nmain()\n' $python >"$ROOTS/musl/opt/python/bin/kseg"
+    chmod +x "$ROOTS/musl/opt/python/bin/kseg"
+    inside musl /opt/python/bin/kseg --version
+    inside musl /opt/python/bin/kseg demo | tail -n 2
+    inside musl $python /work/tools/check_installed.py --without-extras
+    # shellcheck disable=SC2046
+    inside musl $python -m pytest -q -p no:benchmark -p no:cacheprovider -c /work/pyproject.toml \
+        $(sed 's|^|/work/tests/unit/|' tools/kernel_tests.txt)
+}
+
+[ $# -gt 0 ] || set -- files bullseye trixie v2 aarch64 musl
+for name in "$@"; do
+    started=$SECONDS
+    echo "=== $name"
+    $name
+    echo "=== $name took $((SECONDS - started)) s"
+done
