@@ -63,12 +63,12 @@ musl() {
     export ZIG=$zig ZIG_TARGET=x86_64-linux-musl CC=$PWD/tools/release/zig_cc.sh
     echo "compiles CPython with musl in build/roots/musl-build"
     {
-        (cd "$ROOTS/musl-build/zlib" && ./configure --static --prefix="$ROOTS/musl-build/libs" && make -s install) &&
+        (cd "$ROOTS/musl-build/zlib" && "$CC" -O2 -fPIC -DHAVE_UNISTD_H -c ./*.c && ar rcs libz.a ./*.o) &&
             cd "$ROOTS/musl-build/python" &&
             ./configure -q --prefix=/opt/python --build=x86_64-linux-gnu --host=x86_64-linux-musl \
                 --with-build-python="$PY" --without-ensurepip --disable-test-modules \
                 ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no \
-                CPPFLAGS="-I$ROOTS/musl-build/libs/include" LDFLAGS="-L$ROOTS/musl-build/libs/lib" &&
+                CPPFLAGS="-I$ROOTS/musl-build/zlib" LDFLAGS="-dynamic -L$ROOTS/musl-build/zlib" &&
             make -s -j2 && make -s install DESTDIR="$root"
     } >"$ROOTS/musl.log" 2>&1 || { tail -n 5 "$ROOTS/musl.log" >&2; exit 1; }
 }
