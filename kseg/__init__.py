@@ -14,10 +14,17 @@ Names are loaded when they are first used, so `import kseg` itself costs next to
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any, Final
 
 from kseg._door import door
+
+if sys.platform == "win32":
+    raise ImportError(
+        "kseg runs on Linux and macOS, not on Windows; "
+        "the Windows Subsystem for Linux (WSL) runs it"
+    )
 
 __version__ = "0.1.0"
 

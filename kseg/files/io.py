@@ -246,13 +246,25 @@ if sys.platform == "darwin":
     import fcntl
 
     def _flush_disk(fd: int) -> None:
-        """Darwin's fsync leaves bytes in the drive's own cache."""
-        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        """Darwin's fsync leaves bytes in the drive's own cache; network disks know no other."""
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.ENOTTY, errno.EINVAL):
+                raise
+            os.fsync(fd)
 
     _flush_data = _flush_disk
 else:
     _flush_disk, _flush_data = os.fsync, os.fdatasync
 
+
+def _write_joined(fd: int, parts: Sequence[Bytes], position: int) -> int:
+    return os.pwrite(fd, b"".join(parts), position)
+
+
+#: A Python that is built for macOS 10 has no such call.
+_pwritev: Final[Callable[[int, Sequence[Bytes], int], int]] = getattr(os, "pwritev", _write_joined)
 #: Blocks are taken for bytes to come as long as the disk has so many times as much left.
 _FREE_TIMES: Final = 256
 
@@ -266,7 +278,7 @@ class Calls:
     """
 
     open: Callable[..., int] = os.open
-    pwritev: Callable[[int, Sequence[Bytes], int], int] = os.pwritev
+    pwritev: Callable[[int, Sequence[Bytes], int], int] = _pwritev
     ftruncate: Callable[[int, int], None] = os.ftruncate
     fallocate: Callable[[int, int, int], None] = fallocate
     fsync: Callable[[int], None] = _flush_disk
