@@ -23,6 +23,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "command_line",
+    "drawings",
 ]
 exclude_patterns = ["_*", "checklist.md"]
 
