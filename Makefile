@@ -52,6 +52,16 @@ site: $(VENV)/.built $(VENV)/.with-arrow $(VENV)/.with-docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going -j auto -d build/site-cache docs build/site
 	@echo 'build/site/index.html'
 
+# Needs chromium, chromedriver and npm (Debian: chromium chromium-driver npm).
+.PHONY: site-check site-links
+site-check: site $(VENV)/.with-browser
+	npm install --no-save --silent --prefix build/browser axe-core@4
+	$(PY) tools/check_site.py build/site build/pictures \
+		--axe build/browser/node_modules/axe-core/axe.min.js
+
+site-links: site # those to other sites; needs a network
+	$(VENV)/bin/sphinx-build -q -b linkcheck docs build/site-links
+
 .PHONY: lint fuzz asan soak bench sdist wheel dist clean
 lint: $(VENV)/.built $(VENV)/.with-test $(VENV)/.with-lint
 	$(PY) -m ruff check .
@@ -129,7 +139,7 @@ $(VENV)/.made:
 	$(PY) -m pip install -q --group build
 	@touch $@
 
-$(VENV)/.with-lint $(VENV)/.with-docs: $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
+$(VENV)/.with-lint $(VENV)/.with-docs $(VENV)/.with-browser: $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
 	$(PY) -m pip install -q --group $*
 	@touch $@
 

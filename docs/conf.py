@@ -46,6 +46,7 @@ html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": True,
     "show_toc_level": 2,
+    "navbar_persistent": ["search-button"],
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
 }
@@ -63,12 +64,23 @@ def markdown_literals(
     lines[:] = text.split("\n")
 
 
+def signature_lines(_app: Any, _page: str, _template: str, context: Any, _doctree: Any) -> None:
+    """Make spans of the lines of a long signature: in a `dt` HTML allows no `dl`."""
+
+    def spans(found: re.Match[str]) -> str:
+        return re.sub("<(/?)d[ld]>", r"<\1span>", found[0])
+
+    lines = r'(?<=<span class="sig-paren">\(</span>)\s*<dl>.*?</dl>'
+    context["body"] = re.sub(lines, spans, context.get("body", ""), flags=re.DOTALL)
+
+
 def literal_stars(_app: Any, _context: Any, lines: list[str]) -> None:
     """Keep the stars of file patterns in the help of a verb: to RST they begin emphasis."""
     lines[:] = [line.replace("*", r"\*") for line in lines]
 
 
 def setup(app: Any) -> None:
-    """Tell Sphinx about the hooks for docstrings, before napoleon's, and for the help of verbs."""
+    """Tell Sphinx about the hooks; the one for docstrings runs before that of napoleon."""
     app.connect("sphinx-click-process-description", literal_stars)
+    app.connect("html-page-context", signature_lines)
     app.connect("autodoc-process-docstring", markdown_literals, priority=100)

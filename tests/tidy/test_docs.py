@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import re
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import kseg
+from kseg.cli import main
 from tests.tidy import tree
 
 PAGES = [tree.ROOT / "README.md", *tree.files(".md", folders=("docs",))]
@@ -70,3 +73,31 @@ def test_examples_in_docstrings_run(
     shutil.copytree(tree.ROOT / "kseg" / "demo_data", tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     assert doctest.testmod(importlib.import_module(module)).failed == 0
+
+
+#: The name of each argument in a section of a docstring, several in one line.
+ARGUMENT = re.compile(r"^    ((?:\*{0,2}\w+(?:, )?)+):", re.M)
+
+
+@pytest.mark.parametrize("path", tree.files(".py", folders=("kseg",)), ids=tree.name)
+def test_docstrings_name_arguments_that_are_there(path: Path) -> None:
+    wrong = []
+    for node in ast.walk(tree.module(path)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        section = re.search(r"^Args:\n((?: {4}.*\n|\n)*)", f"{ast.get_docstring(node)}\n", re.M)
+        lines = ARGUMENT.findall(section[1]) if section else []
+        named = {name.lstrip("*") for line in lines for name in line.split(", ")}
+        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        given += [one for one in (node.args.vararg, node.args.kwarg) if one]
+        wrong += [(node.name, name) for name in named - {one.arg for one in given}]
+    assert wrong == []
+
+
+def test_the_reference_has_every_public_name_and_every_verb() -> None:
+    pages = [path.read_text("utf-8") for path in (tree.ROOT / "docs" / "reference").glob("*.md")]
+    named = set(re.findall(r"^\.\. auto\w+:: (\S+)", "\n".join(pages), re.M))
+    inside = set(dir(kseg.errors)) | {"__version__"}
+    assert set(kseg.__all__) - named <= inside
+    assert {f"kseg.{module}" for module in kseg._MODULES} - named == {"kseg.analysis"}
+    assert set(re.findall(r"^```\{verbs\} (\w+)", "\n".join(pages), re.M)) == set(main._MODULES)
