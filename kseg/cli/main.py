@@ -113,13 +113,12 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
         return
     from importlib.metadata import version
 
-    from kseg import _core
-    from kseg.format.codec_libraries import codecs
+    from kseg.format.codec_libraries import checksums, codecs
 
     click.echo(f"kseg {version('kseg')}")
     for codec, library in codecs().items():
         click.echo(f"{codec.label:<6} {printable(str(library))}")
-    click.echo(f"crc    {_core.crc_variant()}, prefetch {_core.prefetch_bytes()} bytes")
+    click.echo(f"crc    {checksums()}")
     ctx.exit()
 
 

@@ -13,6 +13,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import Literal
 
+from kseg import _core
 from kseg._kernels import inflate
 from kseg.constants import Compression
 
@@ -69,6 +70,11 @@ def codecs() -> dict[Compression, CodecLibrary]:
         ['gzip', 'lz4', 'snappy', 'zstd']
     """
     return {codec: _library_of(codec) for codec in _PACKAGES}
+
+
+def checksums() -> str:
+    """Which kernel sums checksums, and how far ahead it asks for memory."""
+    return f"{_core.crc_variant()}, prefetch {_core.prefetch_bytes()} bytes"
 
 
 def slow_codecs() -> str:
