@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
@@ -20,18 +19,16 @@ from kseg.files import metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.grammar import is_topic_name
 from kseg.files.names import FileKind
-from kseg.format.encode import columns_of
 from kseg.format.options import BatchOptions
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns
-from kseg.frames import Frames, has_arrow
 from kseg.log.cleanup import plan_retention
 from kseg.log.log import Log
 from kseg.log.partitioners import NO_PARTITION, key_column, partition_for
 from kseg.log.settings.cluster import Assigned, Cluster
 from kseg.log.settings.joined import Settings, settings
 from kseg.log.topic_policy import is_internal
-from kseg.log.writer.append import AppendResult, merged
+from kseg.log.writer.append import AppendResult, merged, pieces_of
 
 #: Records without a key go to the next partition after so many bytes, as in a producer's batch.
 _BATCH_BYTES: Final = 16_384
@@ -125,7 +122,7 @@ def write_topic(
                     "the topic has records; append=True writes behind them", path=log.path
                 )
         try:
-            results = _write(_pieces(source, names), logs, partitioner, options)
+            results = _write(pieces_of(source, names), logs, partitioner, options)
         except BaseException:
             for log, end in zip(logs, ends, strict=True):
                 with suppress(KsegError, OSError):
@@ -202,38 +199,6 @@ def _paths(
 
 #: Columns by Kafka's names: arrays that kseg has made, or lists of Python values.
 _Piece = Mapping[str, Any]
-
-
-def _pieces(source: Any, names: Mapping[str, str]) -> Iterator[_Piece]:
-    """The records of a source, a piece at a time, under Kafka's names."""
-    if isinstance(source, RecordColumns):
-        yield {name: source.arrays[name] for name in names if name in source.arrays}
-    elif not isinstance(source, Frames) and has_arrow(source):
-        from kseg.arrow import from_arrow
-
-        for columns in from_arrow(source, names):
-            yield columns.arrays
-    elif isinstance(source, Mapping):
-        yield _renamed(source, names)
-    elif not isinstance(source, Iterable):
-        columns_of(source)  # raises
-    else:
-        rest = iter(source)
-        first = next(rest, None)
-        if isinstance(first, RecordColumns):
-            for columns in chain((first,), rest):
-                yield from _pieces(columns, names)
-        elif first is not None:
-            yield _renamed(columns_of(chain((first,), rest)), names)
-
-
-def _renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> _Piece:
-    found = {name: given[own] for name, own in names.items() if own in given}
-    if len({len(column) for column in found.values()}) != 1:
-        sizes = ", ".join(f"{names[name]}: {len(column)}" for name, column in found.items())
-        wanted = ", ".join(names.values())
-        raise ValueError(f"columns of one length, out of {wanted}, are wanted; not {{{sizes}}}")
-    return found
 
 
 def _write(

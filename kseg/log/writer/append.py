@@ -580,40 +580,64 @@ def batches_of(
         TypeError: it is neither; or options for batches, which have theirs.
         ValueError, InvalidRecordError: as `encode_batches`, some only when their batch is due.
     """
-    if has_arrow(given) and not isinstance(given, Frames):
-        from kseg.arrow import from_arrow  # needs pyarrow
-
-        return _of_pieces(from_arrow(given), options, clock)
-    if isinstance(given, (str, bytes, bytearray, memoryview, EncodedBatch)) or not isinstance(
-        given, (Iterable, RecordColumns)
+    frame = has_arrow(given) and not isinstance(given, Frames)
+    if isinstance(given, (str, bytes, bytearray, memoryview, EncodedBatch)) or not (
+        frame or isinstance(given, (Iterable, RecordColumns))
     ):
         raise TypeError(f"{_WANTED}{_but_not(given)}")
-    if isinstance(given, RecordColumns):
-        return _of_pieces((given,), options, clock)
-    if isinstance(given, Mapping):
-        return _encoded(given, options, clock)
-    each: Iterator[Any] = iter(given)
-    first = next(each, None)
-    if isinstance(first, (tuple, list, Mapping)):
-        return _encoded(columns_of(chain((first,), each)), options, clock)
-    if isinstance(first, RecordColumns):
-        return _of_pieces(chain((first,), each), options, clock)
-    if first is None:
-        return ()
-    if isinstance(first, str):
-        raise TypeError(f"{_WANTED}, not a list of texts")
-    if options is not None:
-        raise TypeError("options are for records; batches are what they are")
-    return chain((first,), each)
+    if not frame and not isinstance(given, (RecordColumns, Mapping)):
+        assert isinstance(given, Iterable)
+        each: Iterator[Any] = iter(given)
+        first = next(each, None)
+        if first is None:
+            return ()
+        given = chain((first,), each)
+        if isinstance(first, str):
+            raise TypeError(f"{_WANTED}, not a list of texts")
+        if not isinstance(first, (tuple, list, Mapping, RecordColumns)):
+            if options is not None:
+                raise TypeError("options are for records; batches are what they are")
+            return given
+    return chain.from_iterable(_encoded(piece, options, clock) for piece in pieces_of(given))
 
 
-def _of_pieces(
-    pieces: Iterable[RecordColumns], options: BatchOptions | None, clock: Callable[[], int]
-) -> Iterator[EncodedBatch]:
-    """Batches of columns that were read, piece by piece."""
-    for piece in pieces:
-        read = {name: piece.arrays[name] for name in SOURCE_FIELDS if name in piece.arrays}
-        yield from _encoded(read, options, clock)
+def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[Mapping[str, Any]]:
+    """Records in any form as columns, a piece at a time.
+
+    Args:
+        source: a table or frame of another library, columns, a list of records, or what was read.
+        names: the name of the column for each field, where they are not the fields' own.
+
+    Raises:
+        TypeError, ValueError: it is in no such form, or its columns do not fit.
+    """
+    if isinstance(source, RecordColumns):
+        fields = names or SOURCE_FIELDS
+        yield {name: source.arrays[name] for name in fields if name in source.arrays}
+    elif has_arrow(source) and not isinstance(source, Frames):
+        from kseg.arrow import from_arrow  # needs pyarrow
+
+        for columns in from_arrow(source, names):
+            yield from pieces_of(columns, names)
+    elif isinstance(source, Mapping):
+        yield source if names is None else _renamed(source, names)
+    else:
+        each: Iterator[Any] = iter(source if isinstance(source, Iterable) else columns_of(source))
+        first = next(each, None)
+        if isinstance(first, RecordColumns):
+            for columns in chain((first,), each):
+                yield from pieces_of(columns, names)
+        elif first is not None:
+            yield from pieces_of(columns_of(chain((first,), each)), names)
+
+
+def _renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
+    found = {name: given[own] for name, own in names.items() if own in given}
+    if len({len(column) for column in found.values()}) != 1:
+        sizes = ", ".join(f"{names[name]}: {len(column)}" for name, column in found.items())
+        wanted = ", ".join(names.values())
+        raise ValueError(f"columns of one length, out of {wanted}, are wanted; not {{{sizes}}}")
+    return found
 
 
 def _but_not(given: object) -> str:
@@ -638,4 +662,5 @@ __all__ = [
     "append_as_leader",
     "batches_of",
     "merged",
+    "pieces_of",
 ]
