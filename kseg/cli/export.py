@@ -113,7 +113,8 @@ def _write_all(
             undecoded.merge(others)
             bar.by(one.size)
             inside = f" in {output.counted(len(files), 'file')}" if look.by else ""
-            complain(f"{target}: {output.counted(count, 'record')}{inside}")
+            if files or look.by:
+                complain(f"{target}: {output.counted(count, 'record')}{inside}")
     complain(*(f"kseg: {one_line(fault)}" for fault in faults), *undecoded.lines(look))
     return Exit.FOUND if faults or undecoded.counts else Exit.OK
 

@@ -220,7 +220,8 @@ def write_all(
         targets: the path of each.
         look: how files are to look.
         threads: how many share the work.
-        limit: the number of records of all files together; the first ones have them.
+        limit: the number of records of all files together; the first ones have them. New files
+            behind it are not written.
 
     Raises:
         FileExistsError: one is there with records that the new one may not have; nothing is
@@ -240,6 +241,9 @@ def write_all(
             yield from written
         return
     for one, target in pairs:
+        if not limit and one is not exports[0] and not target.exists():
+            yield Written(0, (), [], Undecoded())
+            continue
         with at_file(one.path):
             found = replace(one, limit=limit).write(target, look)
         yield found

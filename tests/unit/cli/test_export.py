@@ -6,6 +6,7 @@ import base64
 import csv
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -532,7 +533,13 @@ def test_a_limit_is_of_all_files_together(
     words = ("export", topics, "-o", out, "--jobs", jobs)
     assert kseg(*words, "--limit", "6").code == 0
     counts = {path.stem: pq.read_metadata(path).num_rows for path in out.iterdir()}
-    assert counts == {"t-0": 4, "t-1": 2, "t-10": 0, "u-0": 0}
+    assert counts == {"t-0": 4, "t-1": 2}
+    assert kseg(*words, "--limit", "6").err.count(" records\n") == 2
+    assert kseg(*words).code == 0
+    assert kseg(*words, "--limit", "6", "--replace").err.count(" records\n") == 4
+    assert pq.read_metadata(out / "t-10.parquet").num_rows == 0
+    shutil.rmtree(out)
+    assert kseg(*words, "--limit", "0").err == f"{out / 't-0.parquet'}: 0 records\n"
     assert kseg(*words, "--limit", "6").code == 0
     ran = kseg(*words, "--limit", "5")
     assert (ran.code, "this export takes offsets 0..4, the first 5 records" in ran.err) == (3, True)
