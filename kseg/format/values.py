@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
 from kseg._kernels.rows import Rows
-from kseg.constants import NO_TIMESTAMP, Array, Bools, Int8s, Int32s, TimestampType, Uint8s
+from kseg.constants import NO_TIMESTAMP, Array, Bools, Int8s, Int32s, Int64s, TimestampType, Uint8s
 from kseg.errors import MissingFieldError
 from kseg.extras import require
 from kseg.format.times import DATETIMES_MS, as_datetime
@@ -314,6 +314,12 @@ class RecordColumns(Frames):
     partition: int | None = None
     timestamp_types: int | Int8s | None = field(default=None, repr=False)
     directory: str | None = None
+
+    if TYPE_CHECKING:  # What `__getattr__` gives; a ClassVar is no field of a dataclass.
+        offset: ClassVar[Int64s]
+        timestamp: ClassVar[npt.NDArray[np.datetime64]]
+        timestamp_ms: ClassVar[Int64s]
+        headers: ClassVar[HeadersColumn]
 
     def __len__(self) -> int:
         """How many records."""
