@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from kseg.extras import require
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+
+_Value = TypeVar("_Value")
 
 #: Rows that a notebook shows of a report; bytes of a value; characters of a `repr`, or a cell.
 _ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
@@ -100,6 +103,35 @@ class Table(Frames):
         return stream
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Listed(Table, Generic[_Value]):
+    """A base class of reports that are a list: of a value for each row.
+
+    It is no tuple: Polars would take the values instead of the rows.
+
+    Attributes:
+        values: the list.
+    """
+
+    values: tuple[_Value, ...]
+
+    def __len__(self) -> int:
+        """The number of values."""
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[_Value]:
+        """The values in order."""
+        return iter(self.values)
+
+    def __getitem__(self, index: int) -> _Value:
+        """One value.
+
+        Raises:
+            IndexError: there is no such value.
+        """
+        return self.values[index]
+
+
 def html_table(rows: Sequence[Mapping[str, Any]], *, more: str = "") -> str:
     """Rows as a table of HTML, bytes as text and cut short.
 
@@ -131,4 +163,4 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)[:_REPR_CHARACTERS]
 
 
-__all__ = ["ArrowStream", "Frames", "Table", "counted", "has_arrow", "html_table"]
+__all__ = ["ArrowStream", "Frames", "Listed", "Table", "counted", "has_arrow", "html_table"]

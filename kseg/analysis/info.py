@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from kseg import Segment
-from kseg.analysis.units import Progress, Unit, UnitKind, run_units
+from kseg.analysis.units import OnError, Progress, Unit, UnitKind, run_units, skipped_of
 from kseg.constants import NO_TIMESTAMP, codec_label
 from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
-from kseg.files.names import PathKind, classify_path, is_new, readable_partitions
+from kseg.files.names import PathKind, Unreadable, classify_path, is_new, readable_partitions
 from kseg.files.selection import Selection
 from kseg.format.header import BatchTable
 from kseg.format.times import cell_of
-from kseg.frames import Table
+from kseg.frames import Listed
 from kseg.log.log import Log
 from kseg.log.sources import StrPaths, places_of
 
@@ -215,14 +215,20 @@ class PartitionInfo:
         return {**found, "segment_files": [one.document() for one in self.segments]}
 
 
-class Infos(Table, tuple[PartitionInfo, ...]):
-    """The answer of `info`; a table with a row for each partition or file."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Infos(Listed[PartitionInfo]):
+    """The answer of `info`; a table with a row for each partition or file.
 
-    __slots__ = ()
+    Attributes:
+        skipped: the paths that could not be read, with `on_error="skip"`.
+    """
+
     COLUMNS = (
         "directory topic partition segments bytes log_start_offset log_end_offset batches records "
         "min_timestamp max_timestamp codecs magics"
     )
+
+    skipped: tuple[Unreadable, ...] = ()
 
     @property
     def title(self) -> str:
@@ -253,6 +259,7 @@ def info(
     partitions: int | Iterable[int] | None = None,
     threads: int = 1,
     progress: Progress | None = None,
+    on_error: OnError = "raise",
 ) -> Infos:
     """Look at files, partition directories and data directories, by headers and indexes alone.
 
@@ -262,6 +269,8 @@ def info(
         partitions: only these partitions: a number, or several.
         threads: that share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all, as far as their directories say.
+        on_error: "raise" the error of a path that cannot be read, or "skip" it and look at the
+            rest, see `Infos.skipped`.
 
     Returns:
         One for each partition directory, replicas each by themselves, and for each file that was
@@ -270,7 +279,8 @@ def info(
 
     Raises:
         NotALogError: a path is nothing of Kafka's, or holds no batches.
-        ValueError: no partition is chosen, a path is a URL, or `threads` is below 1.
+        ValueError: no partition is chosen, a path is a URL, `threads` is below 1, or `on_error`
+            neither of its values.
         TypeError: an argument has a wrong type.
         OSError: something is missing or cannot be read.
 
@@ -280,21 +290,24 @@ def info(
         ('orders', 254, 5)
     """
     seen: set[str] = set()
-    given = places_of(paths, Selection.of(topics, partitions))
-    units = [unit for path in given for unit in _units_of(path) if is_new(Path(unit.path), seen)]
-    answers = run_units(units, _of_unit, threads=threads, progress=progress)
+    skipped = skipped_of(on_error)
+    given = places_of(paths, Selection.of(topics, partitions), skipped)
+    named = (unit for path in given for unit in _units_of(path, skipped))
+    units = [unit for unit in named if is_new(Path(unit.path), seen)]
+    answers = run_units(units, _of_unit, threads=threads, progress=progress, skipped=skipped)
     found = {one.path: one for one in answers}
-    return Infos(found[unit.path] for unit in units)
+    kept = tuple(found[unit.path] for unit in units if unit.path in found)
+    return Infos(kept, tuple(skipped or ()))
 
 
-def _units_of(path: Path) -> Iterator[Unit]:
+def _units_of(path: Path, skipped: list[Unreadable] | None) -> Iterator[Unit]:
     known = classify_path(path)
     if known.data_directory is None:
         kind = UnitKind.BATCHES if known.kind is PathKind.FILE else UnitKind.PARTITION
         yield Unit(kind, fspath(path))
     else:
         listing = known.data_directory
-        for entry in readable_partitions((*listing.partitions, *listing.lost), None):
+        for entry in readable_partitions((*listing.partitions, *listing.lost), skipped):
             yield Unit(UnitKind.PARTITION, fspath(entry.path))
 
 

@@ -35,7 +35,7 @@ from kseg.files.names import Unreadable
 from kseg.files.selection import Selection
 from kseg.format import key_hashes as _keymap
 from kseg.format.values import BinaryColumn
-from kseg.frames import Table
+from kseg.frames import Listed, Table
 from kseg.log.log import Log
 from kseg.log.sources import StrPaths, places_of
 
@@ -552,10 +552,10 @@ class TopicStats:
     top_keys: tuple[TopKey, ...]
 
 
-class StatsByTopic(Table, tuple[TopicStats, ...]):
+@dataclass(frozen=True, slots=True, repr=False)
+class StatsByTopic(Listed[TopicStats]):
     """The topics by name; a table with a row for each."""
 
-    __slots__ = ()
     COLUMNS = f"topic partitions {_OF_BATCHES}{_OF_RECORDS}"
 
     @property
@@ -621,8 +621,10 @@ class StatsReport(Table):
             groups.setdefault(one.topic or one.path, []).append(one.stats)
         sums = {name: reduce(PartitionStats.merge, stats) for name, stats in groups.items()}
         return StatsByTopic(
-            TopicStats(name, len(groups[name]), one, _top_of(one, self.top))
-            for name, one in sorted(sums.items())
+            tuple(
+                TopicStats(name, len(groups[name]), one, _top_of(one, self.top))
+                for name, one in sorted(sums.items())
+            )
         )
 
     @property

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kseg.analysis.units import Progress
 from kseg.files.selection import Selection
-from kseg.frames import Table
+from kseg.frames import Listed
 from kseg.log.reader import LogView
 from kseg.log.sources import StrPaths, paths_of, sources
 
@@ -31,10 +32,9 @@ class TopicSize:
     offsets: int = 0
 
 
-class Topics(Table, tuple[TopicSize, ...]):
+@dataclass(frozen=True, slots=True, repr=False)
+class Topics(Listed[TopicSize]):
     """The topics by name; a table with a row for each."""
-
-    __slots__ = ()
 
     @property
     def title(self) -> str:
@@ -51,6 +51,7 @@ def topics(
     *,
     topics: str | Iterable[str] | None = None,
     partitions: int | Iterable[int] | None = None,
+    progress: Progress | None = None,
 ) -> Topics:
     """List the topics of data directories; no record is read.
 
@@ -58,6 +59,7 @@ def topics(
         paths: data directories and partitions, or globs.
         topics: only these: a name or a glob, or several.
         partitions: only these partitions: a number, or several.
+        progress: called with partitions done and partitions in all.
 
     Raises:
         NotALogError, ValueError, TypeError, OSError: as for `kseg.scan`.
@@ -68,7 +70,8 @@ def topics(
     """
     found: dict[str, TopicSize] = {}
     chosen = sources(paths_of(paths), Selection.of(topics, partitions), replicas="all")
-    for directory, source in {one.directory: one for one in chosen}.items():
+    directories = {one.directory: one for one in chosen}
+    for done, (directory, source) in enumerate(directories.items(), 1):
         view = LogView.open(directory)
         name = source.topic or directory.name
         size = found.setdefault(name, TopicSize(name))
@@ -76,7 +79,9 @@ def topics(
         size.segments += len(view.segments)
         size.bytes += sum(info.size for info in view.segments)
         size.offsets += view.log_end_offset - view.log_start_offset
-    return Topics(found[name] for name in sorted(found))
+        if progress is not None:
+            progress(done, len(directories))
+    return Topics(tuple(found[name] for name in sorted(found)))
 
 
 __all__ = ["TopicSize", "Topics", "topics"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pytest
 
@@ -196,3 +197,21 @@ def test_what_cannot_be_read_is_skipped_among_the_chosen(data: Path) -> None:
     found = kseg.stats(data, topics="orders", on_error="skip")
     assert [one.partition for one in found.partitions] == [0, 1]
     assert [one.path for one in found.skipped] == [data / "orders-7"]
+    infos = kseg.info(data, topics="orders", on_error="skip")
+    assert [one.partition for one in infos] == [0, 1]
+    assert [one.path for one in infos.skipped] == [data / "orders-7"]
+    with pytest.raises(OSError, match="orders-7"):
+        kseg.info(data)
+
+
+def test_a_report_becomes_a_frame_by_its_stream(data: Path) -> None:
+    for report in (kseg.info(data), kseg.topics(data), kseg.stats(data).topics):
+        assert polars.DataFrame(report).equals(report.to_polars())
+        assert report[0] == next(iter(report))
+
+
+def test_topics_report_their_progress(data: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    kseg.topics(data, progress=lambda *at: seen.append(at))
+    count = len(kseg.info(data))
+    assert seen == [(done, count) for done in range(1, count + 1)]
