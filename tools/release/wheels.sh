@@ -76,6 +76,7 @@ musl() { # auditwheel checks musl wheels on systems with musl alone: its tag com
 need "${CC:-cc}:build-essential"
 source_of bookworm lz4 build/codecs/lz4
 source_of bookworm libdeflate build/codecs/libdeflate
+source_of trixie libzstd build/codecs/zstd # kseg takes 1.5.6 or newer
 mkdir -p "$OUT" "$WORK"
 [ $# -gt 0 ] || { rm -rf "$OUT"; set -- x86_64 aarch64 musl; }
 for name in "$@"; do
