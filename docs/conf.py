@@ -37,6 +37,7 @@ autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 maximum_signature_line_length = 80
+highlight_language = "none"
 suppress_warnings = ["ref.python"]  # attributes named `bytes` shadow the type in Sphinx's search
 
 html_theme = "pydata_sphinx_theme"

@@ -26,8 +26,9 @@ PICTURES = (
     "how-to/dataframes",
     "reference/look",
     "reference/reading",
-    "format",
-    "benchmarks",
+    "format#magic-2-the-record-batch",
+    "format#indexes",
+    "benchmarks#who-is-on-the-other-side",
     "search",
 )
 
@@ -87,8 +88,8 @@ def browser() -> Any:
     return webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
 
 
-def show(driver: Any, page: Path, width: int, colours: str) -> None:
-    """Open a page on a screen of a width, in light or dark colours."""
+def show(driver: Any, page: Path, width: int, colours: str, place: str = "") -> None:
+    """Open a page, at a place in it, on a screen of a width, in light or dark colours."""
     screen = {
         "width": width,
         "height": WIDTHS[width],
@@ -98,7 +99,7 @@ def show(driver: Any, page: Path, width: int, colours: str) -> None:
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     preference = {"features": [{"name": "prefers-color-scheme", "value": colours}]}
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", preference)
-    driver.get(page.resolve().as_uri())
+    driver.get(f"{page.resolve().as_uri()}#{place}")
 
 
 def findings(driver: Any, axe: str) -> Iterator[str]:
@@ -130,11 +131,11 @@ def main() -> int:
             for width, colours in ((1440, "light"), (390, "dark")):
                 show(driver, page, width, colours)
                 found += [f"{name} at {width}, {colours}: {one}" for one in findings(driver, axe)]
-        for name in PICTURES:
+        for name, _, place in (one.partition("#") for one in PICTURES):
             for width in WIDTHS:
                 for colours in ("light", "dark"):
-                    show(driver, given.site / f"{name}.html", width, colours)
-                    file = f"{name.replace('/', '-')}-{width}-{colours}.png"
+                    show(driver, given.site / f"{name}.html", width, colours, place)
+                    file = f"{name}-{place}-{width}-{colours}.png".replace("/", "-")
                     driver.save_screenshot(str(given.pictures / file))
     finally:
         driver.quit()
