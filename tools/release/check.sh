@@ -17,6 +17,8 @@ files() { # the settings of cibuildwheel, the workflows
     "$PY" -m cibuildwheel --print-build-identifiers --platform linux --archs x86_64,aarch64 | xargs
     "$PY" -m cibuildwheel --print-build-identifiers --platform macos --archs x86_64,arm64 | xargs
     "$PY" -m check_jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+    "$PY" -m check_jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
+    "$PY" -m check_jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
     .venv/bin/zizmor --offline --quiet .github/workflows
 }
 
