@@ -144,7 +144,8 @@ class BuildKernels(build_ext):
         with TemporaryDirectory() as place:
             probe = Path(place, "probe.c")
             probe.write_text(CODECS[name])
-            options = ["-fPIC", *(f"-I{path}" for path in include), *hidden]
+            whole = ["-Wl,-z,defs"] if hidden else []  # the archive lacks nothing of its own
+            options = ["-fPIC", *(f"-I{path}" for path in include), *hidden, *whole]
             command = [*self.compiler.linker_so, *options, str(probe), archive, "-o", place + "/so"]
             if subprocess.run(command, capture_output=True).returncode != 0:
                 return False

@@ -27,8 +27,12 @@ _PACKAGES = {
 }
 
 
-#: By codec for which a package is much slower than a library: the Debian package of the library.
-_FASTER = {Compression.GZIP: "libdeflate0", Compression.LZ4: "liblz4-1"}
+#: By codec for which a package is slower than a library: the Debian package of the library.
+_FASTER = {
+    Compression.GZIP: "libdeflate0",
+    Compression.LZ4: "liblz4-1",
+    Compression.ZSTD: "libzstd1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +84,13 @@ def checksums() -> str:
 def slow_codecs() -> str:
     """What to do about slow packages that this process has inflated by; empty where none has.
 
-    An environment that asks for packages gets no advice.
+    An environment that asks for packages gets no advice. Neither does zstd: the library of many
+    systems is too old, so the line would come with each verb, and only a wheel mends it.
     """
     from kseg.format.codec import BY_PACKAGE  # loads NumPy, which naming the libraries can spare
 
-    slow = [library for codec, library in codecs().items() if codec in BY_PACKAGE]
+    wanted = BY_PACKAGE - {Compression.ZSTD}
+    slow = [library for codec, library in codecs().items() if codec in wanted]
     return ". ".join(
         f"{one.name} inflates slowly, since {one.reason}; {one.advice}"
         for one in slow
@@ -114,7 +120,7 @@ def _package_of(codec: Compression, reason: str) -> CodecLibrary:
 def _advice(codec: Compression, reason: str) -> str:
     if "search path" in reason:
         return "take that entry out of LD_LIBRARY_PATH"
-    if "loader" in reason:
+    if "loader" in reason or "too old" in reason:
         return "a wheel of kseg brings the library: pip install --only-binary kseg kseg"
     return f"on Debian or Ubuntu: apt install {_FASTER[codec]}"
 

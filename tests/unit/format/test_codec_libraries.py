@@ -63,7 +63,7 @@ def test_packages_are_named_with_version_and_reason(codec_way: str) -> None:
         reasons = ("KSEG_CODECS=packages", f"{SONAMES[codec]} is not used: it is too old")
         assert library.path is None
         assert library.reason in reasons
-        assert library.advice == ""
+        assert library.advice == (WHEEL if "too old" in library.reason else "")
 
 
 @pytest.mark.parametrize("codec_way", ["packages"], indirect=True)
@@ -81,7 +81,7 @@ WHEEL = "a wheel of kseg brings the library: pip install --only-binary kseg kseg
     ("reason", "advice"),
     [
         ("not found", "on Debian or Ubuntu: apt install liblz4-1"),
-        ("it is too old", "on Debian or Ubuntu: apt install liblz4-1"),
+        ("it is too old", WHEEL),
         ("this system's loader does not tell where it looks", WHEEL),
         (
             "the loader's search path has an entry that is no absolute path",
@@ -102,13 +102,15 @@ READ = """
 import sys
 from kseg._kernels import inflate
 inflate.use_libraries(False)
-inflate.libraries = lambda: {3: ("liblz4.so.1", None, None, "not found")}
+inflate.libraries = lambda: {
+    3: ("liblz4.so.1", None, None, "not found"), 4: ("libzstd.so.1", None, None, "not found")
+}
 from kseg.cli.main import main
 main()
 """
 
 
-@pytest.mark.parametrize(("codec", "lines"), [("lz4", 1), ("gzip", 0), ("none", 0)])
+@pytest.mark.parametrize(("codec", "lines"), [("lz4", 1), ("zstd", 0), ("gzip", 0), ("none", 0)])
 def test_a_slow_codec_is_announced_in_one_line_by_a_verb_that_inflates(
     codec: str, lines: int, tmp_path: Path
 ) -> None:
