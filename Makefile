@@ -121,7 +121,7 @@ dist: sdist
 wheels: sdist $(VENV)/.with-release # what this machine can build, in dist/wheels/
 	tools/release/wheels.sh
 
-release-check: wheels
+release-check: wheels site-check
 	tools/release/check.sh
 
 clean:
