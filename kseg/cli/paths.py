@@ -262,12 +262,8 @@ def places(paths: Sequence[str], selection: Selection) -> Iterator[str]:
     """
     seen: set[str] = set()
     for path, _known in known_paths(paths):
-        if selection:
-            for partition in partitions((path,), selection):
-                if is_new(partition.path, seen):
-                    yield str(partition.path)
-        elif is_new(path, seen):
-            yield path
+        chosen = (str(one.path) for one in partitions((path,), selection)) if selection else (path,)
+        yield from (one for one in chosen if is_new(one, seen))
 
 
 def partition_at(path: Path) -> Partition:
