@@ -26,14 +26,14 @@ download() { # root, version of Python, platforms of wheels: kseg and what its t
     local root=$1 version=$2 wheel platform options=()
     shift 2
     tools/release/roots.sh "$root"
-    wheel=$(echo dist/wheels/kseg-*-"cp${version/./}-cp${version/./}"-*"$1".whl)
+    wheel=$(echo dist/wheels/kseg-*-"cp${version/./}-cp${version/./}"-*"$1"*.whl)
     for platform; do options+=(--platform "$platform"); done
-    rm -rf "$ROOTS/$root/kseg"
-    mkdir -p "$ROOTS/$root/kseg"
-    cp -r tests tools pyproject.toml "$ROOTS/$root/kseg"
+    rm -rf "$ROOTS/$root/trial"
+    mkdir -p "$ROOTS/$root/trial"
+    cp -r tests tools pyproject.toml "$ROOTS/$root/trial"
     # shellcheck disable=SC2086
     "$PY" -m pip download -q --only-binary=:all: --python-version "$version" "${options[@]}" \
-        -d "$ROOTS/$root/kseg/wheels" "$wheel" $TESTS
+        -d "$ROOTS/$root/trial/wheels" "$wheel" $TESTS
 }
 
 glibc() { # architecture: platforms of pip up to glibc 2.31
@@ -52,7 +52,7 @@ WITHOUT_EXTRAS='
 for compiler in cc gcc clang; do ! command -v $compiler || exit 1; done
 . /etc/os-release; echo "$PRETTY_NAME, $($1 --version), $(ldd --version | sed -n "s/^ldd //p")"
 $1 -m venv --clear /venv
-cd /kseg
+cd /trial
 /venv/bin/python -m pip install -q --no-index --find-links wheels kseg
 /venv/bin/kseg --version
 /venv/bin/kseg demo >demo.txt
@@ -60,7 +60,7 @@ tail -n 2 demo.txt
 /venv/bin/python tools/check_installed.py --without-extras
 /venv/bin/python -m pip install -q --no-index --find-links wheels $2
 cd tests/unit
-exec /venv/bin/python -m pytest -q -p no:benchmark -p no:cacheprovider @/kseg/tools/kernel_tests.txt'
+exec /venv/bin/python -m pytest -q -p no:benchmark -p no:cacheprovider @/trial/tools/kernel_tests.txt'
 
 bullseye() {
     # shellcheck disable=SC2046
@@ -74,17 +74,17 @@ trixie() {
     inside trixie sh -euc "$WITHOUT_EXTRAS" sh python3 "$TESTS"
 }
 
-IMPORTS='import sys; sys.path.insert(0, "/kseg/tools"); import check_installed, kseg._core, platform
+IMPORTS='import sys; sys.path.insert(0, "/trial/tools"); import check_installed, kseg._core, platform
 check_installed.import_all(True); print(platform.machine(), kseg._core.crc_variant())'
 
 emulated() { # root, emulator, python: imports and kernel tests
-    local root=$1 emulator=$2 python=$3 work=$ROOTS/$1/kseg
+    local root=$1 emulator=$2 python=$3 work=$ROOTS/$1/trial
     cp "/usr/bin/${emulator%% *}" "$work"
     # shellcheck disable=SC2086
-    inside "$root" /kseg/$emulator "$python" -c "$IMPORTS"
+    inside "$root" /trial/$emulator "$python" -c "$IMPORTS"
     # shellcheck disable=SC2086
-    inside "$root" /kseg/$emulator "$python" -m pytest -q -p no:benchmark -p no:cacheprovider \
-        -c /kseg/pyproject.toml $(sed 's|^|/kseg/tests/unit/|' tools/kernel_tests.txt)
+    inside "$root" /trial/$emulator "$python" -m pytest -q -p no:benchmark -p no:cacheprovider \
+        -c /trial/pyproject.toml $(sed 's|^|/trial/tests/unit/|' tools/kernel_tests.txt)
 }
 
 v2() { # what trixie has installed, on a processor without AVX, PCLMULQDQ and what came later
@@ -96,9 +96,9 @@ install_from_here() { # root, folder, wheel, packages, platforms: where no pip c
     shift 4
     tools/release/roots.sh "$root"
     for platform; do options+=(--platform "$platform"); done
-    rm -rf "$site" "$ROOTS/$root/kseg"
-    mkdir -p "$ROOTS/$root/kseg"
-    cp -r tests tools pyproject.toml "$ROOTS/$root/kseg"
+    rm -rf "$site" "$ROOTS/$root/trial"
+    mkdir -p "$ROOTS/$root/trial"
+    cp -r tests tools pyproject.toml "$ROOTS/$root/trial"
     # shellcheck disable=SC2086
     "$PY" -m pip install -q --only-binary=:all: --python-version 3.11 "${options[@]}" \
         --target "$site" --no-deps "$wheel"
@@ -132,10 +132,10 @@ musl() { # lz4 has no wheel for musl: cramjam does its work
     chmod +x "$ROOTS/musl/opt/python/bin/kseg"
     inside musl /opt/python/bin/kseg --version
     inside musl /opt/python/bin/kseg demo | tail -n 2
-    inside musl $python /kseg/tools/check_installed.py --without-extras
+    inside musl $python /trial/tools/check_installed.py --without-extras
     # shellcheck disable=SC2046
-    inside musl $python -m pytest -q -p no:benchmark -p no:cacheprovider -c /kseg/pyproject.toml \
-        $(sed 's|^|/kseg/tests/unit/|' tools/kernel_tests.txt)
+    inside musl $python -m pytest -q -p no:benchmark -p no:cacheprovider -c /trial/pyproject.toml \
+        $(sed 's|^|/trial/tests/unit/|' tools/kernel_tests.txt)
 }
 
 [ $# -gt 0 ] || set -- files bullseye trixie v2 aarch64 musl
