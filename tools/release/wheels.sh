@@ -4,7 +4,7 @@
 #   tools/release/wheels.sh [x86_64] [aarch64] [musl]    all of them, or those named
 #
 #   x86_64 with glibc 2.17 or newer (manylinux2014): the C compiler of the machine and glibc217.h;
-#       a wheel for each CPython from 3.11 on that runs here
+#       a wheel for each CPython from 3.11 on that runs here, or for those that PYTHONS names
 #   aarch64 with glibc 2.17 or newer, musl on x86_64: zig; for the CPython of the checkout
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -47,7 +47,7 @@ manylinux() { # wheel: its tag, if glibc 2.17 has all that it calls
 
 x86_64() {
     local python
-    for python in $(pythons); do
+    for python in ${PYTHONS:-$(pythons)}; do
         CFLAGS="-O3 -include $PWD/tools/release/glibc217.h" wheel_of "$python" "$WORK/x86_64"
         manylinux "$WORK"/x86_64/*.whl
     done
@@ -77,8 +77,8 @@ need "${CC:-cc}:build-essential"
 source_of bookworm lz4 build/codecs/lz4
 source_of bookworm libdeflate build/codecs/libdeflate
 source_of trixie libzstd build/codecs/zstd # kseg takes 1.5.6 or newer
-mkdir -p "$OUT" "$WORK"
 [ $# -gt 0 ] || { rm -rf "$OUT"; set -- x86_64 aarch64 musl; }
+mkdir -p "$OUT" "$WORK"
 for name in "$@"; do
     $name
 done
