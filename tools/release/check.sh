@@ -45,7 +45,7 @@ glibc() { # architecture: platforms of pip up to glibc 2.31
 inside() { # root, command: there, with a /proc, and nothing of the environment
     unshare --mount --pid --fork bash -euc 'root=$1; shift
         mount -t proc proc "$root/proc"
-        exec env -i PATH=/usr/bin:/bin HOME=/root LANG=C.UTF-8 chroot "$root" "$@"' inside "$ROOTS/$1" "${@:2}"
+        exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 chroot "$root" "$@"' inside "$ROOTS/$1" "${@:2}"
 }
 
 WITHOUT_EXTRAS='
