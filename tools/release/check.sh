@@ -22,15 +22,20 @@ files() { # the settings of cibuildwheel, the workflows
     .venv/bin/zizmor --offline --quiet .github/workflows
 }
 
+trial() { # root: makes it, and puts the tests of the sdist into its folder /trial
+    tools/release/roots.sh "$1"
+    rm -rf "$ROOTS/$1/trial"
+    mkdir "$ROOTS/$1/trial"
+    tar -x --strip-components=1 -C "$ROOTS/$1/trial" --wildcards --exclude='*/data/fixtures' \
+        -f dist/kseg-*.tar.gz 'kseg-*/tests' 'kseg-*/tools' 'kseg-*/pyproject.toml'
+}
+
 download() { # root, version of Python, platforms of wheels: kseg and what its tests need, for its pip
     local root=$1 version=$2 wheel platform options=()
     shift 2
-    tools/release/roots.sh "$root"
     wheel=$(echo dist/wheels/kseg-*-"cp${version/./}-cp${version/./}"-*"$1"*.whl)
     for platform; do options+=(--platform "$platform"); done
-    rm -rf "$ROOTS/$root/trial"
-    mkdir -p "$ROOTS/$root/trial"
-    cp -r tests tools pyproject.toml "$ROOTS/$root/trial"
+    trial "$root"
     # shellcheck disable=SC2086
     "$PY" -m pip download -q --only-binary=:all: --python-version "$version" "${options[@]}" \
         -d "$ROOTS/$root/trial/wheels" "$wheel" $TESTS
@@ -94,11 +99,9 @@ v2() { # what trixie has installed, on a processor without AVX, PCLMULQDQ and wh
 install_from_here() { # root, folder, wheel, packages, platforms: where no pip can run
     local root=$1 site=$ROOTS/$1/$2 wheel=$3 packages=$4 platform options=()
     shift 4
-    tools/release/roots.sh "$root"
     for platform; do options+=(--platform "$platform"); done
-    rm -rf "$site" "$ROOTS/$root/trial"
-    mkdir -p "$ROOTS/$root/trial"
-    cp -r tests tools pyproject.toml "$ROOTS/$root/trial"
+    rm -rf "$site"
+    trial "$root"
     # shellcheck disable=SC2086
     "$PY" -m pip install -q --only-binary=:all: --python-version 3.11 "${options[@]}" \
         --target "$site" --no-deps "$wheel"
