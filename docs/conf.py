@@ -9,6 +9,8 @@ from typing import Any
 
 import kseg
 
+for module in (kseg.internal, kseg.reports):  # autodoc sees only names that are loaded
+    vars(module).update((name, getattr(module, name)) for name in module.__all__)
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
 project = "kseg"

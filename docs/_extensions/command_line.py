@@ -10,10 +10,24 @@ import contextlib
 import io
 from typing import Any
 
+import click
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 from kseg.cli import main
+
+
+def name_values(command: click.Command) -> None:
+    """Give options the names of values, such as N,N-M, that only their types know."""
+    context = click.Context(command)
+    for option in command.params:
+        if not option.metavar and type(option.type).__module__.startswith("kseg"):
+            option.metavar = option.make_metavar(context)
+        if option.metavar:  # sphinx-click drops a bracket at the beginning
+            option.metavar = option.metavar.removeprefix("[TOPIC:]")
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            name_values(inner)
 
 
 class Verbs(SphinxDirective):
@@ -26,6 +40,9 @@ class Verbs(SphinxDirective):
         module = self.arguments[0]
         lines: list[str] = []
         for verb in main._MODULES[module].split():
+            command = main.cli.get_command(click.Context(main.cli), verb)
+            assert command is not None
+            name_values(command)
             lines += [
                 f".. click:: kseg.cli.verbs.{module}:{verb}",
                 f"   :prog: kseg {verb}",
