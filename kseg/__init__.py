@@ -26,6 +26,10 @@ if sys.platform == "win32":
         "the Windows Subsystem for Linux (WSL) runs it"
     )
 
+if sys.version_info < (3, 11):  # noqa: UP036  (a checkout: pip refuses to install)
+    _FOUND = ".".join(map(str, sys.version_info[:3]))
+    raise ImportError(f"kseg needs Python 3.11 or newer, and this is {_FOUND} ({sys.executable})")
+
 __version__ = "0.1.0"
 
 #: The public names, by the module that each one lives in; their types stand in `__init__.pyi`.

@@ -24,8 +24,11 @@ from kseg.errors import (
     UncleanShutdownError,
     UnreadableError,
 )
+from kseg.extras import check_memory
 
 _PASSED_OVER: Final = "kseg.passed-over"
+#: Words of a NotALogError that leave the next step open.
+_UNKNOWN: Final = ("an empty directory", "not a name of Kafka's", "not a partition directory")
 
 
 class Exit(IntEnum):
@@ -115,6 +118,11 @@ def one_line(error: BaseException) -> str:
 
 def report(error: BaseException, *, debug: bool) -> Exit:
     """Report on standard error what ended the verb; returns the exit code."""
+    if isinstance(error, ImportError):
+        try:
+            check_memory(error)
+        except MemoryError as short:
+            error = short
     code = exit_code(error)
     if code is Exit.INTERRUPTED:
         return code
@@ -131,12 +139,48 @@ def report(error: BaseException, *, debug: bool) -> Exit:
         command = command_line("kseg", "recover", home)
     elif code is Exit.FOUND:
         hint = "; 'kseg verify' says more, 'kseg dump' shows what can be read"
+    elif code is Exit.FILES:
+        hint = _next_step(error)
+    elif code is Exit.LIMIT and one_line(error).endswith("out of memory"):
+        hint = "; try '--jobs 1', or raise the limit that 'ulimit -v' shows"
     elif code is Exit.BUG:
         hint = "; this is a bug in kseg" + ("" if debug else ", --debug shows where")
     complain(f"kseg: {one_line(error)}{hint}")
     if command:
         complain(f"    {command}")
     return code
+
+
+def _next_step(error: BaseException) -> str:
+    """The end of a message of the file system: a command that shows more, or the near name."""
+    refused = isinstance(error, NotALogError)
+    path = error.path if isinstance(error, NotALogError) else getattr(error, "filename", None)
+    if path is None or (refused and not any(word in str(error) for word in _UNKNOWN)):
+        return ""
+    path = os.path.abspath(os.fsdecode(path))
+    if ":/" in path and not refused:
+        return "; a URL is read by 'kseg spark VERB' alone"
+    if isinstance(error, PermissionError):
+        return f"; this shows whose it is: {command_line('ls', '-ld', path)}"
+    if not refused and not isinstance(error, FileNotFoundError):
+        return ""
+    here = path
+    while not os.path.isdir(here):
+        here = os.path.dirname(here)
+    near = [] if here == path else _near(os.path.relpath(path, here).partition(os.sep)[0], here)
+    if near and not refused:
+        return f"; did you mean {printable(os.path.join(here, near[0]))}?"
+    return f"; this shows what is there: {command_line('ls', '-la', here)}"
+
+
+def _near(name: str, directory: str) -> list[str]:
+    """The name in a directory that is nearest to this one, if any is."""
+    from difflib import get_close_matches  # rarely wanted, and slow to load
+
+    try:
+        return get_close_matches(name, os.listdir(directory), 1)
+    except OSError:
+        return []
 
 
 def tell_replaced(count: int, place: str = "") -> None:

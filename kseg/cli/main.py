@@ -60,7 +60,7 @@ Apache Kafka log segments, with no broker and no JVM. First of all:
   kseg verify PATH            is every byte right?
   kseg read PATH              records from an offset or a time, such as --time yesterday..
   kseg export PATH -o OUT     records as .parquet, .arrow, .jsonl or .csv files
-  kseg recover DIR            what a start after a crash would do; --apply does it
+  kseg doctor DIR             will a broker start here, and what to type if not
 
 A PATH is a log file, a partition directory such as orders-0/, or a data directory that holds many.
 All {len(VERBS)} verbs: kseg --help. One of them: kseg VERB --help. A tour: kseg demo."""
@@ -161,7 +161,7 @@ def run(arguments: list[str] | None = None) -> int:
         failures.complain(*(FIRST if is_first else error.format_message()).splitlines())
         return Exit.USAGE
     except click.UsageError as error:
-        _explain_usage(error)
+        _explain_usage(error, words)
         return Exit.USAGE
     except click.ClickException as error:
         failures.complain(f"kseg: {error.format_message()}")
@@ -221,8 +221,9 @@ def _wants_json(error: click.UsageError) -> bool:
     return error.ctx is not None and any("--json" in one.opts for one in error.ctx.command.params)
 
 
-def _explain_usage(error: click.UsageError) -> None:
-    path = error.ctx.command_path if error.ctx is not None else "kseg"
+def _explain_usage(error: click.UsageError, words: list[str]) -> None:
+    verb = words[0] if words and words[0] in VERBS else ""
+    path = error.ctx.command_path if error.ctx is not None else f"kseg {verb}".rstrip()
     message = printable(" ".join(error.format_message().split()))
     if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
         message = "No option '--json' here, where rows are the answer: --format jsonl."

@@ -148,7 +148,10 @@ def partitions(
     is_any = False
     for path, known in known_ones:
         if known.kind is PathKind.FILE:
-            raise NotALogError("a file; this verb wants a directory", path=path)
+            raise NotALogError(
+                f"a file; this verb wants a directory, such as {os.path.dirname(path) or '.'}",
+                path=path,
+            )
         found = _entries(known, strict=strict)
         chosen = [one for one in found if _is_chosen(one, selection)]
         here.extend(found)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_MIN: Final = 17
+#: The most characters of what Java itself says that are shown.
+_WORDS_MAX: Final = 200
 _HOW_TO_GET_JAVA: Final = "install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
 
 
@@ -181,8 +183,10 @@ def check_java() -> None:
     except (OSError, subprocess.TimeoutExpired):
         raise KsegError(f"{needs} and {java} does not run: {_HOW_TO_GET_JAVA}") from None
     version = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
-    if said.returncode or version is None:
-        raise KsegError(f"{needs} and {java} does not run: {_HOW_TO_GET_JAVA}")
+    if said.returncode or version is None:  # a Java without memory says so itself
+        words = " ".join(f"{said.stdout} {said.stderr}".split())[:_WORDS_MAX]
+        reason = f"{java} does not run: {words}" if words else f"{java} does not run"
+        raise KsegError(f"{needs} and {reason}: {_HOW_TO_GET_JAVA}")
     if int(version[1]) < _JAVA_MIN:
         raise KsegError(f"{needs} and {java} is {version[1]}: {_HOW_TO_GET_JAVA}")
 

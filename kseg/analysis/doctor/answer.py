@@ -1263,7 +1263,7 @@ def _refuse_partition(home: BrokerDirectory) -> None:
         with suppress(NotALogError, OSError):
             kind = classify_path(home.path).kind
     if kind is PathKind.PARTITION:
-        raise NotALogError("a partition: doctor takes the directory that it is in", path=home.path)
+        raise NotALogError("a partition; doctor takes the directory that it is in", path=home.path)
     kinds = {entry.kind for entry in home.entries if entry.path.name != _FOUND}
     is_home = home.logs or home.offsets or metadata.is_of_broker(home.path)
     if is_home or EntryKind.UNKNOWN not in kinds:

@@ -277,7 +277,8 @@ def test_a_file_that_cannot_be_made_is_called_by_its_own_name(
     target = tmp_path / "out.csv"
     with io.calls_replaced(io.Calls(open=refused())):
         ran = kseg("export", data / "orders-0", "-o", target)
-    assert (ran.code, ran.err) == (3, f"kseg: {target}: Permission denied\n")
+    shown = f"this shows whose it is: ls -ld {target}"
+    assert (ran.code, ran.err) == (3, f"kseg: {target}: Permission denied; {shown}\n")
 
 
 def test_one_partition_that_cannot_be_read_is_the_file_system_s_no(

@@ -196,7 +196,7 @@ def test_completion_knows_topics_partitions_fields_and_codecs(words: str, found:
 def test_without_a_word_there_are_the_five_verbs_that_are_needed_first(kseg: Kseg) -> None:
     ran = kseg()
     shown = re.findall(r"^  kseg (\w+) ", ran.err, re.MULTILINE)
-    assert (ran.code, shown) == (2, ["info", "verify", "read", "export", "recover"])
+    assert (ran.code, shown) == (2, ["info", "verify", "read", "export", "doctor"])
     assert set(shown) <= set(main.VERBS)
     assert f"All {len(main.VERBS)} verbs: kseg --help" in ran.err
 
