@@ -381,3 +381,12 @@ def test_a_lock_that_is_let_go_is_no_longer_written_to(tmp_path: Path) -> None:
         inode = (status.st_dev, status.st_ino)
         assert io.is_written(inode)
     assert not io.is_written(inode)
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_a_log_is_read_ahead_through_its_map_and_an_index_is_not(path: Path, index: bool) -> None:
+    with MappedFile.open(path, "always", index=index) as file:
+        assert bytes(file.read(0, 1)) == DATA[:1]
+        (_, mapped) = Path("/proc/self/smaps").read_text().split(f" {path}\n")
+        flags = mapped.partition("VmFlags:")[2].partition("\n")[0].split()
+        assert ("sr" in flags) is not index
