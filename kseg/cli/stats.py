@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import output
+from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.parsing import GivenSettings
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kseg.log.cleanup import ClosedPartition
 
 #: Of a key that is shown as text; JSON has the whole.
-_KEY_CHARACTERS_MAX = 24
+_KEY_CHARACTERS_MAX = 32
 
 
 def stats(
@@ -135,7 +136,7 @@ def _print(report: StatsReport) -> None:
     if keys:
         output.write_line()
         head = ("partition", "key", "records", "bytes", "error")
-        output.write_fitted_table(head, keys, ("bytes", "records", "key", "error"), LEFT)
+        output.write_fitted_table(head, keys, ("key", "bytes", "records", "error"), LEFT)
     if any(one.stats.records is not None for one in report.partitions):
         output.write_line()
         output.write_lines(_estimates(with_errors=any(key[-1] for key in keys)))
@@ -160,5 +161,5 @@ def _row(name: str, document: dict[str, Any]) -> list[object]:
 
 
 def _short(key: bytes) -> str:
-    text = _utf8(key)
+    text = printable(_utf8(key))
     return text if len(text) <= _KEY_CHARACTERS_MAX else text[: _KEY_CHARACTERS_MAX - 1] + "…"

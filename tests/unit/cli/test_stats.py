@@ -32,6 +32,12 @@ def test_the_tables_show_sizes_and_keys_and_no_escape(kseg: Kseg, log: Path) -> 
     assert "\x1b" not in ran.text
 
 
+def test_a_key_of_control_characters_still_fits_into_the_table(kseg: Kseg, tmp_path: Path) -> None:
+    write_segment(tmp_path / f"{'t' * 30}-0", 0, batch([record(key=bytes(24))]))
+    ran = kseg("stats", tmp_path / f"{'t' * 30}-0")
+    assert r"\u0000\u0000\u0000\u0000" in ran.text
+
+
 def test_headers_alone_name_no_key(kseg: Kseg, log: Path) -> None:
     ran = kseg("stats", "--headers", log)
     assert "error" not in ran.text
