@@ -38,6 +38,7 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
+napoleon_numpy_docstring = False
 maximum_signature_line_length = 80
 highlight_language = "none"
 suppress_warnings = ["ref.python"]  # attributes named `bytes` shadow the type in Sphinx's search
@@ -56,15 +57,42 @@ html_theme_options = {
 project_copyright = "the kseg authors, Apache License 2.0"
 
 
-def markdown_literals(
-    _app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
+def as_napoleon_has_it(
+    _app: Any, what: str, _name: str, _object: Any, _options: Any, lines: list[str]
 ) -> None:
-    """Turn the `code` of a docstring, which is written as in Markdown, into literals of RST."""
+    """Write a docstring as napoleon understands it: the `code` of Markdown as literals of RST.
+
+    A colon in a sentence of Returns, or of a property, ends no type. Attributes in one line get a
+    line each.
+    """
     text = "\n".join(lines)
     text = re.sub(r"(?<![`:\w])`([^`\n]+(?:\n[^`\n]+)?)`(?!`)(?=s\b)", r"``\1``\\ ", text)
     text = re.sub(r"(?<![`:\w])`([^`\n]+(?:\n[^`\n]+)?)`(?!`)", r"``\1``", text)
     text = re.sub(r"(\w)_(?=[\s,.;:)\]])", r"\1\\_", text)
-    lines[:] = text.split("\n")
+    text = re.sub(r"^((?:Returns|Yields):\n +)(?=\S)", r"\1: ", text, flags=re.M)
+    if what in ("property", "attribute", "data"):
+        text = f": {text}"
+    head, section, rest = text.partition("Attributes:\n")
+    several = r"^    (\w+(?:, \w+)+)(:.*\n(?: {5}.*\n)*)"
+    rest = re.sub(several, _each, f"{rest}\n", flags=re.M)
+    lines[:] = f"{head}{section}{rest}".split("\n")
+
+
+def _each(found: re.Match[str]) -> str:
+    return "".join(f"    {name}{found[2]}" for name in found[1].split(", "))
+
+
+#: The classes of `kseg` that users call; the others come from functions.
+CALLED = ("BatchBuilder", "BatchOptions", "LogConfig", "TopicPartition")
+
+
+def call(
+    _app: Any, what: str, name: str, _object: Any, _options: Any, given: str, returned: str
+) -> tuple[str, str] | None:
+    """Leave out how a class is called where only kseg calls it."""
+    module, _, last = name.rpartition(".")
+    own = module in ("kseg", "kseg.reports", "kseg.internal")
+    return ("", "") if what == "class" and own and last not in CALLED else None
 
 
 def signature_lines(_app: Any, _page: str, _template: str, context: Any, _doctree: Any) -> None:
@@ -86,4 +114,5 @@ def setup(app: Any) -> None:
     """Tell Sphinx about the hooks; the one for docstrings runs before that of napoleon."""
     app.connect("sphinx-click-process-description", literal_stars)
     app.connect("html-page-context", signature_lines)
-    app.connect("autodoc-process-docstring", markdown_literals, priority=100)
+    app.connect("autodoc-process-docstring", as_napoleon_has_it, priority=100)
+    app.connect("autodoc-process-signature", call)
