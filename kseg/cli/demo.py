@@ -31,7 +31,7 @@ _TOUR = (
     ),
 )
 _EXPORT = ("Decode into Parquet, one file a partition:", f"export {_DATA} -o parquet")
-_BROKEN = f"{_DATA}/clicks-1"
+_BROKEN = "clicks-1"
 _LOST_BYTES = 40
 _REPAIR = (
     ("What is wrong with it:", f"verify {_BROKEN}"),
@@ -144,13 +144,15 @@ def _break_and_repair() -> bool:
     """Cut the end of a log, as in a crash, and recover it; whether it is whole then."""
     from kseg.files.io import WriteFile
 
-    (log,) = Path(_BROKEN).glob("*.log")
+    (log,) = Path(_DATA, _BROKEN).glob("*.log")
     output.write_line()
     output.write_line(f"Break a log, as a crash may: the last {_LOST_BYTES} bytes are gone.")
+    output.write_line(f"$ cd {_DATA}")
     output.write_line()
     with WriteFile.open(log) as file:
         file.truncate(file.size - _LOST_BYTES)
-    codes = [_run(title, command) for title, command in _REPAIR]
+    with chdir(_DATA):  # shorter names: each step fits 24 lines of 80 columns
+        codes = [_run(title, command) for title, command in _REPAIR]
     return codes[-1] == Exit.OK
 
 

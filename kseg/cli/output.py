@@ -44,6 +44,8 @@ _STYLES: Final = (
 _GAP: Final = "  "
 #: A longer name stands on a line of its own.
 _NAME_MAX: Final = 32
+#: The room that a column of words has at least, where there is room at all.
+_WORDS_MIN: Final = 20
 #: The time between the lines of a long run where standard error is no terminal.
 _LINE_SECONDS: Final = 60
 
@@ -198,18 +200,24 @@ def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence
         pad_edge=False,
         header_style="bold",
     )
+    console = _console()
+    words = [name in left and any(" " in row[at] for row in body) for at, name in enumerate(head)]
+    widths = [
+        _WORDS_MIN if words[at] else max(len(row[at]) for row in [head, *body]) + len(_GAP)
+        for at in range(len(head))
+    ]
+    # Words go on in the next line where there is no room; names do so if that is not enough.
     for at, name in enumerate(head):
-        # Text that is too wide for the terminal goes on in the next line; numbers are left whole.
         table.add_column(
             Text(name),
             justify="left" if name in left else "right",
             style="" if at else "cyan",
-            no_wrap=name not in left,
+            no_wrap=not words[at] and (name not in left or sum(widths) <= console.width),
             overflow="fold",
         )
     for row in body:
         table.add_row(*(Text(cell, _SEVERITIES.get(cell, "")) for cell in row))
-    _console().print(table)
+    console.print(table)
 
 
 def write_rows(

@@ -84,6 +84,20 @@ def test_a_narrow_terminal_folds_text_and_keeps_numbers(
     assert lines[2].endswith("123456789")
 
 
+def test_words_fold_before_names_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    output.write_table(("path", "why"), [("a" * 40, "one word after another, too many")])
+    lines = CONTROL.sub("", capsys.readouterr().out).splitlines()
+    assert [line.rstrip() for line in lines[2:]] == [
+        "a" * 40 + "  one word after another, too",
+        " " * 40 + "  many",
+    ]
+
+
 @pytest.mark.parametrize(
     ("line", "colored"),
     [

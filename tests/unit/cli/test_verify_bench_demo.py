@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from kseg.analysis.values import CODES
 from tests.builders import batch, record, write_segment
+from tests.terminal import on_a_terminal
 from tests.unit.cli.conftest import Kseg
 
 
@@ -91,8 +93,18 @@ def test_demo_breaks_a_log_and_repairs_it(kseg: Kseg) -> None:
     assert ran.code == 0
     broken = ran.text.index("Break a log")
     torn = ran.text.index("the last batch is incomplete", broken)
-    cut = ran.text.index("$ kseg recover kafka-logs/clicks-1 --apply", torn)
+    cut = ran.text.index("$ kseg recover clicks-1 --apply", torn)
     assert "0 errors, 0 warnings" in ran.text[cut:]
+
+
+def test_each_step_of_the_demo_fits_a_terminal() -> None:
+    shown = on_a_terminal("demo", "--no-spark").decode().replace("\r\n", "\n")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    steps = re.sub(r".*\u2501.* left\n?", "", plain).split("\n\n")  # without progress bars
+    assert len(steps) >= 9
+    for step in steps:
+        lines = step.strip("\n").split("\n")
+        assert sum(max(1, -(-len(line) // 80)) for line in lines) <= 24, step
 
 
 def test_demo_leaves_out_what_is_not_installed(kseg: Kseg, monkeypatch: pytest.MonkeyPatch) -> None:
