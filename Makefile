@@ -17,6 +17,7 @@ help:
 	@echo 'make test      the tests          make test-all   the slow ones too'
 	@echo 'make clusters  the tests on clusters of processes, some killed, and on a broker'
 	@echo 'make build     kernels in place   make debug      kernels with bounds checks, unoptimised'
+	@echo 'make man       the manual page, docs/kseg.1'
 	@echo 'make site      these pages and the reference, as HTML in build/site'
 	@echo 'make lint      every style check  make dist       sdist and wheel, checked, in dist/'
 	@echo 'make wheels    portable wheels    make release-check  the wheels, tried on other systems'
@@ -47,6 +48,10 @@ debug: $(VENV)/.with-test
 	@echo 'The kernels carry checks now; "make build" puts the fast ones back.'
 
 # In the settings of docs/conf.py a link between pages that leads nowhere is a warning, too.
+.PHONY: man
+man: $(VENV)/.built
+	$(PY) -m tools.manual >docs/kseg.1
+
 .PHONY: site
 site: $(VENV)/.built $(VENV)/.with-arrow $(VENV)/.with-docs
 	$(VENV)/bin/sphinx-build -q -W --keep-going -j auto -d build/site-cache docs build/site

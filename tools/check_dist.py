@@ -29,7 +29,7 @@ def wheel_faults(path: Path) -> list[str]:
         linked = linked_libraries(archive)
     size, most = path.stat().st_size, LINKED_WHEEL_BYTES_MAX if linked else WHEEL_BYTES_MAX
     faults = [] if size <= most else [f"{size} bytes, {most} allowed"]
-    allowed = re.compile(r"(kseg|pyspark_kseg)/.*|kseg-[^/]+\.dist-info/.*")
+    allowed = re.compile(r"(kseg|pyspark_kseg)/.*|kseg-[^/]+\.dist-info/.*|.*/man1/kseg\.1")
     source = re.compile(r".*\.(c|h|pyx|pxd|html|pyc|gitattributes)")
     faults += [f"stray {name}" for name in names if not allowed.fullmatch(name)]
     faults += [f"source {name}" for name in names if source.fullmatch(name)]
@@ -40,6 +40,7 @@ def wheel_faults(path: Path) -> list[str]:
     demo = [f"kseg/demo_data/{name}" for name in ("ORIGIN.md", ".kafka_cleanshutdown")]
     wanted = ["kseg/__init__.py", "kseg/py.typed", "pyspark_kseg/__init__.py", *demo]
     faults += [f"no {name}" for name in wanted if name not in names]
+    faults += [] if ends(names, ".data/data/share/man/man1/kseg.1") else ["no manual page"]
     licenses = ["/LICENSE", *(f"/{library}.txt" for library in linked)]
     faults += [f"no licence {name}" for name in licenses if not ends(names, f"licenses{name}")]
     return faults
