@@ -90,11 +90,10 @@ def slow_codecs() -> str:
     from kseg.format.codec import BY_PACKAGE  # loads NumPy, which naming the libraries can spare
 
     wanted = BY_PACKAGE - {Compression.ZSTD}
-    slow = [library for codec, library in codecs().items() if codec in wanted]
+    slow = [(codec, one) for codec, one in codecs().items() if codec in wanted and one.advice]
     return ". ".join(
-        f"{one.name} inflates slowly, since {one.reason}; {one.advice}"
-        for one in slow
-        if one.advice
+        f"{codec.label} is read slowly, by {one.name}, since {one.reason}; {one.advice}"
+        for codec, one in slow
     )
 
 

@@ -123,7 +123,7 @@ def test_a_slow_codec_is_announced_in_one_line_by_a_verb_that_inflates(
     )
     assert said.returncode == 0, said.stderr
     assert said.stderr.splitlines() == lines * [
-        "kseg: cramjam inflates slowly, since liblz4.so.1 is not used: not found; "
+        "kseg: lz4 is read slowly, by cramjam, since liblz4.so.1 is not used: not found; "
         "on Debian or Ubuntu: apt install liblz4-1"
     ]
 
