@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from itertools import zip_longest
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,8 @@ from kseg.cli.escapes import printable
 from kseg.cli.failures import complain
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     from kseg.workers import Put
 
@@ -97,7 +99,7 @@ def write_line(text: str = "") -> None:
     for pattern, style in _STYLES:
         for found in re.finditer(pattern, line):
             colored.stylize(_SEVERITIES.get(found[1], style), *found.span(1))
-    _console().print(colored, soft_wrap=True)
+    _echo_drawn(colored, soft_wrap=True)
 
 
 def write_lines(lines: Iterable[str]) -> None:
@@ -118,12 +120,20 @@ def wants_color() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _console() -> Console:
-    """Standard output as rich draws on it, as wide as the terminal; 80 columns without one."""
+def _echo_drawn(drawn: Text | Table, *, soft_wrap: bool) -> None:
+    """Print what rich draws, as wide as the terminal; 80 columns without one."""
     from rich.console import Console
 
-    width = shutil.get_terminal_size().columns
-    return Console(force_terminal=True, color_system="standard", highlight=False, width=width)
+    console = Console(
+        file=StringIO(),
+        force_terminal=True,
+        color_system="standard",
+        highlight=False,
+        width=shutil.get_terminal_size().columns,
+    )
+    with console.capture() as captured:
+        console.print(drawn, soft_wrap=soft_wrap)
+    click.echo(captured.get(), nl=False, color=True)
 
 
 def write_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -200,24 +210,24 @@ def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence
         pad_edge=False,
         header_style="bold",
     )
-    console = _console()
     words = [name in left and any(" " in row[at] for row in body) for at, name in enumerate(head)]
     widths = [
         _WORDS_MIN if words[at] else max(len(row[at]) for row in [head, *body]) + len(_GAP)
         for at in range(len(head))
     ]
+    columns = shutil.get_terminal_size().columns
     # Words go on in the next line where there is no room; names do so if that is not enough.
     for at, name in enumerate(head):
         table.add_column(
             Text(name),
             justify="left" if name in left else "right",
             style="" if at else "cyan",
-            no_wrap=not words[at] and (name not in left or sum(widths) <= console.width),
+            no_wrap=not words[at] and (name not in left or sum(widths) <= columns),
             overflow="fold",
         )
     for row in body:
         table.add_row(*(Text(cell, _SEVERITIES.get(cell, "")) for cell in row))
-    console.print(table)
+    _echo_drawn(table, soft_wrap=False)
 
 
 def write_rows(

@@ -72,6 +72,13 @@ def test_keys_that_look_like_markup_stand_in_a_table_as_they_are(log: Path) -> N
         assert key in text
 
 
+def test_a_terminal_of_ascii_gets_a_table_all_the_same(tmp_path: Path) -> None:
+    write_segment(tmp_path / "t-0", 0, batch([record(b"x", key="schl\u00fcssel".encode())]))
+    text = shown("stats", tmp_path, PYTHONIOENCODING="ascii")
+    assert "schl\u00fcssel" in text
+    assert "bug" not in text
+
+
 def test_a_narrow_terminal_folds_text_and_keeps_numbers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
