@@ -245,7 +245,13 @@ def journeys(stage: Stage) -> Iterator[tuple[str, tuple[Way, ...]]]:
             Way("aiokafka", f"{consumer} > {out}/minutes.txt", lines, with_broker=True),
         ),
     )
-    logs = ",".join(str(path) for path in sorted(data.glob(f"{TOPIC}-*/*.log")))
+    yield from _check(stage, program, chosen)
+    yield from _starts(stage, program)
+
+
+def _check(stage: Stage, program: str, chosen: str) -> Iterator[tuple[str, tuple[Way, ...]]]:
+    """Every checksum of the topic."""
+    logs = ",".join(str(path) for path in sorted(stage.data.glob(f"{TOPIC}-*/*.log")))
     dump = stage.java("kafka.tools.DumpLogSegments", "--files", logs)
     yield (
         "verify every batch",
@@ -254,7 +260,6 @@ def journeys(stage: Stage) -> Iterator[tuple[str, tuple[Way, ...]]]:
             Way("kafka-dump-log", f"{dump} | grep -c 'isvalid: false' || true", 1),
         ),
     )
-    yield from _starts(stage, program)
 
 
 def _starts(stage: Stage, program: str) -> Iterator[tuple[str, tuple[Way, ...]]]:
