@@ -128,4 +128,9 @@ def _version_of(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
+        if package == "compression.zstd":  # a part of Python 3.14
+            from kseg.format.codec import zstd_library
+
+            version: str = zstd_library().zstd_version
+            return version
         return zlib.ZLIB_RUNTIME_VERSION if package == "zlib" else None

@@ -288,6 +288,15 @@ def test_codec_none_answers_the_bytes_themselves() -> None:
         decompress(0, data, magic=2, limit=3)
 
 
+def test_python_3_14_needs_no_backport(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("compression")
+    module.zstd = zstd_library()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "compression", module)
+    monkeypatch.setitem(sys.modules, "backports", None)
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
+    assert zstd_library.__wrapped__() is module.zstd
+
+
 @by_packages
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec_module, "zstd_library", lambda: __import__("no_such_zstd"))

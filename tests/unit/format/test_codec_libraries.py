@@ -17,6 +17,7 @@ from kseg._kernels import inflate
 from kseg.cli.main import run
 from kseg.format import codec_libraries
 from kseg.format.codec_libraries import CodecLibrary
+from tests.zstd import zstd
 
 SONAMES = {"gzip": "libdeflate.so.0", "lz4": "liblz4.so.1", "zstd": "libzstd.so.1"}
 
@@ -71,6 +72,10 @@ def test_without_isal_gzip_is_left_to_zlib(codec_way: str, monkeypatch: pytest.M
     monkeypatch.setattr(codec_libraries, "find_spec", lambda _name: None)
     library = by_label()["gzip"]
     assert (library.name, library.version) == ("zlib", zlib.ZLIB_RUNTIME_VERSION)
+
+
+def test_the_library_of_python_3_14_has_a_version() -> None:
+    assert codec_libraries._version_of("compression.zstd") == zstd.zstd_version
 
 
 WHEEL = "a wheel of kseg brings the library: pip install --only-binary kseg kseg"
