@@ -35,6 +35,7 @@ from tests.interop.broker.broker import Broker
 
 TOPIC, PARTITIONS, KEYS, VALUE_BYTES = "orders", 4, 10_000, 200
 KEY = "user-42"
+KSEG = Path(sys.executable).parent / "kseg"
 RESULTS = Path(__file__).parent / "results"
 
 #: Runs a line of the shell from a small process: a child begins with the memory of its parent.
@@ -106,8 +107,16 @@ class Stage:
     def __init__(self, broker: Broker, home: Path) -> None:
         """Take a broker that is not running."""
         self.broker, self.home, self.data = broker, home, broker.data
+        self.chosen = f"{broker.data} --topic {TOPIC}"
+        self.out = home / "out"
         self.running = False
         self.records = 0
+        self.fresh()
+
+    def fresh(self) -> None:
+        """Empty the folder that the journeys write to."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.out.mkdir()
 
     def run_broker(self, wanted: bool) -> None:
         """Start or stop it, where it is not as wanted."""
@@ -178,14 +187,16 @@ def _records(start: int, count: int) -> pl.DataFrame:
 
 def journeys(stage: Stage) -> Iterator[tuple[str, tuple[Way, ...]]]:
     """The jobs, each with its ways; kseg is the first."""
-    data, out = stage.data, stage.home / "out"
-    program = f"{Path(sys.executable).parent}/kseg"
-    chosen = f"{data} --topic {TOPIC}"
+    yield "a topic to Parquet", _to_parquet(stage)
+    yield "one key's history", _history(stage)
+    yield "messages per minute", _per_minute(stage)
+    yield "verify every batch", _verify(stage)
+    yield "start after kill -9", _starts(stage)
+    stage.run_broker(False)
 
-    def fresh() -> None:
-        shutil.rmtree(out, ignore_errors=True)
-        out.mkdir()
 
+def _to_parquet(stage: Stage) -> tuple[Way, ...]:
+    fresh, out = stage.fresh, stage.out
     consumer, lines = stage.consumer(
         "parquet",
         imports="import pyarrow as pa\nimport pyarrow.parquet as pq",
@@ -194,41 +205,40 @@ def journeys(stage: Stage) -> Iterator[tuple[str, tuple[Way, ...]]]:
         finish="names = ['partition', 'offset', 'timestamp', 'key', 'value']\n"
         f"pq.write_table(pa.table(dict(zip(names, zip(*rows)))), '{out}/orders.parquet')",
     )
-    yield (
-        "a topic to Parquet",
-        (
-            Way("kseg", f"{program} export {chosen} -o {out}/parquet", 1, before=fresh),
-            Way("aiokafka, pyarrow", consumer, lines, with_broker=True, before=fresh),
-            Way(
-                "console consumer (text)",
-                stage.console("print.key=true", "print.timestamp=true") + f" > {out}/orders.txt",
-                1,
-                with_broker=True,
-                before=fresh,
-            ),
+    console = stage.console("print.key=true", "print.timestamp=true")
+    return (
+        Way("kseg", f"{KSEG} export {stage.chosen} -o {out}/parquet", 1, before=fresh),
+        Way("aiokafka, pyarrow", consumer, lines, with_broker=True, before=fresh),
+        Way(
+            "console consumer (text)",
+            f"{console} > {out}/orders.txt",
+            1,
+            with_broker=True,
+            before=fresh,
         ),
     )
+
+
+def _history(stage: Stage) -> tuple[Way, ...]:
+    into = f"> {stage.out}/key.txt"
     consumer, lines = stage.consumer(
         "history",
         each=f"if r.key == b'{KEY}': print(r.partition, r.offset, r.timestamp, r.value)",
     )
-    yield (
-        "one key's history",
-        (
-            Way("kseg", f"{program} read {chosen} --key {KEY} > {out}/key.txt", 1, before=fresh),
-            Way("aiokafka", f"{consumer} > {out}/key.txt", lines, with_broker=True),
-            Way(
-                "console consumer, grep",
-                stage.console("print.key=true") + f" | grep '^{KEY}\\s' > {out}/key.txt",
-                1,
-                with_broker=True,
-            ),
-        ),
+    console = f"{stage.console('print.key=true')} | grep '^{KEY}\\s' {into}"
+    return (
+        Way("kseg", f"{KSEG} read {stage.chosen} --key {KEY} {into}", 1),
+        Way("aiokafka", f"{consumer} {into}", lines, with_broker=True),
+        Way("console consumer, grep", console, 1, with_broker=True),
     )
+
+
+def _per_minute(stage: Stage) -> tuple[Way, ...]:
     ours = stage.home / "minutes.py"
+    scan = f"kseg.scan('{stage.data}', topics='{TOPIC}', columns=['timestamp'])"
     ours.write_text(
         "import kseg, polars\n"
-        f"frame = polars.DataFrame(kseg.scan('{data}', topics='{TOPIC}', columns=['timestamp']))\n"
+        f"frame = polars.DataFrame({scan})\n"
         "print(frame.group_by(polars.col('timestamp').dt.truncate('1m')).len())\n"
     )
     consumer, lines = stage.consumer(
@@ -238,34 +248,25 @@ def journeys(stage: Stage) -> Iterator[tuple[str, tuple[Way, ...]]]:
         setup="minutes = Counter()",
         finish="print(minutes)",
     )
-    yield (
-        "messages per minute",
-        (
-            Way("kseg, Polars", f"{sys.executable} {ours} > {out}/minutes.txt", 3, before=fresh),
-            Way("aiokafka", f"{consumer} > {out}/minutes.txt", lines, with_broker=True),
-        ),
+    into = f"> {stage.out}/minutes.txt"
+    return (
+        Way("kseg, Polars", f"{sys.executable} {ours} {into}", 3),
+        Way("aiokafka", f"{consumer} {into}", lines, with_broker=True),
     )
-    yield from _check(stage, program, chosen)
-    yield from _starts(stage, program)
 
 
-def _check(stage: Stage, program: str, chosen: str) -> Iterator[tuple[str, tuple[Way, ...]]]:
-    """Every checksum of the topic."""
+def _verify(stage: Stage) -> tuple[Way, ...]:
     logs = ",".join(str(path) for path in sorted(stage.data.glob(f"{TOPIC}-*/*.log")))
     dump = stage.java("kafka.tools.DumpLogSegments", "--files", logs)
-    yield (
-        "verify every batch",
-        (
-            Way("kseg", f"{program} verify {chosen}", 1),
-            Way("kafka-dump-log", f"{dump} | grep -c 'isvalid: false' || true", 1),
-        ),
+    return (
+        Way("kseg", f"{KSEG} verify {stage.chosen}", 1),
+        Way("kafka-dump-log", f"{dump} 2>/dev/null | grep -c 'isvalid: false' || true", 1),
     )
 
 
-def _starts(stage: Stage, program: str) -> Iterator[tuple[str, tuple[Way, ...]]]:
+def _starts(stage: Stage) -> tuple[Way, ...]:
     """A start of the broker behind kill -9, alone and behind kseg's recovery."""
     moved = stage.home / "other"
-    properties = stage.broker.properties
 
     def killed() -> None:
         """Put a killed copy where the broker's directory is."""
@@ -280,15 +281,12 @@ def _starts(stage: Stage, program: str) -> Iterator[tuple[str, tuple[Way, ...]]]
     def start() -> None:
         stage.run_broker(True)
 
-    recover = f"{program} recover {stage.data} --apply --no-backup --broker-config {properties}"
-    yield (
-        "start after kill -9",
-        (
-            Way("kseg recover, then the broker", recover, 1, before=killed, finish=start),
-            Way("the broker alone", "true", 0, before=killed, finish=start),
-        ),
+    settings = f"--broker-config {stage.broker.properties}"
+    recover = f"{KSEG} recover {stage.data} --apply --no-backup {settings} | tail -n 1"
+    return (
+        Way("kseg recover, then the broker", recover, 1, before=killed, finish=start),
+        Way("the broker alone", "true", 0, before=killed, finish=start),
     )
-    stage.run_broker(False)
 
 
 def take(stage: Stage, way: Way, took: Took) -> None:
