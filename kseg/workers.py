@@ -648,8 +648,8 @@ class _Piece:
 
         Work that can only put its results is done at once, and they wait.
         """
-        work = self._begun()
-        if isinstance(work, Results):
+        if isinstance(self._work, Results):
+            work, self._work = self._work, None
             with self._ending():
                 yield from work.read()
         else:

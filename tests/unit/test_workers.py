@@ -274,7 +274,8 @@ def test_no_more_pieces_are_begun_than_the_window_holds() -> None:
 def test_a_thread_that_the_system_refuses_leaves_its_pieces_to_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given = [workers.start_new_thread]
+    start_new_thread = workers.start_new_thread
+    given = [start_new_thread]
 
     def start(*asked: Any) -> int:
         if not given:
@@ -285,6 +286,9 @@ def test_a_thread_that_the_system_refuses_leaves_its_pieces_to_the_others(
     pieces = [putting(number) for number in range(9)]
     assert taken(pieces, 3) == list(range(9))
     assert taken(pieces, 3) == list(range(9)), "none at all is left now"
+    assert list(in_order(pieces, threads=3)) == list(range(9))
+    given.append(start_new_thread)
+    assert list(in_order(pieces, threads=3)) == list(range(9))
 
 
 def test_threads_that_die_before_their_first_line_leave_their_pieces_to_the_taker(
