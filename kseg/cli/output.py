@@ -38,7 +38,10 @@ _SEVERITIES: Final = {
 _STYLES: Final = (
     (re.compile(r"^ *(error|warning|note|lost)(?=: )"), ""),
     (re.compile(r"^ {4,}((?:kseg|rm|kafka-[a-z-]+\.sh) .*)"), "green"),
-    (re.compile(r"\b(the broker does not start|goes offline|LOSES \d+ records?)\b"), "bold red"),
+    (
+        re.compile(r"\b(the broker does not start|goes offline|LOSES (?:\d+ )?records?)\b"),
+        "bold red",
+    ),
     (re.compile(r"^Kafka [\d.]+: (the broker starts)\b"), "bold green"),
     (re.compile(r"(?<![\w.])(\d[\d.]* (?:B|[KMGT]iB))\b"), "cyan"),
 )

@@ -111,6 +111,7 @@ def test_words_fold_before_names_do(
         ("  warning: torn", "  \x1b[1;33mwarning\x1b[0m: torn"),
         ("    kseg recover a b", "    \x1b[32mkseg recover a b\x1b[0m"),
         ("Kafka 4.2: the broker starts; 0", "Kafka 4.2: \x1b[1;32mthe broker starts\x1b[0m; 0"),
+        ("starts and LOSES records of 5", "starts and \x1b[1;31mLOSES records\x1b[0m of 5"),
         ("a: 1.5 KiB: b", "a: \x1b[36m1.5 KiB\x1b[0m: b"),
         ("[red]error:[/] :smile:", "[red]error:[/] :smile:"),
     ],
