@@ -47,9 +47,10 @@ glibc() { # architecture: platforms of pip up to glibc 2.31
     for minor in $(seq 17 31); do echo "manylinux_2_${minor}_$1"; done
 }
 
-inside() { # root, command: there, with a /proc, and nothing of the environment
+inside() { # root, command: there, with /proc and /dev, and nothing of the environment
     unshare --mount --pid --fork bash -euc 'root=$1; shift
         mount -t proc proc "$root/proc"
+        mount --rbind /dev "$root/dev"
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 chroot "$root" "$@"' inside "$ROOTS/$1" "${@:2}"
 }
 
@@ -103,10 +104,10 @@ install_from_here() { # root, folder, wheel, packages, platforms: where no pip c
     rm -rf "$site"
     trial "$root"
     # shellcheck disable=SC2086
-    "$PY" -m pip install -q --only-binary=:all: --python-version 3.11 "${options[@]}" \
+    "$PY" -m pip install -qq --only-binary=:all: --python-version 3.11 "${options[@]}" \
         --target "$site" --no-deps "$wheel"
     # shellcheck disable=SC2086
-    "$PY" -m pip install -q --only-binary=:all: --python-version 3.11 "${options[@]}" \
+    "$PY" -m pip install -qq --only-binary=:all: --python-version 3.11 "${options[@]}" \
         --target "$site" $packages
 }
 

@@ -50,7 +50,7 @@ musl() {
     local zig root=$ROOTS/musl
     zig=$(dirname "$("$PY" -c 'import ziglang; print(ziglang.__file__)')")/zig
     rm -rf "$root" "$ROOTS/musl-build"
-    mkdir -p "$root"/{proc,dev,tmp} "$ROOTS/musl-build"
+    mkdir -p "$root"/{proc,dev,tmp,root} "$ROOTS/musl-build"
     (
         cd "$ROOTS/musl-build"
         apt_of trixie update
