@@ -22,6 +22,13 @@ files() { # the settings of cibuildwheel, the workflows
     .venv/bin/zizmor --offline --quiet .github/workflows
 }
 
+wheel_for() { # version of Python, platform: prints the wheel
+    local wheel
+    wheel=$(echo dist/wheels/kseg-*-"cp${1/./}-cp${1/./}"-*"$2"*.whl)
+    [ -e "$wheel" ] || { echo "no wheel of CPython $1 for $2: to build it, make wheels needs python$1 with its headers" >&2; exit 1; }
+    echo "$wheel"
+}
+
 trial() { # root: makes it, and puts the tests of the sdist into its folder /trial
     tools/release/roots.sh "$1"
     rm -rf "$ROOTS/$1/trial"
@@ -33,7 +40,7 @@ trial() { # root: makes it, and puts the tests of the sdist into its folder /tri
 download() { # root, version of Python, platforms of wheels: kseg and what its tests need, for its pip
     local root=$1 version=$2 wheel platform options=()
     shift 2
-    wheel=$(echo dist/wheels/kseg-*-"cp${version/./}-cp${version/./}"-*"$1"*.whl)
+    wheel=$(wheel_for "$version" "$1")
     for platform; do options+=(--platform "$platform"); done
     trial "$root"
     # shellcheck disable=SC2086
@@ -70,13 +77,13 @@ exec /venv/bin/python -m pytest -q -p no:benchmark -p no:cacheprovider @/trial/t
 
 bullseye() {
     # shellcheck disable=SC2046
-    download bullseye 3.11 manylinux2014_x86_64 $(glibc x86_64)
+    download bullseye 3.11 $(glibc x86_64)
     inside bullseye sh -euc "$WITHOUT_EXTRAS" sh /opt/python/bin/python3.11 "$TESTS"
 }
 
 trixie() {
     # shellcheck disable=SC2046
-    download trixie 3.13 manylinux2014_x86_64 $(glibc x86_64)
+    download trixie 3.13 $(glibc x86_64)
     inside trixie sh -euc "$WITHOUT_EXTRAS" sh python3 "$TESTS"
 }
 
@@ -97,9 +104,10 @@ v2() { # what trixie has installed, on a processor without AVX, PCLMULQDQ and wh
     emulated trixie "qemu-x86_64-static -cpu Nehalem" /venv/bin/python
 }
 
-install_from_here() { # root, folder, wheel, packages, platforms: where no pip can run
-    local root=$1 site=$ROOTS/$1/$2 wheel=$3 packages=$4 platform options=()
-    shift 4
+install_from_here() { # root, folder, packages, platforms: for Python 3.11, where no pip can run
+    local root=$1 site=$ROOTS/$1/$2 packages=$3 wheel platform options=()
+    shift 3
+    wheel=$(wheel_for 3.11 "$1")
     for platform; do options+=(--platform "$platform"); done
     rm -rf "$site"
     trial "$root"
@@ -123,15 +131,14 @@ PROGRAM
 
 aarch64() {
     # shellcheck disable=SC2046
-    install_from_here arm64 usr/local/lib/python3.11/dist-packages dist/wheels/kseg-*-cp311-*_aarch64.whl \
-        "$(requirements) $TESTS" $(glibc aarch64)
+    install_from_here arm64 usr/local/lib/python3.11/dist-packages "$(requirements) $TESTS" $(glibc aarch64)
     emulated arm64 qemu-aarch64-static /usr/bin/python3
 }
 
 musl() { # lz4 has no wheel for musl: cramjam does its work
     local python=/opt/python/bin/python3.11
-    install_from_here musl opt/python/lib/python3.11/site-packages dist/wheels/kseg-*-cp311-musllinux_*.whl \
-        "$(requirements lz4) $TESTS" musllinux_1_2_x86_64 musllinux_1_1_x86_64
+    install_from_here musl opt/python/lib/python3.11/site-packages "$(requirements lz4) $TESTS" \
+        musllinux_1_2_x86_64 musllinux_1_1_x86_64
     printf '#!%s\nfrom kseg.cli.main import main\nmain()\n' $python >"$ROOTS/musl/opt/python/bin/kseg"
     chmod +x "$ROOTS/musl/opt/python/bin/kseg"
     inside musl /opt/python/bin/kseg --version
