@@ -56,6 +56,7 @@ musl() {
         apt_of trixie update
         apt_of trixie download musl
         dpkg -x musl_*.deb "$root"
+        ln -s usr/lib "$root/lib" # as in a system where /usr is merged
     )
     source_of bookworm zlib build/sources/zlib
     cp -r "$(cpython)" "$ROOTS/musl-build/python"
