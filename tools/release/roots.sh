@@ -68,7 +68,7 @@ musl() {
             cd "$ROOTS/musl-build/python" &&
             ./configure -q --prefix=/opt/python --build=x86_64-linux-gnu --host=x86_64-linux-musl \
                 --with-build-python="$PY" --without-ensurepip --disable-test-modules --disable-ipv6 \
-                CFLAGS=-Wno-date-time READELF="$(command -v readelf)" ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no \
+                CFLAGS="-fPIC -Wno-date-time" READELF="$(command -v readelf)" ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no \
                 CPPFLAGS="-I$ROOTS/musl-build/zlib" LDFLAGS="-dynamic -L$ROOTS/musl-build/zlib" &&
             make -s -j2 && make -s install DESTDIR="$root"
     } >"$ROOTS/musl.log" 2>&1 || { tail -n 5 "$ROOTS/musl.log" >&2; exit 1; }
