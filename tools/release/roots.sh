@@ -60,8 +60,8 @@ musl() {
     )
     source_of bookworm zlib build/sources/zlib
     cp -r "$(cpython)" "$ROOTS/musl-build/python"
-    # Else it would compile modules with the headers of the machine's glibc.
-    sed -i 's/^\( *\)self.add_multiarch_paths()/\1pass/' "$ROOTS/musl-build/python/setup.py"
+    # Else the modules of CPython would be compiled with the headers of the machine's glibc.
+    sed -i 's/^\( *\)self.add_\(multiarch\|cross_compiling\)_paths()/\1pass/' "$ROOTS/musl-build/python/setup.py"
     cp -r build/sources/zlib "$ROOTS/musl-build/zlib"
     export ZIG=$zig ZIG_TARGET=x86_64-linux-musl CC=$PWD/tools/release/zig_cc.sh
     echo "compiles CPython with musl in build/roots/musl-build"
