@@ -67,7 +67,7 @@ musl() {
     echo "compiles CPython with musl in build/roots/musl-build"
     {
         (cd "$ROOTS/musl-build/zlib" && "$CC" -O2 -fPIC -DHAVE_UNISTD_H -c ./*.c &&
-            "$CC" -shared -Wl,-soname,libz.so.1 -o libz.so ./*.o && cp libz.so "$root/usr/lib/libz.so.1") &&
+            "$CC" -shared -Wl,-soname,libz.so.1 -o libz.so ./*.o && cp libz.so "$root/usr/lib/x86_64-linux-musl/libz.so.1") &&
             cd "$ROOTS/musl-build/python" &&
             ./configure -q --prefix=/opt/python --build=x86_64-linux-gnu --host=x86_64-linux-musl \
                 --with-build-python="$PY" --without-ensurepip --disable-test-modules --disable-ipv6 \
