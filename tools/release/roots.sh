@@ -69,7 +69,7 @@ musl() {
         (cd "$ROOTS/musl-build/zlib" && "$CC" -O2 -fPIC -DHAVE_UNISTD_H -c ./*.c &&
             "$CC" -shared -Wl,-soname,libz.so.1 -o libz.so ./*.o && cp libz.so "$root/usr/lib/x86_64-linux-musl/libz.so.1") &&
             cd "$ROOTS/musl-build/python" &&
-            ./configure -q --prefix=/opt/python --build=x86_64-linux-gnu --host=x86_64-linux-musl \
+            ./configure -q --prefix=/opt/python --build=x86_64-unknown-linux-musl --host=x86_64-pc-linux-musl \
                 --with-build-python="$PY" --without-ensurepip --disable-test-modules --disable-ipv6 \
                 CFLAGS="-fPIC -Wno-date-time" READELF="$(command -v readelf)" ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no \
                 CPPFLAGS="-I$ROOTS/musl-build/zlib" LDFLAGS="-dynamic -L$ROOTS/musl-build/zlib" &&
