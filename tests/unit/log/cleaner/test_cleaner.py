@@ -68,6 +68,16 @@ def test_cln_02_19_the_last_record_of_each_key_stays(opened: Opened, codec: int)
     assert read_offset_checkpoint(log.path.parent / "cleaner-offset-checkpoint") == {HERE: 20}
 
 
+def test_a_plan_for_a_relative_path_is_applied(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(opened(), *(keyed(b"k") for _ in range(3))).close()
+    monkeypatch.chdir(tmp_path)
+    config = kseg.LogConfig(cleanup_policy=COMPACT, min_cleanable_dirty_ratio=0.0)
+    report = kseg.plan_compaction("t-0", config=config, now_ms=NOW_MS).apply()
+    assert (report.records, report.kept_records) == (3, 1)
+
+
 def test_cln_25_records_without_a_key_go_and_are_counted(opened: Opened) -> None:
     log = opened(cleanup_policy=frozenset({"delete"}))
     fill(log, keyed(None), keyed(b"a"), keyed(None), keyed(b"b"))
