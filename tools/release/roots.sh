@@ -47,7 +47,7 @@ arm64() {
 }
 
 musl() {
-    local zig root=$ROOTS/musl
+    local zig root=$ROOTS/musl cross=(--build=x86_64-unknown-linux-musl --host=x86_64-pc-linux-musl)
     zig=$(dirname "$("$PY" -c 'import ziglang; print(ziglang.__file__)')")/zig
     rm -rf "$root" "$ROOTS/musl-build"
     mkdir -p "$root"/{proc,dev,tmp,root} "$ROOTS/musl-build"
@@ -62,17 +62,22 @@ musl() {
     cp -r "$(cpython)" "$ROOTS/musl-build/python"
     # Else the modules of CPython would be compiled with the headers of the machine's glibc.
     sed -i 's/^\( *\)self.add_\(multiarch\|cross_compiling\)_paths()/\1pass/' "$ROOTS/musl-build/python/setup.py"
-    cp -r build/sources/zlib "$ROOTS/musl-build/zlib"
+    source_of bookworm libffi build/sources/libffi
+    cp -r build/sources/zlib build/sources/libffi "$ROOTS/musl-build"
     export ZIG=$zig ZIG_TARGET=x86_64-linux-musl CC=$PWD/tools/release/zig_cc.sh
     echo "compiles CPython with musl in build/roots/musl-build"
     {
         (cd "$ROOTS/musl-build/zlib" && "$CC" -O2 -fPIC -DHAVE_UNISTD_H -c ./*.c &&
             "$CC" -shared -Wl,-soname,libz.so.1 -o libz.so ./*.o && cp libz.so "$root/usr/lib/x86_64-linux-musl/libz.so.1") &&
+            (cd "$ROOTS/musl-build/libffi" &&
+                ./configure -q "${cross[@]}" --prefix="$ROOTS/musl-build/ffi" --disable-shared --with-pic \
+                    --disable-docs --disable-exec-static-tramp LDFLAGS=-dynamic && make -s -j2 install) &&
             cd "$ROOTS/musl-build/python" &&
-            ./configure -q --prefix=/opt/python --build=x86_64-unknown-linux-musl --host=x86_64-pc-linux-musl \
-                --with-build-python="$PY" --without-ensurepip --disable-test-modules --disable-ipv6 \
-                CFLAGS="-fPIC -Wno-date-time" READELF="$(command -v readelf)" ac_cv_file__dev_ptmx=yes ac_cv_file__dev_ptc=no \
-                CPPFLAGS="-I$ROOTS/musl-build/zlib" LDFLAGS="-dynamic -L$ROOTS/musl-build/zlib" &&
+            ./configure -q "${cross[@]}" --prefix=/opt/python --with-build-python="$PY" --without-ensurepip \
+                --disable-test-modules --disable-ipv6 \
+                CFLAGS="-fPIC -Wno-date-time" READELF="$(command -v readelf)" ac_cv_file__dev_ptmx=yes \
+                ac_cv_file__dev_ptc=no CPPFLAGS="-I$ROOTS/musl-build/zlib -I$ROOTS/musl-build/ffi/include" \
+                LDFLAGS="-dynamic -L$ROOTS/musl-build/zlib -L$ROOTS/musl-build/ffi/lib" &&
             make -s -j2 && make -s install DESTDIR="$root"
     } >"$ROOTS/musl.log" 2>&1 || { tail -n 5 "$ROOTS/musl.log" >&2; exit 1; }
 }
