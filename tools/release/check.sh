@@ -13,6 +13,7 @@ TESTS="google-crc32c hypothesis pytest pytest-timeout"
 # Left out there: the tests of how libraries of the system are found. They compile some, or need the system's.
 PYTEST="pytest -q -p no:benchmark -p no:cacheprovider
     --deselect tests/unit/_kernels/test_inflate.py::test_libraries_are_found_by_the_loader
+    --deselect tests/unit/_kernels/test_inflate.py::test_no_library_is_opened
     --deselect tests/unit/_kernels/test_inflate.py::test_a_library_"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
@@ -151,9 +152,16 @@ musl() { # lz4 has no wheel for musl: cramjam does its work
     inside musl /opt/python/bin/kseg --version
     inside musl /opt/python/bin/kseg demo | tail -n 2
     inside musl $python /trial/tools/check_installed.py --without-extras
+    # The tests need lz4; zig compiles it. google-crc32c, which test_core.py compares with, is not to be had.
+    ZIG=$(dirname "$("$PY" -c 'import ziglang; print(ziglang.__file__)')")/zig ZIG_TARGET=x86_64-linux-musl \
+        _PYTHON_HOST_PLATFORM=linux-x86_64 SETUPTOOLS_EXT_SUFFIX=.cpython-311-x86_64-linux-musl.so \
+        PKG_CONFIG_LIBDIR=/nowhere CC=$PWD/tools/release/zig_cc.sh \
+        LDSHARED="$PWD/tools/release/zig_cc.sh -shared" CFLAGS=-O3 \
+        "$PY" -m pip wheel -q --no-deps --no-binary lz4 -w "$ROOTS/musl/trial/lz4" lz4
+    "$PY" -m zipfile -e "$ROOTS"/musl/trial/lz4/*.whl "$ROOTS/musl/opt/python/lib/python3.11/site-packages"
     # shellcheck disable=SC2046,SC2086
     inside musl $python -m $PYTEST -c /trial/pyproject.toml \
-        $(sed 's|^|/trial/tests/unit/|' tools/kernel_tests.txt)
+        $(sed '/test_core/d; s|^|/trial/tests/unit/|' tools/kernel_tests.txt)
 }
 
 [ $# -gt 0 ] || set -- files bullseye trixie v2 aarch64 musl
