@@ -38,6 +38,7 @@ _HOMES: Final = {
     "kseg.analysis.doctor.answer": ("doctor",),
     "kseg.analysis.explain.answer": ("explain",),
     "kseg.analysis.info": ("info",),
+    "kseg.analysis.schemas": ("schemas",),
     "kseg.analysis.stats": ("stats",),
     "kseg.analysis.topics": ("topics",),
     "kseg.analysis.verify": ("verify",),

@@ -15,6 +15,7 @@ from kseg.analysis.diff import diff as diff
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.explain.answer import explain as explain
 from kseg.analysis.info import info as info
+from kseg.analysis.schemas import schemas as schemas
 from kseg.analysis.stats import stats as stats
 from kseg.analysis.topics import topics as topics
 from kseg.analysis.verify import verify as verify

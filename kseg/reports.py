@@ -26,6 +26,12 @@ _HOMES = {
     ),
     "kseg.analysis.values": ("Report",),
     "kseg.format.convert": ("Conversion",),
+    "kseg.internal.registry": (
+        "Reference",
+        "Schema",
+        "SchemaFinding",
+        "Schemas",
+    ),
     "kseg.log.cleaner.values": ("CompactionReport",),
     "kseg.log.cleanup": (
         "CompactionPlan",

@@ -13,6 +13,10 @@ from kseg.analysis.topics import Topics as Topics
 from kseg.analysis.topics import TopicSize as TopicSize
 from kseg.analysis.values import Report as Report
 from kseg.format.convert import Conversion as Conversion
+from kseg.internal.registry import Reference as Reference
+from kseg.internal.registry import Schema as Schema
+from kseg.internal.registry import SchemaFinding as SchemaFinding
+from kseg.internal.registry import Schemas as Schemas
 from kseg.log.cleaner.values import CompactionReport as CompactionReport
 from kseg.log.cleanup import CompactionPlan as CompactionPlan
 from kseg.log.cleanup import RetentionPlan as RetentionPlan

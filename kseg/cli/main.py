@@ -23,6 +23,7 @@ VERBS = {
     "read": "Records from an offset or a time.",
     "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",
     "partition": "The partition that producers send a key to.",
+    "schemas": "The schemas of a registry: subjects, versions, ids, and the text of one.",
     "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
     "convert": "The same records in another format or codec.",
     "append": "Lines of JSON, as batches at the end of a log.",
@@ -45,7 +46,7 @@ VERBS = {
 
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
-    "look": "info verify lookup partition stats doctor explain diff bench demo completion",
+    "look": "info verify lookup partition schemas stats doctor explain diff bench demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact",

@@ -105,6 +105,30 @@ def partition() -> None:
 
 
 @verb(
+    click.argument("paths", nargs=-1, metavar="PATH...", type=PATH),
+    click.option("--subject", metavar="GLOB", help="Only subjects that match."),
+    click.option(
+        "--id", "schema_id", metavar="ID", help="Print the schema of this id, or of this GUID."
+    ),
+    now_option(expose=False),
+    click.option(
+        "--at",
+        type=TIME,
+        help="The registry as it was before this time: ISO 8601, ms, or such as yesterday, -1h.",
+    ),
+    codes_option,
+    json_option,
+)
+def schemas() -> None:
+    """List the schemas of a schema registry, from its topic in a data directory.
+
+    PATH is a data directory with the topic _schemas, its partition, or a file of a schema: .avsc,
+    .proto or .json. No registry is asked, and nothing that a schema names is opened. Deleted
+    schemas are listed too: their ids still resolve. Exits 1 if something is wrong with the topic.
+    """
+
+
+@verb(
     paths_argument,
     click.option(
         "--top",

@@ -37,6 +37,7 @@ WORDS = [
     "read DIR --isolation read_committed --decode-value json",
     "lookup PART --offset 40",
     "lookup PART --time 2025-10-09",
+    "schemas DIR",
     "export DIR -o OUT --format csv --partition-by day",
     "convert DIR -o OUT --magic 1 --drop",
     "append PART",

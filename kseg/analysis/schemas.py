@@ -1,0 +1,104 @@
+"""`schemas`: the schemas of a registry, from its topic in data directories, or from files."""
+
+from __future__ import annotations
+
+from os import fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kseg.analysis.units import Progress
+from kseg.errors import LimitExceededError, NotALogError
+from kseg.files import io
+from kseg.files.selection import StrPaths, paths_of
+from kseg.internal.registry import BYTES_MAX, Replay, Schemas
+from kseg.log.scan import scan
+
+if TYPE_CHECKING:
+    from kseg.format.times import Time
+
+#: The topic of a registry, unless it is configured otherwise.
+TOPIC: Final = "_schemas"
+#: The kinds of schemas in files, by how their names end.
+KINDS: Final = {".avsc": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
+
+
+def schemas(
+    paths: StrPaths,
+    *,
+    at: Time | None = None,
+    topic: str = TOPIC,
+    progress: Progress | None = None,
+) -> Schemas:
+    """Read the schemas of a schema registry: Confluent's, Karapace, and others with its topic.
+
+    No registry is asked, and nothing that a schema names is opened.
+
+    Args:
+        paths: data directories and partitions that hold the registry's topic, files of schemas
+            (`.avsc`, `.proto`, `.json`), or globs. A file is a subject of its own name.
+        at: the registry as it was before this time, as far as compaction has left the records;
+            the times are given as to `kseg.scan`.
+        topic: the registry's topic.
+        progress: called with the bytes of the segments that are read, and of all segments.
+
+    Returns:
+        A table with a row for each version of each subject, deleted ones among them; the oddities
+        are in `findings`.
+
+    Raises:
+        LimitExceededError: all texts together are larger than 1 GiB.
+        NotALogError: the topic is not here, or a path is nothing that kseg reads.
+        ValueError, TypeError, OSError: as for `kseg.scan`.
+
+    Example:
+        >>> with open("user.avsc", "w") as file:
+        ...     _ = file.write('{"type": "string"}')
+        >>> schemas("user.avsc")[0].type
+        'AVRO'
+    """
+    replay = Replay()
+    given = paths_of(paths)
+    files = [path for path in given if path.suffix in KINDS and not path.is_dir()]
+    logs = [path for path in given if path not in files]
+    if logs:
+        _feed_logs(replay, logs, at, topic, progress)
+    for path in files:
+        try:
+            data = io.read_file(path, bytes_max=BYTES_MAX)
+        except LimitExceededError as error:
+            replay.note("too-large", error.reason, fspath(path))
+        else:
+            replay.feed_file(fspath(path), KINDS[path.suffix], path.stem, data)
+    return replay.answer()
+
+
+def _feed_logs(
+    replay: Replay, logs: list[Path], at: Time | None, topic: str, progress: Progress | None
+) -> None:
+    try:
+        reader = scan(
+            logs,
+            topics=topic,
+            time=None if at is None else (None, at),
+            columns=("offset", "timestamp_ms", "key", "value"),
+            replicas="newest",
+            on_corrupt="skip",
+            progress=progress,
+        )
+    except ValueError as refusal:
+        if str(refusal).startswith("no topic here is"):
+            raise NotALogError(str(refusal), path=logs[0]) from None
+        raise
+    for columns in reader:
+        replay.path = columns.source or ""
+        offsets, times = columns["offset"].tolist(), columns["timestamp_ms"].tolist()
+        for offset, time, key, value in zip(
+            offsets, times, columns["key"], columns["value"], strict=True
+        ):
+            replay.offset, replay.timestamp_ms = offset, time
+            replay.feed(key, value)
+    for error in reader.errors:
+        replay.note("log-damaged", error.reason, error.path or "", error.offset)
+
+
+__all__ = ["TOPIC", "schemas"]

@@ -1,0 +1,611 @@
+"""The schemas of a schema registry, from the records of its topic `_schemas`.
+
+Keys and values are JSON. Nothing that a schema names is opened: no `$ref`, no import, no URL. JSON
+is parsed only below `DEPTH_MAX`, and what cannot be understood is a finding.
+
+Source: the layouts of Confluent's schema registry (8.x) and of Karapace.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import md5
+from struct import pack
+from typing import Any, Final, Literal, NamedTuple, NoReturn
+from uuid import UUID
+
+import numpy as np
+
+from kseg.errors import LimitExceededError
+from kseg.format.times import cell_of
+from kseg.frames import Listed
+
+#: A value, or a file, with more bytes is not read; all texts together; brackets in brackets.
+BYTES_MAX: Final = 16 << 20
+TOTAL_BYTES_MAX: Final = 1 << 30
+DEPTH_MAX: Final = 250
+#: Further findings of a code are counted, not kept.
+PER_CODE_MAX: Final = 100
+
+TYPES: Final = ("AVRO", "PROTOBUF", "JSON")
+
+Severity = Literal["error", "warning"]
+#: A registry refuses a soft deletion's schema to new readers; a hard one has left a tombstone.
+Deletion = Literal["soft", "hard"]
+
+CODES: Final[dict[str, tuple[Severity, str]]] = {
+    "log-damaged": ("error", "a batch is damaged: its schemas and deletions are missing"),
+    "record-json": ("error", "a key or a value is not JSON; the record is skipped"),
+    "record-field": ("error", "a field is missing, or cannot have its value; record skipped"),
+    "key-unknown": ("warning", "a record of a kind that kseg does not know; it is skipped"),
+    "field-unknown": ("warning", "fields that kseg does not know; the others are taken"),
+    "too-deep": ("error", f"JSON with more than {DEPTH_MAX} brackets in brackets; not parsed"),
+    "too-large": ("error", f"more than {BYTES_MAX >> 20} MiB; not read"),
+    "type-unknown": ("warning", f"a type that is none of {', '.join(TYPES)}"),
+    "schema-json": ("error", "the text of an Avro or JSON schema is not JSON"),
+    "encrypted": ("warning", "the registry has encrypted metadata of the schema"),
+    "guid": ("warning", "the GUID cannot be read from the field md5, or not be computed"),
+    "id-two-texts": ("error", "an id has a second text; the first one is kept"),
+    "id-in-contexts": ("warning", "an id names different schemas in several contexts"),
+    "reference-missing": ("error", "a schema refers to one that is not here"),
+    "reference-cycle": ("error", "references lead back to where they began"),
+    "file-text": ("error", "a file of a schema is not UTF-8"),
+}
+
+#: Fields of a schema's record; registries read the last two, and write no such field.
+_FIELDS: Final = {
+    *("subject", "version", "id", "md5", "schemaType", "references", "metadata", "ruleSet"),
+    *("schema", "deleted", "offset", "ts"),
+}
+#: Records that hold no schema: settings, and Confluent's associations.
+_PASSED: Final = ("CONFIG", "MODE", "NOOP", "CONTEXT", "ASSOC")
+#: A string of JSON; one without an end goes to the end, so the search never starts twice.
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.?+[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+#: The parts of a rule in the order of the GUID's digest.
+_RULE: Final = (
+    *("name", "doc", "kind", "mode", "type", "tags", "params"),
+    *("expr", "onSuccess", "onFailure", "disabled"),
+)
+
+
+class Reference(NamedTuple):
+    """A schema that another one needs: its name there, its subject and its version."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class SchemaFinding(NamedTuple):
+    """An oddity among schemas.
+
+    Attributes:
+        code: a word of `kseg schemas --codes`.
+        severity: "error" or "warning".
+        path: the file.
+        offset: of the record; None for a file, or for a batch.
+        message: the oddity, with the values that show it.
+    """
+
+    code: str
+    severity: Severity
+    path: str
+    offset: int | None
+    message: str
+
+    def __str__(self) -> str:
+        """As one line."""
+        place = self.path if self.offset is None else f"{self.path}, offset {self.offset}"
+        return f"{self.severity}: {self.code}: {place}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One version of a subject.
+
+    Attributes:
+        subject: its name, with the context as the registry has it; of a file, the file's name.
+        version, id: None for a file.
+        guid: as the registry computes it; None if that needs what is encrypted or damaged.
+        type: AVRO, PROTOBUF or JSON.
+        text: the schema.
+        references: the schemas that it needs.
+        deleted: None, "soft" or "hard". The ids of deleted schemas still resolve.
+        path: the file.
+        offset, timestamp_ms: of the record that brought the text; None for a file.
+    """
+
+    subject: str
+    version: int | None
+    id: int | None
+    guid: str | None
+    type: str
+    text: str = field(repr=False)
+    references: tuple[Reference, ...] = ()
+    deleted: Deletion | None = None
+    path: str = ""
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+    @property
+    def context(self) -> str:
+        """The context of the subject; `.` is the default one."""
+        found = re.match(r":(\.[^:]*):", self.subject)
+        return found[1] if found else "."
+
+    def row(self) -> dict[str, Any]:
+        """The fields as they stand in JSON."""
+        return {
+            "subject": self.subject,
+            "version": self.version,
+            "id": self.id,
+            "guid": self.guid,
+            "type": self.type,
+            "deleted": self.deleted,
+            "context": self.context,
+            "references": [reference._asdict() for reference in self.references],
+            "text": self.text,
+            "path": self.path,
+            "offset": self.offset,
+            "timestamp": self.timestamp_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Schemas(Listed[Schema]):
+    """The answer of `kseg.schemas`; a table with a row for each version of each subject.
+
+    Attributes:
+        findings: the oddities.
+    """
+
+    COLUMNS = "subject version id guid type deleted context references text path offset timestamp"
+
+    findings: tuple[SchemaFinding, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The numbers of schemas and findings."""
+        return f"{len(self)} schemas, {len(self.findings)} findings"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The attributes of each schema."""
+        return [{**each.row(), "timestamp": cell_of(each.timestamp_ms)} for each in self]
+
+    def by_id(self, schema_id: int, *, context: str | None = None) -> Schema:
+        """The schema of an id, also of a deleted one.
+
+        Args:
+            schema_id: the id.
+            context: the context whose ids count; None if the id is the same schema in all.
+
+        Raises:
+            LookupError: no schema has the id.
+            ValueError: contexts have different schemas of this id.
+        """
+        found = [
+            each
+            for each in self
+            if each.id == schema_id and (context is None or each.context == context)
+        ]
+        if len({each.text for each in found}) > 1:
+            places = ", ".join(sorted({each.context for each in found}))
+            raise ValueError(f"id {schema_id} has several schemas: name one context of {places}")
+        return _best(found, f"no schema here has id {schema_id}")
+
+    def by_version(self, subject: str, version: int | None = None) -> Schema:
+        """A version of a subject, also a deleted one.
+
+        Args:
+            subject: the name.
+            version: the number; None for the latest one that is not deleted.
+
+        Raises:
+            LookupError: there is no such schema.
+        """
+        found = [each for each in self if each.subject == subject]
+        if version is None:
+            live = [each for each in found if each.deleted is None]
+            return _best(live[-1:], f"every version of {subject} is deleted, or there is none")
+        found = [each for each in found if each.version == version]
+        return _best(found, f"there is no version {version} of {subject}")
+
+    def by_guid(self, guid: str | UUID) -> Schema:
+        """The schema of a GUID.
+
+        Args:
+            guid: a `UUID`, or its text.
+
+        Raises:
+            LookupError: no schema has it.
+            ValueError: the text is no UUID.
+        """
+        wanted = str(guid if isinstance(guid, UUID) else UUID(guid))
+        return _best(
+            [each for each in self if each.guid == wanted], f"no schema here has GUID {wanted}"
+        )
+
+
+def _best(found: Sequence[Schema], missing: str) -> Schema:
+    """The schema that is least deleted, the newest of these."""
+    if not found:
+        raise LookupError(missing)
+    order: tuple[Deletion | None, ...] = ("hard", "soft", None)
+    return max(found, key=lambda each: (order.index(each.deleted), each.offset or 0))
+
+
+# ---- GUIDs ---------------------------------------------------------------------------------------
+
+
+def guid_of(
+    text: str,
+    references: Iterable[Reference] = (),
+    metadata: Any = None,
+    rules: Any = None,
+) -> str:
+    """The GUID of a schema: an MD5 over all that makes it, as a UUID.
+
+    Args:
+        text: the schema.
+        references: in their order.
+        metadata: the registry's, as JSON has it; None for none.
+        rules: likewise.
+
+    Raises:
+        TypeError: metadata or rules have another form.
+    """
+    parts: list[Any] = [text]
+    for one in references:
+        parts += [one.name, one.subject, pack(">i", one.version)]
+    if metadata is not None:
+        parts += [b"\1", *_get(metadata, "tags", "properties", "sensitive")]
+    if rules is not None:
+        *kinds, enabled = _get(rules, "migrationRules", "domainRules", "encodingRules", "enableAt")
+        each = (_get(rule, *_RULE) for kind in kinds for rule in kind or ())
+        parts += [b"\1", *(part for found in each for part in found), enabled]
+    flat = (b for part in parts for b in ((part,) if isinstance(part, bytes) else _flat(part)))
+    return str(UUID(bytes=md5(b"".join(flat), usedforsecurity=False).digest()))
+
+
+def _get(document: Any, *names: str) -> list[Any]:
+    if not isinstance(document, dict):
+        raise TypeError(f"{_shown(document)} has no {names[0]}")
+    return [document.get(name) for name in names]
+
+
+def _flat(value: Any) -> Iterator[bytes]:
+    """The texts of a value of JSON, those of lists and maps in Java's order: by UTF-16."""
+    if isinstance(value, str):
+        yield value.encode()
+    elif isinstance(value, list | dict):
+        for each in sorted(set(value), key=lambda text: text.encode("utf-16-be")):
+            yield from _flat(each)
+            yield from _flat(value[each] if isinstance(value, dict) else None)
+    elif value is True:
+        yield b"\1"
+    elif value not in (None, False):
+        raise TypeError(f"{_shown(value)} is no text")
+
+
+# ---- JSON ----------------------------------------------------------------------------------------
+
+
+class RefusedError(Exception):
+    """What is no part of a registry: the code of its finding, and the message."""
+
+
+def depth_of(data: bytes) -> int:
+    """How many brackets stand in brackets at most, outside of strings.
+
+    >>> depth_of(b'{"a": [1, "[[["]}')
+    2
+    """
+    brackets = np.frombuffer(_STRING.sub(b"", data).translate(None, _NO_BRACKETS), np.uint8)
+    opens = (brackets == ord("[")) | (brackets == ord("{"))
+    return int((opens * np.int32(2) - np.int32(1)).cumsum(dtype=np.int32).max(initial=0))
+
+
+def parse(data: bytes, code: str) -> Any:
+    """JSON, if it is neither too large nor too deep.
+
+    Args:
+        data: the text in UTF-8.
+        code: of the finding for what is no JSON.
+
+    Raises:
+        RefusedError: it is not parsed.
+    """
+    text = _decoded(data, code)
+    if (depth := depth_of(data)) > DEPTH_MAX:
+        raise RefusedError("too-deep", f"{depth} brackets in brackets")
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+        if b"\\u" in data:  # half of a surrogate pair is no text
+            json.dumps(found, ensure_ascii=False).encode()
+    except RecursionError:
+        raise RefusedError("too-deep", f"{depth} brackets in brackets") from None
+    except ValueError as error:
+        raise RefusedError(code, f"{error}; it begins with {_shown(data[:40])}") from None
+    return found
+
+
+def _decoded(data: bytes, code: str) -> str:
+    if len(data) > BYTES_MAX:
+        raise RefusedError("too-large", f"more than {BYTES_MAX >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise RefusedError(code, f"not UTF-8 at byte {error.start}") from None
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _shown(value: object) -> str:
+    return repr(value[:100] if isinstance(value, (str, bytes)) else value)[:120]
+
+
+def _document(data: bytes, code: str) -> dict[str, Any]:
+    found = parse(data, code)
+    if not isinstance(found, dict):
+        raise RefusedError(code, f"{_shown(found)} is no object of JSON")
+    return found
+
+
+def _field(document: Mapping[str, Any], name: str, least: int | None = None) -> Any:
+    """A text that is not empty; with `least`, a number of at least that."""
+    value = document.get(name)
+    wanted = "a text" if least is None else f"a number from {least} on"
+    is_text, is_number = isinstance(value, str) and value, type(value) is int
+    if not (is_text if least is None else is_number and value in range(least, 2**31)):
+        raise RefusedError("record-field", f"{name} is {_shown(value)}, not {wanted}")
+    return value
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+class Replay:
+    """The state of a registry, built from records in their order, and from files.
+
+    Attributes:
+        path, offset, timestamp_ms: of the record that is fed.
+    """
+
+    def __init__(self) -> None:
+        """Start without schemas."""
+        self.path, self.offset, self.timestamp_ms = "", 0, 0
+        self._found: dict[str, dict[tuple[int, int], Schema]] = {}
+        self._files: list[Schema] = []
+        self._texts: dict[tuple[str, int], Schema] = {}
+        self._findings: list[SchemaFinding] = []
+        self._counts: Counter[str] = Counter()
+        self._bytes = 0
+
+    def note(self, code: str, message: str, path: str, offset: int | None = None) -> None:
+        """Note a finding; of each code a bounded number."""
+        self._counts[code] += 1
+        if self._counts[code] > PER_CODE_MAX:
+            message = "there are more like these, which are not listed"
+        if self._counts[code] <= PER_CODE_MAX + 1:
+            self._findings.append(SchemaFinding(code, CODES[code][0], path, offset, message))
+
+    def feed(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the next record.
+
+        Raises:
+            LimitExceededError: all texts are larger than `TOTAL_BYTES_MAX`.
+        """
+        self._bytes += len(value or b"")
+        if self._bytes > TOTAL_BYTES_MAX:
+            raise LimitExceededError(f"more than {TOTAL_BYTES_MAX >> 20} MiB of schemas")
+        try:
+            self._take(key, value)
+        except RefusedError as error:
+            self.note(error.args[0], error.args[1], self.path, self.offset)
+
+    def feed_file(self, path: str, kind: str, subject: str, data: bytes) -> None:
+        """Take a file of one schema.
+
+        Args:
+            path: its path.
+            kind: AVRO, PROTOBUF or JSON.
+            subject: its name.
+            data: its bytes.
+        """
+        try:
+            text = _decoded(data, "file-text")
+            self._files.append(Schema(subject, None, None, guid_of(text), kind, text, path=path))
+        except RefusedError as error:
+            self.note(error.args[0], error.args[1], path)
+
+    def _take(self, raw_key: bytes | None, value: bytes | None) -> None:
+        key = _document(raw_key or b"", "record-json")
+        kind = key.get("keytype")
+        if kind == "SCHEMA":
+            subject, version = _field(key, "subject"), _field(key, "version", 1)
+            if value is None:
+                self._delete(subject, range(version, version + 1), "hard")
+            else:
+                self._register(subject, version, _document(value, "record-json"))
+        elif kind == "DELETE_SUBJECT" and value is not None:
+            last = _field(_document(value, "record-json"), "version", 1)
+            self._delete(_field(key, "subject"), range(1, last + 1), "soft")
+        elif kind == "CLEAR_SUBJECT" and value is not None:
+            # A registry forgets what is softly deleted; its ids still resolve here.
+            self._delete(_field(key, "subject"), range(1, 2**31), "hard", of=("soft",))
+        elif kind not in (*_PASSED, "DELETE_SUBJECT", "CLEAR_SUBJECT"):
+            raise RefusedError("key-unknown", f"keytype {_shown(kind)}")
+
+    def _delete(
+        self,
+        subject: str,
+        versions: range,
+        deletion: Deletion,
+        of: tuple[Deletion | None, ...] = (None, "soft"),
+    ) -> None:
+        """Mark versions of a subject whose marks are `of`."""
+        known = self._found.get(subject, {})
+        for place, schema in known.items():
+            if place[0] in versions and schema.deleted in of:
+                known[place] = replace(schema, deleted=deletion)
+
+    def _register(self, subject: str, version: int, document: dict[str, Any]) -> None:
+        """A schema's record: a new one, or the same with another mark of deletion."""
+        place = (document.get("subject"), document.get("version"))
+        if place != (subject, version):
+            message = f"the key is for {_shown((subject, version))}, the value for {_shown(place)}"
+            raise RefusedError("record-field", message)
+        schema = self._schema_of(subject, version, document)
+        assert schema.id is not None
+        first = self._texts.setdefault((schema.context, schema.id), schema)
+        if first.text != schema.text:
+            raise RefusedError(
+                "id-two-texts",
+                f"id {schema.id} of {subject} {version} has another text than at offset"
+                f" {first.offset} ({first.subject} {first.version})",
+            )
+        known = self._found.setdefault(subject, {})
+        kept = known.get((version, schema.id))
+        if kept is None:
+            self._delete(subject, range(version, version + 1), "hard")
+            kept = schema
+        known[version, schema.id] = replace(
+            schema, path=kept.path, offset=kept.offset, timestamp_ms=kept.timestamp_ms
+        )
+
+    def _schema_of(self, subject: str, version: int, document: dict[str, Any]) -> Schema:
+        kind = document.get("schemaType") or "AVRO"
+        deleted = document.get("deleted") or False
+        if not isinstance(kind, str) or not isinstance(deleted, bool):
+            message = f"schemaType is {_shown(kind)}, or deleted {_shown(deleted)}"
+            raise RefusedError("record-field", f"{message}: not a text, or not true or false")
+        references = tuple(_references(document))
+        text, number = _field(document, "schema"), _field(document, "id", 0)
+        where = f"{subject} {version}"
+        if unknown := sorted(set(document) - _FIELDS):
+            message = f"{where} has {_shown(', '.join(unknown))}"
+            self.note("field-unknown", message, self.path, self.offset)
+        if kind not in TYPES:
+            self.note("type-unknown", f"{where} is {_shown(kind)}", self.path, self.offset)
+        return Schema(
+            subject,
+            version,
+            number,
+            self._guid(where, text, references, document),
+            kind,
+            text,
+            references,
+            "soft" if deleted else None,
+            self.path,
+            self.offset,
+            self.timestamp_ms,
+        )
+
+    def _guid(
+        self, where: str, text: str, references: Sequence[Reference], document: Mapping[str, Any]
+    ) -> str | None:
+        """The GUID in the record if there is one, as registries have it; else computed."""
+        metadata, stored = document.get("metadata"), document.get("md5")
+        try:
+            is_encrypted = "__enc__" in (_get(metadata or {}, "properties")[0] or ())
+            if is_encrypted:
+                message = f"{where}: the sensitive metadata is encrypted"
+                self.note("encrypted", message, self.path, self.offset)
+            if stored is not None:
+                return str(UUID(bytes=b64decode(stored, validate=True)))
+            if is_encrypted:
+                return None
+            return guid_of(text, references, metadata, document.get("ruleSet"))
+        except (TypeError, ValueError, AttributeError) as error:
+            self.note("guid", f"{where}: {error}", self.path, self.offset)
+            return None
+
+    # ---- the answer ------------------------------------------------------------------------------
+
+    def answer(self) -> Schemas:
+        """The schemas by subject and version, files last, and all findings."""
+        kept = [known[place] for _, known in sorted(self._found.items()) for place in sorted(known)]
+        for schema in (*kept, *self._files):
+            self._check_text(schema)
+        self._check_contexts(kept)
+        self._check_references(kept)
+        return Schemas((*kept, *self._files), tuple(self._findings))
+
+    def _note_of(self, code: str, schema: Schema, message: str) -> None:
+        name = schema.subject if schema.version is None else f"{schema.subject} {schema.version}"
+        self.note(code, f"{name}: {message}", schema.path, schema.offset)
+
+    def _check_text(self, schema: Schema) -> None:
+        if schema.type in ("AVRO", "JSON"):
+            try:
+                parse(schema.text.encode(), "schema-json")
+            except RefusedError as error:
+                self._note_of(error.args[0], schema, error.args[1])
+
+    def _check_contexts(self, kept: Iterable[Schema]) -> None:
+        seen: dict[int | None, Schema] = {}
+        for schema in kept:
+            first = seen.setdefault(schema.id, schema)
+            if first.context != schema.context and first.text != schema.text:
+                self._note_of(
+                    "id-in-contexts",
+                    schema,
+                    f"id {schema.id} is another schema in context {first.context}",
+                )
+
+    def _check_references(self, kept: Sequence[Schema]) -> None:
+        from graphlib import CycleError, TopologicalSorter  # most programs do without
+
+        here = {(each.subject, each.version) for each in kept}
+        latest = {each.subject: each.version for each in kept if each.deleted is None}
+        graph = TopologicalSorter[tuple[str, int | None]]()
+        for schema in kept:
+            wanted = []
+            for one in schema.references:
+                subject = one.subject
+                if not subject.startswith(":.") and schema.context != ".":
+                    subject = f":{schema.context}:{subject}"
+                place = (subject, latest.get(subject) if one.version == -1 else one.version)
+                wanted.append(place)
+                if place not in here:
+                    message = f"no version {one.version} of {subject}, for {_shown(one.name)}"
+                    self._note_of("reference-missing", schema, message)
+            graph.add((schema.subject, schema.version), *wanted)
+        done: set[tuple[str, int | None]] = set()
+        try:
+            graph.prepare()
+        except CycleError:
+            while ready := graph.get_ready():
+                done.update(ready)
+                graph.done(*ready)
+            for schema in kept:
+                if (schema.subject, schema.version) not in done:
+                    self._note_of("reference-cycle", schema, "its references lead into a circle")
+
+
+def _references(document: Mapping[str, Any]) -> Iterator[Reference]:
+    found = document.get("references") or []
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise RefusedError("record-field", f"references is {_shown(found)}, not a list of objects")
+    for one in found:
+        yield Reference(_field(one, "name"), _field(one, "subject"), _field(one, "version", -1))
+
+
+__all__ = [
+    "BYTES_MAX",
+    "CODES",
+    "Reference",
+    "Replay",
+    "Schema",
+    "SchemaFinding",
+    "Schemas",
+    "guid_of",
+]
