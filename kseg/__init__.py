@@ -103,6 +103,7 @@ _HOMES: Final = {
     "kseg.log.salvage.salvage": ("plan_salvage",),
     "kseg.log.scan": (
         "Scan",
+        "dataset",
         "scan",
     ),
     "kseg.log.segment.reader": ("Segment",),

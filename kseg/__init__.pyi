@@ -63,6 +63,7 @@ from kseg.log.recovery.recover import recover as recover
 from kseg.log.recovery.reindex import plan_reindex as plan_reindex
 from kseg.log.salvage.salvage import plan_salvage as plan_salvage
 from kseg.log.scan import Scan as Scan
+from kseg.log.scan import dataset as dataset
 from kseg.log.scan import scan as scan
 from kseg.log.segment.reader import Segment as Segment
 from kseg.log.settings.joined import settings as settings

@@ -1,9 +1,9 @@
 """A partition's log: what lives where, the life of a batch, and the order of a recovery.
 
 Callers hold a `Log` (`log.py`), many of them together (`directory.py`), or a stream over files,
-partitions and directories (`scan.py`). `adopt.py` takes over whole segments that were written
-elsewhere. `cleanup.py` plans and applies retention and compaction; `closed.py` truncates, recovers
-and reindexes partitions that no process has open.
+partitions and directories (`scan.py`; `narrowing.py` bounds it for a query). `adopt.py` takes over
+whole segments that were written elsewhere. `cleanup.py` plans and applies retention and compaction;
+`closed.py` truncates, recovers and reindexes partitions that no process has open.
 Programs use these modules, or the names that the package of a room offers. Below are the rooms.
 Each has a guide of its own, and imports point down this list only:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -49,10 +49,13 @@ from kseg.log.sources import REPLICAS, Replicas, ScanSource, StrPaths, paths_of,
 from kseg.workers import PerThread
 
 if TYPE_CHECKING:
+    import polars
     import pyarrow
+    import pyarrow.dataset
 
     from kseg.format.times import Time
     from kseg.lake import WrittenFiles
+    from kseg.lazy import Condition
     from kseg.log.exports import Export
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
@@ -79,6 +82,9 @@ class Scan(Frames):
         columns: the columns that it gives.
         errors: with `on_corrupt="skip"`, the faults that the latest iteration skipped.
         skipped: with `on_error="skip"`, the paths that could not be read when the scan was made.
+        pieces: the number of pieces that the latest iteration has read.
+        pushed: the scan that the latest query of a lazy frame or a dataset read: the partitions,
+            columns and bounds that the query asked for, and its `pieces`.
     """
 
     sources: tuple[ScanSource, ...]
@@ -92,6 +98,8 @@ class Scan(Frames):
     _limit: int | None = None
     _offsets: MappingOf[Any, Any] = field(default_factory=dict)
     _progress: Progress | None = None
+    pieces: int = 0
+    pushed: Scan | None = None
 
     def __iter__(self) -> Iterator[RecordColumns]:
         """The records, a bounded piece at a time, in the order of `sources`."""
@@ -117,17 +125,25 @@ class Scan(Frames):
         Raises:
             KsegError, OSError: as an iteration does.
         """
+        if not self._headers_tell:
+            return sum(map(len, self))
+        return sum(count for _source, count in self._counts())
+
+    @property
+    def _headers_tell(self) -> bool:
+        """Whether headers can tell the number of records."""
+        without_time = self._request.bounds[1] == (None, None)
+        return without_time and self._key is None and self._limit is None
+
+    def _counts(self) -> Iterator[tuple[ScanSource, int]]:
+        """The number of records of each source."""
         from kseg.log.reader.visible import WholeBatches
 
-        decodes_all = self._key is not None or self._request.bounds[1] != (None, None)
-        if decodes_all or self._limit is not None:
-            return sum(map(len, self))
-        request, whole = replace(self._begun(), columns=("offset",)), WholeBatches()
-        decoded, memory = 0, Workspace()
+        request, memory = replace(self._begun(), columns=("offset",)), Workspace()
         for source in self.sources:
-            pieces = self._of(source, request, memory, whole)
-            decoded += sum(map(len, pieces))
-        return decoded + whole.records
+            whole = WholeBatches()
+            decoded = sum(map(len, self._of(source, request, memory, whole)))
+            yield source, decoded + whole.records
 
     def _read(self, use: Use) -> Iterator[RecordColumns]:
         return first_rows(self._pieces(use), self._limit)
@@ -143,15 +159,18 @@ class Scan(Frames):
         """The records wanted, whatever their number."""
         request = self._begun()
         note = self._noted()
+        self.pieces = 0
         if request.threads > 1:
             from kseg.log.reader.pieces import read_pieces
 
             for columns in read_pieces(self._works(request), request.threads, request.on_error):
+                self.pieces += 1
                 yield note(columns)
         else:
             workspace = Workspace(use=use, fresh=private_memory)
             for source in self.sources:
                 for columns in self._of(source, request, workspace):
+                    self.pieces += 1
                     yield note(self._given(source, columns))
         note(None)
 
@@ -300,6 +319,80 @@ class Scan(Frames):
         """Everything as a `pyarrow.Table` of few chunks; memory grows with the data."""
         return self._reader("kept").read_all()
 
+    def lazy(self) -> polars.LazyFrame:
+        """The records as a lazy frame of Polars, which reads for each query; needs `kseg[arrow]`.
+
+        The columns of a query, and its filters on topic, partition, offset, timestamp and one key,
+        become the scan's own: segments and batches that cannot have a record of the answer are
+        passed over. Other filters are applied to each piece. A query of topic and partition alone
+        reads headers where they are enough, as `count` does. `pushed` says what was asked for.
+        """
+        from kseg import lazy
+
+        return lazy.polars_frame(
+            self.schema,
+            self._query,
+            is_pure=all(map(_is_closed, self.sources)),
+            about=repr(self),
+        )
+
+    def dataset(self) -> pyarrow.dataset.Dataset:
+        """The records as a `pyarrow.dataset.Dataset` for queries of DuckDB and Polars; see `lazy`.
+
+        The dataset has `pushed`, too.
+        """
+        from kseg import lazy
+
+        return lazy.ScanDataset(self.schema, self._query, repr(self), lambda: self.pushed)
+
+    def _query(
+        self,
+        conditions: Sequence[Condition],
+        columns: Sequence[str] | None,
+        limit: int | None,
+        max_rows: int | None,
+    ) -> pyarrow.RecordBatchReader:
+        """The pieces that a query asks for; see `kseg.lazy.Read`."""
+        found = self if limit is None else self.head(limit)
+        names = self.columns if columns is None else tuple(columns)
+        request, offsets, key, sources = self._request, self._offsets, self._key, self.sources
+        if found._limit is None:  # the first records are found before they are filtered
+            from kseg.log.narrowing import can_have, narrowed, wanted_key
+
+            sources = tuple(source for source in sources if can_have(source, conditions))
+            request = narrowed(request, conditions)
+            offsets = {
+                place: narrowed(Request(offset=bounds), conditions).offset
+                for place, bounds in offsets.items()
+            }
+            key = wanted_key(conditions, self._kinds) if key is None else key
+        read = _read_columns(names, with_key=key is not None)
+        rows = request.max_rows if max_rows is None else min(max_rows, request.max_rows)
+        self.pushed = replace(
+            found,
+            sources=sources,
+            columns=names,
+            errors=self.errors,
+            _request=replace(request, columns=read, max_rows=max(1, rows)),
+            _kinds={name: kind for name, kind in self._kinds.items() if name in read},
+            _key=key,
+            _offsets=offsets,
+            pieces=0,
+            pushed=None,
+        )
+        if self.pushed._headers_tell and {*PLACE_FIELDS, DIRECTORY}.issuperset(names):
+            from kseg import arrow
+
+            return arrow.to_reader(self.pushed._places(), names)
+        return self.pushed.to_reader()
+
+    def _places(self) -> Iterator[RecordColumns]:
+        """Pieces without a record's own columns, as many rows as there are records."""
+        for source, count in self._counts():
+            for start in range(0, count, ROWS_MAX):
+                rows = RecordColumns(min(ROWS_MAX, count - start), {})
+                yield self._given(source, rows)
+
     def to_parquet(
         self,
         out: str | PathLike[str],
@@ -386,9 +479,9 @@ class Scan(Frames):
 
     def __repr__(self) -> str:
         """The first path, the columns, and the bounds that were given."""
-        first = str(self.sources[0].path)
+        first = repr(str(self.sources[0].path)) if self.sources else "nothing"
         more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
-        parts = [f"{first!r}{more}", f"columns={', '.join(self.columns)}"]
+        parts = [f"{first}{more}", f"columns={', '.join(self.columns)}"]
         offset, time = self._request.offset, self._request.time
         bounds = {"offset": offset, "time": time, "key": self._key, "limit": self._limit}
         parts += [
@@ -409,6 +502,11 @@ class Scan(Frames):
         table = html_table(rows, more="there are more" if has_more else "")
         return f"<p>{escape(repr(self))}</p>{table}"
 
+    def __arrow_c_schema__(self) -> object:
+        """The schema alone: DuckDB then opens one stream for each query."""
+        schema: object = self.schema.__arrow_c_schema__()
+        return schema
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """An Arrow stream; each call starts a new reader."""
         from kseg import arrow
@@ -423,6 +521,12 @@ def _warn_left_out(path: Path, lines: Iterable[str]) -> None:
 
 def _size(path: Path) -> int:
     return path.stat().st_size
+
+
+def _is_closed(source: ScanSource) -> bool:
+    """Whether no log appends to a source: to a file with a segment behind it."""
+    logs = source.directory.glob("*.log")
+    return source.is_file and any(other.name > source.path.name for other in logs)
 
 
 def _view(path: Path, mapping: Mapping) -> LogView:
@@ -562,6 +666,60 @@ def scan(
     )
 
 
+def dataset(
+    paths: StrPaths,
+    *,
+    topics: str | Iterable[str] | None = None,
+    partitions: int | Iterable[int] | None = None,
+    columns: str | Iterable[str] | None = None,
+    offset: OffsetBounds | MappingOf[Any, OffsetBounds] | None = None,
+    time: TimeBounds | None = None,
+    key: Any = None,
+    decode: MappingOf[str, str] | str | None = None,
+    isolation: str = "read_uncommitted",
+    open_transactions: str = "wait",
+    replicas: Replicas = "refuse",
+    on_corrupt: str = "raise",
+    on_error: OnError = "raise",
+    threads: int = 1,
+    now: Time | None = None,
+    control: bool = False,
+    mapping: Mapping = "auto",
+) -> pyarrow.dataset.Dataset:
+    """Records as a `pyarrow.dataset.Dataset`, for queries of DuckDB and Polars; see `Scan.lazy`.
+
+    Args:
+        paths: as `scan` takes them; so are the others. They bound what each query reads.
+        topics, partitions, columns, offset, time, key: the records and columns that are there.
+        decode, isolation, open_transactions, replicas, control: how records are read.
+        on_corrupt, on_error: as for `scan`.
+        threads, now, mapping: likewise.
+
+    Raises:
+        NotALogError, ValueError, TypeError, OSError: as `scan` raises them.
+        MissingExtraError: pyarrow is not installed.
+    """
+    return scan(
+        paths,
+        topics=topics,
+        partitions=partitions,
+        columns=columns,
+        offset=offset,
+        time=time,
+        key=key,
+        decode=decode,
+        isolation=isolation,
+        open_transactions=open_transactions,
+        replicas=replicas,
+        on_corrupt=on_corrupt,
+        on_error=on_error,
+        threads=threads,
+        now=now,
+        control=control,
+        mapping=mapping,
+    ).dataset()
+
+
 def _columns(
     asked: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
 ) -> tuple[str, ...]:
@@ -608,4 +766,4 @@ def _limit_of(limit: int | None) -> int | None:
     return number
 
 
-__all__ = ["PLACE_FIELDS", "Scan", "ScanSource", "scan"]
+__all__ = ["PLACE_FIELDS", "Scan", "ScanSource", "dataset", "scan"]

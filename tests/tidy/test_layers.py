@@ -16,6 +16,7 @@ LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "a
     "documents",
     "frames",
     "lake",
+    "lazy",
     "workers",
     "extras",
     "commands",

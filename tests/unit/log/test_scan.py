@@ -636,3 +636,19 @@ def test_parquet_of_replicas_and_damage(data: Path, tmp_path: Path) -> None:
     )
     found.to_parquet(tmp_path / "one.parquet")
     assert (len(found.errors), seen[-1][0]) == (1, seen[-1][1])
+
+
+def test_duckdb_opens_one_stream_for_a_query(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, opened = kseg.Scan.__arrow_c_stream__, []
+
+    def counted(self: kseg.Scan, requested_schema: object = None) -> object:
+        opened.append(self)
+        return stream(self, requested_schema)
+
+    monkeypatch.setattr(kseg.Scan, "__arrow_c_stream__", counted)
+    records = scan(data)
+    with duckdb.connect() as connection:
+        connection.register("records", records)
+        opened.clear()
+        assert connection.execute("select count(*) from records").fetchall() == [(4 * 8,)]
+    assert len(opened) == 1

@@ -1,0 +1,424 @@
+"""Lazy frames of Polars and datasets of Arrow, over a function that reads pieces of records.
+
+An engine hands over the columns and the filter of a query. A filter is read as conditions that all
+hold. A condition that this module does not understand is left out: the reading then gives more
+records than the filter takes. The filter itself is applied to each piece at the end, so conditions
+only save reading. Neither library describes its filters in a lasting form; a form of a later
+release is no condition.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from kseg.extras import require
+from kseg.format.take import first_rows
+
+if TYPE_CHECKING:
+    import polars
+
+
+class Nanoseconds(int):
+    """A time, as nanoseconds since 1970 in UTC."""
+
+
+class Condition(NamedTuple):
+    """A comparison of one column with a value, which holds for each record of the answer.
+
+    Attributes:
+        column: its name.
+        word: "==", "!=", "<", "<=", ">", ">=" or "in".
+        value: a number, text, bytes or `Nanoseconds`; for "in" a list of these. Never null.
+    """
+
+    column: str
+    word: str
+    value: Any
+
+
+#: Gives pieces by conditions, columns in order, the number of rows and the rows of a piece.
+Read = Callable[
+    [Sequence[Condition], "Sequence[str] | None", "int | None", "int | None"],
+    pa.RecordBatchReader,
+]
+
+_FLIPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+#: Nanoseconds of the units of Arrow, and of Polars.
+_UNITS: Final = {
+    "s": 10**9,
+    "ms": 10**6,
+    "us": 10**3,
+    "ns": 1,
+    "Milliseconds": 10**6,
+    "Microseconds": 10**3,
+    "Nanoseconds": 1,
+}
+
+
+def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) -> polars.LazyFrame:
+    """A lazy frame, which reads the pieces that a query asks for.
+
+    Args:
+        schema: of the records.
+        read: gives the pieces.
+        is_pure: whether each reading gives the same records.
+        about: a line for the frame's `explain`.
+    """
+    engine = require("polars", extra="arrow")
+
+    def pieces(
+        with_columns: list[str] | None,
+        predicate: polars.Expr | None,
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator[polars.DataFrame]:
+        conditions = () if predicate is None else polars_conditions(predicate)
+        for batch in read(conditions, with_columns, n_rows, batch_size):
+            frame: polars.DataFrame = engine.DataFrame(batch)
+            yield frame if predicate is None else frame.filter(predicate)
+
+    frame: polars.LazyFrame = require("polars.io.plugins", extra="arrow").register_io_source(
+        pieces,
+        schema=engine.DataFrame(schema.empty_table()).schema,
+        is_pure=is_pure,
+        explain_name=about,
+    )
+    return frame
+
+
+# ---- Polars' filters -----------------------------------------------------------------------------
+
+_POLARS_WORDS: Final = {
+    "Eq": "==",
+    "NotEq": "!=",
+    "Lt": "<",
+    "LtEq": "<=",
+    "Gt": ">",
+    "GtEq": ">=",
+}
+_CLOSED: Final = {
+    "Both": (">=", "<="),
+    "Left": (">=", "<"),
+    "Right": (">", "<="),
+    "None": (">", "<"),
+}
+
+
+def polars_conditions(predicate: polars.Expr) -> tuple[Condition, ...]:
+    """The conditions of a filter of Polars that are understood.
+
+    Args:
+        predicate: an expression that gives true or false.
+    """
+    engine = require("polars", extra="arrow")
+    try:
+        tree = json.loads(predicate.meta.serialize(format="json"))
+        return tuple(_of_polars(tree))
+    except (engine.exceptions.PolarsError, pa.ArrowException, *_STRANGE):
+        return ()
+
+
+#: How a form that this module does not know shows itself.
+_STRANGE: Final = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+
+
+def _of_polars(tree: Any) -> Iterator[Condition]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if binary := node.get("BinaryExpr"):
+            left, right = binary["left"], binary["right"]
+            if binary["op"] in ("And", "LogicalAnd"):
+                waiting += [right, left]
+            elif word := _POLARS_WORDS.get(binary["op"]):
+                yield from _condition(_polars_value(left), word, _polars_value(right))
+        elif function := node.get("Function"):
+            kind, inputs = function["function"].get("Boolean"), function["input"]
+            if not isinstance(kind, dict):
+                continue
+            values = [_polars_value(each) for each in inputs]
+            if "IsBetween" in kind:
+                for word, bound in zip(
+                    _CLOSED[kind["IsBetween"]["closed"]], values[1:], strict=True
+                ):
+                    yield from _condition(values[0], word, bound)
+            elif "IsIn" in kind:
+                yield from _condition(values[0], "in", values[1])
+
+
+class _Column(str):
+    """The name of a column in a filter."""
+
+
+def _condition(left: Any, word: str, right: Any) -> Iterator[Condition]:
+    """A comparison of a column with a value, in either order; nothing for other arguments."""
+    if isinstance(right, _Column):
+        left, word, right = right, _FLIPPED.get(word, word), left
+    if not isinstance(left, _Column) or isinstance(right, _Column) or right is None:
+        return
+    if isinstance(right, list) == (word == "in") and not (word == "in" and None in right):
+        yield Condition(str(left), word, right)
+
+
+def _polars_value(node: Any) -> Any:
+    """A column or a value in a filter of Polars; None for all others, and for null."""
+    if "Column" in node:
+        return _Column(node["Column"])
+    literal = node.get("Literal")
+    if not isinstance(literal, dict):
+        return None
+    if "Series" in literal:
+        return _stored(literal["Series"])
+    scalar = literal.get("Scalar") or literal.get("Dyn")
+    if not isinstance(scalar, dict):
+        return None
+    ((kind, value),) = scalar.items()
+    if kind == "List":
+        return _stored(value)
+    if kind == "Datetime":
+        number, unit, zone = value
+        return None if zone is None else Nanoseconds(number * _UNITS[unit])
+    if kind == "Binary":
+        return bytes(value)
+    is_number = kind.startswith(("Int", "UInt")) and isinstance(value, int)
+    return value if is_number or kind == "String" else None
+
+
+def _stored(numbers: list[int]) -> list[Any]:
+    """The values of a list, which Polars writes as bytes of an Arrow stream."""
+    with pa.ipc.open_stream(bytes(numbers)) as stream:
+        return [_arrow_value(each) for each in stream.read_all().column(0)]
+
+
+# ---- Arrow's filters -----------------------------------------------------------------------------
+
+_ARROW_WORDS: Final = {
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
+
+
+def arrow_conditions(filter: ds.Expression) -> tuple[Condition, ...]:
+    """The conditions of a filter of Arrow that are understood.
+
+    Args:
+        filter: an expression over columns.
+    """
+    try:
+        return tuple(_of_arrow(_arrow_tree(filter)))
+    except (pa.ArrowException, *_STRANGE):
+        return ()
+
+
+def _arrow_tree(filter: ds.Expression) -> Any:
+    """The calls of a filter as tuples of a name and arguments.
+
+    A pickled expression is an Arrow file with one row of literals. The metadata of its schema is
+    the expression, each call between "call" and "end".
+    """
+    stored = filter.__reduce__()[1][0]
+    row = pa.ipc.open_file(stored).get_batch(0)
+    text = row.schema.to_string(show_schema_metadata=True, truncate_metadata=False)
+    _types, _mark, steps = text.partition("-- schema metadata --\n")
+    open_calls: list[tuple[str, list[Any]]] = [("", [])]
+    for step, name in re.findall(r"^(\w+): '(.*)'$", steps, re.MULTILINE):
+        arguments = open_calls[-1][1]
+        if step == "call":
+            open_calls.append((name, []))
+        elif step == "end":
+            done = open_calls.pop()
+            open_calls[-1][1].append(done)
+        elif step == "field_ref":
+            arguments.append(_Column(name))
+        elif step == "literal":
+            arguments.append(_arrow_value(row.column(int(name))[0]))
+        elif step == "options":
+            arguments.append(row.column(int(name))[0])
+        else:
+            raise ValueError(step)
+    ((_root, (tree,)),) = open_calls
+    return tree
+
+
+def _of_arrow(tree: Any) -> Iterator[Condition]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, tuple):
+            continue
+        name, arguments = node
+        if name in ("and", "and_kleene"):
+            waiting += arguments[1::-1]
+        elif name == "if_else" and arguments[2] is None:
+            waiting += arguments[1::-1]  # true where both are
+        elif name == "is_in":
+            column, options = arguments
+            values = [_arrow_value(each) for each in options["value_set"].values]
+            yield from _condition(column, "in", values)
+        elif name in _ARROW_WORDS:
+            yield from _condition(arguments[0], _ARROW_WORDS[name], arguments[1])
+
+
+def _arrow_value(scalar: pa.Scalar) -> Any:
+    """A value; None for null, and for a type that no condition has."""
+    kind = scalar.type
+    if pa.types.is_timestamp(kind):
+        known = scalar.is_valid and kind.tz is not None
+        return Nanoseconds(scalar.value * _UNITS[kind.unit]) if known else None
+    value = scalar.as_py()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return value
+    return value if type(value) in (int, str, bytes) else None
+
+
+# ---- datasets ------------------------------------------------------------------------------------
+
+
+def _named(names: Iterable[str], *texts: str) -> list[str]:
+    """The columns that expressions may use, by their texts."""
+    whole = "\n".join(texts)
+    if "FieldPath(" in whole or "FieldRef" in whole:
+        return list(names)
+    return [name for name in names if re.search(rf"\b{name}\b", whole)]
+
+
+class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no types
+    """Records as a `pyarrow.dataset.Dataset`, which DuckDB and Polars query.
+
+    Columns and filters of a query are handed to the reading. Each query reads anew.
+    """
+
+    def __init__(
+        self, schema: pa.Schema, read: Read, about: str, pushed: Callable[[], object]
+    ) -> None:
+        """A dataset.
+
+        Args:
+            schema: of the records.
+            read: gives the pieces.
+            about: its `repr`.
+            pushed: gives the scan that the latest query read.
+        """
+        super().__init__(schema.empty_table())
+        self._read, self._about, self._pushed = read, about, pushed
+
+    def __repr__(self) -> str:
+        """The scan that it reads."""
+        return f"Dataset({self._about})"
+
+    @property
+    def pushed(self) -> object:
+        """The scan that the latest query read, see `kseg.Scan.pushed`; None before the first."""
+        return self._pushed()
+
+    def scanner(
+        self,
+        columns: Sequence[str] | dict[str, ds.Expression] | None = None,
+        filter: ds.Expression | None = None,
+        batch_size: int | None = None,
+        **_hints: Any,
+    ) -> Any:
+        """A scanner of some columns of the records that a filter takes.
+
+        Args:
+            columns: names, or expressions by name; all columns if None.
+            filter: takes the rows for which it is true.
+            batch_size: the most rows of a batch.
+            _hints: how other datasets read ahead.
+
+        Raises:
+            KeyError: there is no such column.
+        """
+        if isinstance(columns, dict):
+            used = _named(self.schema.names, *map(str, columns.values()), str(filter))
+            pieces = PieceScanner(self, used, filter, batch_size).to_reader()
+            return ds.Scanner.from_batches(pieces, columns=columns)
+        return PieceScanner(self, columns, filter, batch_size)
+
+    def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        raise TypeError("a dataset of kseg has no such operation; scanner(filter=) takes filters")
+
+    filter = get_fragments = join = join_asof = replace_schema = sort_by = _refuse
+    __reduce__ = _get_fragments = _refuse
+
+
+class PieceScanner:
+    """A scanner of `ScanDataset`: it reads one piece after another, and no piece ahead.
+
+    Attributes:
+        dataset_schema: the schema of all columns.
+        projected_schema: the schema of the columns that it gives.
+    """
+
+    def __init__(
+        self,
+        dataset: ScanDataset,
+        columns: Sequence[str] | None,
+        filter: ds.Expression | None,
+        batch_size: int | None,
+    ) -> None:
+        """A scanner; see `ScanDataset.scanner`."""
+        self.dataset_schema: pa.Schema = dataset.schema
+        names = self.dataset_schema.names if columns is None else list(columns)
+        self.projected_schema = pa.schema([self.dataset_schema.field(name) for name in names])
+        self._read, self._filter, self._batch_size = dataset._read, filter, batch_size
+
+    def _batches(self, limit: int | None) -> Generator[Any]:
+        names = self.projected_schema.names
+        used, conditions = names, tuple[Condition, ...]()
+        if self._filter is not None:
+            used = [*names, *_named(self.dataset_schema.names, str(self._filter))]
+            conditions = arrow_conditions(self._filter)
+        # A batch without a column has no rows for a filter; the first column costs least.
+        used = list(dict.fromkeys(used)) or self.dataset_schema.names[:1]
+        for batch in self._read(conditions, used, limit, self._batch_size):
+            kept = batch if self._filter is None else batch.filter(self._filter)
+            if kept.num_rows:
+                yield kept.select(names)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The records as a reader of record batches."""
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches(None))
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The records as record batches."""
+        return self._batches(None)
+
+    def to_table(self) -> pa.Table:
+        """The records as a table."""
+        return self.to_reader().read_all()
+
+    def head(self, num_rows: int) -> pa.Table:
+        """The first records.
+
+        Args:
+            num_rows: how many.
+        """
+        read = self._batches(num_rows if self._filter is None else None)
+        return pa.Table.from_batches(list(first_rows(read, num_rows)), self.projected_schema)
+
+    def count_rows(self) -> int:
+        """The number of records."""
+        return sum(batch.num_rows for batch in self._batches(None))
+
+
+__all__ = [
+    "Condition",
+    "Nanoseconds",
+    "PieceScanner",
+    "Read",
+    "ScanDataset",
+    "arrow_conditions",
+    "polars_conditions",
+    "polars_frame",
+]
