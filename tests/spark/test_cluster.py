@@ -180,26 +180,32 @@ def host_of(executor: int) -> set[int]:
 class Killing(threading.Thread):
     """Kills an executor, with its worker, once so many files say that work is under way.
 
-    With `held` it does nothing until then, so that what it was given is certainly not done.
+    The pattern names the victim, or any executor may be it. With `held` the victim does nothing
+    until then, so that what it was given is certainly not done.
     """
 
     def __init__(self, sign: Path, count: int, pattern: str, *, held: bool = False) -> None:
         super().__init__(daemon=True)
-        self.sign, self.count, self.killed = sign, count, False
-        self.victim = min(executors())
-        self.pattern = pattern.format(victim=self.victim)
-        self.doomed = host_of(self.victim)
-        if held:
-            os.kill(self.victim, signal.SIGSTOP)
+        self.sign, self.count, self.pattern, self.killed = sign, count, pattern, False
+        running = sorted(executors())
+        self.doomed = {executor: host_of(executor) for executor in running[: 1 if held else None]}
+        self.held = running[:held]
+        for executor in self.held:
+            os.kill(executor, signal.SIGSTOP)
         self.start()
 
     def run(self) -> None:
         end = time.monotonic() + 120
         while time.monotonic() < end and not self.killed:
-            self.killed = len([*self.sign.glob(self.pattern)]) >= self.count
+            for victim, doomed in self.doomed.items():
+                if len([*self.sign.glob(self.pattern.format(victim=victim))]) >= self.count:
+                    self.killed = True
+                    for pid in doomed:
+                        os.kill(pid, signal.SIGKILL)
+                    return
             time.sleep(0.01)
-        for pid in self.doomed:
-            os.kill(pid, signal.SIGKILL)
+        for executor in self.held:
+            os.kill(executor, signal.SIGCONT)
 
 
 def load(spark: SparkSession, path: Any, **options: str) -> DataFrame:
