@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import md5
+from heapq import heappop, heappush
 from struct import pack
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 from uuid import UUID
@@ -62,8 +63,8 @@ _FIELDS: Final = {
     *("subject", "version", "id", "md5", "schemaType", "references", "metadata", "ruleSet"),
     *("schema", "deleted", "offset", "ts"),
 }
-#: Records that hold no schema: settings, and Confluent's associations.
-_PASSED: Final = ("CONFIG", "MODE", "NOOP", "CONTEXT", "ASSOC")
+#: Records that say nothing of schemas; in front of CLEAR_SUBJECT stand tombstones.
+_PASSED: Final = ("CONFIG", "MODE", "NOOP", "CONTEXT", "ASSOC", "CLEAR_SUBJECT")
 #: A string of JSON; one without an end goes to the end, so the search never starts twice.
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.?+[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -382,7 +383,10 @@ class Replay:
     def __init__(self) -> None:
         """Start without schemas."""
         self.path, self.offset, self.timestamp_ms = "", 0, 0
-        self._found: dict[str, dict[tuple[int, int], Schema]] = {}
+        self._found: dict[tuple[str, int], Schema] = {}
+        self._replaced: dict[tuple[str, int, int | None], Schema] = {}
+        #: Of each subject, as a heap: a deletion takes each version once, so it costs no more.
+        self._versions: defaultdict[str, list[int]] = defaultdict(list)
         self._files: list[Schema] = []
         self._texts: dict[tuple[str, int], Schema] = {}
         self._findings: list[SchemaFinding] = []
@@ -432,30 +436,22 @@ class Replay:
         if kind == "SCHEMA":
             subject, version = _field(key, "subject"), _field(key, "version", 1)
             if value is None:
-                self._delete(subject, range(version, version + 1), "hard")
+                self._mark(subject, version, "hard")
             else:
                 self._register(subject, version, _document(value, "record-json"))
         elif kind == "DELETE_SUBJECT" and value is not None:
             last = _field(_document(value, "record-json"), "version", 1)
-            self._delete(_field(key, "subject"), range(1, last + 1), "soft")
-        elif kind == "CLEAR_SUBJECT" and value is not None:
-            # A registry forgets what is softly deleted; its ids still resolve here.
-            self._delete(_field(key, "subject"), range(1, 2**31), "hard", of=("soft",))
-        elif kind not in (*_PASSED, "DELETE_SUBJECT", "CLEAR_SUBJECT"):
+            subject = _field(key, "subject")
+            versions = self._versions[subject]
+            while versions and versions[0] <= last:
+                self._mark(subject, heappop(versions), "soft")
+        elif kind not in (*_PASSED, "DELETE_SUBJECT"):
             raise RefusedError("key-unknown", f"keytype {_shown(kind)}")
 
-    def _delete(
-        self,
-        subject: str,
-        versions: range,
-        deletion: Deletion,
-        of: tuple[Deletion | None, ...] = (None, "soft"),
-    ) -> None:
-        """Mark versions of a subject whose marks are `of`."""
-        known = self._found.get(subject, {})
-        for place, schema in known.items():
-            if place[0] in versions and schema.deleted in of:
-                known[place] = replace(schema, deleted=deletion)
+    def _mark(self, subject: str, version: int, deletion: Deletion) -> None:
+        schema = self._found.get((subject, version))
+        if schema is not None and schema.deleted != "hard":
+            self._found[subject, version] = replace(schema, deleted=deletion)
 
     def _register(self, subject: str, version: int, document: dict[str, Any]) -> None:
         """A schema's record: a new one, or the same with another mark of deletion."""
@@ -472,14 +468,14 @@ class Replay:
                 f"id {schema.id} of {subject} {version} has another text than at offset"
                 f" {first.offset} ({first.subject} {first.version})",
             )
-        known = self._found.setdefault(subject, {})
-        kept = known.get((version, schema.id))
-        if kept is None:
-            self._delete(subject, range(version, version + 1), "hard")
-            kept = schema
-        known[version, schema.id] = replace(
-            schema, path=kept.path, offset=kept.offset, timestamp_ms=kept.timestamp_ms
+        known = self._found.get((subject, version), schema)
+        if known.id != schema.id:
+            self._replaced[subject, version, known.id] = replace(known, deleted="hard")
+            known = self._replaced.pop((subject, version, schema.id), schema)
+        self._found[subject, version] = replace(
+            schema, path=known.path, offset=known.offset, timestamp_ms=known.timestamp_ms
         )
+        heappush(self._versions[subject], version)
 
     def _schema_of(self, subject: str, version: int, document: dict[str, Any]) -> Schema:
         kind = document.get("schemaType") or "AVRO"
@@ -532,7 +528,8 @@ class Replay:
 
     def answer(self) -> Schemas:
         """The schemas by subject and version, files last, and all findings."""
-        kept = [known[place] for _, known in sorted(self._found.items()) for place in sorted(known)]
+        found = (*self._found.values(), *self._replaced.values())
+        kept = sorted(found, key=lambda one: (one.subject, one.version or 0, one.id or 0))
         for schema in (*kept, *self._files):
             self._check_text(schema)
         self._check_contexts(kept)

@@ -119,8 +119,22 @@ def test_a_subject_that_is_registered_again_counts_as_new() -> None:
     ]
     assert found.by_id(7).version == 3
     assert found.by_version("a", 1).id == 9
+    # Registries write tombstones, and a CLEAR_SUBJECT behind them.
     cleared = (key("CLEAR_SUBJECT", subject="a"), b'{"subject":"a"}')
-    assert [one.deleted for one in replayed(schema("a", 1, 7), delete, cleared)] == ["hard"]
+    ended = replayed(schema("a", 1, 7), delete, tombstone("a", 1), cleared)
+    assert [one.deleted for one in ended] == ["hard"]
+
+
+def test_a_version_that_changes_its_id_and_changes_it_back_is_there_once() -> None:
+    found = replayed(schema("a", 1, 7), schema("a", 1, 8, INT), schema("a", 1, 7))
+    assert [(one.id, one.deleted, one.offset) for one in found] == [(7, None, 0), (8, "hard", 1)]
+
+
+def test_many_versions_and_deletions_take_no_longer_than_their_number() -> None:
+    delete = (key("DELETE_SUBJECT", subject="a"), b'{"subject":"a","version":1}')
+    many = [schema("a", version, version) for version in range(2, 5_000)]
+    found = replayed(*many, *[delete] * 5_000)
+    assert {one.deleted for one in found} == {None}
 
 
 def test_records_without_schemas_are_passed() -> None:
