@@ -193,7 +193,10 @@ def _polars_value(node: Any) -> Any:
 def _stored(numbers: list[int]) -> list[Any]:
     """The values of a list, which Polars writes as bytes of an Arrow stream."""
     with pa.ipc.open_stream(bytes(numbers)) as stream:
-        return [_arrow_value(each) for each in stream.read_all().column(0)]
+        column = stream.read_all().column(0)
+        if pa.types.is_large_list(column.type) and len(column) == 1:  # as SQL's lists are written
+            column = column[0].values
+        return [_arrow_value(each) for each in column]
 
 
 # ---- Arrow's filters -----------------------------------------------------------------------------
@@ -373,7 +376,12 @@ class PieceScanner:
         self.projected_schema = pa.schema([self.dataset_schema.field(name) for name in names])
         self._read, self._filter, self._batch_size = dataset._read, filter, batch_size
 
-    def _batches(self, limit: int | None) -> Generator[Any]:
+    def to_batches(self, limit: int | None = None) -> Generator[Any]:
+        """The records as record batches.
+
+        Args:
+            limit: the number of records to read; None for all.
+        """
         names = self.projected_schema.names
         used, conditions = names, tuple[Condition, ...]()
         if self._filter is not None:
@@ -388,11 +396,7 @@ class PieceScanner:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The records as a reader of record batches."""
-        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches(None))
-
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The records as record batches."""
-        return self._batches(None)
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_table(self) -> pa.Table:
         """The records as a table."""
@@ -404,12 +408,12 @@ class PieceScanner:
         Args:
             num_rows: how many.
         """
-        read = self._batches(num_rows if self._filter is None else None)
+        read = self.to_batches(num_rows if self._filter is None else None)
         return pa.Table.from_batches(list(first_rows(read, num_rows)), self.projected_schema)
 
     def count_rows(self) -> int:
         """The number of records."""
-        return sum(batch.num_rows for batch in self._batches(None))
+        return sum(batch.num_rows for batch in self.to_batches())
 
 
 __all__ = [

@@ -315,6 +315,15 @@ def test_topics_and_partitions_choose_the_directories(data: Path) -> None:
     assert repr(scan.pushed).startswith("Scan(nothing, ")
 
 
+def test_lists_of_sql_choose_too(data: Path) -> None:
+    scan = kseg.scan(data)
+    frame = scan.lazy().sql("select * from self where topic in ('b', 'c') and \"offset\" in (3, 5)")
+    assert frame.collect()["offset"].to_list() == [3, 5]
+    assert scan.pushed is not None
+    assert [source.path.name for source in scan.pushed.sources] == ["b-0"]
+    assert "offset=(3, 6)" in repr(scan.pushed)
+
+
 def test_the_first_records_take_one_piece(large: Path) -> None:
     scan = kseg.scan(large, max_rows=20)
     assert scan.lazy().head(10).collect().height == 10
