@@ -9,6 +9,7 @@ release is no condition.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from kseg.errors import MissingExtraError
 from kseg.extras import require
 from kseg.format.take import first_rows
 
@@ -69,6 +71,9 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
         read: gives the pieces.
         is_pure: whether each reading gives the same records.
         about: a line for the frame's `explain`.
+
+    Raises:
+        MissingExtraError: Polars is not installed, or is too old.
     """
     engine = require("polars", extra="arrow")
 
@@ -83,11 +88,18 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
             frame: polars.DataFrame = engine.DataFrame(batch)
             yield frame if predicate is None else frame.filter(predicate)
 
-    frame: polars.LazyFrame = require("polars.io.plugins", extra="arrow").register_io_source(
+    register = require("polars.io.plugins", extra="arrow").register_io_source
+    known = inspect.signature(register).parameters
+    if "is_pure" not in known:
+        raise MissingExtraError(
+            "lazy frames need Polars 1.33 or later, since 1.20 loses filters on times; "
+            "pip install 'polars>=1.33' brings it"
+        )
+    frame: polars.LazyFrame = register(
         pieces,
         schema=engine.DataFrame(schema.empty_table()).schema,
         is_pure=is_pure,
-        explain_name=about,
+        **({"explain_name": about} if "explain_name" in known else {}),
     )
     return frame
 
@@ -186,8 +198,7 @@ def _polars_value(node: Any) -> Any:
         return None if zone is None else Nanoseconds(number * _UNITS[unit])
     if kind == "Binary":
         return bytes(value)
-    is_number = kind.startswith(("Int", "UInt")) and isinstance(value, int)
-    return value if is_number or kind == "String" else None
+    return value if kind.startswith(("String", "Int", "UInt")) else None
 
 
 def _stored(numbers: list[int]) -> list[Any]:
@@ -287,12 +298,11 @@ def _arrow_value(scalar: pa.Scalar) -> Any:
 # ---- datasets ------------------------------------------------------------------------------------
 
 
-def _named(names: Iterable[str], *texts: str) -> list[str]:
-    """The columns that expressions may use, by their texts."""
-    whole = "\n".join(texts)
-    if "FieldPath(" in whole or "FieldRef" in whole:
+def _named(names: Iterable[str], text: str) -> list[str]:
+    """The columns that expressions may use, by their text."""
+    if "FieldPath(" in text or "FieldRef" in text:
         return list(names)
-    return [name for name in names if re.search(rf"\b{name}\b", whole)]
+    return [name for name in names if re.search(rf"\b{name}\b", text)]
 
 
 class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no types
@@ -343,7 +353,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no t
             KeyError: there is no such column.
         """
         if isinstance(columns, dict):
-            used = _named(self.schema.names, *map(str, columns.values()), str(filter))
+            used = _named(self.schema.names, f"{[*map(str, columns.values())]} {filter}")
             pieces = PieceScanner(self, used, filter, batch_size).to_reader()
             return ds.Scanner.from_batches(pieces, columns=columns)
         return PieceScanner(self, columns, filter, batch_size)
@@ -351,8 +361,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no t
     def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
         raise TypeError("a dataset of kseg has no such operation; scanner(filter=) takes filters")
 
-    filter = get_fragments = join = join_asof = replace_schema = sort_by = _refuse
-    __reduce__ = _get_fragments = _refuse
+    filter = get_fragments = join = join_asof = replace_schema = sort_by = __reduce__ = _refuse
 
 
 class PieceScanner:

@@ -26,8 +26,6 @@ _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
     "in": lambda own, values: own in values,
 }
-#: Nanoseconds of a unit of a time.
-_MS: Final = 10**6
 
 
 def can_have(source: ScanSource, conditions: Sequence[Condition]) -> bool:
@@ -61,7 +59,7 @@ def narrowed(request: Request, conditions: Sequence[Condition]) -> Request:
         elif column == "timestamp_ms" and _is_of(int, value):
             times = _both(times, _bounds(word, value, 1))
         elif column == "timestamp" and _is_of(Nanoseconds, value):
-            times = _both(times, _bounds(word, value, _MS))
+            times = _both(times, _bounds(word, value, 10**6))
     return replace(request, offset=offsets, time=times)
 
 

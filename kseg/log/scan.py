@@ -132,8 +132,7 @@ class Scan(Frames):
     @property
     def _headers_tell(self) -> bool:
         """Whether headers can tell the number of records."""
-        without_time = self._request.bounds[1] == (None, None)
-        return without_time and self._key is None and self._limit is None
+        return (*self._request.bounds[1], self._key, self._limit) == (None,) * 4
 
     def _counts(self) -> Iterator[tuple[ScanSource, int]]:
         """The number of records of each source."""
@@ -325,7 +324,10 @@ class Scan(Frames):
         The columns of a query, and its filters on topic, partition, offset, timestamp and one key,
         become the scan's own: segments and batches that cannot have a record of the answer are
         passed over. Other filters are applied to each piece. A query of topic and partition alone
-        reads headers where they are enough, as `count` does. `pushed` says what was asked for.
+        reads headers where they are enough, as `count` does. `pushed` is the scan of the query.
+
+        Raises:
+            MissingExtraError: Polars is not installed, or is older than 1.33.
         """
         from kseg import lazy
 
@@ -367,13 +369,14 @@ class Scan(Frames):
             }
             key = wanted_key(conditions, self._kinds) if key is None else key
         read = _read_columns(names, with_key=key is not None)
-        rows = request.max_rows if max_rows is None else min(max_rows, request.max_rows)
         self.pushed = replace(
             found,
             sources=sources,
             columns=names,
             errors=self.errors,
-            _request=replace(request, columns=read, max_rows=max(1, rows)),
+            _request=replace(
+                request, columns=read, max_rows=min(max_rows or ROWS_MAX, request.max_rows)
+            ),
             _kinds={name: kind for name, kind in self._kinds.items() if name in read},
             _key=key,
             _offsets=offsets,
@@ -390,8 +393,7 @@ class Scan(Frames):
         """Pieces without a record's own columns, as many rows as there are records."""
         for source, count in self._counts():
             for start in range(0, count, ROWS_MAX):
-                rows = RecordColumns(min(ROWS_MAX, count - start), {})
-                yield self._given(source, rows)
+                yield self._given(source, RecordColumns(min(ROWS_MAX, count - start), {}))
 
     def to_parquet(
         self,

@@ -369,13 +369,23 @@ def test_batches_are_as_small_as_asked_for(data: Path) -> None:
 def test_polars_may_read_closed_segments_once(
     data: Path, monkeypatch: pytest.MonkeyPatch, place: int, is_pure: bool
 ) -> None:
-    options: list[dict[str, Any]] = []
-    monkeypatch.setattr(
-        "polars.io.plugins.register_io_source", lambda _pieces, **given: options.append(given)
-    )
+    given: list[bool] = []
+
+    def register(_pieces: object, *, schema: object, is_pure: bool) -> None:
+        given.append(is_pure)
+
+    monkeypatch.setattr("polars.io.plugins.register_io_source", register)
     kseg.scan(sorted((data / "a-0").glob("*.log"))[place]).lazy()
     kseg.scan(data / "a-0").lazy()
-    assert [given["is_pure"] for given in options] == [is_pure, False]
+    assert given == [is_pure, False]
+
+
+def test_a_polars_that_loses_filters_is_refused(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("polars.io.plugins.register_io_source", lambda callable, schema: None)
+    with pytest.raises(kseg.errors.MissingExtraError, match=r"polars>=1\.33"):
+        kseg.scan(data / "a-0").lazy()
 
 
 # ---- Arrow's dataset -----------------------------------------------------------------------------
