@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -50,6 +51,9 @@ def doctor(
     if codes:
         _list_codes(as_json=as_json)
         return Exit.OK
+    for path in directories:
+        with suppress(PermissionError):  # a finding
+            os.stat(path)  # a broker makes a directory that is not there; here it is a wrong name
     directories, given = data_directories(directories, given)
     if not directories:
         raise click.UsageError("Missing argument 'DIR...'.")

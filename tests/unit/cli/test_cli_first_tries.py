@@ -130,6 +130,15 @@ def test_a_partition_without_a_file_is_no_bug(
     assert (ran.code, "bug" in ran.err) == (code, False), ran.err
 
 
+def test_doctor_asks_for_the_right_name_of_a_directory_that_is_not_there(
+    kseg: Kseg, orders: Path
+) -> None:
+    data = orders.parent
+    ran = kseg("doctor", data.with_name(f"{data.name}s"))
+    assert (ran.code, ran.text) == (3, "")
+    assert f"did you mean {data}?" in ran.err
+
+
 def test_doctor_takes_no_partition_for_a_data_directory(kseg: Kseg, orders: Path) -> None:
     ran = kseg("doctor", orders)
     told = f"kseg: {orders}: a partition; doctor takes the directory that it is in\n"
