@@ -39,12 +39,12 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
     name, path = replaced[0]
     yield from owner_lines(out / name, path, out)
     yield "to put it back, stop the broker, then:"
-    kept = beside / "replaced"
+    kept = beside.resolve() / "replaced"
     yield f"  mkdir -p {quote(str(kept))}"
     for name, path in replaced[:ITEMS_MAX]:
         place = quote(str(path.resolve()))
         yield f"  mv {place} {quote(str(kept))}/"
-        yield f"  mv {quote(str(out / name))} {place}"
+        yield f"  mv {quote(str(out.resolve() / name))} {place}"
     yield from (f"  {line}" for line in more_line(len(replaced), "in the same way"))
     yield (
         "the lines of the broker's checkpoints may stay, but for a log start behind the end of the "

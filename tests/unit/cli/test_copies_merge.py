@@ -80,6 +80,17 @@ def test_the_owner_is_changed_before_the_result_is_moved(
     assert places == sorted(places)
 
 
+def test_the_commands_for_a_relative_output_work_from_any_directory(
+    damaged: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out" / "t-0").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    lines = list(put_back([("t-0", damaged[0] / "t-0")], Path("out"), Path("beside")))
+    steps = [line.split() for line in lines if line.startswith("  m")]
+    assert [step[0] for step in steps] == ["mkdir", "mv", "mv"]
+    assert all(word.startswith("/") for step in steps for word in step[1:] if word != "-p")
+
+
 def test_what_no_copy_has_is_missing_and_exits_1_with_an_output(
     kseg: Kseg, damaged: tuple[Path, Path], tmp_path: Path
 ) -> None:
