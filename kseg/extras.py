@@ -13,12 +13,12 @@ from kseg.errors import MissingExtraError
 _NO_MEMORY = ("Cannot allocate memory", "failed to map segment", "cannot create shared object")
 
 
-def require(module: str, *, extra: str) -> ModuleType:
+def require(module: str, *, extra: str = "") -> ModuleType:
     """Import an optional module.
 
     Args:
         module: its dotted name.
-        extra: the extra of kseg that brings it.
+        extra: the extra of kseg that brings it; empty if none does.
 
     Raises:
         MissingExtraError: it, or a module that it needs, is not installed.
@@ -29,8 +29,9 @@ def require(module: str, *, extra: str) -> ModuleType:
         return import_module(module)
     except ModuleNotFoundError as error:
         package = (error.name or module).partition(".")[0]
+        wanted = f"'kseg[{extra}]'" if extra else package
         raise MissingExtraError(
-            f"{package} is not installed; pip install 'kseg[{extra}]' brings it"
+            f"{package} is not installed; pip install {wanted} brings it"
         ) from error
     except ImportError as error:
         check_memory(error)

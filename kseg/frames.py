@@ -47,12 +47,13 @@ class Frames:
         Args:
             options: of `pyarrow.Table.to_pandas`.
         """
+        require("pandas")
         frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
         return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a `polars.DataFrame`; needs polars and `kseg[arrow]`."""
-        frame: polars.DataFrame = require("polars", extra="arrow").DataFrame(self.to_arrow())
+        frame: polars.DataFrame = require("polars").DataFrame(self.to_arrow())
         return frame
 
 

@@ -75,7 +75,7 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
     Raises:
         MissingExtraError: Polars is not installed, or is too old.
     """
-    engine = require("polars", extra="arrow")
+    engine = require("polars")
 
     def pieces(
         with_columns: list[str] | None,
@@ -88,7 +88,7 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
             frame: polars.DataFrame = engine.DataFrame(batch)
             yield frame if predicate is None else frame.filter(predicate)
 
-    register = require("polars.io.plugins", extra="arrow").register_io_source
+    register = require("polars.io.plugins").register_io_source
     known = inspect.signature(register).parameters
     if "is_pure" not in known:
         raise MissingExtraError(
@@ -128,7 +128,7 @@ def polars_conditions(predicate: polars.Expr) -> tuple[Condition, ...]:
     Args:
         predicate: an expression that gives true or false.
     """
-    engine = require("polars", extra="arrow")
+    engine = require("polars")
     try:
         tree = json.loads(predicate.meta.serialize(format="json"))
         return tuple(_of_polars(tree))

@@ -56,3 +56,8 @@ def test_an_import_that_fails_is_not_taken_for_a_missing_package(
     with pytest.raises(raised, match=said) as caught:
         require("absent.part", extra="arrow")
     assert type(caught.value) is raised
+
+
+def test_a_package_that_no_extra_brings_is_named_itself() -> None:
+    with pytest.raises(MissingExtraError, match="; pip install not_there brings it"):
+        require("not_there")
