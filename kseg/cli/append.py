@@ -81,8 +81,11 @@ def append(
     here = partition_at(path)
     config = known_configs([here], given)[path]
     run = AppendRun(path, options, given.clock, durable=durable)
+    is_new = not path.exists()
     # The clock is the log's too, so that a run with --now can be repeated exactly.
     log = Log.open(path, mode="append", create=True, config=config, now_ms=given.clock)
+    if is_new:
+        complain(f"kseg: {directory}: a new partition; there was none")
     try:
         try:
             run.go(sys.stdin.buffer, log)
