@@ -16,7 +16,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build" / "asan"
-PARTS = ("kseg", "pyspark_kseg", "tests", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+PARTS = (
+    "kseg",
+    "pyspark_kseg",
+    "tests",
+    "setup.py",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "licenses",
+)
 SANITIZERS = "address,undefined"
 TESTS = ("tests/unit", "tests/conformance", "tests/fuzz")
 #: Batches that `fuzz_columns` is given for each second of the fuzzer before it.
