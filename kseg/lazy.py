@@ -9,11 +9,14 @@ release is no condition.
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from weakref import WeakSet
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -63,6 +66,21 @@ _UNITS: Final = {
 }
 
 
+#: One for each reading of a frame, held while it makes a piece.
+_steps: Final = WeakSet[Any]()
+
+
+@atexit.register
+def _end_steps() -> None:
+    """Let no thread of Polars go on with a piece while the interpreter ends.
+
+    Polars reads ahead of a query that has its rows. A thread that is ended within code of Arrow
+    aborts the process.
+    """
+    for step in list(_steps):
+        step.acquire()
+
+
 def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) -> polars.LazyFrame:
     """A lazy frame, which reads the pieces that a query asks for.
 
@@ -83,10 +101,19 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[polars.DataFrame]:
-        conditions = () if predicate is None else polars_conditions(predicate)
-        for batch in read(conditions, with_columns, n_rows, batch_size):
-            frame: polars.DataFrame = engine.DataFrame(batch)
-            yield frame if predicate is None else frame.filter(predicate)
+        step = Lock()
+        _steps.add(step)
+        with step:
+            conditions = () if predicate is None else polars_conditions(predicate)
+            batches = iter(read(conditions, with_columns, n_rows, batch_size))
+        while True:
+            with step:
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                frame: polars.DataFrame = engine.DataFrame(batch)
+                found = frame if predicate is None else frame.filter(predicate)
+            yield found
 
     register = require("polars.io.plugins").register_io_source
     known = inspect.signature(register).parameters

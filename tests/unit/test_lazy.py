@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -511,3 +513,21 @@ POLARS: dict[str, tuple[pl.Expr, list[Condition]]] = {
 def test_conditions_of_polars(name: str) -> None:
     expression, wanted = POLARS[name]
     assert list(polars_conditions(expression)) == wanted
+
+
+_ENDS_EARLY = """
+import sys
+import kseg, polars as pl
+orders = kseg.scan(sys.argv[1], topics="orders")
+assert orders.lazy().filter(pl.col("offset") > 5).head(3).collect().height == 3
+"""
+
+
+def test_a_program_ends_while_polars_reads_ahead() -> None:
+    """It aborted in about every second run."""
+    data = Path(kseg.__file__).parent / "demo_data"
+    for _ in range(8):
+        ran = subprocess.run(
+            [sys.executable, "-c", _ENDS_EARLY, str(data)], capture_output=True, check=False
+        )
+        assert (ran.returncode, ran.stderr) == (0, b"")
