@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kseg.analysis.units import Progress
 from kseg.errors import LimitExceededError, NotALogError
 from kseg.files import io
-from kseg.files.selection import StrPaths, paths_of
+from kseg.files.selection import NothingChosenError, StrPaths, paths_of
 from kseg.internal.registry import BYTES_MAX, Replay, Schemas
 from kseg.log.scan import scan
 
@@ -85,10 +85,8 @@ def _feed_logs(
             on_corrupt="skip",
             progress=progress,
         )
-    except ValueError as refusal:
-        if str(refusal).startswith("no topic here is"):
-            raise NotALogError(str(refusal), path=logs[0]) from None
-        raise
+    except NothingChosenError as refusal:
+        raise NotALogError(str(refusal), path=logs[0]) from None
     for columns in reader:
         replay.path = columns.source or ""
         offsets, times = columns["offset"].tolist(), columns["timestamp_ms"].tolist()

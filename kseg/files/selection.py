@@ -81,6 +81,10 @@ class Selection(NamedTuple):
         return any(first <= number <= last for first, last in self.partitions)
 
 
+class NothingChosenError(ValueError):
+    """A place has partitions, and none of them is chosen."""
+
+
 def some_of(names: Sequence[object], most: int = 3) -> str:
     """The first names of a list, and how many more there are.
 
@@ -148,4 +152,4 @@ def _kind(given: Any) -> str:
     return "an open file" if hasattr(given, "read") else type(given).__name__
 
 
-__all__ = ["Selection", "StrPaths", "paths_of", "several", "some_of"]
+__all__ = ["NothingChosenError", "Selection", "StrPaths", "paths_of", "several", "some_of"]

@@ -20,7 +20,7 @@ from kseg.files.names import (
     find_replicas,
     readable_partitions,
 )
-from kseg.files.selection import Selection, StrPaths, paths_of
+from kseg.files.selection import NothingChosenError, Selection, StrPaths, paths_of
 
 #: The directories of one partition that are read.
 Replicas = Literal["refuse", "newest", "first", "all"]
@@ -71,7 +71,7 @@ def sources(
     readable = [one for path in paths for one in _readable(path, takes, skipped)]
     if not readable and any(not _is_chosen(selection, name) for name in here):
         there = ((name.topic, name.partition) for name in here if name is not None)
-        raise ValueError(selection.why_nothing(there))
+        raise NothingChosenError(selection.why_nothing(there))
     if not readable and not skipped:
         raise NotALogError("no partition is here", path=paths[0])
     places: dict[str, ScanSource] = {}
