@@ -13,6 +13,7 @@ from tests.tidy import tree
 KSEG = tree.ROOT / "kseg"
 LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "arrow", "format"} | {
     *("broker", "control", "legacy", "reports", "times"),
+    "decode",
     "documents",
     "frames",
     "lake",
