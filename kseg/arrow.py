@@ -34,6 +34,7 @@ else:
 
 _TIMESTAMP = pa.timestamp("ms", tz="UTC")
 _LABEL = pa.dictionary(pa.int8(), pa.string())
+_ENGINE_TYPES = {_TIMESTAMP: pa.timestamp("us", tz="UTC")}
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 #: Arrow type of each field.
@@ -102,6 +103,18 @@ def schema(fields: Iterable[str], kinds: Mapping[str, Kind] | None = None) -> pa
     if unknown:
         raise ValueError(f"no field {', '.join(unknown)}; there are: {', '.join(TYPES)}")
     return pa.schema([pa.field(name, types[name]) for name in named])
+
+
+def for_engines(kind: pa.Schema) -> pa.Schema:
+    """A schema as engines query it: the topic comes first, and times are in microseconds.
+
+    Engines ask for the first column where they only count, and compare times in microseconds.
+
+    Args:
+        kind: of the records.
+    """
+    fields = sorted(kind, key=lambda one: one.name != "topic")
+    return pa.schema([one.with_type(_ENGINE_TYPES.get(one.type, one.type)) for one in fields])
 
 
 def to_record_batch(

@@ -263,10 +263,14 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
     keep: Array | None = None
     if not request.whole:
         least, last = _closed(request.offset_start, request.offset_end)
-        earliest, _latest = _closed(request.time_start, request.time_end)
+        earliest, latest = _closed(request.time_start, request.time_end)
         keep = (table.last_offset >= least) & (table.base_offset <= last)
         if earliest > INT64_MIN:
             keep &= table.max_timestamp >= earliest
+        if latest < INT64_MAX:
+            # One record has the largest time; so has each record that the broker gave its time.
+            one_time = (table.timestamp_type == 1) | (table.record_count == 1)
+            keep &= (table.magic < 2) | ~one_time | (table.max_timestamp <= latest)
     if not request.control and table.attributes_seen & 0x20:
         data = ~table.is_control
         keep = data if keep is None else keep & data

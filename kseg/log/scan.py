@@ -329,10 +329,10 @@ class Scan(Frames):
         Raises:
             MissingExtraError: Polars is not installed, or is older than 1.33.
         """
-        from kseg import lazy
+        from kseg import arrow, lazy
 
         return lazy.polars_frame(
-            self.schema,
+            arrow.for_engines(self.schema),
             self._query,
             is_pure=all(map(_is_closed, self.sources)),
             about=repr(self),
@@ -343,9 +343,10 @@ class Scan(Frames):
 
         The dataset has `pushed`, too.
         """
-        from kseg import lazy
+        from kseg import arrow, lazy
 
-        return lazy.ScanDataset(self.schema, self._query, repr(self), lambda: self.pushed)
+        kind = arrow.for_engines(self.schema)
+        return lazy.ScanDataset(kind, self._query, repr(self), lambda: self.pushed)
 
     def _query(
         self,
@@ -355,8 +356,11 @@ class Scan(Frames):
         max_rows: int | None,
     ) -> pyarrow.RecordBatchReader:
         """The pieces that a query asks for; see `kseg.lazy.Read`."""
+        from kseg import arrow
+
         found = self if limit is None else self.head(limit)
-        names = self.columns if columns is None else tuple(columns)
+        kind = arrow.for_engines(self.schema)
+        names = tuple(kind.names if columns is None else columns)
         request, offsets, key, sources = self._request, self._offsets, self._key, self.sources
         if found._limit is None:  # the first records are found before they are filtered
             from kseg.log.narrowing import can_have, narrowed, wanted_key
@@ -384,10 +388,8 @@ class Scan(Frames):
             pushed=None,
         )
         if self.pushed._headers_tell and {*PLACE_FIELDS, DIRECTORY}.issuperset(names):
-            from kseg import arrow
-
             return arrow.to_reader(self.pushed._places(), names)
-        return self.pushed.to_reader()
+        return self.pushed.to_reader().cast(kind.empty_table().select(names).schema)
 
     def _places(self) -> Iterator[RecordColumns]:
         """Pieces without a record's own columns, as many rows as there are records."""

@@ -404,7 +404,8 @@ def test_a_scanner_gives_tables(data: Path) -> None:
     assert records.head(7, columns=["value"]).num_rows == 7
     assert records.head(7, filter=offset > 100)["offset"].to_pylist() == list(range(101, 108))
     assert records.scanner(columns=[]).to_reader().schema.names == []
-    assert records.schema == kseg.scan(data / "a-0").schema
+    assert records.schema.field("timestamp").type == pa.timestamp("us", "UTC")
+    assert records.schema.names == kseg.scan(data / "a-0").schema.names
     assert records.count_rows(filter=ds.field("key").is_null()) == 29
 
 

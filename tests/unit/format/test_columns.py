@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from kseg import Segment
 from kseg.errors import (
     CorruptRecordError,
     DecompressionError,
@@ -30,6 +33,7 @@ from tests.builders import (
     messages07,
     record,
     records_of,
+    write_segment,
 )
 
 DTYPES = {
@@ -172,6 +176,32 @@ def test_nothing_in_range_is_no_piece() -> None:
     assert read(LOG, time=(10, None)) == []
     assert read(b"") == []
     assert read(batch(last_offset_delta=5)) == []
+
+
+#: Two records in a batch whose checksum is wrong, so that reading it is an error.
+LATER: dict[str, tuple[dict[str, Any], bool]] = {
+    "the broker's time": ({"log_append": True}, True),
+    "one record": ({"records": [record(timestamp=30)]}, True),
+    "times of producers": ({}, False),
+}
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_batches_behind_the_last_time_are_passed_over_if_their_headers_are_enough(
+    name: str, tmp_path: Path
+) -> None:
+    options, is_enough = LATER[name]
+    given = {"records": [record(timestamp=30), record(timestamp=5)], "crc": 1, **options}
+    data = LOG + batch(**given, base_offset=43, max_timestamp=30)
+    path = write_segment(tmp_path, 40, data)
+    for end in (30, 31):
+        with nullcontext() if is_enough and end == 30 else pytest.raises(CorruptRecordError):
+            assert [piece.offset.tolist() for piece in read(data, time=(8, end))] == [[41, 42]]
+        with (
+            Segment.open(path) as segment,
+            nullcontext() if is_enough and end == 30 else pytest.raises(CorruptRecordError),
+        ):
+            assert sum(map(len, segment.read(time=(8, end)))) == 2
 
 
 # Faults
