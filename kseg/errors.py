@@ -28,6 +28,7 @@
       SegmentInUseError            a reader maps bytes that a cut removes; no room for a copy
       StalePlanError               files have changed since the plan was made
       ConflictingCopiesError       copies of a partition contradict each other
+      MisplacedKeyError(ValueError)  a key is in another partition than `partitioner` sends it to
       PoisonedFileError            a flush failed before; the file's contents are not known
       MissingExtraError(ImportError)  an optional package is not installed; names the pip command
 
@@ -287,6 +288,10 @@ class ConflictingCopiesError(KsegError):
     """Copies of a partition have different sound batches in one leader epoch."""
 
 
+class MisplacedKeyError(KsegError, ValueError):
+    """A key is in another partition than the partitioner that was named sends it to."""
+
+
 class PoisonedFileError(KsegError):
     """A flush or an undoing failed before, so the file's contents are not known; open it again."""
 
@@ -311,6 +316,7 @@ __all__ = [
     "KsegError",
     "LimitExceededError",
     "LogLockedError",
+    "MisplacedKeyError",
     "MissingExtraError",
     "MissingFieldError",
     "NotALogError",

@@ -17,6 +17,7 @@ from kseg.errors import (
     KsegError,
     LimitExceededError,
     LogLockedError,
+    MisplacedKeyError,
     MissingExtraError,
     NotALogError,
     OffsetOutOfRangeError,
@@ -45,7 +46,7 @@ class Exit(IntEnum):
 
 #: The first kind that an error is of has its code.
 _CODES: Final[tuple[tuple[tuple[type[BaseException], ...], Exit], ...]] = (
-    ((MissingExtraError, OffsetOutOfRangeError), Exit.USAGE),
+    ((MissingExtraError, OffsetOutOfRangeError, MisplacedKeyError), Exit.USAGE),
     # Another process has it now, or the disk cannot read it.
     (
         (NotALogError, LogLockedError, SegmentInUseError, UnreadableError, OSError),

@@ -14,7 +14,7 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.failures import complain, tell_left_out
+from kseg.cli.failures import complain, tell_left_out, usage_errors
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import Range
 from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
@@ -59,6 +59,8 @@ def read(
     offsets: Range,
     times: Range,
     key: bytes | None,
+    partitioner: str | None,
+    counts: tuple[int, ...],
     limit: int | None,
     last: int | None,
     decode_as: str | None,
@@ -77,6 +79,10 @@ def read(
         offset=offsets, time=times, isolation=isolation, open_transactions=open_transactions
     )
     selection = Selection(topics, partitions)
+    if (partitioner or counts) and (key is None or partitioner is None or follow):
+        raise click.UsageError(
+            "--partitions wants --partitioner, which wants --key and no --follow."
+        )
     run = Reader(
         row_style(form, encoding),
         output.binary_stdout(),
@@ -91,6 +97,21 @@ def read(
     if follow:
         run.follow(one_partition(paths, selection).path)
     else:
+        refuse_replicas(paths, selection)
+        if partitioner is not None:
+            from kseg.log.scan import scan  # only a search for a key needs it
+
+            with usage_errors():
+                found = scan(
+                    paths,
+                    topics=topics or None,
+                    offset=offsets,
+                    time=times,
+                    key=key,
+                    partitioner=partitioner,
+                    partitions=counts or None,
+                )
+            run.chosen = frozenset(os.path.realpath(source.path) for source in found.sources)
         run.paths(paths, selection)
     return run.end()
 
@@ -114,12 +135,13 @@ class Reader(RecordLines):
         self.fields = typed_fields(kinds)
         self._kinds = kinds
         self._memory = PerThread(Workspace)
+        #: The files and partitions that can have the key; None for all.
+        self.chosen: frozenset[str] | None = None
         #: Whether something was read that is not known to lie outside of the offsets.
         self._inside = False
 
     def paths(self, paths: tuple[str, ...], selection: Selection) -> None:
         """Write the records of everything under the paths."""
-        refuse_replicas(paths, selection)
         if self.style.form == "csv" and self.by_name:
             # One head serves all lines: decoded by name is all or nothing.
             self.by_name = all(self._topics(paths, selection))
@@ -134,14 +156,19 @@ class Reader(RecordLines):
                 if not is_new(path, seen) or os.path.dirname(os.path.realpath(path)) in seen:
                     continue
                 self._inside = True
-                yield from self._file(known.path)
-                self.sinks.finish()
+                if self._can_have_key(known.path):
+                    yield from self._file(known.path)
+                    self.sinks.finish()
                 continue
             for partition in logs_once(path, known, selection, seen):
                 if self.sinks.full:
                     return
-                yield from self._partition(LogView.open(partition.path))
-                self.sinks.finish()
+                if self._can_have_key(partition.path):
+                    yield from self._partition(LogView.open(partition.path))
+                    self.sinks.finish()
+
+    def _can_have_key(self, path: Path) -> bool:
+        return self.chosen is None or os.path.realpath(path) in self.chosen
 
     def _file(self, path: Path) -> Iterator[Work]:
         if self.request.isolation != "read_uncommitted":

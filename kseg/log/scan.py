@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from kseg.lake import WrittenFiles
     from kseg.lazy import Condition
     from kseg.log.exports import Export
+    from kseg.log.narrowing import KeyPlaces
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
     from kseg.workers import Results
@@ -95,6 +96,7 @@ class Scan(Frames):
     skipped: tuple[Unreadable, ...] = ()
     _kinds: Kinds = field(default_factory=dict)
     _key: bytes | None = None
+    _key_places: KeyPlaces | None = None
     _limit: int | None = None
     _offsets: MappingOf[Any, Any] = field(default_factory=dict)
     _progress: Progress | None = None
@@ -221,6 +223,42 @@ class Scan(Frames):
         else:
             view = self._opened(source, wanted)
             yield from view.read(wanted, workspace=workspace, whole=whole)
+
+    def _place_keys(self, partitioner: str, counts: Any, paths: Iterable[Path]) -> Scan:
+        """The same scan, which reads a key from its partition alone."""
+        from kseg.log.narrowing import KeyPlaces
+
+        numbers = several("partitions", counts, int, "a number, or several")
+        self._key_places = KeyPlaces.of(partitioner, numbers, self.sources, paths)
+        if self._key is not None:
+            self.sources = self._with_key(self.sources, self._key)
+        return self
+
+    def _with_key(self, sources: Sequence[ScanSource], key: bytes) -> tuple[ScanSource, ...]:
+        """The sources that can have a key; a sample of keys is compared with their partitions."""
+        places = self._key_places
+        if places is None:
+            return tuple(sources)
+        places.check(sources, self._samples)
+        return tuple(source for source in sources if places.can_have(source, key))
+
+    def _samples(self, source: ScanSource, rows: int) -> Iterator[Iterable[RecordColumns]]:
+        """Offsets and keys from the first records of a source, and from its last ones."""
+        request = replace(
+            self._request_for(source, self._request),
+            columns=("offset", "key"),
+            max_rows=rows,
+            isolation="read_uncommitted",
+            on_corrupt="skip",
+        )
+        if source.is_file:
+            with Segment.open(source.path, mapping=self._mapping) as segment:
+                yield segment.read(request)
+        else:
+            view = _view(source.path, self._mapping)
+            yield view.read(request)
+            start = max(request.offset_start, view.log_end_offset - rows)
+            yield view.read(replace(request, offset=(start, request.offset_end)))
 
     def _request_for(self, source: ScanSource, request: Request) -> Request:
         """The request with the offsets of one partition, if each has its own."""
@@ -371,7 +409,8 @@ class Scan(Frames):
                 place: narrowed(Request(offset=bounds), conditions).offset
                 for place, bounds in offsets.items()
             }
-            key = wanted_key(conditions, self._kinds) if key is None else key
+            if key is None and (key := wanted_key(conditions, self._kinds)) is not None:
+                sources = self._with_key(sources, key)
         read = _read_columns(names, with_key=key is not None)
         self.pushed = replace(
             found,
@@ -556,6 +595,7 @@ def scan(
     offset: OffsetBounds | MappingOf[Any, OffsetBounds] | None = None,
     time: TimeBounds | None = None,
     key: Any = None,
+    partitioner: str | None = None,
     limit: int | None = None,
     decode: MappingOf[str, str] | str | None = None,
     isolation: str = "read_uncommitted",
@@ -578,7 +618,8 @@ def scan(
     Args:
         paths: one or several, or globs; name and contents decide what each is.
         topics: only these topics: a name or a glob, or several.
-        partitions: only these partitions: a number, or several.
+        partitions: only these partitions: a number, or several. With `partitioner`, this is the
+            number of partitions of the topics instead; several if it has grown.
         columns: the names of the columns; topic, partition, offset, timestamp, key, value and
             headers if it is None.
         offset: `(start, end)` or a `range`, half open, None for no bound; one offset; or, by
@@ -591,6 +632,12 @@ def scan(
             Records need not be in order of time. In Arrow, `timestamp` is null outside the years 1
             to 9999; the column `timestamp_ms` has every time as a number.
         key: only records with this key: bytes, or text as UTF-8; with `decode`, also a number.
+        partitioner: "murmur2" or "crc32", by which all producers of the topics chose the partition
+            of a key, see `partition_for`; then `key`, or the filter of a query on one key, reads no
+            other partition. The number of partitions is `partitions`, or each one that the metadata
+            log in the data directories has of the topic; without either, all partitions are read.
+            At the start and the end of each partition, some keys are compared with it: 1,000 or
+            more in all.
         limit: the number of records of the whole answer; None for all.
         decode: the kinds of keys and values, such as `{"key": "text", "value": "json"}`: text,
             json, int16, int32, int64, float, double, uuid, or Kafka's name; a word alone is for
@@ -619,6 +666,7 @@ def scan(
 
     Raises:
         NotALogError: a path is nothing that kseg reads.
+        MisplacedKeyError: a key lies in a partition that `partitioner` does not send it to.
         ValueError: an argument has a value that it cannot have, nothing is chosen, or a partition
             has two directories.
         TypeError: an argument has another type; the message says which types it takes.
@@ -651,12 +699,13 @@ def scan(
     )
     wanted_key = key_bytes(key, kinds)
     names = _columns(columns, kinds, with_directory=replicas == "all")
-    selection = Selection.of(topics, partitions)
+    counts, places = partitions, paths_of(paths)
+    selection = Selection.of(topics, None if partitioner else partitions)
     skipped: list[Unreadable] | None = None if on_error == "raise" else []
-    found = sources(paths_of(paths), selection, replicas=replicas, skipped=skipped)
+    found = sources(places, selection, replicas=replicas, skipped=skipped)
     if isolation == "read_committed" and any(source.is_file for source in found):
         raise ValueError("read_committed needs whole partitions, not single files")
-    return Scan(
+    result = Scan(
         found,
         names,
         replace(request, columns=_read_columns(names, with_key=wanted_key is not None)),
@@ -668,6 +717,7 @@ def scan(
         _offsets=offsets,
         _progress=progress,
     )
+    return result if partitioner is None else result._place_keys(partitioner, counts, places)
 
 
 def dataset(
@@ -679,6 +729,7 @@ def dataset(
     offset: OffsetBounds | MappingOf[Any, OffsetBounds] | None = None,
     time: TimeBounds | None = None,
     key: Any = None,
+    partitioner: str | None = None,
     decode: MappingOf[str, str] | str | None = None,
     isolation: str = "read_uncommitted",
     open_transactions: str = "wait",
@@ -695,6 +746,7 @@ def dataset(
     Args:
         paths: as `scan` takes them; so are the others. They bound what each query reads.
         topics, partitions, columns, offset, time, key: the records and columns that are there.
+        partitioner: how producers chose the partition of a key; see `scan`.
         decode, isolation, open_transactions, replicas, control: how records are read.
         on_corrupt, on_error: as for `scan`.
         threads, now, mapping: likewise.
@@ -711,6 +763,7 @@ def dataset(
         offset=offset,
         time=time,
         key=key,
+        partitioner=partitioner,
         decode=decode,
         isolation=isolation,
         open_transactions=open_transactions,

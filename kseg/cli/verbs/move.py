@@ -76,6 +76,20 @@ def dump(context: click.Context, /, **given: Any) -> int:
     isolation_option,
     selection_options,
     range_options,
+    click.option(
+        "--partitioner",
+        type=click.Choice(("murmur2", "crc32")),
+        help="How producers chose the partition of --key; no other partition is read.",
+    ),
+    click.option(
+        "--partitions",
+        "counts",
+        type=WholeNumber(1),
+        multiple=True,
+        metavar="N",
+        help="The topic's number of partitions where no metadata log has it; repeat it for each"
+        " number that the topic had.",
+    ),
     decode_options,
     typed_options,
     jobs_option,

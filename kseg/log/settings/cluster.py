@@ -224,6 +224,8 @@ class Cluster:
         ids: ids by name.
         configs: settings by the kind and the name of what they are for; "" for all brokers.
         partitions: by topic id and number. A topic without any says nothing of its replicas.
+        counts: by topic id, the number of partitions behind each batch that made some. The records
+            of a snapshot count as one batch: it has no older numbers.
         features: levels by name.
         changes: of settings, in records behind `snapshot_end`, in their order.
         findings: what could not be understood.
@@ -240,6 +242,7 @@ class Cluster:
     ids: dict[str, UUID] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     partitions: dict[UUID, dict[int, Assigned]] = field(default_factory=dict)
+    counts: dict[UUID, dict[tuple[str, int], int]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     findings: list[KsegError] = field(default_factory=list)
@@ -350,6 +353,7 @@ class Cluster:
             self.changes = [each for each in self.changes if each.resource != (TOPIC, name)]
             self._made.pop(name, None)
         self.partitions.pop(topic_id, None)
+        self.counts.pop(topic_id, None)
 
     def _assign(self, value: dict[str, Any], place: Place) -> None:
         """A partition, or a change of one; None leaves a field as it is."""
@@ -364,6 +368,9 @@ class Cluster:
         }
         if value["leader"] != _LEADER_STAYS:
             changed["leader"] = value["leader"]
+        if value["partitionId"] not in of_topic:
+            batch = (place.path, place.position if place.offset >= 0 else 0)
+            self.counts.setdefault(value["topicId"], {})[batch] = len(of_topic) + 1
         of_topic[value["partitionId"]] = replace(before, **changed)
         self.partitions[value["topicId"]] = of_topic
 
@@ -469,7 +476,11 @@ class _MetadataRecord(NamedTuple):
 
 
 def read_cluster(
-    directory: str | PathLike[str], *, end_offset: int | None = None, past_damage: bool = False
+    directory: str | PathLike[str],
+    *,
+    end_offset: int | None = None,
+    past_damage: bool = False,
+    oldest: bool = False,
 ) -> Cluster:
     """Read what a log of KRaft says.
 
@@ -477,6 +488,7 @@ def read_cluster(
         directory: the partition's, `__cluster_metadata-0`.
         end_offset: read no record of the log from here on.
         past_damage: go on behind batches that are damaged, and behind gaps.
+        oldest: begin with the first record, or the oldest snapshot: for what has changed since.
 
     Returns:
         What it came to. Damage, gaps and what is not known are findings; see `Cluster.trusted`.
@@ -486,7 +498,9 @@ def read_cluster(
     """
     listing = list_partition(directory)
     findings: list[KsegError] = []
-    snapshots = sorted(listing.kraft_snapshots, key=_snapshot_id, reverse=True)
+    snapshots = sorted(listing.kraft_snapshots, key=_snapshot_id, reverse=not oldest)
+    if oldest and listing.segments and listing.segments[0].base_offset == 0:
+        snapshots = []
     cluster = Cluster()
     for snapshot in snapshots:
         try:

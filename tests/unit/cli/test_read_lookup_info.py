@@ -8,8 +8,10 @@ import pytest
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.log.log import Log
+from kseg.log.partitioners import partition_for
 from tests.builders import GZIP, LZ4, batch, message, record, wrapper, write_segment
 from tests.unit.cli.conftest import Kseg, overlapping
+from tests.unit.log.test_narrowing import sent
 
 START_MS = 1_760_000_000_000
 
@@ -242,3 +244,31 @@ def test_the_last_of_a_log_with_records_below_its_base_lie_in_the_log(
     path = write_segment(tmp_path / "data" / "orders-0", 5, *given)
     ran = kseg("read", "--format", "jsonl", "--last", "5", path.parent)
     assert [row["offset"] for row in ran.rows] == [5, 6, 7]
+
+
+def test_a_key_is_read_from_its_partition(kseg: Kseg, tmp_path: Path) -> None:
+    home = sent(tmp_path / "data", counts=(3,))
+    words = ("--key", "user-7", "--partitioner", "murmur2", "--partitions", 3)
+    assert offsets(kseg, home, *words) == offsets(kseg, home, "--key", "user-7")
+    (number,) = {partition_for("user-7", 3)}
+    path = next((home / f"users-{(number or 0) - 1}").glob("*.log"))
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    assert len(offsets(kseg, home, *words)) == 1
+    assert len(offsets(kseg, *sorted(home.glob(f"users-{number}/*.log")), *words)) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--key", "user-7", "--partitioner", "crc32", "--partitions", 3], "crc32 sends it to"),
+        (["--key", "user-7", "--partitions", 3], "--partitions wants --partitioner"),
+        (["--partitioner", "crc32"], "which wants --key"),
+        (["--key", "user-7", "--partitioner", "murmur2", "--topic", "u"], "no topic here is u"),
+    ],
+)
+def test_partitioners_that_cannot_be_exit_2(
+    kseg: Kseg, tmp_path: Path, words: list[object], message: str
+) -> None:
+    ran = kseg("read", sent(tmp_path / "data", counts=(3,)), *words)
+    assert ran.code == 2
+    assert message in ran.err
