@@ -69,6 +69,7 @@ def extension(name: str, *sources: str) -> Extension:
 NO_KERNELS = os.environ.get("KSEG_NO_KERNELS") == "1"
 KERNELS = [
     extension("_core", "kseg/csrc/crc.c"),
+    extension("_kernels.avro"),
     extension("_kernels.blocks"),
     extension("_kernels.encode"),
     extension("_kernels.fetch"),

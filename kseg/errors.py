@@ -249,6 +249,10 @@ class BuilderStateError(KsegError, RuntimeError):
     """A builder was used in a state that does not allow it (Kafka's IllegalStateException)."""
 
 
+class SchemaError(KsegError, ValueError):
+    """A schema cannot be parsed, its values have no Arrow type, or several could be meant."""
+
+
 class LimitExceededError(KsegError):
     """A bound would be passed: inflated size, nesting depth, memory."""
 
@@ -329,6 +333,7 @@ __all__ = [
     "RecordBatchTooLargeError",
     "RecordFault",
     "RecordTooLargeError",
+    "SchemaError",
     "SegmentInUseError",
     "StalePlanError",
     "TransactionCoordinatorFencedError",

@@ -112,6 +112,12 @@ cdef extern from "text.h" nogil:
     bint kseg_text_select(bint vectors) noexcept
     void kseg_text_init() noexcept
 
+cdef extern from "utf8.h" nogil:
+    Py_ssize_t take_utf8 "kseg_take_utf8"(
+        const uint8_t* data, Py_ssize_t count, uint32_t* point
+    ) noexcept
+    bint is_utf8 "kseg_is_utf8"(const uint8_t* data, Py_ssize_t count) noexcept
+
 cdef extern from "stored.h" nogil:
     enum:
         KSEG_END
@@ -413,45 +419,6 @@ cdef inline bint steers(uint32_t point) noexcept nogil:
     )
 
 
-cdef Py_ssize_t take_utf8(const uint8_t* data, Py_ssize_t count, uint32_t* point) noexcept nogil:
-    """One character above ASCII: bytes taken, or their negative where they are not well formed.
-
-    0 where the bytes are well formed as far as they go but end early.
-    """
-    cdef uint8_t lead = data[0]
-    cdef uint8_t low = 0x80
-    cdef uint8_t high = 0xBF
-    cdef Py_ssize_t i, need
-    if 0xC2 <= lead <= 0xDF:
-        need = 2
-        point[0] = lead & 0x1F
-    elif 0xE0 <= lead <= 0xEF:
-        need = 3
-        point[0] = lead & 0x0F
-        if lead == 0xE0:
-            low = 0xA0
-        elif lead == 0xED:
-            high = 0x9F
-    elif 0xF0 <= lead <= 0xF4:
-        need = 4
-        point[0] = lead & 0x07
-        if lead == 0xF0:
-            low = 0x90
-        elif lead == 0xF4:
-            high = 0x8F
-    else:
-        return -1
-    for i in range(1, need):
-        if i == count:
-            return 0
-        if not low <= data[i] <= high:
-            return -i
-        point[0] = (point[0] << 6) | (data[i] & 0x3F)
-        low = 0x80
-        high = 0xBF
-    return need
-
-
 cdef Py_ssize_t take_surrogate(const uint8_t* data, Py_ssize_t count) noexcept nogil:
     """Bytes behind a lead byte of ED that Java replaces as one, as `take_utf8` answers them."""
     if count < 2 or not 0x80 <= data[1] <= 0xBF:
@@ -519,22 +486,6 @@ cdef char* put_utf8(
         i -= taken
     used[0] = i
     return out
-
-
-cdef bint is_utf8(const uint8_t* data, Py_ssize_t count) noexcept nogil:
-    """Is this well-formed UTF-8?"""
-    cdef Py_ssize_t i = 0
-    cdef Py_ssize_t taken
-    cdef uint32_t point
-    while i < count:
-        if data[i] < 0x80:
-            i += <Py_ssize_t> kseg_ascii_run(data + i, <size_t> (count - i))
-            continue
-        taken = take_utf8(data + i, count - i, &point)
-        if taken <= 0:
-            return False
-        i += taken
-    return True
 
 
 cdef inline char* put_content(

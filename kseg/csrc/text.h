@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "cpu.h"
+#include "utf8.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -36,7 +37,6 @@ enum {
 };
 
 #define KSEG_ONES 0x0101010101010101ULL
-#define KSEG_HIGHS 0x8080808080808080ULL
 
 /* ---- runs that stay as they are ---- */
 
@@ -202,20 +202,6 @@ KSEG_FOR_AVX2 static int kseg_plain_avx2(char *out, const uint8_t *data, size_t 
 }
 
 #endif
-
-/* How many bytes below 0x80 the data begins with. */
-static inline size_t kseg_ascii_run(const uint8_t *data, size_t size) {
-    size_t i = 0;
-    for (; size - i >= 8; i += 8) {
-        uint64_t word;
-        memcpy(&word, data + i, 8);
-        if ((word & KSEG_HIGHS) != 0)
-            break;
-    }
-    while (i < size && data[i] < 0x80)
-        i++;
-    return i;
-}
 
 /* ---- strings of JSON ---- */
 

@@ -1,6 +1,7 @@
 """Typed values by schema: from payloads in bulk to Arrow columns.
 
     decoder         `Decoder`: what each format provides
+    avro            Avro, with the writer's schema resolved to the reader's
 
 Payloads and schemas are hostile bytes: a payload that does not decode is null with its reason, a
 schema that cannot be taken is a typed error. Nothing that a schema names is opened.

@@ -1,0 +1,557 @@
+"""Avro: payloads of one writer's schema into columns of one reader's schema.
+
+A program of nodes, made from both schemas, says what stands in a payload and which column takes it.
+The tree of nodes is bounded and not recursive, so the walk over a payload is, too.
+
+  nodes    int32[n, 5]: op, column (-1: skip), first of `kids`, count of `kids`, argument
+  kids     int32[k]: children of nodes (nodes) and of columns (columns)
+  codes    int32[c]: of an enum, from `argument` on, the reader's symbol for each of the writer's,
+           or -1; of a decimal column, from `largest` on, its largest number in words of 32 bits
+  columns  int64[m, 7]: kind, size of a value, nullable, first of `kids`, count, least, largest
+
+The argument is a size (FIXED), the first code (ENUM, whose count is of symbols), a type id
+(BRANCH), or what a text has to be (BYTES, STRING). A column that is not nullable has a value of
+zeros where a struct around it is null.
+
+A payload that does not fit fails as a whole: its row is null, and nothing of it stays in a column.
+Each step of the walk, also over an item without bytes, takes one from a budget, which the size of
+the payloads bounds.
+
+Source: Apache Avro 1.12, "Binary Encoding" and "Schema Resolution".
+"""
+
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from kseg._core cimport pointer_to, read_varlong
+
+cdef extern from "utf8.h" nogil:
+    bint is_utf8 "kseg_is_utf8"(const uint8_t *data, Py_ssize_t count) noexcept
+
+# What a payload has.
+NULL_, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING = range(8)
+FIXED, ENUM, ARRAY, MAP, RECORD, UNION = range(8, 14)
+#: A branch that the reader's schema has no place for; a branch of the reader's union.
+REFUSE, BRANCH = 14, 15
+# What a column holds.
+K_NULL, K_BOOL, K_INT32, K_INT64, K_FLOAT, K_DOUBLE, K_BYTES, K_FIXED, K_LIST, K_MAP = range(10)
+K_STRUCT, K_UNION, K_DECIMAL = 10, 11, 12
+# What a text has to be, as bits.
+UTF8, UUID = 1, 2
+# Why a payload fails.
+SHORT, TRAILING, NUMBER, RANGE, TEXT, SYMBOL, CHOICE, REFUSED, LIMIT = range(1, 10)
+
+NODE_FIELDS = 5
+COLUMN_FIELDS = 7
+
+cdef enum:
+    O_NULL, O_BOOLEAN, O_INT, O_LONG, O_FLOAT, O_DOUBLE, O_BYTES, O_STRING, O_FIXED, O_ENUM
+    O_ARRAY, O_MAP, O_RECORD, O_UNION, O_REFUSE, O_BRANCH
+
+cdef enum:
+    C_NULL, C_BOOL, C_INT32, C_INT64, C_FLOAT, C_DOUBLE, C_BYTES, C_FIXED, C_LIST, C_MAP
+    C_STRUCT, C_UNION, C_DECIMAL
+
+cdef enum:
+    F_NONE, F_SHORT, F_TRAILING, F_NUMBER, F_RANGE, F_TEXT, F_SYMBOL, F_CHOICE, F_REFUSED, F_LIMIT
+    F_MEMORY
+
+cdef enum:
+    N_OP, N_OUT, N_FIRST, N_COUNT, N_ARG, N_FIELDS
+
+cdef enum:
+    M_UTF8 = 1
+    M_UUID = 2
+    UUID_BYTES = 36
+    DECIMAL_BYTES_MAX = 32
+    DECIMAL_WORDS = 8
+    ITEMS_MAX = 0x7FFFFFFF
+    ROW_STEPS = 1 << 20       # for the payload of one row, and 8 for each of its bytes
+    CALL_STEPS = 1 << 27      # for all rows of a call, likewise
+    STEPS_PER_BYTE = 8
+
+cdef struct Column:
+    int64_t kind
+    int64_t size
+    int64_t nullable
+    int64_t first
+    int64_t children
+    int64_t least
+    int64_t largest
+    uint8_t *data             # values, or bytes of texts, or type ids of a union
+    int64_t data_room
+    int32_t *ends             # int32[count + 1], or int32[count] of a union
+    int64_t ends_room
+    uint8_t *valid
+    int64_t valid_room
+
+cdef struct State:
+    const int32_t *nodes
+    const int32_t *kids
+    const int32_t *codes
+    Column *columns
+    int64_t *counts           # values of each column, then bytes of data of each
+    int64_t *used
+    int64_t steps
+    int why
+    int32_t node
+    const uint8_t *at
+
+
+cdef const uint8_t *fail(State *s, int why, int32_t node, const uint8_t *at) noexcept nogil:
+    s.why, s.node, s.at = why, node, at
+    return NULL
+
+
+cdef bint grow(void **memory, int64_t *room, int64_t needed, int64_t size) noexcept nogil:
+    """Make room for `needed` items of a size."""
+    cdef int64_t wanted = needed + (needed >> 1) + 64
+    cdef void *found = realloc(memory[0], <size_t> (wanted * size))
+    if found == NULL:
+        return False
+    memory[0], room[0] = found, wanted
+    return True
+
+
+cdef inline uint8_t *room_for(State *s, int32_t out, int64_t size) noexcept nogil:
+    """Where the next `size` bytes of a column's data go; NULL without memory."""
+    cdef Column *c = &s.columns[out]
+    cdef int64_t used = s.used[out]
+    if used + size >= c.data_room:  # also for the first text, if it is empty
+        if not grow(<void **> &c.data, &c.data_room, used + size, 1):
+            s.why = F_MEMORY
+            return NULL
+    s.used[out] = used + size
+    return c.data + used
+
+
+cdef inline bint put_end(State *s, int32_t out, int64_t end) noexcept nogil:
+    """Note where the next value of a column ends: in its bytes, or among its items."""
+    cdef Column *c = &s.columns[out]
+    cdef int64_t count = s.counts[out]
+    if end > ITEMS_MAX:
+        s.why = F_LIMIT
+        return False
+    if count + 2 > c.ends_room and not grow(<void **> &c.ends, &c.ends_room, count + 2, 4):
+        s.why = F_MEMORY
+        return False
+    if count == 0 and c.kind != C_UNION:
+        c.ends[0] = 0
+    c.ends[count if c.kind == C_UNION else count + 1] = <int32_t> end
+    return True
+
+
+cdef inline bint count_one(State *s, int32_t out, uint8_t valid) noexcept nogil:
+    """Count a value whose data is there."""
+    cdef Column *c = &s.columns[out]
+    cdef int64_t count = s.counts[out]
+    if c.nullable:
+        if count == c.valid_room and not grow(<void **> &c.valid, &c.valid_room, count + 1, 1):
+            s.why = F_MEMORY
+            return False
+        c.valid[count] = valid
+    s.counts[out] = count + 1
+    return True
+
+
+cdef inline bint put(State *s, int32_t out, const void *value, int64_t size) noexcept nogil:
+    """A value of a fixed size, or a text."""
+    cdef uint8_t *to = room_for(s, out, size)
+    if to == NULL:
+        return False
+    memcpy(to, value, <size_t> size)
+    if s.columns[out].kind == C_BYTES and not put_end(s, out, s.used[out]):
+        return False
+    return count_one(s, out, 1)
+
+
+cdef bint put_null(State *s, int32_t out) noexcept nogil:
+    """A null, or zeros within one."""
+    cdef Column *c = &s.columns[out]
+    cdef uint8_t *to
+    cdef int32_t child
+    cdef int64_t i
+    s.steps -= 1
+    if s.steps < 0:
+        s.why = F_LIMIT
+        return False
+    if c.kind == C_STRUCT:
+        for i in range(c.children):
+            if not put_null(s, s.kids[c.first + i]):
+                return False
+    elif c.kind == C_LIST or c.kind == C_MAP:
+        if not put_end(s, out, s.counts[s.kids[c.first]]):
+            return False
+    elif c.kind == C_UNION:
+        child = s.kids[c.first]
+        to = room_for(s, out, 1)
+        if to == NULL or not put_end(s, out, s.counts[child]) or not put_null(s, child):
+            return False
+        to[0] = 0
+    elif c.kind == C_BYTES:
+        if not put_end(s, out, s.used[out]):
+            return False
+    elif c.kind != C_NULL:
+        to = room_for(s, out, c.size)
+        if to == NULL:
+            return False
+        memset(to, 0, <size_t> c.size)
+    return count_one(s, out, 0)
+
+
+cdef bint put_number(State *s, int32_t out, int64_t value) noexcept nogil:
+    cdef Column *c = &s.columns[out]
+    cdef int32_t narrow
+    cdef float single
+    cdef double wide
+    if c.kind == C_FLOAT:
+        single = <float> value
+        return put(s, out, &single, 4)
+    if c.kind == C_DOUBLE:
+        wide = <double> value
+        return put(s, out, &wide, 8)
+    if value < c.least or value > c.largest:
+        s.why = F_RANGE
+        return False
+    if c.kind == C_INT64:
+        return put(s, out, &value, 8)
+    narrow = <int32_t> value
+    return put(s, out, &narrow, 4)
+
+
+cdef bint put_decimal(State *s, int32_t out, const uint8_t *p, int64_t size) noexcept nogil:
+    """A big-endian number in two's complement, as Arrow has it; not of more digits than it may."""
+    cdef uint8_t value[DECIMAL_BYTES_MAX]
+    cdef uint32_t words[DECIMAL_WORDS]
+    cdef const int32_t *largest = s.codes + s.columns[out].largest
+    cdef uint64_t carry = 1
+    cdef int64_t i
+    cdef uint8_t sign = 0xFF if size and p[0] & 0x80 else 0
+    for i in range(DECIMAL_BYTES_MAX):
+        value[i] = p[size - 1 - i] if i < size else sign
+    for i in range(size - DECIMAL_BYTES_MAX):
+        if p[i] != sign:
+            s.why = F_RANGE
+            return False
+    if size > DECIMAL_BYTES_MAX and (value[DECIMAL_BYTES_MAX - 1] ^ sign) & 0x80:
+        s.why = F_RANGE
+        return False
+    for i in range(DECIMAL_WORDS):
+        words[i] = (
+            value[4 * i] | <uint32_t> value[4 * i + 1] << 8 | <uint32_t> value[4 * i + 2] << 16
+            | <uint32_t> value[4 * i + 3] << 24
+        )
+        if sign:
+            carry += <uint32_t> ~words[i]
+            words[i] = <uint32_t> carry
+            carry >>= 32
+    for i in range(DECIMAL_WORDS - 1, -1, -1):
+        if words[i] != <uint32_t> largest[i]:
+            if words[i] > <uint32_t> largest[i]:
+                s.why = F_RANGE
+                return False
+            break
+    return put(s, out, value, s.columns[out].size)
+
+
+cdef bint is_uuid(const uint8_t *p, int64_t size) noexcept nogil:
+    """Is this a UUID as it is written: 32 digits and four dashes?"""
+    cdef int i
+    if size != UUID_BYTES:
+        return False
+    for i in range(UUID_BYTES):
+        if i == 8 or i == 13 or i == 18 or i == 23:
+            if p[i] != 0x2D:
+                return False
+        elif not (0x30 <= p[i] <= 0x39 or 0x61 <= (p[i] | 0x20) <= 0x66):
+            return False
+    return True
+
+
+cdef const uint8_t *take_bytes(
+    State *s, int32_t at, const uint8_t *p, const uint8_t *end, int64_t size
+) noexcept nogil:
+    """Bytes of a known size: of BYTES, STRING or FIXED."""
+    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef int32_t out = node[N_OUT], must = 0 if node[N_OP] == O_FIXED else node[N_ARG]
+    if size < 0:
+        return fail(s, F_NUMBER, at, p)
+    if size > end - p:
+        return fail(s, F_SHORT, at, p)
+    if must & M_UTF8 and not is_utf8(p, size) or must & M_UUID and not is_uuid(p, size):
+        return fail(s, F_TEXT, at, p)
+    if out < 0:
+        return p + size
+    if s.columns[out].kind == C_DECIMAL:
+        if not put_decimal(s, out, p, size):
+            return fail(s, s.why, at, p)
+    elif not put(s, out, p, size):
+        return fail(s, s.why, at, p)
+    return p + size
+
+
+cdef const uint8_t *take_items(
+    State *s, int32_t at, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    """The blocks of an array or a map."""
+    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef int32_t out = node[N_OUT], child
+    cdef int64_t count, size, _i, part
+    while True:
+        p = read_varlong(p, end, &count)
+        if p == NULL:
+            return fail(s, F_SHORT, at, end)
+        if count == 0:
+            break
+        if count < 0:
+            p = read_varlong(p, end, &size)
+            if p == NULL:
+                return fail(s, F_SHORT, at, end)
+            if count < -ITEMS_MAX:
+                return fail(s, F_LIMIT, at, p)
+            count = -count
+        for _i in range(count):
+            for part in range(node[N_COUNT]):
+                p = take(s, s.kids[node[N_FIRST] + part], p, end)
+                if p == NULL:
+                    return NULL
+    if out >= 0:
+        child = s.kids[s.columns[out].first]
+        if not put_end(s, out, s.counts[child]) or not count_one(s, out, 1):
+            return fail(s, s.why, at, p)
+    return p
+
+
+cdef const uint8_t *take_branch(
+    State *s, int32_t at, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    """A value of one branch of the reader's union."""
+    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef int32_t out = node[N_OUT]
+    cdef int32_t child = s.kids[s.columns[out].first + node[N_ARG]]
+    cdef uint8_t *to = room_for(s, out, 1)
+    if to == NULL or not put_end(s, out, s.counts[child]):
+        return fail(s, s.why, at, p)
+    to[0] = <uint8_t> node[N_ARG]
+    if not count_one(s, out, 1):
+        return fail(s, s.why, at, p)
+    return take(s, s.kids[node[N_FIRST]], p, end)
+
+
+cdef const uint8_t *take_scalar(
+    State *s, int32_t at, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    """A value that is none of those with a tag."""
+    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef int32_t op = node[N_OP], out = node[N_OUT]
+    cdef int64_t size = 4 if op == O_FLOAT else 8
+    cdef float single
+    cdef double wide
+    if op == O_NULL:
+        if out >= 0 and not put_null(s, out):
+            return fail(s, s.why, at, p)
+        return p
+    if op == O_BOOLEAN:
+        if p == end:
+            return fail(s, F_SHORT, at, p)
+        if p[0] > 1:
+            return fail(s, F_RANGE, at, p)
+        if out >= 0 and not put(s, out, p, 1):
+            return fail(s, s.why, at, p)
+        return p + 1
+    if end - p < size:
+        return fail(s, F_SHORT, at, p)
+    if out >= 0 and op == O_FLOAT and s.columns[out].kind == C_DOUBLE:
+        memcpy(&single, p, 4)
+        wide = single
+        if not put(s, out, &wide, 8):
+            return fail(s, s.why, at, p)
+    elif out >= 0 and not put(s, out, p, size):
+        return fail(s, s.why, at, p)
+    return p + size
+
+
+cdef const uint8_t *take(
+    State *s, int32_t at, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    """The value of a node; returns the place behind it, or NULL with the reason in the state."""
+    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef int32_t op = node[N_OP], out = node[N_OUT]
+    cdef const uint8_t *start = p
+    cdef int64_t number = 0
+    cdef int32_t i
+    s.steps -= 1
+    if s.steps < 0:
+        return fail(s, F_LIMIT, at, p)
+    if op == O_RECORD:
+        for i in range(node[N_COUNT]):
+            p = take(s, s.kids[node[N_FIRST] + i], p, end)
+            if p == NULL:
+                return NULL
+        if out >= 0 and not count_one(s, out, 1):
+            return fail(s, s.why, at, p)
+        return p
+    if op == O_ARRAY or op == O_MAP:
+        return take_items(s, at, p, end)
+    if op == O_BRANCH:
+        return take_branch(s, at, p, end)
+    if op == O_FIXED:
+        return take_bytes(s, at, p, end, node[N_ARG])
+    if op == O_REFUSE:
+        return fail(s, F_REFUSED, at, p)
+    if op == O_NULL or op == O_BOOLEAN or op == O_FLOAT or op == O_DOUBLE:
+        return take_scalar(s, at, p, end)
+    p = read_varlong(p, end, &number)
+    if p == NULL:
+        return fail(s, F_SHORT if end - start < 10 else F_NUMBER, at, start)
+    if op == O_BYTES or op == O_STRING:
+        return take_bytes(s, at, p, end, number)
+    if op == O_UNION:
+        if number < 0 or number >= node[N_COUNT]:
+            return fail(s, F_CHOICE, at, start)
+        return take(s, s.kids[node[N_FIRST] + number], p, end)
+    if op == O_ENUM:
+        if number < 0 or number >= node[N_COUNT]:
+            return fail(s, F_SYMBOL, at, start)
+        number = s.codes[node[N_ARG] + number]
+        if out >= 0 and number < 0:
+            return fail(s, F_REFUSED, at, start)
+    elif op == O_INT and <int32_t> number != number:
+        return fail(s, F_RANGE, at, start)
+    if out >= 0 and not put_number(s, out, number):
+        return fail(s, s.why, at, start)
+    return p
+
+
+cdef bint take_row(State *s, int32_t root, const uint8_t *p, const uint8_t *end) noexcept nogil:
+    p = take(s, root, p, end)
+    if p == NULL:
+        return False
+    if p != end:
+        fail(s, F_TRAILING, root, p)
+        return False
+    return True
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class Columns:
+    """The columns of a program while rows are added.
+
+    Args:
+        nodes, kids, codes, columns: the program, which the caller made and has checked; the root is
+            node 0, its column 0.
+    """
+
+    cdef const int32_t[:, ::1] nodes
+    cdef const int32_t[::1] kids, codes
+    cdef State state
+    cdef int64_t count
+    cdef int64_t *saved
+
+    def __cinit__(
+        self,
+        const int32_t[:, ::1] nodes not None,
+        const int32_t[::1] kids not None,
+        const int32_t[::1] codes not None,
+        const int64_t[:, ::1] columns not None,
+    ):
+        cdef int64_t i
+        if nodes.shape[1] != N_FIELDS or columns.shape[1] != COLUMN_FIELDS or not nodes.shape[0]:
+            raise ValueError("a program of another form")
+        self.nodes, self.kids, self.codes, self.count = nodes, kids, codes, columns.shape[0]
+        self.state.nodes = &nodes[0, 0]
+        self.state.kids = &kids[0] if kids.shape[0] else NULL
+        self.state.codes = &codes[0] if codes.shape[0] else NULL
+        self.state.columns = <Column *> calloc(<size_t> self.count, sizeof(Column))
+        self.state.counts = <int64_t *> calloc(<size_t> self.count * 4, sizeof(int64_t))
+        if self.state.columns == NULL or self.state.counts == NULL:
+            raise MemoryError
+        self.state.used = self.state.counts + self.count
+        self.saved = self.state.used + self.count
+        for i in range(self.count):
+            memcpy(&self.state.columns[i], &columns[i, 0], COLUMN_FIELDS * sizeof(int64_t))
+
+    def __dealloc__(self):
+        cdef int64_t i
+        if self.state.columns != NULL:
+            for i in range(self.count):
+                free(self.state.columns[i].data)
+                free(self.state.columns[i].ends)
+                free(self.state.columns[i].valid)
+        free(self.state.columns)
+        free(self.state.counts)
+
+    def decode(
+        self,
+        const int64_t[::1] offsets not None,
+        const uint8_t[::1] data not None,
+        const uint8_t[::1] wanted not None,
+        dict faults not None,
+    ):
+        """Add a row for each payload.
+
+        Args:
+            offsets: int64[n + 1], of the payloads within `data`.
+            data: the bytes.
+            wanted: uint8[n], 0 for payloads that are null.
+            faults: takes (why, node, position in the payload) by row.
+
+        Raises:
+            ValueError: the offsets do not ascend within `data`.
+            MemoryError: there is no memory for the columns.
+        """
+        cdef State *s = &self.state
+        cdef Py_ssize_t row, count = offsets.shape[0] - 1
+        cdef size_t saved = <size_t> self.count * 2 * sizeof(int64_t)
+        cdef int64_t start, end, limit, left = CALL_STEPS + STEPS_PER_BYTE * data.shape[0]
+        cdef const uint8_t *base = pointer_to(data)
+        if count < 0 or wanted.shape[0] != count:
+            raise ValueError("payloads and their nulls differ in number")
+        with nogil:
+            for row in range(count):
+                start, end = offsets[row], offsets[row + 1]
+                if not 0 <= start <= end <= data.shape[0]:
+                    with gil:
+                        raise ValueError("offsets do not ascend within the data")
+                s.why = F_NONE
+                if wanted[row]:
+                    limit = ROW_STEPS + STEPS_PER_BYTE * (end - start)
+                    s.steps = limit = limit if limit < left else left
+                    memcpy(self.saved, s.counts, saved)
+                    if take_row(s, 0, base + start, base + end):
+                        left -= limit - s.steps
+                        continue
+                    left -= limit - (s.steps if s.steps > 0 else 0)
+                    memcpy(s.counts, self.saved, saved)
+                    if s.why != F_MEMORY:
+                        with gil:
+                            faults[row] = s.why, s.node, s.at - (base + start)
+                s.steps = ITEMS_MAX
+                if s.why == F_MEMORY or not put_null(s, 0):
+                    with gil:
+                        raise MemoryError
+
+    def column(self, int32_t number):
+        """A column: its values, its data, its ends, and uint8[count] of validity; each is bytes.
+
+        `data` has a value each, the bytes of texts, or the type ids of a union; validity is None
+        for a column that is not nullable.
+
+        Raises:
+            IndexError: there is no such column.
+        """
+        if not 0 <= number < self.count:
+            raise IndexError(number)
+        cdef Column *c = &self.state.columns[number]
+        cdef int64_t count = self.state.counts[number]
+        cdef int64_t ends = count if c.kind == C_UNION else count + 1
+        return (
+            count,
+            PyBytes_FromStringAndSize(<char *> c.data, self.state.used[number]),
+            PyBytes_FromStringAndSize(<char *> c.ends, ends * 4) if c.ends and count else bytes(4),
+            PyBytes_FromStringAndSize(<char *> c.valid, count) if c.nullable else None,
+        )

@@ -1,0 +1,587 @@
+"""Avro: payloads of one writer's schema as Arrow values of a reader's schema.
+
+`fastavro` parses schemas. A `_Program` is made from both of them, and `kseg._kernels.avro` runs it
+over the payloads. Records become structs, enums text, and a union of null and one other type that
+type. A union of several types becomes a dense union, whose type 0 is null. A decimal with more than
+76 digits, and a logical type that is not known, are what they are stored as.
+
+What depends on itself, or is too large, is refused before a payload is read. Times outside the
+years 1 to 9999 and decimals with too many digits do not decode.
+
+Source: Apache Avro 1.12, "Schema Resolution"; Confluent's serializers, which write values of the
+schema "bytes" as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from kseg._kernels import avro as kernel
+from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN
+from kseg.decode.decoder import Reasons
+from kseg.errors import SchemaError
+from kseg.extras import require
+from kseg.format.times import DATETIMES_MS, DAY_MS
+from kseg.internal.registry import RefusedError, Schema, parse
+
+#: Bounds of what one schema may be: columns, steps of a program, types in types.
+COLUMNS_MAX: Final = 10_000
+NODES_MAX: Final = 100_000
+LEVELS_MAX: Final = 200
+#: Arrow numbers the types of a union in 7 bits.
+BRANCHES_MAX: Final = 127
+_INT32: Final = (-INT32_MAX - 1, INT32_MAX)
+_INT64: Final = (INT64_MIN, INT64_MAX)
+_MS: Final = (DATETIMES_MS.start, DATETIMES_MS.stop - 1)
+_US: Final = (_MS[0] * 1000, DATETIMES_MS.stop * 1000 - 1)
+_UTC: Final = "UTC"
+
+#: Of each type, and of logical ones: Arrow's, the kind of column, bytes of a value, bounds.
+_SCALARS: Final[dict[tuple[str, str | None], tuple[pa.DataType, int, int, tuple[int, int]]]] = {
+    ("null", None): (pa.null(), kernel.K_NULL, 0, _INT64),
+    ("boolean", None): (pa.bool_(), kernel.K_BOOL, 1, _INT64),
+    ("int", None): (pa.int32(), kernel.K_INT32, 4, _INT32),
+    ("long", None): (pa.int64(), kernel.K_INT64, 8, _INT64),
+    ("float", None): (pa.float32(), kernel.K_FLOAT, 4, _INT64),
+    ("double", None): (pa.float64(), kernel.K_DOUBLE, 8, _INT64),
+    ("bytes", None): (pa.binary(), kernel.K_BYTES, 0, _INT64),
+    ("string", None): (pa.string(), kernel.K_BYTES, 0, _INT64),
+    ("enum", None): (pa.string(), kernel.K_INT32, 4, _INT32),
+    ("int", "date"): (
+        pa.date32(),
+        kernel.K_INT32,
+        4,
+        (DATETIMES_MS.start // DAY_MS, DATETIMES_MS.stop // DAY_MS - 1),
+    ),
+    ("int", "time-millis"): (pa.time32("ms"), kernel.K_INT32, 4, (0, DAY_MS - 1)),
+    ("long", "time-micros"): (pa.time64("us"), kernel.K_INT64, 8, (0, DAY_MS * 1000 - 1)),
+    ("long", "timestamp-millis"): (pa.timestamp("ms", _UTC), kernel.K_INT64, 8, _MS),
+    ("long", "timestamp-micros"): (pa.timestamp("us", _UTC), kernel.K_INT64, 8, _US),
+    ("long", "local-timestamp-millis"): (pa.timestamp("ms"), kernel.K_INT64, 8, _MS),
+    ("long", "local-timestamp-micros"): (pa.timestamp("us"), kernel.K_INT64, 8, _US),
+}
+_OPS: Final = {
+    "null": kernel.NULL_,
+    "boolean": kernel.BOOLEAN,
+    "int": kernel.INT,
+    "long": kernel.LONG,
+    "float": kernel.FLOAT,
+    "double": kernel.DOUBLE,
+    "bytes": kernel.BYTES,
+    "string": kernel.STRING,
+}
+#: What a reader may have for each of the writer's types.
+_PROMOTED: Final = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+_WHY: Final = {
+    kernel.SHORT: "the payload ends early",
+    kernel.TRAILING: "bytes are left behind the value",
+    kernel.NUMBER: "not a number of Avro, or a negative size",
+    kernel.RANGE: "out of the range of its type",
+    kernel.TEXT: "not UTF-8, or not a UUID",
+    kernel.SYMBOL: "an enum has no such symbol",
+    kernel.CHOICE: "a union has no such type",
+    kernel.REFUSED: "the writer's type or symbol is not in the reader's schema",
+    kernel.LIMIT: "too many values for its size",
+}
+
+
+def decoder(writer: Schema, reader: Schema | None, references: Mapping[str, Schema]) -> AvroDecoder:
+    """A decoder of what one schema wrote.
+
+    Args:
+        writer: the schema of the payloads.
+        reader: the schema of the values; the writer's if it is None.
+        references: the schemas that both refer to, by name, each behind those that it refers to.
+
+    Raises:
+        SchemaError: a schema is damaged, depends on itself, or is too large.
+        MissingExtraError: fastavro is not installed.
+    """
+    written, names = parsed(writer, references)
+    wanted, wanted_names = (written, names) if reader is None else parsed(reader, references)
+    return AvroDecoder(written, names, wanted, wanted_names)
+
+
+def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[str, Any]]:
+    """A schema as JSON has it, with full names, and the named types in it and in its references.
+
+    Raises:
+        SchemaError: one is damaged, or names a type that there is not.
+    """
+    fastavro: Any = require("fastavro", extra="avro")
+    names: dict[str, Any] = {}
+    found: Any = None
+    for each in (*references.values(), schema):
+        try:
+            text = parse(each.text.encode("utf-8", "surrogatepass"), "schema-json")
+            found = fastavro.parse_schema(text, named_schemas=names)
+        except RefusedError as error:
+            raise SchemaError(f"{_label(each)}: {error.args[1]}") from None
+        except (fastavro.schema.SchemaParseException, LookupError, TypeError, ValueError) as error:
+            line = f"{type(error).__name__}: {error}"[:300]
+            raise SchemaError(f"{_label(each)} is no schema of Avro: {line}") from None
+    return found, names
+
+
+def _label(schema: Schema) -> str:
+    return schema.subject if schema.id is None else f"{schema.subject} (id {schema.id})"
+
+
+class AvroDecoder:
+    """A `Decoder` of one pair of schemas."""
+
+    def __init__(self, writer: Any, names: Any, reader: Any, reader_names: Any) -> None:
+        """Make the program; see `decoder`."""
+        self._program = _Program(names, reader_names)
+        self._program.compile(writer, reader)
+        self.type: pa.DataType = self._program.types[0]
+        self._is_raw = _type_of(writer) == "bytes" == _type_of(reader)
+        if self._is_raw:
+            self.type = pa.binary()
+
+    def decode(self, payloads: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[pa.Array, Reasons]:
+        """Decode payloads; see `Decoder`."""
+        if self._is_raw:
+            return payloads.cast(pa.binary()), {}
+        program = self._program
+        wide = np.int64 if pa.types.is_large_binary(payloads.type) else np.int32
+        _nulls, ends, data = payloads.buffers()
+        first = payloads.offset
+        offsets = np.frombuffer(ends or bytes(8), wide)[first : first + len(payloads) + 1]
+        wanted = payloads.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
+        columns, faults = kernel.Columns(*program.tables), dict[int, tuple[int, int, int]]()
+        columns.decode(
+            offsets.astype(np.int64), np.frombuffer(data or b"", np.uint8), wanted, faults
+        )
+        reasons = {row: program.reason(*fault) for row, fault in faults.items()}
+        return program.array(columns, 0, None), reasons
+
+
+class _Program:
+    """What the kernel does for a pair of schemas, and how its columns become arrays.
+
+    Attributes:
+        tables: as the kernel takes them, when all is compiled.
+        types: of the columns.
+    """
+
+    def __init__(self, names: Mapping[str, Any], reader_names: Mapping[str, Any]) -> None:
+        self._names, self._reader_names = names, reader_names
+        self.tables: tuple[Any, ...] = ()
+        self.types: list[pa.DataType] = []
+        self._columns: list[list[int]] = []
+        self._children: list[list[int]] = []
+        self._symbols: dict[int, list[str]] = {}
+        self._defaults: dict[int, pa.Array] = {}
+        self._filled: dict[int, list[int]] = {}
+        self._nodes: list[list[int]] = []
+        self._paths: list[str] = []
+        self._kids: list[int] = []
+        self._codes: list[int] = []
+
+    def compile(self, writer: Any, reader: Any) -> None:
+        """Make the tables."""
+        self._column(reader, (), nullable=True)
+        self._node(writer, reader, 0, (), "")
+        for number, row in enumerate(self._columns):
+            used = self._filled.get(number, self._children[number])
+            row[3:5] = self._list(used)
+        self.tables = (
+            np.array(self._nodes, np.int32).reshape(-1, kernel.NODE_FIELDS),
+            np.array(self._kids, np.int32),
+            np.array(self._codes, np.int64).astype(np.int32),
+            np.array(self._columns, np.int64).reshape(-1, kernel.COLUMN_FIELDS),
+        )
+
+    def _list(self, kids: list[int]) -> tuple[int, int]:
+        self._kids += kids
+        return len(self._kids) - len(kids), len(kids)
+
+    # ---- the reader's columns --------------------------------------------------------------------
+
+    def _column(self, schema: Any, above: tuple[str, ...], *, nullable: bool = False) -> int:
+        """Add the column of a type, with those in it; returns its number."""
+        schema, above = _entered(schema, self._reader_names, above)
+        number = len(self._columns)
+        if number == COLUMNS_MAX:
+            raise SchemaError(f"the schema has more than {COLUMNS_MAX} columns")
+        self._columns.append([])
+        self._children.append([])
+        self.types.append(None)
+        if isinstance(schema, list):
+            others = _others(schema)
+            if len(others) <= 1:
+                nullable = nullable or "null" in map(_type_of, schema)
+                self._columns.pop(), self._children.pop(), self.types.pop()
+                return self._column(others[0] if others else "null", above, nullable=nullable)
+            kind, size, bounds, made = self._union(number, others, above)
+            nullable = False
+        elif _type_of(schema) in ("record", "error", "array", "map"):
+            kind, size, bounds, made = self._nested(number, schema, above)
+        else:
+            kind, size, bounds, made = self._scalar(number, schema)
+        self._columns[number] = [kind, size, int(nullable), 0, 0, *bounds]
+        self.types[number] = made
+        return number
+
+    def _scalar(self, number: int, schema: Any) -> tuple[int, int, tuple[int, int], pa.DataType]:
+        kind, logical = _type_of(schema), _logical_of(schema)
+        if logical == "decimal":
+            precision = schema["precision"]
+            made = (pa.decimal128 if precision <= 38 else pa.decimal256)(
+                precision, schema.get("scale", 0)
+            )
+            largest = (10**precision - 1).to_bytes(32, "little")
+            at = len(self._codes)
+            self._codes += np.frombuffer(largest, "<i4").tolist()
+            return kernel.K_DECIMAL, made.byte_width, (0, at), made
+        if kind == "fixed":
+            return kernel.K_FIXED, schema["size"], _INT64, pa.binary(schema["size"])
+        if kind == "enum":
+            self._symbols[number] = schema["symbols"]
+        made, column, size, bounds = _SCALARS.get((kind, logical)) or _SCALARS[kind, None]
+        return column, size, bounds, made
+
+    def _nested(
+        self, number: int, schema: Any, above: tuple[str, ...]
+    ) -> tuple[int, int, tuple[int, int], pa.DataType]:
+        kids = self._children[number]
+        if schema["type"] == "array":
+            kids.append(self._column(schema["items"], above))
+            return kernel.K_LIST, 0, _INT64, pa.list_(self._field("item", schema["items"], kids[0]))
+        if schema["type"] == "map":
+            kids += [self._column("string", above), self._column(schema["values"], above)]
+            value = self._field("value", schema["values"], kids[1])
+            return kernel.K_MAP, 0, _INT64, pa.map_(pa.string(), value)
+        fields = []
+        for field in schema["fields"]:
+            kids.append(self._column(field["type"], above))
+            fields.append(self._field(field["name"], field["type"], kids[-1]))
+        return kernel.K_STRUCT, 0, _INT64, pa.struct(fields)
+
+    def _field(self, name: str, schema: Any, number: int) -> pa.Field:
+        # Engines differ in what they make of NOT NULL inside of nullable structs.
+        return pa.field(name, self.types[number])
+
+    def _union(
+        self, number: int, branches: list[Any], above: tuple[str, ...]
+    ) -> tuple[int, int, tuple[int, int], pa.DataType]:
+        if len(branches) >= BRANCHES_MAX:
+            raise SchemaError(f"a union has more than {BRANCHES_MAX - 1} types")
+        kids = self._children[number]
+        kids += [self._column(each, above) for each in ("null", *branches)]
+        fields = [
+            pa.field(_branch_name(each), self.types[kid])
+            for each, kid in zip(("null", *branches), kids, strict=True)
+        ]
+        return kernel.K_UNION, 1, _INT64, pa.dense_union(fields)
+
+    # ---- the writer's nodes ----------------------------------------------------------------------
+
+    def _add(self, path: str, *row: int) -> int:
+        if len(self._nodes) == NODES_MAX:
+            raise SchemaError(f"the schema has more than {NODES_MAX} types")
+        self._nodes.append(list(row))
+        self._paths.append(path)
+        return len(self._nodes) - 1
+
+    def _node(self, writer: Any, reader: Any, out: int, above: tuple[str, ...], path: str) -> int:
+        """Add the node of a type, with those in it; returns its number.
+
+        Args:
+            writer: the type.
+            reader: the type of its column; None if it is skipped.
+            out: its column, or -1.
+            above: the types around it.
+            path: its place in the schema.
+        """
+        writer, above = _entered(writer, self._names, above)
+        number = self._add(path, kernel.REFUSE, -1, 0, 0, 0)
+        if isinstance(writer, list):
+            kids = [self._node(each, reader, out, above, path) for each in writer]
+            self._nodes[number] = [kernel.UNION, -1, *self._list(kids), 0]
+            return number
+        if out >= 0:
+            reader, out, branch = self._choice(writer, reader, out)
+            if branch:
+                at, child = branch, self._children[out][branch - 1]
+                kids = [self._node(writer, reader, child, above[:-1], path)]
+                self._nodes[number] = [kernel.BRANCH, out, *self._list(kids), at - 1]
+                return number
+            if reader is None:
+                return number
+        self._nodes[number] = self._row(writer, reader, out, above, path)
+        return number
+
+    def _choice(self, writer: Any, reader: Any, out: int) -> tuple[Any, int, int]:
+        """The reader's type for a type, its column, and 1 + its place in a union, else 0."""
+        reader = _named(reader, self._reader_names)
+        if not isinstance(reader, list):
+            return (reader if self._fits(writer, reader) else None), out, 0
+        others = _others(reader)
+        if len(others) <= 1:
+            if _type_of(writer) == "null":
+                return (writer if len(others) < len(reader) else None), out, 0
+            return self._choice(writer, others[0], out) if others else (None, out, 0)
+        branches = ["null" if len(others) < len(reader) else None, *others]
+        for is_same in (True, False):
+            for place, each in enumerate(branches):
+                found = each and _named(each, self._reader_names)
+                if found and self._fits(writer, found, is_same=is_same):
+                    return found, out, place + 1
+        return None, out, 0
+
+    def _fits(self, writer: Any, reader: Any, *, is_same: bool = False) -> bool:
+        """Whether a value of the writer's type can be one of the reader's."""
+        kind, wanted = _type_of(writer), _type_of(reader)
+        if kind != wanted:
+            return not is_same and wanted in _PROMOTED.get(kind, ())
+        if kind not in ("record", "error", "enum", "fixed"):
+            return True
+        if kind == "fixed" and writer["size"] != reader["size"]:
+            return False
+        name, known = writer["name"], reader["name"]
+        if is_same or name == known:
+            return bool(name == known)
+        aliases = reader.get("aliases", ())
+        short = name.rpartition(".")[2]
+        return short == known.rpartition(".")[2] or name in aliases or short in aliases
+
+    def _row(
+        self, writer: Any, reader: Any, out: int, above: tuple[str, ...], path: str
+    ) -> list[int]:
+        kind = _type_of(writer)
+        if kind in ("record", "error"):
+            return self._record(writer, reader, out, above, path)
+        if kind in ("array", "map"):
+            parts = {"array": ["items"], "map": ["values"]}[kind]
+            columns = self._children[out] if out >= 0 else [-1, -1]
+            wanted = reader or {}
+            kids = [self._node(writer[p], wanted.get(p), columns[-1], above, path) for p in parts]
+            if kind == "map":
+                kids.insert(
+                    0, self._node("string", "string", columns[0] if out >= 0 else -1, above, path)
+                )
+            return [kernel.ARRAY if kind == "array" else kernel.MAP, out, *self._list(kids), 0]
+        if kind == "fixed":
+            return [kernel.FIXED, out, 0, 0, writer["size"]]
+        if kind == "enum":
+            symbols = writer["symbols"]
+            known = {} if out < 0 else {word: at for at, word in enumerate(reader["symbols"])}
+            default = -1 if out < 0 else known.get(reader.get("default"), -1)
+            at = len(self._codes)
+            self._codes += [known.get(word, default) for word in symbols]
+            return [kernel.ENUM, out, 0, len(symbols), at]
+        must = kernel.UTF8 if kind == "string" or _type_of(reader) == "string" else 0
+        if _logical_of(writer) == "uuid" or (out >= 0 and _logical_of(reader) == "uuid"):
+            must |= kernel.UUID
+        return [_OPS[kind], out, 0, 0, must]
+
+    def _record(
+        self, writer: Any, reader: Any, out: int, above: tuple[str, ...], path: str
+    ) -> list[int]:
+        if out < 0:
+            kids = [
+                self._node(each["type"], None, -1, above, _inside(path, each["name"]))
+                for each in writer["fields"]
+            ]
+            return [kernel.RECORD, -1, *self._list(kids), 0]
+        fields = dict(zip(self._children[out], reader["fields"], strict=True))
+        found: dict[int, int] = {}
+        for at, each in enumerate(writer["fields"]):
+            column = _column_for(each["name"], fields)
+            if column is not None and column not in found.values():
+                found[at] = column
+        missing = fields.keys() - found.values()
+        filled = sorted(found.values())
+        if any("default" not in fields[column] for column in missing) or (
+            self._filled.setdefault(out, filled) != filled
+        ):
+            return [kernel.REFUSE, -1, 0, 0, 0]
+        for column in missing:
+            if column not in self._defaults:
+                self._defaults[column] = _default(fields[column], self._reader_names)
+        kids = [
+            self._node(
+                each["type"],
+                fields[found[at]]["type"] if at in found else None,
+                found.get(at, -1),
+                above,
+                _inside(path, each["name"]),
+            )
+            for at, each in enumerate(writer["fields"])
+        ]
+        return [kernel.RECORD, out, *self._list(kids), 0]
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def reason(self, why: int, node: int, position: int) -> str:
+        """Why a payload does not decode."""
+        path = self._paths[node]
+        return f"{_WHY[why]}{f', in {path}' if path else ''}, at byte {position} of the payload"
+
+    def array(self, columns: kernel.Columns, number: int, parents: int | None) -> pa.Array:
+        """The values of a column.
+
+        Args:
+            columns: filled.
+            number: of the column.
+            parents: the values of the struct around it.
+        """
+        if parents is not None and number in self._defaults:
+            return self._defaults[number].take(pa.array(np.zeros(parents, np.int32)))
+        made, kind = self.types[number], self._columns[number][0]
+        count, data, ends, valid = columns.column(number)
+        bits = (
+            None
+            if valid is None
+            else np.packbits(np.frombuffer(valid, np.uint8), bitorder="little")
+        )
+        nulls = None if bits is None else pa.py_buffer(bits)
+        if kind == kernel.K_NULL:
+            return pa.nulls(count)
+        if number in self._symbols:
+            places = pa.Array.from_buffers(pa.int32(), count, [nulls, pa.py_buffer(data)])
+            return pa.array(self._symbols[number], pa.string()).take(places)
+        kids = [
+            self.array(columns, kid, count if kind == kernel.K_STRUCT else None)
+            for kid in self._children[number]
+        ]
+        if kind == kernel.K_BOOL:
+            data = np.packbits(np.frombuffer(data, np.uint8), bitorder="little").tobytes()
+        parts = {
+            kernel.K_STRUCT: [nulls],
+            kernel.K_LIST: [nulls, pa.py_buffer(ends)],
+            kernel.K_MAP: [nulls, pa.py_buffer(ends)],
+            kernel.K_BYTES: [nulls, pa.py_buffer(ends), pa.py_buffer(data)],
+            kernel.K_UNION: [None, pa.py_buffer(data), pa.py_buffer(ends)],
+        }.get(kind, [nulls, pa.py_buffer(data)])
+        if kind == kernel.K_MAP:
+            pair = (
+                made.field(0).type
+                if made.num_fields == 1
+                else pa.struct([made.key_field, made.item_field])
+            )
+            kids = [pa.StructArray.from_arrays(kids, fields=list(pair))]
+        return pa.Array.from_buffers(made, count, parts, children=kids or None)
+
+
+def _entered(
+    schema: Any, names: Mapping[str, Any], above: tuple[str, ...]
+) -> tuple[Any, tuple[str, ...]]:
+    """A type by its name, and the names around what is in it.
+
+    Raises:
+        SchemaError: it is in itself, or too deep.
+    """
+    found = _named(schema, names)
+    name = found.get("name", "") if isinstance(found, dict) else ""
+    if name and name in above:
+        raise SchemaError(
+            f"{name} is a part of itself, and has no Arrow type; decode as registry-json, or read "
+            "the bytes"
+        )
+    if len(above) == LEVELS_MAX:
+        raise SchemaError(f"the schema has more than {LEVELS_MAX} types in types")
+    return found, (*above, name)
+
+
+def _named(schema: Any, names: Mapping[str, Any]) -> Any:
+    """A type, if it is given by its name."""
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    if isinstance(kind, str) and kind in names and kind not in _OPS:
+        return names[kind]
+    return kind if isinstance(kind, dict | list) else schema
+
+
+def _type_of(schema: Any) -> Any:
+    return schema["type"] if isinstance(schema, dict) else schema
+
+
+def _others(union: list[Any]) -> list[Any]:
+    """The types of a union without null."""
+    return [each for each in union if _type_of(each) != "null"]
+
+
+def _logical_of(schema: Any) -> str | None:
+    """The logical type, if it is one that its values can have."""
+    found = schema.get("logicalType") if isinstance(schema, dict) else None
+    if found == "decimal":
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        is_sound = schema["type"] in ("bytes", "fixed") and type(precision) is type(scale) is int
+        return found if is_sound and 0 <= scale <= precision <= 76 and precision else None
+    return found if isinstance(found, str) else None
+
+
+def _branch_name(schema: Any) -> str:
+    return str(schema.get("name", schema["type"]) if isinstance(schema, dict) else schema)
+
+
+def _inside(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _column_for(name: str, fields: Mapping[int, Any]) -> int | None:
+    """The reader's field for one of the writer's: by its name, else by an alias."""
+    for column, field in fields.items():
+        if field["name"] == name:
+            return column
+    return next((c for c, field in fields.items() if name in field.get("aliases", ())), None)
+
+
+def _default(field: Any, names: Mapping[str, Any]) -> pa.Array:
+    """The default of a field, as an array of one value.
+
+    Raises:
+        SchemaError: it is no value of its type.
+    """
+    fastavro: Any = require("fastavro", extra="avro")
+    out = BytesIO()
+    try:
+        value = _encodable(field["type"], field["default"], names)
+        schema = fastavro.parse_schema(field["type"], named_schemas=dict(names))
+        fastavro.schemaless_writer(out, schema, value)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise SchemaError(f"the default of {field['name']}: {error}"[:300]) from None
+    program = _Program(names, names)
+    program.compile(field["type"], field["type"])
+    columns, faults = kernel.Columns(*program.tables), dict[int, tuple[int, int, int]]()
+    data = out.getvalue()
+    columns.decode(np.array([0, len(data)]), data, np.ones(1, np.uint8), faults)
+    if faults:
+        raise SchemaError(f"the default of {field['name']}: {program.reason(*faults[0])}")
+    return program.array(columns, 0, None)
+
+
+def _encodable(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
+    """A default, as JSON has it, in the form that a writer takes."""
+    schema = _named(schema, names)
+    if isinstance(schema, list):
+        return _encodable(schema[0], value, names)
+    kind = _type_of(schema)
+    if kind in ("bytes", "fixed"):
+        return value.encode("latin-1")
+    if kind == "array":
+        return [_encodable(schema["items"], each, names) for each in value]
+    if kind == "map":
+        return {key: _encodable(schema["values"], each, names) for key, each in value.items()}
+    if kind != "record":
+        return value
+    return {
+        each["name"]: _encodable(each["type"], value.get(each["name"], each.get("default")), names)
+        for each in schema["fields"]
+    }
+
+
+__all__ = ["AvroDecoder", "decoder", "parsed"]
