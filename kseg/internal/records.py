@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from kseg.errors import InvalidRecordError
 from kseg.internal.schemas import Cursor, RecordType, load, message_reader, record_types
@@ -20,14 +20,20 @@ from kseg.internal.topics import InternalTopic
 _INT16: Final = struct.Struct(">h")
 INT16_MAX: Final = 2**15 - 1
 _FRAME_VERSION: Final = 1
+#: Bytes of a frame whose numbers are below 128.
+_USUAL_BYTES: Final = 3
+
+#: The topics whose records have a frame, by name.
+_METADATA_TOPICS: Final = {
+    str(each): each for each in (InternalTopic.METADATA, InternalTopic.REMOTE)
+}
 
 #: A message as a value: its fields by name, with Kafka's names.
 Fields = dict[str, Any]
 RecordTypes = Mapping[int, RecordType]
 
 
-@dataclass(frozen=True, slots=True)
-class InternalRecord:
+class InternalRecord(NamedTuple):
     """A record of an internal topic.
 
     Attributes:
@@ -73,10 +79,10 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 
     Source: Kafka `CoordinatorRecordSerde`, `AbstractApiMessageSerde`.
     """
-    types, topic = record_types(topic), InternalTopic(topic)
-    if topic in (InternalTopic.METADATA, InternalTopic.REMOTE):
-        return _decode_metadata(topic, types, key, value)
-    return _decode_coordinator(topic, types, key, value)
+    types = record_types(topic)
+    if topic in _METADATA_TOPICS:
+        return _decode_metadata(_METADATA_TOPICS[topic], types, key, value)
+    return _decode_coordinator(InternalTopic(topic), types, key, value)
 
 
 def _decode_coordinator(
@@ -108,20 +114,36 @@ def _decode_metadata(
     if value is None:
         raise InvalidRecordError("the value: there is none")
     cursor = Cursor(value, "value")
-    frame = _header(cursor, "the version of the frame")
-    if frame != _FRAME_VERSION:
-        why = f"frame version {frame} is not known"
-        return InternalRecord(topic, None, None, None, key, value, why)
-    kind, version = _header(cursor, "the type"), _header(cursor, "the version")
-    known = types.get(kind)
-    if known is None:
-        return InternalRecord(topic, kind, None, version, key, value, f"type {kind} is not known")
-    if reason := _unknown_version(known, version):
-        return InternalRecord(topic, kind, known.name, version, key, value, reason)
+    usual = _usual_frames(topic).get(value[:_USUAL_BYTES])
+    if usual is not None:
+        cursor.position = _USUAL_BYTES
+        kind, version, known = usual
+    else:
+        frame = _header(cursor, "the version of the frame")
+        if frame != _FRAME_VERSION:
+            why = f"frame version {frame} is not known"
+            return InternalRecord(topic, None, None, None, key, value, why)
+        kind, version = _header(cursor, "the type"), _header(cursor, "the version")
+        if kind not in types:
+            why = f"type {kind} is not known"
+            return InternalRecord(topic, kind, None, version, key, value, why)
+        known = types[kind]
+        if reason := _unknown_version(known, version):
+            return InternalRecord(topic, kind, known.name, version, key, value, reason)
     content: Fields = message_reader(known.value, version)(cursor)
-    if cursor.left:
+    if cursor.position != cursor.end:
         raise cursor.error(f"{cursor.left} bytes are left over behind {known.name}")
     return InternalRecord(topic, kind, known.name, version, key, content)
+
+
+@cache
+def _usual_frames(topic: str) -> Mapping[bytes, tuple[int, int, RecordType]]:
+    """The frames of all that is known, with one byte for each number: type and version."""
+    return {
+        bytes((_FRAME_VERSION, kind, version)): (kind, version, known)
+        for kind, known in record_types(topic).items()
+        for version in range(known.versions[0], known.versions[1] + 1)
+    }
 
 
 def _header(cursor: Cursor, what: str) -> int:

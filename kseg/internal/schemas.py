@@ -27,7 +27,8 @@ import pkgutil
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
+from itertools import takewhile
 from typing import Any, Final
 from uuid import UUID
 
@@ -88,7 +89,7 @@ class Cursor:
             InvalidRecordError: they do not fit, with `smallest` bytes each at least; or the
                 record has more than any that Kafka writes.
         """
-        if items * smallest > self.left:
+        if items * smallest > self.end - self.position:
             raise self.error(f"{what} has {items} items, {self.left} bytes are left")
         if items > self.items_left:
             raise self.error(f"with {what} it has more than {ITEMS_MAX} items in all")
@@ -114,7 +115,10 @@ class Cursor:
         Raises:
             InvalidRecordError: the bytes end first, or it is longer than 5 bytes.
         """
-        number = 0
+        start, number = self.position, 0
+        if start < self.end and (byte := self.data[start]) < 0x80:  # as most are
+            self.position = start + 1
+            return byte
         for index in range(_VARINT_BYTES_MAX):
             if self.position + index >= self.end:
                 raise self.error(f"{what} is a varint that is cut off")
@@ -209,21 +213,53 @@ def message_reader(name: str, version: int) -> Reader:
 
 def _struct(fields: list[Schema], *, flexible: bool) -> Reader:
     """The reader of a struct: its fields in order, then its tagged section."""
-    plain = tuple((each["name"], _field(each, flexible)) for each in fields if "tag" not in each)
+    plain = [(each["name"], _field(each, flexible)) for each in fields if "tag" not in each]
     tagged = {
         each["tag"]: (each["name"], _field(each, flexible)) for each in fields if "tag" in each
     }
     defaults = {each["name"]: _default(each) for each in fields if "tag" in each}
+    structs = [name for name, default in defaults.items() if isinstance(default, dict)]
+    first = list(takewhile(_is_fixed, fields))
+    form = struct.Struct(">" + "".join(_code(each) for each in first))
+    names = [each["name"] for each in first]
+    ids = [each["name"] for each in first if each["type"] == "uuid"]
+    rest = plain[len(first) :]
 
     def read(cursor: Cursor) -> dict[str, Any]:
-        value = {name: reader(cursor) for name, reader in plain}
+        position = cursor.position
+        if form.size <= cursor.end - position:  # all of a fixed width in front at once
+            cursor.position = position + form.size
+            value = dict(zip(names, form.unpack_from(cursor.data, position), strict=True))
+            for name in ids:
+                value[name] = _uuid(value[name])
+            for name, reader in rest:
+                value[name] = reader(cursor)
+        else:  # one of them is cut off: which one?
+            value = {name: reader(cursor) for name, reader in plain}
         if flexible:
-            for name, default in defaults.items():
-                value[name] = dict(default) if isinstance(default, dict) else default
+            value.update(defaults)
+            for name in structs:
+                value[name] = dict(value[name])
             _read_tags(cursor, tagged, value)
         return value
 
     return read
+
+
+def _is_fixed(field: Schema) -> bool:
+    kind = field["type"]
+    return "tag" not in field and (kind in _NUMBERS or kind == "uuid")
+
+
+def _code(field: Schema) -> str:
+    kind = field["type"]
+    return f"{_UUID_BYTES}s" if kind == "uuid" else _NUMBERS[kind].format[1:]
+
+
+@lru_cache(maxsize=4096)
+def _uuid(data: bytes) -> UUID:
+    """An id; many records name the same ones."""
+    return UUID(bytes=data)
 
 
 def _read_tags(
@@ -233,14 +269,15 @@ def _read_tags(
     for _ in range(cursor.uvarint("the number of tags")):
         tag = cursor.uvarint("a tag")
         size = cursor.uvarint("the size of a tag")
-        if not 0 <= size <= cursor.left:
+        end = cursor.end
+        after = cursor.position + size
+        if size < 0 or after > end:
             raise cursor.error(f"tag {tag} has {size} bytes, {cursor.left} are left")
-        after, end = cursor.position + size, cursor.end
         if tag in tagged:
             name, reader = tagged[tag]
             cursor.end = after
             value[name] = reader(cursor)
-            if cursor.left:
+            if cursor.position != after:
                 raise cursor.error(f"{cursor.left} bytes are left over in tag {tag}, {name}")
             cursor.end = end
         cursor.position = after
@@ -296,7 +333,10 @@ def _reader(field: Schema, flexible: bool) -> Reader:
     if kind.removeprefix(_COMPACT) == "array":
         items = field["items"]
         smallest = max(1, _smallest(items, flexible))
-        return _array(name, length, _reader({"name": name} | items, flexible), smallest, nullable)
+        form = _NUMBERS.get(items["type"])
+        width = None if form is None else form.format[1:]
+        item = _reader({"name": name} | items, flexible)
+        return _array(name, length, item, smallest, nullable, width)
     return _blob(name, length, nullable, is_text=kind.removeprefix(_COMPACT) == "string")
 
 
@@ -322,8 +362,19 @@ def _blob(name: str, length: Length, nullable: bool, *, is_text: bool) -> Reader
     return read
 
 
-def _array(name: str, length: Length, item: Reader, smallest: int, nullable: bool) -> Reader:
-    """The reader of an array; `smallest` is the least size of an item, in bytes."""
+def _array(
+    name: str, length: Length, item: Reader, smallest: int, nullable: bool, width: str | None
+) -> Reader:
+    """The reader of an array.
+
+    Args:
+        name: of the field.
+        length: reads how many items there are.
+        item: reads one.
+        smallest: the least size of an item, in bytes.
+        nullable: whether it may be null.
+        width: of numbers, as `struct` has it; None for other items.
+    """
 
     def read(cursor: Cursor) -> tuple[Any, ...] | None:
         count = length(cursor)
@@ -331,7 +382,10 @@ def _array(name: str, length: Length, item: Reader, smallest: int, nullable: boo
             _check_null(cursor, name, nullable)
             return None
         cursor.count(count, smallest, name)
-        return tuple([item(cursor) for _ in range(count)])
+        if width is None:
+            return tuple([item(cursor) for _ in range(count)])
+        data = cursor.take(count * smallest, name)
+        return struct.unpack(f">{count}{width}", data)
 
     return read
 
@@ -342,7 +396,7 @@ def _check_null(cursor: Cursor, name: str, nullable: bool) -> None:
 
 
 def _read_uuid(cursor: Cursor, *, name: str) -> UUID:
-    return UUID(bytes=cursor.take(_UUID_BYTES, name))
+    return _uuid(cursor.take(_UUID_BYTES, name))
 
 
 def _smallest(field: Schema, flexible: bool) -> int:

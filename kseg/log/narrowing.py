@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.errors import MisplacedKeyError
+from kseg.errors import KsegError, MisplacedKeyError
 from kseg.files.metadata import read_partition_metadata
 from kseg.format.request import Request, check_word
 from kseg.format.take import first_rows
@@ -26,7 +27,8 @@ from kseg.format.values import Kind, RecordColumns
 from kseg.lazy import Condition, Nanoseconds
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.partitioners import NO_PARTITION, PARTITIONERS, partition_for
-from kseg.log.settings.cluster import Cluster, read_cluster
+from kseg.log.settings.cluster import Cluster
+from kseg.log.settings.metadata_log import read_cluster
 from kseg.log.sources import ScanSource
 
 _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -174,8 +176,11 @@ class KeyPlaces(NamedTuple):
 
 def _cluster_with_counts(log: Path) -> Cluster:
     """The state of a metadata log, from as long ago as it can be read."""
-    cluster = read_cluster(log, oldest=True)
-    return cluster if cluster.trusted else read_cluster(log)
+    with suppress(KsegError):
+        cluster = read_cluster(log, history=True)
+        if cluster.trusted:
+            return cluster
+    return read_cluster(log)
 
 
 def _counts_of(cluster: Cluster, topic: str | None, directories: Iterable[Path]) -> Iterable[int]:

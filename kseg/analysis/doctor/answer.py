@@ -18,7 +18,6 @@ Source: Kafka `LogManager`, `KafkaRaftLog`, `KafkaRaftClient`, `BrokerMetadataPu
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import stat
@@ -59,7 +58,15 @@ from kseg.log.data_directory import (
     PartitionOffsets,
     list_entries,
 )
-from kseg.log.settings import TOPIC, Assigned, Cluster, SettingSources, read_cluster
+from kseg.log.settings import (
+    BROKER,
+    TOPIC,
+    Assigned,
+    Cluster,
+    SettingSources,
+    read_cluster,
+    voters_of,
+)
 
 #: Since Kafka 4.0 (KIP-1030); it was 1 before.
 THREADS_DEFAULT: Final = 2
@@ -397,8 +404,6 @@ def _in_words(names: Sequence[str]) -> str:
 
 LOG_NAME: Final = f"{CLUSTER_METADATA}-0"
 _TOPICS_MAX: Final = 5
-#: A quorum-state has a line; no more of it is read.
-_STATE_BYTES_MAX: Final = 2**20
 _METADATA: Final = FileKind.PARTITION_METADATA.value
 _NO_ID: Final = "there is no partition.metadata, so nobody knows its topic's id"
 _NAMES_MAX: Final = 3
@@ -459,7 +464,7 @@ class Node:
             if entry.kind is EntryKind.CLUSTER_METADATA
         }
         log = self.log = next(iter(logs), None)
-        voters = server.voters or (known.voters if known is not None else None) or _state_of(log)
+        voters = server.voters or (voters_of(known, log) if log is not None else ())
         self.voters = len(voters) if voters else server.voters_max
         meta = None if log is None else logs[log].meta
         node_id = server.node_id if meta is None else meta.node_id
@@ -627,8 +632,9 @@ class Node:
         before, after = self.before.configs, self.cluster.configs
         changed = {one for one in before.keys() | after.keys() if before.get(one) != after.get(one)}
         names = {
-            name if kind == TOPIC else f"broker {name}" if name else "all brokers"
+            name if kind != BROKER else f"broker {name}" if name else "all brokers"
             for kind, name in changed
+            if kind in (TOPIC, BROKER)
         }
         return sorted(names - set(self.forgotten_topics))
 
@@ -857,16 +863,6 @@ def _refusal(one: PartitionOutlook, known: Cluster | None) -> KsegError | None:
     if known is None or known.cut_at is None or known.cut_at >= one.log_end_offset:
         return None
     return known.findings[-1]
-
-
-def _state_of(log: Path | None) -> tuple[int, ...]:
-    """The voters of a `quorum-state` of version 0; the voters of version 1 are in the log."""
-    if log is None:
-        return ()
-    with suppress(OSError, KsegError, ValueError, TypeError, KeyError, AttributeError):
-        text = io.read_file(log / FileKind.QUORUM_STATE.value, bytes_max=_STATE_BYTES_MAX)
-        return tuple(int(each["voterId"]) for each in json.loads(text)["currentVoters"])
-    return ()
 
 
 def _records_in(found: Iterable[PartitionOutlook]) -> int:

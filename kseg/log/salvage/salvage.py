@@ -55,7 +55,7 @@ from kseg.log.salvage.values import (
     provable_tables,
     run_between,
 )
-from kseg.log.settings.cluster import read_cluster
+from kseg.log.settings.metadata_log import read_cluster
 from kseg.workers import in_order
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """The settings of partitions, from where a broker has them; nothing here changes a file.
 
-cluster   the state of `__cluster_metadata`: topics, configurations, features
-joined    `settings`: each partition's settings, each with its source; data directories of several
-          brokers
+cluster       the state by the records of `__cluster_metadata`: topics, configurations, brokers ...
+metadata_log  the log and its snapshots, up to a moment, and what of it a majority has
+joined        `settings`: each partition's settings, each with its source; data directories of
+              several brokers
 
 A setting comes from the first of these that has it:
 
@@ -27,7 +28,22 @@ from kseg._door import door
 
 #: What programs may use of this room.
 _HOMES = {
-    "kseg.log.settings.cluster": ("TOPIC", "Assigned", "Cluster", "SettingValue", "read_cluster"),
+    "kseg.log.settings.cluster": (
+        "BROKER",
+        "FACTS",
+        "TOPIC",
+        "Assigned",
+        "Cluster",
+        "Place",
+        "SettingValue",
+    ),
+    "kseg.log.settings.metadata_log": (
+        "certain_end",
+        "end_at",
+        "log_batches",
+        "read_cluster",
+        "voters_of",
+    ),
     "kseg.log.settings.joined": (
         "OF_TOPICS",
         "PartitionSettings",

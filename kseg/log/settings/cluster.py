@@ -1,44 +1,32 @@
-"""The metadata of a cluster, from the log of KRaft: topics, replicas, configurations and features.
+"""The state of a cluster by the records of its metadata log, and the settings of topics in it.
 
-    00000000000000000792-0000000001.checkpoint   the state after offsets 0..791, in epoch 1
-    00000000000000000000.log                     records; those before 792 need not be read
-
-`read_cluster` takes the newest sound snapshot and the records behind it. A snapshot is sound if
-every checksum is, and it begins with a header and ends with a footer. An unsound snapshot makes a
-finding, and an older one is taken.
+`Cluster.add` applies one record after the other; `kseg.log.settings.metadata_log` reads them.
 
 Records between a BeginTransactionRecord and its end are applied with an EndTransactionRecord; the
 records of a transaction that was aborted, or has no end, are not applied. A record that cannot be
-understood makes a finding. If it may concern a topic or a configuration, the image is no longer
+understood makes a finding. If it may concern a topic or a configuration, the state is no longer
 `trusted`, and no decision may rest on it.
 
-Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `PartitionRegistration.merge`,
-`ConfigurationsDelta`, `KafkaMetadataLog.latestSnapshot`, `RecordsSnapshotReader`,
+Passwords: of a SCRAM user and a delegation token only the names are kept. The values of
+configurations are kept as they are, and `repr` hides them; `kseg.internal.config_types.shown`
+decides which of them an output may have.
+
+Source: Kafka `MetadataBatchLoader`, `TopicsDelta`, `PartitionRegistration.merge`, `ClusterDelta`,
+`FeaturesDelta`, `ClientQuotaDelta`, `AclsDelta`, `ConfigurationsDelta`,
 `ServerTopicConfigSynonyms`, `AbstractKafkaConfig`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kseg.constants import ControlType, StopReason
-from kseg.errors import (
-    CorruptRecordError,
-    InvalidRecordError,
-    KsegError,
-    UnsupportedFormatError,
-    at_path,
-)
+from kseg.errors import InvalidRecordError, KsegError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
-from kseg.files.names import NamedFile, SegmentFiles, list_partition
-from kseg.format.control import KRaftVoters, parse_control_as, parse_control_key
+from kseg.format.control import Voter
 from kseg.internal import InternalRecord, InternalTopic, decode
-from kseg.log.segment.reader import Segment
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -139,30 +127,52 @@ _EVERY: Final = {"delete", "compact"}
 #: For so long nothing is compacted, or nothing of it goes; by default for one is no time at all.
 _PATIENCE: Final = {"delete.retention.ms": None, "min.compaction.lag.ms": "0"}
 
+#: A change of one of these, by its name for topics, may delete more than the value before it.
+_TELLING: Final = {POLICY, REMOTE_STORAGE, *_LIMITS, *_PATIENCE}
+
 #: Ids of directories up to this one are words: migrating, unassigned, lost.
 _DIRECTORY_RESERVED_MAX: Final = 99
 #: Field of a record -> the attribute of `Assigned`.
-_ASSIGNED: Final = {
-    "replicas": "replicas",
-    "isr": "isr",
-    "addingReplicas": "adding",
-    "directories": "directories",
-}
-#: `PartitionChangeRecord.leader` where it stays.
+_ASSIGNED: Final = (
+    ("replicas", "replicas"),
+    ("isr", "isr"),
+    ("addingReplicas", "adding"),
+    ("removingReplicas", "removing"),
+    ("eligibleLeaderReplicas", "elr"),
+    ("lastKnownElr", "last_known_elr"),
+    ("directories", "directories"),
+)
+#: `PartitionChangeRecord`: the leader stays; the state of its recovery stays.
 _LEADER_STAYS: Final = -2
+_RECOVERY_STAYS: Final = -1
 
 _BEGIN: Final = "BEGIN_TRANSACTION_RECORD"
 _END: Final = "END_TRANSACTION_RECORD"
 _ABORT: Final = "ABORT_TRANSACTION_RECORD"
+#: A NoOpRecord; a controller writes two a second.
+_NO_OP: Final = bytes((1, 20, 0, 0))
+#: Further findings are counted, not kept.
+_FINDINGS_MAX: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record lies: its file, its batch's position there, its offset."""
+class Place(NamedTuple):
+    """The place of a record.
+
+    Attributes:
+        path: its file.
+        position: of its batch there.
+        offset: of the record; -1 in a snapshot.
+        time_ms: of the record; of a snapshot, that of the last record in it.
+    """
 
     path: str
     position: int
     offset: int
+    time_ms: int = -1
+
+
+#: Of what has no record yet.
+_NOWHERE: Final = Place("", 0, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +181,7 @@ class Change:
 
     Attributes:
         resource: the kind and the name of what is configured: a topic, or a broker.
-        name: of the setting.
+        name: of the setting, one by which records are deleted.
         before, after: its value; None for none.
         offset: of the record.
     """
@@ -191,23 +201,52 @@ class Change:
         )
 
 
-@dataclass(frozen=True, slots=True)
+class Configured(NamedTuple):
+    """A configuration's value, which may be a password, and the record that set it."""
+
+    value: str
+    place: Place
+
+    def __repr__(self) -> str:
+        """Without the value."""
+        return f"Configured(..., {self.place})"
+
+
+class Fact(NamedTuple):
+    """An object of the cluster: the fields of its record, and the place of its last change."""
+
+    fields: Mapping[str, Any]
+    place: Place
+
+
+@dataclass(slots=True)
 class Assigned:
-    """Where a partition is.
+    """The replicas of a partition, and its leader. Only the `Cluster` that has it changes it.
 
     Attributes:
         replicas: nodes that have it, or will.
         isr: the replicas that have all its records.
-        adding: the replicas that are still copying it.
+        adding, removing: the replicas that a reassignment adds, and takes away.
         leader: a node; -1 for none.
+        leader_epoch, partition_epoch: the number of changes of the leader, and of all.
+        elr, last_known_elr: the replicas that may lead though they are not in sync, of KIP-966.
+        recovering: whether the leader was elected uncleanly, and recovers.
         directories: the data directory of each replica; none before Kafka 3.7.
+        place: of the last change.
     """
 
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
     leader: int = -1
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    recovering: bool = False
     directories: tuple[UUID, ...] = ()
+    place: Place = _NOWHERE
 
     def directory_of(self, node_id: int) -> UUID | None:
         """The data directory of a node's replica; None where the records do not say."""
@@ -215,57 +254,130 @@ class Assigned:
         return None if found is None or found.int <= _DIRECTORY_RESERVED_MAX else found
 
 
+#: The kinds of `Cluster.facts`, each with the names of the parts of its keys.
+FACTS: Final = {
+    "brokers": ("broker",),
+    "controllers": ("controller",),
+    "topics": ("topic",),
+    "features": ("feature",),
+    "quotas": ("entity", "quota"),
+    "acls": ("acl_id",),
+    "scram_users": ("user", "mechanism"),
+    "delegation_tokens": ("token_id",),
+}
+_NODE: Final = {"incarnation_id": "incarnationId", "endpoints": "endPoints"}
+_ACL: Final = {
+    "resource_type": "resourceType",
+    "resource": "resourceName",
+    "pattern": "patternType",
+    "principal": "principal",
+    "host": "host",
+    "operation": "operation",
+    "permission": "permissionType",
+}
+#: Type of record -> kind, fields of the key, and what is kept: field of `Fact` -> field of record.
+#: The salt and the keys of a SCRAM user are not, so that nothing can show them.
+_KEPT: Final[dict[str, tuple[str, tuple[str, ...], dict[str, str]]]] = {
+    "REGISTER_BROKER_RECORD": (
+        "brokers",
+        ("brokerId",),
+        {
+            "rack": "rack",
+            "fenced": "fenced",
+            "in_controlled_shutdown": "inControlledShutdown",
+            "epoch": "brokerEpoch",
+            "directories": "logDirs",
+            **_NODE,
+        },
+    ),
+    "REGISTER_CONTROLLER_RECORD": ("controllers", ("controllerId",), _NODE),
+    "ACCESS_CONTROL_ENTRY_RECORD": ("acls", ("id",), _ACL),
+    "USER_SCRAM_CREDENTIAL_RECORD": ("scram_users", ("name", "mechanism"), {}),
+    "DELEGATION_TOKEN_RECORD": (
+        "delegation_tokens",
+        ("tokenId",),
+        {"owner": "owner", "requester": "requester"},
+    ),
+}
+#: Type of record -> kind and key of the object that it takes away.
+_GONE: Final = {
+    "UNREGISTER_BROKER_RECORD": ("brokers", ("brokerId",)),
+    "REMOVE_ACCESS_CONTROL_ENTRY_RECORD": ("acls", ("id",)),
+    "REMOVE_USER_SCRAM_CREDENTIAL_RECORD": ("scram_users", ("name", "mechanism")),
+    "REMOVE_DELEGATION_TOKEN_RECORD": ("delegation_tokens", ("tokenId",)),
+}
+
+
 @dataclass(slots=True)
 class Cluster:
-    """Topics and configurations, as far as the records went that were applied.
+    """The state of a cluster, as far as the records went that were applied.
 
     Attributes:
         topics: names by id.
         ids: ids by name.
-        configs: settings by the kind and the name of what they are for; "" for all brokers.
+        configs: configurations by the kind and the name of their owner; "" for all brokers.
         partitions: by topic id and number. A topic without any says nothing of its replicas.
         counts: by topic id, the number of partitions behind each batch that made some. The records
             of a snapshot count as one batch: it has no older numbers.
-        features: levels by name.
-        changes: of settings, in records behind `snapshot_end`, in their order.
+        facts: the other objects by kind and key; the fields of their records that may be shown.
+        changes: of settings by which records are deleted, in their order.
+        changes_from: the offset of the first record whose change is kept.
         findings: what could not be understood.
+        notes: metadata transactions whose records were not applied, in words.
         trusted: whether all that bears on topics and configurations was.
         knows_replicas: whether all that bears on replicas was, too.
         whole: whether the log ends with a whole batch, behind which there is nothing.
         snapshot_end: the offset at which the snapshot ends that the records began with.
-        end_offset, time_ms: up to where, and when, the records went that were read.
+        end_offset: the offset behind the records that were read.
+        time_ms: the time of the last one; of a snapshot, of the last record in it.
+        epoch: of the quorum's leader, by the last record.
+        last: the place of the last record; None where all is from a snapshot.
         cut_at: the offset at which the records of the log end in damage; None if they do not.
+        leader: of the quorum, by the last change of it in the log; None without one.
         voters: of the quorum, by its log; None where that does not have them.
     """
 
     topics: dict[UUID, str] = field(default_factory=dict)
     ids: dict[str, UUID] = field(default_factory=dict)
-    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, Configured]] = field(default_factory=dict)
     partitions: dict[UUID, dict[int, Assigned]] = field(default_factory=dict)
     counts: dict[UUID, dict[tuple[str, int], int]] = field(default_factory=dict)
-    features: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, dict[tuple[Any, ...], Fact]] = field(
+        default_factory=lambda: {kind: {} for kind in FACTS}
+    )
     changes: list[Change] = field(default_factory=list)
     findings: list[KsegError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     trusted: bool = True
     knows_replicas: bool = True
     whole: bool = False
+    changes_from: int = 0
     snapshot_end: int = 0
     end_offset: int = 0
     time_ms: int = -1
+    epoch: int = -1
+    last: Place | None = None
     cut_at: int | None = None
-    voters: tuple[int, ...] | None = None
+    leader: int | None = None
+    voters: tuple[Voter, ...] | None = None
     #: The batch in which a topic was made, by its name: its first settings are no change.
     _made: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: Records of the transaction under way; None outside of one.
-    _pending: list[tuple[InternalRecord, Place]] | None = None
+    _pending: list[tuple[InternalRecord, Place]] | None = field(default=None, repr=False)
 
     def doubt(self, error: KsegError) -> None:
         """Keep a finding, because of which nothing is to be decided."""
-        self.findings.append(error)
+        self._find(error)
         self.trusted = False
+
+    def _find(self, error: KsegError) -> None:
+        if len(self.findings) < _FINDINGS_MAX:
+            self.findings.append(error)
 
     def add(self, value: bytes | None, place: Place) -> None:
         """Apply a record of the metadata log, or keep it until its transaction ends."""
+        if value == _NO_OP:
+            return
         try:
             record = decode(InternalTopic.METADATA, None, value)
         except InvalidRecordError as error:
@@ -292,7 +404,7 @@ class Cluster:
         if record.name is None or record.name in (*_APPLIED, _BEGIN, _END, _ABORT):
             self.doubt(error)
         else:
-            self.findings.append(error)
+            self._find(error)
             self.knows_replicas &= record.name not in _OF_PARTITIONS
 
     def _turn(self, record: InternalRecord, place: Place) -> None:
@@ -306,13 +418,33 @@ class Cluster:
         elif record.name == _END:
             for each, its_place in pending or ():
                 self._apply(each, its_place)
+        elif pending is not None:
+            self._leave_out(pending, f"was aborted at offset {place.offset}")
+
+    def end(self) -> None:
+        """Take note of a transaction that has no end."""
+        if self._pending is not None:
+            self._leave_out(self._pending, "has no end here")
+
+    def _leave_out(self, pending: Sequence[tuple[InternalRecord, Place]], why: str) -> None:
+        if len(self.notes) < _FINDINGS_MAX:
+            first = f", from offset {pending[0][1].offset} on" if pending else ""
+            text = f"a metadata transaction {why}: {len(pending)} records{first} are not applied"
+            self.notes.append(text)
 
     def _apply(self, record: InternalRecord, place: Place) -> None:
-        name = record.name or ""
-        applied = _APPLIED.get(name) or _OF_PARTITIONS.get(name)
+        name, value = record.name or "", record.value
+        assert isinstance(value, dict)
+        applied = _ALL_APPLIED.get(name)
         if applied is not None:
-            assert isinstance(record.value, dict)
-            applied(self, record.value, place)
+            applied(self, value, place)
+        elif name in _KEPT:
+            kind, keys, columns = _KEPT[name]
+            fields = {column: value.get(each) for column, each in columns.items()}
+            self.facts[kind][tuple(value[each] for each in keys)] = Fact(fields, place)
+        elif name in _GONE:
+            kind, keys = _GONE[name]
+            self.facts[kind].pop(tuple(value[each] for each in keys), None)
 
     def stray_reason(self, partition: TopicPartition, topic_id: UUID, node_id: int | None) -> str:
         """Why a partition's directory is not this node's any more; nothing if it is, or may be.
@@ -342,6 +474,7 @@ class Cluster:
             self._remove_topic({"topicId": self.ids[name]}, place)
         self.topics[value["topicId"]] = name
         self.ids[name] = value["topicId"]
+        self.facts["topics"][(name,)] = Fact({"topic_id": value["topicId"]}, place)
         self._made[name] = (place.path, place.position)
 
     def _remove_topic(self, value: dict[str, Any], place: Place) -> None:
@@ -349,6 +482,7 @@ class Cluster:
         name = self.topics.pop(topic_id, None)
         if name is not None:
             self.ids.pop(name, None)
+            self.facts["topics"].pop((name,), None)
             self.configs.pop((TOPIC, name), None)
             self.changes = [each for each in self.changes if each.resource != (TOPIC, name)]
             self._made.pop(name, None)
@@ -356,53 +490,116 @@ class Cluster:
         self.counts.pop(topic_id, None)
 
     def _assign(self, value: dict[str, Any], place: Place) -> None:
-        """A partition, or a change of one; None leaves a field as it is."""
-        of_topic = self.partitions.get(value["topicId"], {})
-        before = of_topic.get(value["partitionId"], Assigned())
-        if not before.replicas and value["replicas"] is None:
+        """A partition, or a change of one; None leaves a field as it is.
+
+        Source: Kafka `PartitionRegistration.merge`.
+        """
+        of_topic = self.partitions.setdefault(value["topicId"], {})
+        found = of_topic.get(value["partitionId"])
+        if "leaderEpoch" in value:
+            epochs = value["leaderEpoch"], value["partitionEpoch"]
+            found = Assigned(leader_epoch=epochs[0], partition_epoch=epochs[1])
+            if value["partitionId"] not in of_topic:
+                batch = (place.path, place.position if place.offset >= 0 else 0)
+                self.counts.setdefault(value["topicId"], {})[batch] = len(of_topic) + 1
+            of_topic[value["partitionId"]] = found
+        elif found is None:
             return
-        changed: dict[str, Any] = {
-            own: tuple(value[name])
-            for name, own in _ASSIGNED.items()
-            if value.get(name) is not None
-        }
+        else:
+            found.leader_epoch += value["leader"] != _LEADER_STAYS
+            found.partition_epoch += 1
+            if value["replicas"] is not None:
+                found.directories = ()
+        for name, own in _ASSIGNED:
+            told = value.get(name)
+            if told is not None:
+                setattr(found, own, told)
         if value["leader"] != _LEADER_STAYS:
-            changed["leader"] = value["leader"]
-        if value["partitionId"] not in of_topic:
-            batch = (place.path, place.position if place.offset >= 0 else 0)
-            self.counts.setdefault(value["topicId"], {})[batch] = len(of_topic) + 1
-        of_topic[value["partitionId"]] = replace(before, **changed)
-        self.partitions[value["topicId"]] = of_topic
+            found.leader = value["leader"]
+        if value["leaderRecoveryState"] != _RECOVERY_STAYS:
+            found.recovering = value["leaderRecoveryState"] != 0
+        found.place = place
+
+    def _clear_elr(self, value: dict[str, Any], place: Place) -> None:
+        """No partition of a topic has eligible replicas any more; of no topic for an empty name."""
+        name = value["topicName"]
+        for topic_id in [self.ids[name]] if name in self.ids else () if name else self.partitions:
+            for each in self.partitions.get(topic_id, {}).values():
+                if each.elr or each.last_known_elr:
+                    each.elr, each.last_known_elr, each.place = (), (), place
 
     def _configure(self, value: dict[str, Any], place: Place) -> None:
         resource = (value["resourceType"], value["resourceName"])
-        if resource[0] not in (TOPIC, BROKER):
-            return
         found = self.configs.setdefault(resource, {})
         name, after = value["name"], value["value"]
         before = found.get(name)
-        is_first = self._made.get(resource[1]) == (place.path, place.position)
-        if place.offset >= self.snapshot_end and not (is_first and resource[0] == TOPIC):
-            self.changes.append(Change(resource, name, before, after, place.offset))
+        if place.offset >= self.changes_from and topic_name_of(name) in _TELLING:
+            is_first = self._made.get(resource[1]) == (place.path, place.position)
+            if not (is_first and resource[0] == TOPIC):
+                old = None if before is None else before.value
+                self.changes.append(Change(resource, name, old, after, place.offset))
         if after is None:
             found.pop(name, None)
         else:
-            found[name] = after
+            found[name] = Configured(after, place)
 
     def _set_feature(self, value: dict[str, Any], place: Place) -> None:
-        self.features[value["name"]] = value["featureLevel"]
+        name, level = value["name"], value["featureLevel"]
+        if level:
+            self.facts["features"][(name,)] = Fact({"level": level}, place)
+        else:
+            self.facts["features"].pop((name,), None)
+
+    def _set_quota(self, value: dict[str, Any], place: Place) -> None:
+        entity = ((each["entityType"], each["entityName"]) for each in value["entity"])
+        key = (tuple(sorted(entity, key=str)), value["key"])
+        if value["remove"]:
+            self.facts["quotas"].pop(key, None)
+        else:
+            self.facts["quotas"][key] = Fact({"value": value["value"]}, place)
+
+    def _change_broker(self, value: dict[str, Any], place: Place) -> None:
+        """Source: Kafka `ClusterDelta.replay` of a `BrokerRegistrationChangeRecord`."""
+        changed: dict[str, Any] = {}
+        if value["fenced"]:
+            changed["fenced"] = value["fenced"] > 0
+        if value.get("inControlledShutdown"):
+            changed["in_controlled_shutdown"] = True
+        if value.get("logDirs"):
+            changed["directories"] = value["logDirs"]
+        self._amend_broker(value["brokerId"], changed, place)
+
+    def _fence_broker(self, value: dict[str, Any], place: Place) -> None:
+        self._amend_broker(value["id"], {"fenced": True}, place)
+
+    def _unfence_broker(self, value: dict[str, Any], place: Place) -> None:
+        self._amend_broker(value["id"], {"fenced": False}, place)
+
+    def _amend_broker(self, number: int, changed: Mapping[str, Any], place: Place) -> None:
+        before = self.facts["brokers"].get((number,))
+        if before is not None:
+            self.facts["brokers"][(number,)] = Fact({**before.fields, **changed}, place)
 
 
-_APPLIED: Final[dict[str, Callable[[Cluster, dict[str, Any], Place], None]]] = {
+_Applied = Mapping[str, Callable[[Cluster, dict[str, Any], Place], None]]
+_APPLIED: Final[_Applied] = {
     "TOPIC_RECORD": Cluster._add_topic,
     "REMOVE_TOPIC_RECORD": Cluster._remove_topic,
     "CONFIG_RECORD": Cluster._configure,
     "FEATURE_LEVEL_RECORD": Cluster._set_feature,
 }
-_OF_PARTITIONS: Final[dict[str, Callable[[Cluster, dict[str, Any], Place], None]]] = {
+_OF_PARTITIONS: Final[_Applied] = {
     "PARTITION_RECORD": Cluster._assign,
     "PARTITION_CHANGE_RECORD": Cluster._assign,
 }
+_OTHERS: Final[_Applied] = {
+    "CLEAR_ELR_RECORD": Cluster._clear_elr,
+    "CLIENT_QUOTA_RECORD": Cluster._set_quota,
+    "BROKER_REGISTRATION_CHANGE_RECORD": Cluster._change_broker,
+    "FENCE_BROKER_RECORD": Cluster._fence_broker,
+    "UNFENCE_BROKER_RECORD": Cluster._unfence_broker,
+}
+_ALL_APPLIED: Final[_Applied] = {**_APPLIED, **_OF_PARTITIONS, **_OTHERS}
 
 
 def towards_deletion(changes: Sequence[Change], weaker: str | None) -> Change | None:
@@ -461,161 +658,4 @@ def _limit(text: str | None) -> int | None:
     return number if number >= 0 else None
 
 
-_FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp")
-_OnError = Callable[[KsegError], None]
-
-
-class _MetadataRecord(NamedTuple):
-    """A record of the log, or of a snapshot."""
-
-    place: Place
-    key: bytes | None
-    value: bytes | None
-    is_control: bool
-    time_ms: int
-
-
-def read_cluster(
-    directory: str | PathLike[str],
-    *,
-    end_offset: int | None = None,
-    past_damage: bool = False,
-    oldest: bool = False,
-) -> Cluster:
-    """Read what a log of KRaft says.
-
-    Args:
-        directory: the partition's, `__cluster_metadata-0`.
-        end_offset: read no record of the log from here on.
-        past_damage: go on behind batches that are damaged, and behind gaps.
-        oldest: begin with the first record, or the oldest snapshot: for what has changed since.
-
-    Returns:
-        What it came to. Damage, gaps and what is not known are findings; see `Cluster.trusted`.
-
-    Raises:
-        OSError: the directory, or a file of it, cannot be read.
-    """
-    listing = list_partition(directory)
-    findings: list[KsegError] = []
-    snapshots = sorted(listing.kraft_snapshots, key=_snapshot_id, reverse=not oldest)
-    if oldest and listing.segments and listing.segments[0].base_offset == 0:
-        snapshots = []
-    cluster = Cluster()
-    for snapshot in snapshots:
-        try:
-            cluster = _read_snapshot(snapshot)
-            break
-        except KsegError as error:
-            findings.append(error)
-    cluster.findings[:0] = findings
-    if not (snapshots or listing.segments):
-        cluster.doubt(CorruptRecordError("the log has no records and no snapshot", path=directory))
-    _read_log(listing.segments, cluster, end_offset, past_damage=past_damage)
-    cluster.whole = cluster.trusted and _is_whole(listing.segments, cluster.snapshot_end)
-    return cluster
-
-
-def _snapshot_id(snapshot: NamedFile) -> tuple[int, int]:
-    """The offset at which a snapshot ends, and the epoch of the last record in it."""
-    return snapshot.name.base_offset or 0, snapshot.name.epoch or 0
-
-
-def _read_snapshot(snapshot: NamedFile) -> Cluster:
-    """What a snapshot says.
-
-    Raises:
-        KsegError: it is damaged, or not whole.
-    """
-    cluster = Cluster(snapshot_end=_snapshot_id(snapshot)[0])
-    markers: list[tuple[int, ControlType]] = []
-    count = 0
-    # Records of a snapshot are committed: no change among them may be undone.
-    for found in _records(snapshot.path, None):
-        cluster.time_ms = found.time_ms
-        if found.is_control:
-            markers.append((count, parse_control_key(found.key).type))
-            _note_voters(found, cluster)
-        else:
-            cluster.add(found.value, Place(found.place.path, found.place.position, -1))
-        count += 1
-    ends = [(0, ControlType.SNAPSHOT_HEADER), (count - 1, ControlType.SNAPSHOT_FOOTER)]
-    if not set(ends) <= set(markers):
-        raise CorruptRecordError("the snapshot has no header or no footer", path=snapshot.path)
-    cluster.end_offset = cluster.snapshot_end
-    return cluster
-
-
-def _note_voters(found: _MetadataRecord, cluster: Cluster) -> None:
-    if parse_control_key(found.key).type is ControlType.KRAFT_VOTERS:
-        voters = parse_control_as(KRaftVoters, found.key, found.value).voters
-        cluster.voters = tuple(each.voter_id for each in voters)
-
-
-def _read_log(
-    segments: Sequence[SegmentFiles],
-    cluster: Cluster,
-    end_offset: int | None,
-    *,
-    past_damage: bool,
-) -> None:
-    """Apply the records behind the snapshot."""
-    on_error = cluster.doubt if past_damage else None
-    try:
-        for found in _behind(segments, cluster.snapshot_end, on_error):
-            if end_offset is not None and found.place.offset >= end_offset:
-                return
-            if found.place.offset != cluster.end_offset and not past_damage:
-                reason = f"offset {found.place.offset} follows where {cluster.end_offset} should"
-                raise CorruptRecordError(reason, path=found.place.path)
-            cluster.end_offset, cluster.time_ms = found.place.offset + 1, found.time_ms
-            if found.is_control:
-                _note_voters(found, cluster)
-            else:
-                cluster.add(found.value, found.place)
-    except KsegError as error:
-        cluster.cut_at = cluster.end_offset
-        cluster.doubt(error)
-
-
-def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
-    """Whether a log that was read ends with a whole batch, and not before its snapshot does."""
-    if not segments:
-        return False
-    end = segments[-1].base_offset
-    stop = StopReason.END
-    with Segment.open(segments[-1].log) as segment:
-        for table in segment.headers():
-            stop = table.stop
-            end = int(table.last_offset[-1]) + 1 if len(table) else end
-    return stop in (StopReason.END, StopReason.LIMIT) and end >= snapshot_end
-
-
-def _behind(
-    segments: Sequence[SegmentFiles], start: int, on_error: _OnError | None
-) -> Iterator[_MetadataRecord]:
-    """The records of a log from an offset on; no segment that ends before it is read."""
-    for index, segment in enumerate(segments):
-        if index + 1 == len(segments) or segments[index + 1].base_offset > start:
-            yield from _records(segment.log, start, on_error)
-
-
-def _records(
-    path: Path, start: int | None, on_error: _OnError | None = None
-) -> Iterator[_MetadataRecord]:
-    with Segment.open(path) as segment:
-        read = segment.read(
-            offset=(start, None), columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
-        )
-        for columns in read:
-            times = columns.timestamp_ms.tolist()
-            offsets, positions = columns.offset.tolist(), columns.position.tolist()
-            controls = columns.control.tolist()
-            for row, offset in enumerate(offsets):
-                place = Place(str(path), positions[row], offset)
-                yield _MetadataRecord(
-                    place, columns.key[row], columns.value[row], controls[row], times[row]
-                )
-
-
-__all__ = []
+__all__: list[str] = []

@@ -36,11 +36,11 @@ from kseg.log.settings.cluster import (
     Cluster,
     SettingValue,
     is_true,
-    read_cluster,
     topic_name_of,
     topic_settings,
     towards_deletion,
 )
+from kseg.log.settings.metadata_log import read_cluster
 from kseg.log.topic_policy import (
     INVALID,
     POLICY_UNKNOWN,
@@ -366,7 +366,7 @@ class Settings(Table):
         if cluster is not None and cluster.trusted:
             for resource, source in (("", FROM_CLUSTER), (str(node_id), FROM_BROKER)):
                 found = cluster.configs.get((BROKER, resource), {})
-                joined |= {name: SettingValue(text, source) for name, text in found.items()}
+                joined |= {name: SettingValue(each.value, source) for name, each in found.items()}
         return topic_settings(joined)
 
 
@@ -551,7 +551,7 @@ class _Joined:
         found = dict(cluster.configs.get((TOPIC, self.topic or ""), {}))
         if _INTERNAL_BYTES in found:
             found[_SEGMENT_BYTES] = found.pop(_INTERNAL_BYTES)
-        read = {name: SettingValue(text, FROM_TOPIC) for name, text in found.items()}
+        read = {name: SettingValue(each.value, FROM_TOPIC) for name, each in found.items()}
         return self._sound({name: each for name, each in read.items() if name in _READ})
 
     def _weak(self, given: Mapping[str, str]) -> Values:

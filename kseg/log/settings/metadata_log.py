@@ -1,0 +1,330 @@
+"""The log of KRaft and its snapshots: where its records lie, and which of them are applied.
+
+    00000000000000000792-0000000001.checkpoint   the state after offsets 0..791, in epoch 1
+    00000000000000000000.log                     records; those before 792 need not be read
+
+`read_cluster` takes the newest sound snapshot and the records behind it. A snapshot is sound if
+every checksum is, and it begins with a header and ends with a footer. An unsound snapshot makes a
+finding, and an older one is taken. With `history` it begins as early as the log goes back, so that
+each object has the offset of its last change; where that ends in damage, with the next snapshot.
+
+Source: Kafka `KafkaMetadataLog.latestSnapshot`, `RecordsSnapshotReader`; `LeaderState` and its
+`updateLeaderEndOffsetAndTimestamp`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import repeat
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kseg.constants import INT64_MAX, ControlType, Int64s, StopReason
+from kseg.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    KsegError,
+    OffsetOutOfRangeError,
+)
+from kseg.files import io
+from kseg.files.names import FileKind, NamedFile, PartitionFiles, SegmentFiles, list_partition
+from kseg.format.control import (
+    KRaftVersion,
+    KRaftVoters,
+    LeaderChange,
+    SnapshotHeader,
+    parse_control,
+    parse_control_key,
+)
+from kseg.log.segment.reader import Segment
+from kseg.log.settings.cluster import Cluster, Fact, Place
+
+_FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp", "leader_epoch")
+#: A quorum-state has a line; no more of it is read.
+_STATE_BYTES_MAX: Final = 1 << 20
+_OnError = Callable[[KsegError], None]
+_TOO_EARLY: Final = (
+    "the log and its snapshots begin later, or are empty: the state of that time is not known"
+)
+
+
+#: A record of the log, or of a snapshot: place, key, value, whether it is a control record, epoch.
+_MetadataRecord = tuple[Place, bytes | None, bytes | None, bool, int]
+
+
+def read_cluster(
+    directory: str | PathLike[str],
+    *,
+    end_offset: int | None = None,
+    past_damage: bool = False,
+    history: bool = False,
+) -> Cluster:
+    """Read what a log of KRaft says.
+
+    Args:
+        directory: the partition's, `__cluster_metadata-0`.
+        end_offset: read no record of the log from here on.
+        past_damage: go on behind batches that are damaged, and behind gaps.
+        history: begin as early as possible, and with no snapshot that ends behind `end_offset`.
+
+    Returns:
+        What it came to. Damage, gaps and what is not known are findings; see `Cluster.trusted`.
+
+    Raises:
+        OffsetOutOfRangeError: with `history`, the log and its snapshots begin behind `end_offset`.
+        OSError: the directory, or a file of it, cannot be read.
+    """
+    listing = list_partition(directory)
+    segments, findings = listing.segments, list[KsegError]()
+    starts = _starts(listing, end_offset) if history else [*_newest_first(listing), None]
+    newest = max((each.name.base_offset or 0 for each in starts if each is not None), default=0)
+    best: Cluster | None = None
+    for start in starts:
+        try:
+            found = _read_snapshot(start)
+        except KsegError as error:
+            findings.append(error)
+            continue
+        found.changes_from = INT64_MAX if history else found.snapshot_end
+        _read_log(segments, found, end_offset, past_damage=past_damage)
+        if best is None or found.end_offset > best.end_offset:
+            findings += best.findings if best is not None else ()
+            best = found
+        if not history or (best.cut_at is None and best.end_offset >= newest):
+            break
+    if best is None:
+        raise findings[-1] if findings else OffsetOutOfRangeError(_TOO_EARLY, path=directory)
+    best.findings[:0] = findings
+    if not (listing.kraft_snapshots or segments):
+        best.doubt(CorruptRecordError("the log has no records and no snapshot", path=directory))
+    best.whole = best.trusted and _is_whole(segments, best.snapshot_end)
+    return best
+
+
+def _newest_first(listing: PartitionFiles) -> list[NamedFile]:
+    return sorted(listing.kraft_snapshots, key=_snapshot_id, reverse=True)
+
+
+def _starts(listing: PartitionFiles, end_offset: int | None) -> list[NamedFile | None]:
+    """Where the records may begin, the earliest first; None is the start of an empty cluster."""
+    first = listing.segments[0].base_offset if listing.segments else 0
+    starts: list[NamedFile | None] = [
+        each
+        for each in reversed(_newest_first(listing))
+        if _snapshot_id(each)[0] >= first
+        if end_offset is None or _snapshot_id(each)[0] <= end_offset
+    ]
+    is_whole = first == 0 and listing.segments
+    has_first = any(_snapshot_id(each)[0] == 0 for each in listing.kraft_snapshots)
+    return [None, *starts] if is_whole and not has_first else starts
+
+
+def log_batches(directory: str | PathLike[str]) -> Int64s:
+    """The batches of a metadata log that can be told apart, by their headers alone.
+
+    Returns:
+        int64[n, 5], in the order of the log: base offset, last offset, leader epoch, largest time
+        (ms), checksum.
+
+    Raises:
+        OSError: the directory, or a file of it, cannot be read.
+    """
+    found = [np.empty((0, 5), np.int64)]
+    for files in list_partition(directory).segments:
+        with Segment.open(files.log) as segment:
+            for table in segment.headers():
+                columns = table.base_offset, table.last_offset, table.leader_epoch
+                found.append(np.stack([*columns, table.max_timestamp, table.crc], axis=1))
+    return np.concatenate(found)
+
+
+def end_at(batches: Int64s, at_ms: int) -> int | None:
+    """The offset of the first batch behind a time; None if there is none.
+
+    Args:
+        batches: as `log_batches` has them.
+        at_ms: the time.
+    """
+    later = np.flatnonzero(batches[:, 3] > at_ms)
+    return int(batches[later[0], 0]) if len(later) else None
+
+
+def certain_end(copies: Sequence[Int64s], voters_count: int) -> int:
+    """The offset up to which a majority of the voters has the records of the first copy.
+
+    Args:
+        copies: the batches of the voters' logs that are here, the newest first.
+        voters_count: the number of voters.
+
+    Returns:
+        The end; 0 where fewer than a majority are here, or where they have no record of the newest
+        epoch in common: without one a leader counts none as committed.
+    """
+    majority = voters_count // 2 + 1
+    if len(copies) < majority or not len(copies[0]):
+        return 0
+    ends = sorted((_common_end(copies[0], each) for each in copies), reverse=True)
+    end, newest = ends[majority - 1], copies[0]
+    begin = newest[newest[:, 2] == newest[-1, 2]][0, 0]
+    return end if end > begin else 0
+
+
+def _common_end(newest: Int64s, other: Int64s) -> int:
+    """The offset up to which two logs have the same batches, from where both have some."""
+    if not len(other):
+        return 0
+    begin = max(newest[0, 0], other[0, 0])
+    ours, theirs = newest[newest[:, 0] >= begin], other[other[:, 0] >= begin]
+    count = min(len(ours), len(theirs))
+    differ = np.flatnonzero((ours[:count] != theirs[:count]).any(axis=1))
+    same = int(differ[0]) if len(differ) else count
+    return int(ours[same - 1, 1]) + 1 if same else 0
+
+
+def voters_of(cluster: Cluster | None, directory: str | PathLike[str]) -> tuple[int, ...]:
+    """The voters of the quorum: by the log, or by a `quorum-state` of version 0 beside it.
+
+    Args:
+        cluster: the state that the log says; None where it is not known.
+        directory: the log's.
+
+    Returns:
+        Their ids; none where nothing says them.
+    """
+    if cluster is not None and cluster.voters is not None:
+        return tuple(each.voter_id for each in cluster.voters)
+    path = Path(directory) / FileKind.QUORUM_STATE.value
+    with suppress(OSError, KsegError, ValueError, TypeError, KeyError, AttributeError):
+        state = json.loads(io.read_file(path, bytes_max=_STATE_BYTES_MAX))
+        return tuple(int(each["voterId"]) for each in state["currentVoters"])
+    return ()
+
+
+def _snapshot_id(snapshot: NamedFile) -> tuple[int, int]:
+    """The offset at which a snapshot ends, and the epoch of the last record in it."""
+    return snapshot.name.base_offset or 0, snapshot.name.epoch or 0
+
+
+def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
+    """What a snapshot says; an empty cluster without one.
+
+    Raises:
+        KsegError: it is damaged, or not whole.
+    """
+    if snapshot is None:
+        return Cluster()
+    end, epoch = _snapshot_id(snapshot)
+    cluster = Cluster(snapshot_end=end, epoch=epoch)
+    markers: list[tuple[int, ControlType]] = []
+    count = 0
+    # Records of a snapshot are committed: no change among them may be undone.
+    for at, key, value, is_control, _ in _records(snapshot.path, None):
+        place = Place(at.path, at.position, -1, cluster.time_ms)
+        if is_control:
+            markers.append((count, parse_control_key(key).type))
+            _note_control(key, value, place, cluster)
+        else:
+            cluster.add(value, place)
+        count += 1
+    ends = [(0, ControlType.SNAPSHOT_HEADER), (count - 1, ControlType.SNAPSHOT_FOOTER)]
+    if not set(ends) <= set(markers):
+        raise CorruptRecordError("the snapshot has no header or no footer", path=snapshot.path)
+    cluster.end_offset = cluster.snapshot_end
+    return cluster
+
+
+def _note_control(key: bytes | None, value: bytes | None, place: Place, cluster: Cluster) -> None:
+    """What a control record says of the quorum, or of the time of a snapshot."""
+    try:
+        said = parse_control(key, value)
+    except InvalidRecordError:
+        if parse_control_key(key).type is ControlType.KRAFT_VOTERS:
+            raise
+        return  # nothing is decided by the others
+    match said:
+        case KRaftVoters(voters):
+            cluster.voters = voters
+        case LeaderChange(leader):
+            cluster.leader = leader
+        case KRaftVersion(level):
+            cluster.facts["features"]["kraft.version",] = Fact({"level": level}, place)
+        case SnapshotHeader(time_ms):
+            cluster.time_ms = time_ms
+
+
+def _read_log(
+    segments: Sequence[SegmentFiles],
+    cluster: Cluster,
+    end_offset: int | None,
+    *,
+    past_damage: bool,
+) -> None:
+    """Apply the records behind the snapshot."""
+    on_error = cluster.doubt if past_damage else None
+    try:
+        for place, key, value, is_control, epoch in _behind(
+            segments, cluster.snapshot_end, on_error
+        ):
+            if end_offset is not None and place.offset >= end_offset:
+                break
+            if place.offset != cluster.end_offset and not past_damage:
+                reason = f"offset {place.offset} follows where {cluster.end_offset} should"
+                raise CorruptRecordError(reason, path=place.path)
+            cluster.end_offset, cluster.last, cluster.epoch = place.offset + 1, place, epoch
+            if is_control:
+                _note_control(key, value, place, cluster)
+            else:
+                cluster.add(value, place)
+    except KsegError as error:
+        cluster.cut_at = cluster.end_offset
+        cluster.doubt(error)
+    if cluster.last is not None:
+        cluster.time_ms = cluster.last.time_ms
+    cluster.end()
+
+
+def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
+    """Whether a log that was read ends with a whole batch, and not before its snapshot does."""
+    if not segments:
+        return False
+    end = segments[-1].base_offset
+    stop = StopReason.END
+    with Segment.open(segments[-1].log) as segment:
+        for table in segment.headers():
+            stop = table.stop
+            end = int(table.last_offset[-1]) + 1 if len(table) else end
+    return stop in (StopReason.END, StopReason.LIMIT) and end >= snapshot_end
+
+
+def _behind(
+    segments: Sequence[SegmentFiles], start: int, on_error: _OnError | None
+) -> Iterator[_MetadataRecord]:
+    """The records of a log from an offset on; no segment that ends before it is read."""
+    for index, segment in enumerate(segments):
+        if index + 1 == len(segments) or segments[index + 1].base_offset > start:
+            yield from _records(segment.log, start, on_error)
+
+
+def _records(
+    path: Path, start: int | None, on_error: _OnError | None = None
+) -> Iterator[_MetadataRecord]:
+    with Segment.open(path) as segment:
+        read = segment.read(
+            offset=(start, None), columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
+        )
+        for columns in read:
+            name = str(path)
+            numbers = (columns.position, columns.offset, columns.timestamp_ms)
+            places = zip(repeat(name), *(each.tolist() for each in numbers))
+            marks = columns.control.tolist(), columns.leader_epoch.tolist()
+            yield from zip(
+                map(Place._make, places), columns.key, columns.value, *marks, strict=True
+            )
+
+
+__all__ = []
