@@ -80,6 +80,7 @@ KERNELS = [
     extension("_kernels.legacy"),
     extension("_kernels.json"),
     extension("_kernels.located"),
+    extension("_kernels.needle"),
     extension("_kernels.offset_map"),
     extension("_kernels.placement"),
     extension("_kernels.reader"),

@@ -14,6 +14,7 @@ from bench.case import JAVA, Case, java, made, per_record
 from bench.compact_cases import compact_cases
 from bench.dump_cases import dump_cases
 from bench.fetch_cases import fetch_cases
+from bench.grep_cases import grep_cases
 from bench.growth_cases import growth_cases
 from bench.open_cases import open_cases
 from bench.pairs import Contest, Versus
@@ -39,6 +40,7 @@ GROUPS = (
     "compact",
     "growth",
     "dump",
+    "grep",
 )
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
@@ -72,6 +74,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "compact": compact_cases,
         "growth": growth_cases,
         "dump": dump_cases,
+        "grep": grep_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]
 

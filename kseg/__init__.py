@@ -93,6 +93,7 @@ _HOMES: Final = {
     "kseg.log.config": ("LogConfig",),
     "kseg.log.copies.merge": ("plan_merge",),
     "kseg.log.directory": ("LogDirectory",),
+    "kseg.log.grep": ("grep",),
     "kseg.log.log": ("Log",),
     "kseg.log.partitioners": ("partition_for",),
     "kseg.log.recovery.recover": (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kseg.constants import NO_TIMESTAMP, Compression, ControlType, TimestampType
+from kseg.constants import NO_TIMESTAMP, Bools, Compression, ControlType, TimestampType
 from kseg.errors import InvalidRecordError
 from kseg.extras import require
 from kseg.format.header import BATCH_FIELDS, BatchTable
@@ -254,6 +254,28 @@ def binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Ar
         pa.py_buffer(column.data),
     ]
     return pa.Array.from_buffers(kind or pa.binary(), len(column), buffers, column.null_count)
+
+
+def matching(column: BinaryColumn, expression: str, *, ignore_case: bool) -> Bools:
+    """Which values match a regular expression of RE2, which reads them as UTF-8.
+
+    Args:
+        column: n values. Null matches nothing.
+        expression: as RE2 writes it.
+        ignore_case: the case of letters does not count.
+
+    Returns:
+        bool[n].
+
+    Raises:
+        ValueError: it is no expression of RE2, or one that takes too much memory.
+    """
+    compute = require("pyarrow.compute", extra="arrow")
+    # RE2 takes any bytes for a text, so they need not be known to be UTF-8.
+    values = binary_array(column, pa.string())
+    found = compute.match_substring_regex(values, expression, ignore_case=ignore_case)
+    marks: Bools = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return marks
 
 
 def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Array:

@@ -22,6 +22,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -569,6 +570,10 @@ class Results:
     def through(self, change: Callable[[Any], Any]) -> Results:
         """The same with each result changed."""
         return Results(self.path, lambda: map(change, self._read()))
+
+    def then(self, last: Any) -> Results:
+        """The same with one more result."""
+        return Results(self.path, lambda: chain(self._read(), (last,)))
 
 
 def each_at(path: str | PathLike[str], pieces: Iterable[Work]) -> Iterator[Work]:

@@ -13,6 +13,7 @@ keymap      keys by their hashes: a column hashed, different ones counted, sums 
 legacy      messages of magic 0 and 1 written, those of Kafka 0.7 walked and written
 lines       lines of JSON as columns
 located     records where they lie, and batches written anew of those that stay, for compaction
+needle      bytes looked for in the values of a column
 offset_map  the last offset of each key, in a bounded number of slots, for compaction
 placement   appends that are judged and placed at once; which batch gets an index entry
 reader      batches of magic 0 to 2 in one pass, into columns; an unusual one alone

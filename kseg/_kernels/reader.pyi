@@ -59,6 +59,8 @@ class BatchReader:
         body_max: int,
         sized: bool,
         as_large_as_possible: bool,
+        needle: bytes = b"",
+        folds: bool = False,
     ) -> None: ...
     @property
     def at(self) -> int: ...

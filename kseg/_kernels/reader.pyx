@@ -15,6 +15,11 @@ from kseg._kernels.blocks cimport Block, Blocks
 from kseg._kernels.inflate cimport Scratch, drop_scratch, inflate_records
 
 cdef extern from "careful.h" nogil:
+    ctypedef struct Needle "kseg_needle":
+        int64_t size
+
+    Needle needle_of "kseg_needle_of"(const uint8_t *data, int64_t size, int folds) noexcept
+
     ctypedef struct Filling "kseg_piece":
         pass
 
@@ -42,6 +47,7 @@ cdef extern from "careful.h" nogil:
         const int64_t *table
         int64_t table_count
         const int64_t *ask
+        const Needle *needle
         int filtered
         sum_function sum
         message_sum_function message_sum
@@ -367,12 +373,14 @@ cdef class BatchReader:
     cdef int64_t[KSEG_STATE_FIELDS] state
     cdef int64_t[KSEG_PLACES] places
     cdef int64_t[KSEG_ONE_FIELDS] one
+    cdef bytes needle_bytes
+    cdef Needle needle
 
     def __init__(self, Blocks blocks not None, Inflated inflated not None,
                  int64_t[:, ::1] counts=None, *, int64_t fields, bint control, bint verify_crc,
                  bint one_type, bint notes, const int64_t[::1] within, int64_t inflated_max,
                  int64_t rows_max, int64_t bytes_max, int64_t rows_usual, int64_t body_max,
-                 bint sized, bint as_large_as_possible):
+                 bint sized, bint as_large_as_possible, bytes needle=b"", bint folds=False):
         """Begin at 0 without a piece.
 
         Args:
@@ -392,6 +400,9 @@ cdef class BatchReader:
             body_max: a larger body does not make a piece larger.
             sized: the piece before says how large the next one is.
             as_large_as_possible: only the bytes at hand do.
+            needle: batches of magic 2 whose records lack these bytes are passed over; empty for
+                none.
+            folds: the case of ASCII letters does not count; those of the needle are small.
         """
         if within.shape[0] != 4:
             raise ValueError("within has the wrong length")
@@ -410,6 +421,8 @@ cdef class BatchReader:
         self.ask[KSEG_ASK_TIME_MIN], self.ask[KSEG_ASK_TIME_MAX] = within[2], within[3]
         memset(self.state, 0, sizeof(self.state))
         memset(self.one, 0, sizeof(self.one))
+        self.needle_bytes = needle
+        self.needle = needle_of(needle, len(needle), folds)
         self.state[KSEG_LAST] = self.state[KSEG_PAST_FROM] = self.state[KSEG_LAST_OFFSET] = -1
 
     @property
@@ -521,6 +534,7 @@ cdef class BatchReader:
         memset(source, 0, sizeof(Source))
         source.data, source.base, source.size = data if data != NULL else NO_BYTES, base, size
         source.ask = self.ask
+        source.needle = &self.needle if self.needle.size else NULL
         source.filtered = not (self.ask[KSEG_ASK_OFFSET_MIN] == INT64_MIN
                                and self.ask[KSEG_ASK_OFFSET_MAX] == INT64_MAX
                                and self.ask[KSEG_ASK_TIME_MIN] == INT64_MIN

@@ -22,7 +22,7 @@ from kseg.constants import EXTENSIONS
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import OFFSET_MAX, PathKind, is_new
 from kseg.files.selection import Selection
-from kseg.format.request import Request
+from kseg.format.request import Request, key_needle
 from kseg.lake import FileFormat, Undecoded, refuse_other_files, targets
 from kseg.log.exports import Export, Part, by_topic, write_all
 from kseg.log.log import Log
@@ -84,6 +84,7 @@ def export(
         isolation=isolation,
         open_transactions=open_transactions,
         on_corrupt=on_corrupt,
+        contains=key_needle(key),
     )
     chosen = Selection(topics, partitions)
     found = list(_exports(paths, chosen, per == "segment", request, mapping))

@@ -21,6 +21,7 @@ VERBS = {
     "dump": "Batches and records, index entries and checkpoints, as the files hold them.",
     "verify": "Is every byte right? CRCs, structure, offsets, indexes, snapshots, names.",
     "read": "Records from an offset or a time.",
+    "grep": "Records that hold a text, or match a regular expression.",
     "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",
     "partition": "The partition that producers send a key to.",
     "schemas": "The schemas of a registry: subjects, versions, ids, and the text of one.",
@@ -46,7 +47,8 @@ VERBS = {
 
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
-    "look": "info verify lookup partition schemas stats doctor explain diff bench demo completion",
+    "look": "info verify grep lookup partition schemas stats doctor explain diff bench demo "
+    "completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact",

@@ -35,7 +35,7 @@ from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind, is_new
 from kseg.files.selection import Selection
-from kseg.format.request import Request
+from kseg.format.request import Request, key_needle
 from kseg.format.typed import Kinds, decode_columns
 from kseg.format.workspace import Workspace
 from kseg.log.log import Log
@@ -76,7 +76,11 @@ def read(
     if kinds and decode_as is not None:
         raise click.UsageError("--decode and --decode-key or --decode-value exclude each other.")
     request = Request(
-        offset=offsets, time=times, isolation=isolation, open_transactions=open_transactions
+        offset=offsets,
+        time=times,
+        isolation=isolation,
+        open_transactions=open_transactions,
+        contains=key_needle(key),
     )
     selection = Selection(topics, partitions)
     if (partitioner or counts) and (key is None or partitioner is None or follow):

@@ -11,6 +11,7 @@
 #ifndef KSEG_READER_H
 #define KSEG_READER_H
 
+#include "needle.h"
 #include "records.h"
 
 /* Fields of records that can be wanted: the last two are bytes, 1 where a record has a value, and where a message
@@ -104,7 +105,8 @@ enum {
     KSEG_MESSAGE_COVERED = 16,
     KSEG_SLACK = 64,
     KSEG_SUM_STEP = 32 << 10, /* so much is summed ahead of the records, and still near when they are read */
-    KSEG_PAST_BYTES = 2 << 20 /* a damaged offset alone does not end a reading */
+    KSEG_PAST_BYTES = 2 << 20, /* a damaged offset alone does not end a reading */
+    KSEG_LACKING_BYTES = 8 << 20 /* so many without the needle end a call, so that a reading can be interrupted */
 };
 
 typedef uint32_t (*kseg_sum_fn)(uint32_t value, const uint8_t *data, size_t size);
@@ -177,6 +179,7 @@ typedef struct {
     const int64_t *table; /* NULL to find batches by their lengths */
     int64_t table_count;
     const int64_t *ask;
+    const kseg_needle *needle; /* batches of magic 2 that lack it are passed over; NULL for none */
     int filtered;
     kseg_sum_fn sum; /* CRC-32C */
     kseg_message_sum_fn message_sum; /* CRC-32 */
@@ -646,6 +649,23 @@ static __attribute__((noinline)) int kseg_inflate(const kseg_source *source, kse
     return KSEG_END;
 }
 
+/* Whether a batch lacks the needle, and has the right checksum. One that does not is read, so that its records, or its
+ * fault, are found. */
+static __attribute__((noinline)) int kseg_lacks(const kseg_source *source, const kseg_batch *batch) {
+    const uint8_t *p = batch->start, *end = batch->end;
+    uint32_t sum = batch->compare ? source->sum(0, p - (KSEG_HEAD - KSEG_COVERED), KSEG_HEAD - KSEG_COVERED) : 0;
+    while (p < end) {
+        const uint8_t *stop = end - p <= KSEG_SUM_STEP ? end : p + KSEG_SUM_STEP;
+        int64_t before = p - batch->start < source->needle->size ? p - batch->start : source->needle->size - 1;
+        if (batch->compare)
+            sum = source->sum(sum, p, (size_t)(stop - p));
+        if (kseg_find(source->needle, p - before, stop) != NULL)
+            return 0;
+        p = stop;
+    }
+    return !batch->compare || sum == batch->crc;
+}
+
 /* Records of a batch that do not get into the piece leave no trace in it; why the call ends then. */
 KSEG_INLINE int kseg_refused(const kseg_batch *batch, kseg_piece *out, const kseg_mark *mark, int64_t *state,
                              int why) {
@@ -689,7 +709,10 @@ KSEG_INLINE int kseg_read_batches(const kseg_source *source, kseg_piece *out, in
     kseg_batch batch;
     kseg_mark mark;
     int why;
+    int64_t lacking = 0;
     for (;;) {
+        if (lacking > KSEG_LACKING_BYTES)
+            return KSEG_FULL;
         why = kseg_next(source, state, &batch);
         if (!KSEG_LIKELY(why == KSEG_NEWER))
             return why;
@@ -711,6 +734,12 @@ KSEG_INLINE int kseg_read_batches(const kseg_source *source, kseg_piece *out, in
             }
             if (batch.count < 0 || batch.count > (batch.end - batch.start) / KSEG_RECORD_MIN)
                 return KSEG_ODD;
+            if (source->needle != NULL && kseg_lacks(source, &batch)) {
+                source->inflated->position = -1;
+                lacking += batch.end - batch.start;
+                kseg_count(source, &batch, out, mark.rows, state);
+                continue;
+            }
             why = kseg_fits(source, &batch, out, state);
             if (!KSEG_LIKELY(why == KSEG_END))
                 return why;

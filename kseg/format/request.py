@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 
@@ -53,6 +53,29 @@ FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
 HAS_VALUE = "has_value"
 #: The fields decoded by default.
 FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
+
+
+class Needle(NamedTuple):
+    """Bytes that the records of a batch hold one after the other, or none of them is wanted.
+
+    Attributes:
+        data: the bytes, small letters if case does not count; empty for any.
+        folds: the case of ASCII letters does not count.
+    """
+
+    data: bytes = b""
+    folds: bool = False
+
+
+def key_needle(key: bytes | None) -> Needle:
+    """A key as it lies in a record of magic 2, behind its length as a varint; None for any key."""
+    if key is None:
+        return Needle()
+    left, length = len(key) * 2, bytearray()
+    while left > 0x7F:
+        length.append(left & 0x7F | 0x80)
+        left >>= 7
+    return Needle(bytes((*length, left)) + key)
 
 
 OnError = Callable[[KsegError], None]
@@ -106,6 +129,8 @@ class Request:
         inflated_max: refuse batches that inflate to more bytes.
         constants_once: a column that comes from the batches, and is the same in all of a piece, has
             its value in memory once, at stride 0.
+        contains: batches of magic 2 whose records lack these bytes are passed over. Their checksums
+            are compared; whether their records are sound is not looked at.
         offset_start, offset_end, time_start, time_end: the bounds as numbers.
     """
 
@@ -123,6 +148,7 @@ class Request:
     verify_crc: bool = True
     inflated_max: int = INFLATED_BYTES_MAX
     constants_once: bool = False
+    contains: Needle = Needle()
     offset_start: int = field(init=False, repr=False)
     offset_end: int = field(init=False, repr=False)
     time_start: int = field(init=False, repr=False)

@@ -88,6 +88,8 @@ class Plan:
             "body_max": BODY_BYTES_MAX,
             "sized": takes_data or grows,
             "as_large_as_possible": at_hand,
+            "needle": request.contains.data,
+            "folds": request.contains.folds,
         }
 
 

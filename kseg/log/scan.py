@@ -19,6 +19,7 @@ from kseg.files.names import Unreadable
 from kseg.files.selection import Selection, several
 from kseg.format.header import BatchTable
 from kseg.format.request import (
+    ANY_RECORD,
     BYTES_MAX,
     FIELDS,
     FIELDS_DEFAULT,
@@ -28,6 +29,7 @@ from kseg.format.request import (
     Request,
     TimeBounds,
     check_word,
+    key_needle,
 )
 from kseg.format.take import first_rows, take_equal
 from kseg.format.typed import (
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from kseg.lazy import Condition
     from kseg.log.exports import Export
     from kseg.log.narrowing import KeyPlaces
+    from kseg.log.patterns import Pattern
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
     from kseg.workers import Results
@@ -97,6 +100,8 @@ class Scan(Frames):
     _kinds: Kinds = field(default_factory=dict)
     _key: bytes | None = None
     _key_places: KeyPlaces | None = None
+    _pattern: Pattern | None = None
+    _context: int = 0
     _limit: int | None = None
     _offsets: MappingOf[Any, Any] = field(default_factory=dict)
     _progress: Progress | None = None
@@ -118,6 +123,17 @@ class Scan(Frames):
             limit = min(limit or 0, self._limit)
         return replace(self, errors=[], _limit=limit)
 
+    def holding(self, pattern: Pattern, context: int = 0) -> Scan:
+        """The records of the scan that match a pattern; see `kseg.grep`.
+
+        Args:
+            pattern: what they hold.
+            context: as many records in front of each and behind it come as well.
+        """
+        read = _read_columns(self.columns, self._key, pattern)
+        request = replace(self._request, columns=read)
+        return replace(self, errors=[], _request=request, _pattern=pattern, _context=context)
+
     def count(self) -> int:
         """The number of records that the scan gives.
 
@@ -134,7 +150,8 @@ class Scan(Frames):
     @property
     def _headers_tell(self) -> bool:
         """Whether headers can tell the number of records."""
-        return (*self._request.bounds[1], self._key, self._limit) == (None,) * 4
+        chosen = (*self._request.bounds[1], self._key, self._pattern, self._limit)
+        return chosen == (None,) * 5
 
     def _counts(self) -> Iterator[tuple[ScanSource, int]]:
         """The number of records of each source."""
@@ -161,27 +178,41 @@ class Scan(Frames):
         request = self._begun()
         note = self._noted()
         self.pieces = 0
+        found = self._found(use, request)
+        if self._context:
+            from kseg.log.patterns import with_context
+
+            found = with_context(found, self._context)
+        for columns in found:
+            yield note(columns)
+        note(None)
+
+    def _found(self, use: Use, request: Request) -> Iterator[RecordColumns]:
+        """The records of a request that are wanted; beside context, all of them with a mark."""
         if request.threads > 1:
             from kseg.log.reader.pieces import read_pieces
 
             for columns in read_pieces(self._works(request), request.threads, request.on_error):
                 self.pieces += 1
-                yield note(columns)
-        else:
-            workspace = Workspace(use=use, fresh=private_memory)
-            for source in self.sources:
-                for columns in self._of(source, request, workspace):
-                    self.pieces += 1
-                    yield note(self._given(source, columns))
-        note(None)
+                yield columns
+            return
+        workspace = Workspace(use=use, fresh=private_memory)
+        for source in self.sources:
+            for columns in self._of(source, request, workspace):
+                self.pieces += 1
+                yield self._given(source, columns)
 
     def _given(self, source: ScanSource, columns: RecordColumns) -> RecordColumns:
-        """The records with the key that is wanted, decoded, with the names of their partition."""
+        """The records that are wanted, decoded, with the names of their partition."""
         if self._key is not None:
             columns = take_equal(columns, self._key)
-            if "key" not in read_fields(self.columns):
-                arrays = {name: each for name, each in columns.arrays.items() if name != "key"}
-                columns = replace(columns, arrays=arrays)
+        if self._pattern is not None:
+            look = self._pattern.mark if self._context else self._pattern.take
+            columns = look(columns)
+        extra = {"key", "value", "headers"} - set(read_fields(self.columns))
+        if not extra.isdisjoint(columns.fields):
+            arrays = {name: each for name, each in columns.arrays.items() if name not in extra}
+            columns = replace(columns, arrays=arrays)
         if "timestamp_ms" in self.columns and "timestamp" in columns.arrays:
             times = columns.arrays["timestamp"]
             arrays = {**columns.arrays, "timestamp_ms": times}
@@ -205,7 +236,10 @@ class Scan(Frames):
             else:
                 works = log_pieces(self._opened(source, wanted), memory, wanted)
             for work in works:
-                yield work.through(partial(_or_fault, partial(self._given, source)))
+                given = work.through(partial(_or_fault, partial(self._given, source)))
+                # A piece without a record tells how far a search has come.
+                mark = RecordColumns(0, {}, str(work.path))
+                yield given if self._context or self._progress is None else given.then(mark)
 
     def _of(
         self,
@@ -250,6 +284,7 @@ class Scan(Frames):
             max_rows=rows,
             isolation="read_uncommitted",
             on_corrupt="skip",
+            contains=ANY_RECORD,
         )
         if source.is_file:
             with Segment.open(source.path, mapping=self._mapping) as segment:
@@ -262,6 +297,10 @@ class Scan(Frames):
 
     def _request_for(self, source: ScanSource, request: Request) -> Request:
         """The request with the offsets of one partition, if each has its own."""
+        if self._key is not None:
+            request = replace(request, contains=key_needle(self._key))
+        elif self._pattern is not None and not self._context:
+            request = replace(request, contains=self._pattern.needle)
         own = self._offsets.get((source.topic, source.partition))
         if own is None:
             own = self._offsets.get(source.partition)
@@ -411,7 +450,7 @@ class Scan(Frames):
             }
             if key is None and (key := wanted_key(conditions, self._kinds)) is not None:
                 sources = self._with_key(sources, key)
-        read = _read_columns(names, with_key=key is not None)
+        read = _read_columns(names, key, self._pattern)
         self.pushed = replace(
             found,
             sources=sources,
@@ -475,6 +514,8 @@ class Scan(Frames):
         from kseg.log import exports
 
         check_word("per", per, ("partition", "topic"))
+        if self._pattern is not None:
+            raise ValueError("write the records of a search by pyarrow, from to_reader()")
         by = several("partition_by", partition_by, str, "a name, or several")
         look = lake.FileFormat(
             "parquet",
@@ -527,6 +568,8 @@ class Scan(Frames):
         parts = [f"{first}{more}", f"columns={', '.join(self.columns)}"]
         offset, time = self._request.offset, self._request.time
         bounds = {"offset": offset, "time": time, "key": self._key, "limit": self._limit}
+        if self._pattern is not None:
+            bounds["pattern"] = self._pattern.data
         parts += [
             f"{name}={value!r}"
             for name, value in bounds.items()
@@ -708,7 +751,7 @@ def scan(
     result = Scan(
         found,
         names,
-        replace(request, columns=_read_columns(names, with_key=wanted_key is not None)),
+        replace(request, columns=_read_columns(names, wanted_key)),
         mapping,
         skipped=tuple(skipped or ()),
         _kinds=kinds,
@@ -793,10 +836,13 @@ def _columns(
     return decoded_fields(wanted, kinds)
 
 
-def _read_columns(names: tuple[str, ...], *, with_key: bool) -> tuple[str, ...]:
-    """The columns that are decoded for those that the scan gives."""
+def _read_columns(
+    names: tuple[str, ...], key: bytes | None, pattern: Pattern | None = None
+) -> tuple[str, ...]:
+    """The columns that are decoded for those that the scan gives, and for what it looks at."""
     wanted = [name for name in names if name not in (DIRECTORY, *PLACE_FIELDS)]
-    return read_fields([*wanted, "key"] if with_key else wanted) or ("offset",)
+    looked_at = (() if key is None else ("key",)) + (() if pattern is None else pattern.fields)
+    return read_fields([*wanted, *looked_at]) or ("offset",)
 
 
 def _each_offset(given: MappingOf[Any, Any]) -> dict[Any, OffsetBounds]:

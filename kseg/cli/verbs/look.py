@@ -13,19 +13,25 @@ from kseg.cli.options import (
     TIME,
     Parsed,
     WholeNumber,
+    bytes_option,
     codes_option,
     copies_argument,
+    decode_options,
     directories_argument,
+    format_option,
+    isolation_option,
     jobs_option,
     json_bytes_option,
     json_option,
     mapping_option,
     now_option,
+    offset_and_time_options,
+    on_corrupt_option,
     paths_argument,
     selection_options,
     settings_options,
 )
-from kseg.cli.parsing import parse_size
+from kseg.cli.parsing import parse_names, parse_size
 from kseg.cli.starting import verb
 
 
@@ -58,6 +64,58 @@ def verify() -> None:
     """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
 
     Exits 0 if it finds nothing worse than warnings, 1 otherwise. Changes nothing.
+    """
+
+
+def _parse_fields(text: str) -> tuple[str, ...]:
+    return parse_names(text, "field", ("key", "value", "headers"))
+
+
+@verb(
+    click.argument("pattern", metavar="PATTERN"),
+    paths_argument,
+    click.option("-e", "--regex", is_flag=True, help="PATTERN is a regular expression of RE2."),
+    click.option("--hex", "is_hex", is_flag=True, help="PATTERN is bytes in hexadecimal."),
+    click.option(
+        "--in",
+        "fields",
+        type=Parsed("key,value,headers", _parse_fields),
+        default="key,value,headers",
+        show_default=True,
+        help="The fields that are searched; headers by their names and values.",
+    ),
+    click.option("-i", "--ignore-case", is_flag=True, help="The case of letters does not count."),
+    click.option("-x", "--whole", is_flag=True, help="A field has to be PATTERN, as a whole."),
+    click.option("-v", "--invert", is_flag=True, help="The records that do not match."),
+    click.option("--count", "with_count", is_flag=True, help="Only the number in each partition."),
+    click.option("-l", "--list", "list_only", is_flag=True, help="Only the partitions with any."),
+    click.option(
+        "-C",
+        "--context",
+        type=WholeNumber(min=0),
+        default=0,
+        metavar="N",
+        help="Also N records of the partition in front of each, and behind it.",
+    ),
+    click.option("-m", "--limit", type=WholeNumber(min=0), metavar="N", help="Stop after N."),
+    format_option,
+    bytes_option,
+    isolation_option,
+    on_corrupt_option,
+    selection_options,
+    offset_and_time_options,
+    decode_options,
+    jobs_option,
+)
+def grep() -> None:
+    """Print the records that hold PATTERN in their key, their value or a header.
+
+    PATTERN is text, searched for as UTF-8; with -e a regular expression, for values that are UTF-8:
+    other bytes match no character, and \\C alone. Each batch is searched when it is inflated, and
+    decoded if it holds the text. The checksums of the others are compared; their records are not
+    looked at. An empty PATTERN is in every record.
+
+    Exits 0 if a record was found, 1 if none was, or damage was met.
     """
 
 

@@ -1,0 +1,124 @@
+"""`kseg grep`: the records that hold a text, bytes, or a match of a regular expression."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from kseg.cli import output
+from kseg.cli.failures import Exit, complain, usage_errors
+from kseg.cli.parsing import Range
+from kseg.cli.paths import partition_at, refuse_replicas
+from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
+from kseg.files.selection import Selection
+from kseg.format.request import Request
+from kseg.log.patterns import Pattern
+from kseg.log.scan import Scan
+from kseg.log.sources import sources
+
+
+def grep(
+    pattern: str,
+    paths: tuple[str, ...],
+    regex: bool,
+    is_hex: bool,
+    fields: tuple[str, ...],
+    ignore_case: bool,
+    whole: bool,
+    invert: bool,
+    with_count: bool,
+    list_only: bool,
+    context: int,
+    limit: int | None,
+    form: str,
+    encoding: str | None,
+    isolation: str,
+    open_transactions: str,
+    on_corrupt: str,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    offsets: Range,
+    times: Range,
+    decode_as: str | None,
+    raw: bool,
+    jobs: int,
+) -> int:
+    """Run the verb; returns the exit code."""
+    only = with_count or list_only
+    if (only and (context or form == "csv")) or (with_count and list_only):
+        raise click.UsageError(
+            "--count and -l exclude each other, --context and --format csv: they write no records."
+        )
+    with usage_errors("--hex" if is_hex else ""):
+        data = bytes.fromhex(pattern) if is_hex else os.fsencode(pattern)
+        wanted = Pattern(data, fields, regex, ignore_case, whole, invert)
+    request = Request(
+        columns=("offset",) if only else record_fields(kafka07=False),
+        offset=offsets,
+        time=times,
+        isolation=isolation,
+        open_transactions=open_transactions,
+        threads=jobs,
+    )
+    selection = Selection(topics, partitions)
+    refuse_replicas(paths, selection)
+    with usage_errors():
+        places = sources([Path(path) for path in paths], selection)
+    lines = RecordLines(
+        row_style(form, encoding),
+        output.binary_stdout(),
+        request,
+        limit=limit,
+        **decoding(decode_as, raw=raw),
+    )
+    if on_corrupt == "skip":
+        take = output.taker(lines.out.write)
+        request = replace(
+            request, on_corrupt=lambda error: lines.find(error, error.path or "", take)
+        )
+    with output.progress("grep", 0, in_bytes=True) as bar, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_: complain(str(message))
+        found = Scan(places, request.columns, request, "auto", _limit=limit, _progress=bar.to)
+        found = found.holding(wanted, context)
+        if only:
+            count = _write_places(found, form, list_only=list_only)
+        else:
+            count = _write_records(found, lines)
+    return lines.end() or (Exit.OK if count else Exit.FOUND)
+
+
+def _write_records(found: Scan, lines: RecordLines) -> int:
+    """Write the records that were found; returns their number."""
+    count, take = 0, output.taker(lines.out.write)
+    with lines.sinks.sink(take) as sink:
+        for columns in found:
+            path = Path(columns.source or "")
+            partition = partition_at(path.absolute().parent)
+            style = lines.style_of(partition.path.resolve().name, path.name)
+            source = Source(path, style, lines.topic_of(partition.topic, None, None))
+            lines.write_head(source)
+            lines.write_columns(columns, source, sink, take)
+            lines.out.flush()  # the first hits are there before the search has come to its end
+            count += len(columns)
+    return count
+
+
+def _write_places(found: Scan, form: str, *, list_only: bool) -> int:
+    """Write each partition or file that has such records, or all with their number; returns it."""
+    total = 0
+    for source in found.sources:
+        one = replace(found.head(1) if list_only else found, sources=(source,))
+        path, count = str(source.path), sum(map(len, one))
+        total += count
+        if list_only and not count:
+            continue
+        if form == "jsonl":
+            output.write_json({"path": path} if list_only else {"path": path, "count": count})
+        else:
+            output.write_line(path if list_only else f"{path}: {count}")
+    return total

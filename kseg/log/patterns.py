@@ -1,0 +1,187 @@
+r"""Patterns that records are searched for: text, bytes or regular expressions, in chosen fields.
+
+A kernel searches for bytes; RE2 finds regular expressions, in time linear in the bytes. RE2 reads
+values as UTF-8: bytes that are not UTF-8 match no character, and `\C` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kseg._kernels.needle import mark_holding
+from kseg.constants import Bools
+from kseg.format.request import Needle, key_needle
+from kseg.format.take import take_rows
+from kseg.format.values import BinaryColumn, RecordColumns
+
+#: The fields that are searched.
+SEARCHED: Final = ("key", "value", "headers")
+#: The column that says of a record whether it matched, beside its context.
+MATCHED: Final = "matched"
+#: Letters that have no other case than that of ASCII. (k and s have: the sign of Kelvin, long s.)
+_PLAIN_RUNS: Final = re.compile(rb"[\x00-jl-rt-\x7f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What a record has to hold in one of its fields.
+
+    Attributes:
+        data: the bytes that are looked for; of a regular expression, its UTF-8.
+        fields: some of `SEARCHED`. Headers are searched by name and by value.
+        regex: it is a regular expression of RE2.
+        ignore_case: the case of letters does not count: those of ASCII if the pattern is ASCII,
+            else as Unicode has it.
+        whole: a field has to be exactly that.
+        invert: the records that do not hold it are wanted.
+    """
+
+    data: bytes
+    fields: tuple[str, ...] = SEARCHED
+    regex: bool = False
+    ignore_case: bool = False
+    whole: bool = False
+    invert: bool = False
+
+    def __post_init__(self) -> None:
+        """Check it.
+
+        Raises:
+            ValueError: a field is none, or the expression is none of RE2's.
+            MissingExtraError: it needs RE2, and pyarrow is missing.
+        """
+        if not self.fields or not set(self.fields) <= set(SEARCHED):
+            raise ValueError(f"fields are some of {', '.join(SEARCHED)}, not {self.fields!r}")
+        if self._expression is not None:
+            from kseg import arrow
+
+            empty = BinaryColumn(np.zeros(2, np.int32), np.empty(0, np.uint8), None, 0)
+            arrow.matching(empty, self._expression, ignore_case=self.ignore_case)
+
+    @property
+    def _expression(self) -> str | None:
+        """The regular expression that RE2 looks for; None where the kernel looks for bytes."""
+        if not self.regex and (not self.ignore_case or self.data.isascii()):
+            return None
+        try:
+            text = self.data.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"the pattern is not UTF-8: {error.reason}") from error
+        if not self.regex:
+            # RE2's own quotation: \Q...\E, in which only \E has to stand outside.
+            text = "\\Q" + text.replace("\\E", "\\E\\\\E\\Q") + "\\E"
+        return rf"\A(?:{text})\z" if self.whole else text
+
+    @property
+    def key(self) -> bytes | None:
+        """The key that records have to have, where that is the pattern."""
+        plain = not (self.regex or self.ignore_case or self.invert)
+        return self.data if plain and self.whole and self.fields == ("key",) else None
+
+    @property
+    def needle(self) -> Needle:
+        """Bytes that a batch with such a record holds; see `kseg.format.request.Request`."""
+        if self.regex or self.invert:
+            return Needle()
+        if self.key is not None:
+            return key_needle(self.key)
+        if self._expression is None:
+            return Needle(self._small, self.ignore_case)
+        plain = max(_PLAIN_RUNS.findall(self.data.lower()), key=len, default=b"")
+        return Needle(plain, folds=True)
+
+    @property
+    def _small(self) -> bytes:
+        """The bytes as the kernel takes them."""
+        return self.data.lower() if self.ignore_case else self.data
+
+    def matches(self, columns: RecordColumns) -> Bools:
+        """bool[n]: the records that are wanted.
+
+        Args:
+            columns: with the fields of the pattern.
+        """
+        marks = np.zeros(len(columns), np.bool_)
+        for name in self.fields:
+            column = columns[name]
+            if isinstance(column, BinaryColumn):
+                marks |= self._held(column)
+                continue
+            for part in (column.keys, column.values):
+                found = np.flatnonzero(self._held(part))
+                marks[np.searchsorted(column.offsets, found, "right") - 1] = True
+        return ~marks if self.invert else marks
+
+    def _held(self, column: BinaryColumn) -> Bools:
+        """bool[n]: the values that match; null matches nothing."""
+        expression = self._expression
+        if expression is not None:
+            from kseg import arrow
+
+            return arrow.matching(column, expression, ignore_case=self.ignore_case)
+        if not self.data:
+            return column.sizes() == 0 if self.whole else column.is_valid()
+        marks = np.zeros(len(column), np.uint8)
+        mark_holding(column.data, column.offsets, self._small, self.ignore_case, marks)
+        held = marks.view(np.bool_)
+        return held & (column.sizes() == len(self.data)) if self.whole else held
+
+    def mark(self, columns: RecordColumns) -> RecordColumns:
+        """The same records with a further column, `matched`: whether each is wanted."""
+        return replace(columns, arrays={**columns.arrays, MATCHED: self.matches(columns)})
+
+    def take(self, columns: RecordColumns) -> RecordColumns:
+        """The records that are wanted."""
+        wanted = self.matches(columns)
+        return columns if wanted.all() else take_rows(columns, np.flatnonzero(wanted))
+
+
+def with_context(pieces: Iterable[RecordColumns], count: int) -> Iterator[RecordColumns]:
+    """The records that matched, with some in front of each and behind it, of the same partition.
+
+    Args:
+        pieces: records of partitions in order, with the column `matched`.
+        count: the number of records in front, and behind.
+    """
+    before: list[RecordColumns] = []
+    owed, place = 0, None
+    for columns in pieces:
+        here = Path(columns.source or "").parent
+        if here != place:
+            before, owed, place = [], 0, here
+        rows, size = np.flatnonzero(columns[MATCHED]), len(columns)
+        steps = np.zeros(size + 1, np.int64)
+        np.add.at(steps, np.maximum(rows - count, 0), 1)
+        np.add.at(steps, np.minimum(rows + count + 1, size), -1)
+        keep = np.cumsum(steps[:-1]) > 0
+        keep[:owed] = True
+        if len(rows):
+            yield from _last_rows(before, count - int(rows[0]))
+            owed = int(rows[-1]) + count + 1
+        owed = max(0, owed - size)
+        kept = np.flatnonzero(keep)
+        if len(kept):
+            yield take_rows(columns, kept)
+            before = []
+        rest = columns[int(kept[-1]) + 1 :] if len(kept) else columns
+        before = _last_rows([*before, rest], count)
+
+
+def _last_rows(pieces: list[RecordColumns], count: int) -> list[RecordColumns]:
+    """The last rows of some pieces, no more than there are."""
+    found: list[RecordColumns] = []
+    for columns in reversed(pieces):
+        part = columns[max(0, len(columns) - count) :] if count > 0 else columns[:0]
+        count -= len(part)
+        if len(part):
+            found.insert(0, part)
+    return found
+
+
+__all__ = ["MATCHED", "SEARCHED", "Pattern", "with_context"]
