@@ -67,10 +67,14 @@ class Needle(NamedTuple):
     folds: bool = False
 
 
+#: No batch is passed over.
+ANY_RECORD: Final = Needle()
+
+
 def key_needle(key: bytes | None) -> Needle:
     """A key as it lies in a record of magic 2, behind its length as a varint; None for any key."""
     if key is None:
-        return Needle()
+        return ANY_RECORD
     left, length = len(key) * 2, bytearray()
     while left > 0x7F:
         length.append(left & 0x7F | 0x80)
@@ -148,7 +152,7 @@ class Request:
     verify_crc: bool = True
     inflated_max: int = INFLATED_BYTES_MAX
     constants_once: bool = False
-    contains: Needle = Needle()
+    contains: Needle = ANY_RECORD
     offset_start: int = field(init=False, repr=False)
     offset_end: int = field(init=False, repr=False)
     time_start: int = field(init=False, repr=False)

@@ -16,7 +16,7 @@ import numpy as np
 
 from kseg._kernels.needle import mark_holding
 from kseg.constants import Bools
-from kseg.format.request import Needle, key_needle
+from kseg.format.request import ANY_RECORD, Needle, key_needle
 from kseg.format.take import take_rows
 from kseg.format.values import BinaryColumn, RecordColumns
 
@@ -88,7 +88,7 @@ class Pattern:
     def needle(self) -> Needle:
         """Bytes that a batch with such a record holds; see `kseg.format.request.Request`."""
         if self.regex or self.invert:
-            return Needle()
+            return ANY_RECORD
         if self.key is not None:
             return key_needle(self.key)
         if self._expression is None:

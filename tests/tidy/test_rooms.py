@@ -17,8 +17,8 @@ from tests.tidy import tree
 
 #: The rooms of the log from the top down; those in one row may know each other, without a circle.
 FLOORS = (
-    ("directory", "scan", "adopt", "cleanup", "closed", "topic_writer"),
-    ("exports", "narrowing"),
+    ("directory", "scan", "grep", "adopt", "cleanup", "closed", "topic_writer"),
+    ("exports", "narrowing", "patterns"),
     ("sources", "partitioners"),
     ("copies",),
     ("salvage",),

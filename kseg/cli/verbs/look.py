@@ -108,10 +108,10 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     jobs_option,
 )
 def grep() -> None:
-    """Print the records that hold PATTERN in their key, their value or a header.
+    r"""Print the records that hold PATTERN in their key, their value or a header.
 
     PATTERN is text, searched for as UTF-8; with -e a regular expression, for values that are UTF-8:
-    other bytes match no character, and \\C alone. Each batch is searched when it is inflated, and
+    other bytes match no character, and \C alone. Each batch is searched when it is inflated, and
     decoded if it holds the text. The checksums of the others are compared; their records are not
     looked at. An empty PATTERN is in every record.
 
