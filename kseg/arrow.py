@@ -8,7 +8,7 @@ Names are those of `kseg.format.columns.FIELDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from kseg.format.values import (
     Kind,
     RecordColumns,
     TypedColumn,
+    binary_column,
     freeze,
 )
 
@@ -231,7 +232,7 @@ def _batch_array(name: str, table: BatchTable) -> pa.Array:
     values = BATCH_FIELDS[name][0](table) if name in BATCH_FIELDS else getattr(table, name)
     kind = _BATCH_TYPES[name]
     build = timestamp_array if kind == _TIMESTAMP else _BUILDERS.get(name)
-    return pa.array(np.ascontiguousarray(values), kind) if build is None else build(values)
+    return numbers_array(values, kind) if build is None else build(values)
 
 
 # ---- one column ----------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Arra
     kind = kind or KIND_TYPES[column.kind]
     if isinstance(column.values, BinaryColumn):
         return binary_array(column.values, kind)
-    return pa.array(column.values, kind, mask=None if column.valid is None else ~column.valid)
+    return numbers_array(column.values, kind, column.valid)
 
 
 def headers_array(column: HeadersColumn, kind: pa.DataType = HEADERS) -> pa.Array:
@@ -308,13 +309,13 @@ def headers_array(column: HeadersColumn, kind: pa.DataType = HEADERS) -> pa.Arra
         [_names(column.keys), binary_array(column.values)],
         fields=[kind.value_type.field(0), kind.value_type.field(1)],
     )
-    return pa.ListArray.from_arrays(pa.array(column.offsets), pairs, type=kind)
+    return pa.ListArray.from_arrays(numbers_array(column.offsets, pa.int32()), pairs, type=kind)
 
 
 def _names(keys: BinaryColumn) -> pa.Array:
     if not len(keys.data) or int(keys.data.max()) < 0x80:
         return binary_array(keys, pa.string())
-    return pa.array([(name or b"").decode("utf-8", "replace") for name in keys], pa.string())
+    return texts_array([(name or b"").decode("utf-8", "replace") for name in keys])
 
 
 def timestamp_array(values: np.ndarray[Any, Any]) -> pa.Array:
@@ -329,68 +330,94 @@ def timestamp_array(values: np.ndarray[Any, Any]) -> pa.Array:
     times = np.ascontiguousarray(values, np.int64)
     usual = not len(times) or (times.min() > NO_TIMESTAMP and times.max() < DATETIMES_MS.stop)
     if usual:
-        return _numbers(times, _TIMESTAMP)
+        return numbers_array(times, _TIMESTAMP)
     known = (times != NO_TIMESTAMP) & (times >= DATETIMES_MS.start) & (times < DATETIMES_MS.stop)
-    nulls = len(times) - int(np.count_nonzero(known))
-    validity = pa.py_buffer(np.packbits(known, bitorder="little")) if nulls else None
-    return pa.Array.from_buffers(_TIMESTAMP, len(times), [validity, pa.py_buffer(times)], nulls)
+    return numbers_array(times, _TIMESTAMP, known)
 
 
-def _numbers(values: np.ndarray[Any, Any], kind: pa.DataType | None = None) -> pa.Array:
-    """Numbers of 64 bits without a null, over the same memory."""
-    found = np.ascontiguousarray(values, np.int64)
-    return pa.Array.from_buffers(kind or pa.int64(), len(found), [None, pa.py_buffer(found)], 0)
+# `pa.array` and `pa.scalar` import pandas wherever it is installed, which takes 0.3 s of a process:
+# of each new worker of Spark. So columns are made from buffers.
 
 
-def _mask(nulls: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-    return nulls if nulls.any() else None
+def numbers_array(
+    values: np.ndarray[Any, Any], kind: pa.DataType = TYPES["offset"], valid: Bools | None = None
+) -> pa.Array:
+    """Values of one width as an Arrow array, over the same memory where they fit the type.
+
+    Args:
+        values: n integers, floats of the type's width, or flags.
+        kind: a type of numbers, times or flags.
+        valid: which of them are not null; None for all.
+    """
+    width = "f" if values.dtype.kind == "f" else "i"
+    data = (
+        np.packbits(values, bitorder="little")
+        if kind.bit_width == 1
+        else np.ascontiguousarray(values, f"{width}{kind.bit_width // 8}")
+    )
+    nulls = None if valid is None else validity_bits(valid)
+    return pa.Array.from_buffers(kind, len(values), [nulls, pa.py_buffer(data)])
 
 
-def _labels(kinds: type[TimestampType] | type[Compression], first: int) -> Callable[..., pa.Array]:
-    names = pa.array([kind.label for kind in kinds])
+def validity_bits(valid: Bools) -> pa.Buffer | None:
+    """A validity bitmap, least significant bit first; None where all are valid."""
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def texts_array(texts: Sequence[str]) -> pa.Array:
+    """A few texts, none of them null, as an Arrow array."""
+    return binary_array(binary_column([text.encode() for text in texts]), pa.string())
+
+
+def repeated_array(value: str | int | None, kind: pa.DataType, count: int) -> pa.Array:
+    """One value, as often as there are rows.
+
+    Args:
+        value: a text or a number; None for null.
+        kind: the type of the array.
+        count: how many rows.
+    """
+    if value is None:
+        return pa.nulls(count, kind)
+    one = texts_array([value]) if isinstance(value, str) else numbers_array(np.array([value]), kind)
+    return pa.repeat(one[0], count)
+
+
+def _labels(labels: Sequence[str], first: int = 0) -> Callable[..., pa.Array]:
+    names = texts_array(labels)
 
     def build(values: np.ndarray[Any, Any]) -> pa.Array:
-        indices = values.astype(np.int8) - np.int8(first)
+        indices = values.astype(np.int32) - first
         unknown = (indices < 0) | (indices >= len(names))
         return pa.DictionaryArray.from_arrays(
-            pa.array(np.where(unknown, 0, indices), pa.int8(), mask=_mask(unknown)), names
+            numbers_array(np.where(unknown, 0, indices), pa.int8(), ~unknown), names
         )
 
     return build
 
 
-def _control_types(values: np.ndarray[Any, Any]) -> pa.Array:
-    names = [kind.name for kind in ControlType if kind >= 0]
-    unknown = (values < 0) | (values >= len(names))
-    indices = pa.array(np.where(unknown, 0, values), pa.int8(), mask=_mask(unknown))
-    return pa.DictionaryArray.from_arrays(indices, pa.array(names))
-
-
 _BUILDERS: dict[str, Callable[[Any], pa.Array]] = {
-    **{name: _numbers for name, kind in TYPES.items() if kind == pa.int64()},
     "timestamp": timestamp_array,
-    "timestamp_type": _labels(TimestampType, -1),
-    "codec": _labels(Compression, 0),
-    "control_type": _control_types,
+    "timestamp_type": _labels([kind.label for kind in TimestampType], -1),
+    "codec": _labels([kind.label for kind in Compression]),
+    "control_type": _labels([kind.name for kind in ControlType if kind >= 0]),
     "key": binary_array,
     "value": binary_array,
     "key_bytes": binary_array,
     "value_bytes": binary_array,
     "headers": headers_array,
-    "delete_horizon_ms": lambda values: pa.array(
-        values, pa.int64(), mask=_mask(values == NO_TIMESTAMP)
-    ),
+    "delete_horizon_ms": lambda values: numbers_array(values, valid=values != NO_TIMESTAMP),
 }
 
 
 def _array(name: str, columns: RecordColumns) -> pa.Array:
     if name in _PLACE_TYPES:
-        return pa.repeat(pa.scalar(getattr(columns, name), _PLACE_TYPES[name]), len(columns))
+        return repeated_array(getattr(columns, name), _PLACE_TYPES[name], len(columns))
     values = columns["timestamp_ms" if name == "timestamp" else name]
     if isinstance(values, TypedColumn):
         return typed_array(values)
     build = _BUILDERS.get(name)
-    return pa.array(values, TYPES[name]) if build is None else build(values)
+    return numbers_array(values, TYPES[name]) if build is None else build(values)
 
 
 # ---- from Arrow ----------------------------------------------------------------------------------
@@ -624,7 +651,7 @@ def _valid(array: pa.Array) -> np.ndarray[Any, Any] | None:
 
 def _headers(array: pa.Array) -> HeadersColumn:
     if pa.types.is_null(array.type):
-        none = _binary(pa.array([], pa.binary()))
+        none = _binary(pa.nulls(0, pa.binary()))
         return HeadersColumn(np.zeros(len(array) + 1, np.int32), none, none)
     lengths = array.value_lengths().fill_null(0)
     ends = np.zeros(len(array) + 1, np.int32)
@@ -687,10 +714,14 @@ __all__ = [
     "from_arrow",
     "from_record_batch",
     "headers_array",
+    "numbers_array",
+    "repeated_array",
     "schema",
     "stream",
+    "texts_array",
     "timestamp_array",
     "to_reader",
     "to_record_batch",
     "typed_array",
+    "validity_bits",
 ]

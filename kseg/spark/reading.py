@@ -17,8 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from kseg import Segment
-from kseg.analysis.info import Summary
-from kseg.arrow import binary_array, headers_array, typed_array
+from kseg.arrow import (
+    binary_array,
+    headers_array,
+    numbers_array,
+    repeated_array,
+    texts_array,
+    typed_array,
+    validity_bits,
+)
 from kseg.constants import (
     INT64_MAX,
     NO_TIMESTAMP,
@@ -52,8 +59,8 @@ _Builder = Callable[[Any, Split, pa.DataType], pa.Array]
 
 
 def _integers(field: str, columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    """An integer field, widened to Spark's INT where it is narrower."""
-    return pa.array(columns[field].astype(kind.to_pandas_dtype(), copy=False), kind)
+    """A field of numbers or flags, widened to Spark's INT where it is narrower."""
+    return numbers_array(columns[field], kind)
 
 
 def _bytes(field: str, columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
@@ -69,15 +76,14 @@ def _reasons(field: str, columns: RecordColumns, split: Split, kind: pa.DataType
     return typed_array(columns[field], kind)
 
 
-def _labels(codes: Array, label: Callable[[int], str], kind: pa.DataType) -> pa.Array:
+def _labels(codes: Array, label: Callable[[int], str]) -> pa.Array:
     """Small codes as words."""
     known, slots = np.unique(codes, return_inverse=True)
-    words = pa.array([label(int(code)) for code in known], kind)
-    return words.take(pa.array(slots))
+    return texts_array([label(int(code)) for code in known]).take(numbers_array(slots))
 
 
-def _codec(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    return _labels(columns["codec"], codec_label, kind)
+def _codec(columns: RecordColumns, _split: Split, _kind: pa.DataType) -> pa.Array:
+    return _labels(columns["codec"], codec_label)
 
 
 def _control_label(code: int) -> str:
@@ -85,7 +91,7 @@ def _control_label(code: int) -> str:
 
 
 def _control_type(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
-    words = _labels(columns["control_type"], _control_label, kind)
+    words = _labels(columns["control_type"], _control_label)
     return pa.array(np.asarray(words), kind, mask=~columns["control"])
 
 
@@ -93,18 +99,17 @@ def _timestamp(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.A
     """Microseconds; null for no time, and for a time that does not fit."""
     times = columns["timestamp_ms"]
     valid = (times != NO_TIMESTAMP) & (times <= _MS_MAX) & (times >= -_MS_MAX)
-    micros = np.where(valid, times, 0) * _US_PER_MS
-    return pa.Array.from_buffers(kind, len(times), [_bits(valid), pa.py_buffer(micros)])
+    return numbers_array(np.where(valid, times, 0) * _US_PER_MS, kind, valid)
 
 
 def _delete_horizon(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
     times = columns["delete_horizon_ms"]
-    return pa.array(times, kind, mask=times == NO_TIMESTAMP)
+    return numbers_array(times, kind, times != NO_TIMESTAMP)
 
 
 def _of_split(attribute: str, rows: Any, split: Split, kind: pa.DataType) -> pa.Array:
     """One value of the split for every row."""
-    return pa.repeat(pa.scalar(getattr(split, attribute), kind), len(rows))
+    return repeated_array(getattr(split, attribute), kind, len(rows))
 
 
 def _nothing(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
@@ -114,15 +119,10 @@ def _nothing(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Arr
 def _headers(columns: RecordColumns, _split: Split, kind: pa.DataType) -> pa.Array:
     """A list of name and value; null without headers, as Spark's Kafka source has it."""
     lists = headers_array(columns["headers"], kind)
-    some = _bits(np.diff(columns["headers"].offsets) != 0)
+    some = validity_bits(np.diff(columns["headers"].offsets) != 0)
     return pa.Array.from_buffers(
         kind, len(lists), [some, lists.buffers()[1]], children=[lists.values]
     )
-
-
-def _bits(flags: Bools) -> pa.Buffer | None:
-    """A validity bitmap, least significant bit first; None where all are valid."""
-    return None if flags.all() else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def _column(
@@ -134,12 +134,11 @@ def _column(
     unknown: Callable[[BatchTable], Bools] | None = None,
 ) -> pa.Array:
     """A column of the table, widened to Spark's type; null where it is unknown."""
-    values = getattr(table, name).astype(kind.to_pandas_dtype(), copy=False)
-    return pa.array(values, kind, mask=None if unknown is None else unknown(table))
+    return numbers_array(getattr(table, name), kind, None if unknown is None else ~unknown(table))
 
 
-def _codec_label(table: BatchTable, _split: Split, kind: pa.DataType) -> pa.Array:
-    return _labels(table.codec, codec_label, kind)
+def _codec_label(table: BatchTable, _split: Split, _kind: pa.DataType) -> pa.Array:
+    return _labels(table.codec, codec_label)
 
 
 def _value(name: str, rows: list[dict[str, Any]], _split: Split, kind: pa.DataType) -> pa.Array:
@@ -247,6 +246,9 @@ class RowBuilder:
             build(rows, split, field.type)
             for build, field in zip(self._builders, self.schema, strict=True)
         ]
+        if not arrays:  # a structure without fields counts its rows, a list of no columns does not
+            none = pa.Array.from_buffers(pa.struct([]), len(rows), [None])
+            return pa.RecordBatch.from_struct_array(none)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def build_damaged(self, damages: Sequence[Damage], split: Split) -> pa.RecordBatch:
@@ -343,6 +345,8 @@ def _segments(
     split: Split, _fields: tuple[str, ...], _options: SourceOptions, on_error: OnError | None
 ) -> Iterator[list[dict[str, Any]]]:
     """One row for the log file of a split, summed up over all its batches."""
+    from kseg.analysis.info import Summary  # only this mode needs the analyses
+
     summary, last = Summary(), None
     for last in _headers_of(split, False, on_error):
         summary.feed(last)

@@ -135,6 +135,14 @@ def test_small_batches_are_joined_up_to_the_rows_asked_for(
     assert [piece.num_rows for piece in pieces] == sizes
 
 
+def test_a_query_without_columns_still_counts_its_rows(orders: Path) -> None:
+    chosen = options(orders, startingOffsets="7")
+    (task,) = make_plan(list_logs(chosen), chosen)
+    batches = list(read_task(task, schema.project(StructType([])), chosen))
+    assert sum(batch.num_rows for batch in batches) == 193
+    assert {batch.num_columns for batch in batches} == {0}
+
+
 def test_control_records_come_only_where_asked_for(tmp_path: Path) -> None:
     write_segment(tmp_path / "orders-3", 0, plain(0), control_batch(1, base_offset=10))
     assert read(tmp_path, "offset").num_rows == 10

@@ -83,6 +83,17 @@ def test_the_first_scan_loads_what_it_uses_and_no_more(where: str, unused: tuple
     assert {module for module in loaded if module.startswith(unused)} == set()
 
 
+def test_arrow_columns_and_tasks_of_spark_load_no_pandas() -> None:
+    path = str(DEMO_DATA)
+    rows = f"from pathlib import Path\nfrom tests.spark.rows import read\nread(Path({path!r}))"
+    fields = "import kseg, pyarrow\nfrom kseg.format.request import FIELDS"
+    scan = f"kseg.scan({path!r}, columns=FIELDS)"
+    table = f"{fields}\nassert pyarrow.RecordBatchReader.from_stream({scan}).read_all()"
+    loaded = modules_loaded_by(f"{rows}\n{table}")
+    assert "pyarrow" in loaded
+    assert {module for module in loaded if module.startswith(("pandas", "kseg.analysis"))} == set()
+
+
 #: What a dump of a log leaves out: indexes, old messages, schemas, partitions and writers.
 NOT_FOR_A_DUMP = (
     "html",
