@@ -1,4 +1,4 @@
-"""`schemas`: the schemas of a registry, from its topic in data directories, or from files."""
+"""`schemas`: the schemas of a registry, from its topic, from files, or from the registry itself."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ def schemas(
 ) -> Schemas:
     """Read the schemas of a schema registry: Confluent's, Karapace, and others with its topic.
 
-    No registry is asked, and nothing that a schema names is opened.
+    No registry is asked but one that is named, and nothing that a schema names is opened.
 
     Args:
         paths: data directories and partitions that hold the registry's topic, files of schemas
-            (`.avsc`, `.proto`, `.json`), or globs. A file is a subject of its own name.
+            (`.avsc`, `.proto`, `.json`), or globs. A file is a subject of its own name. Or the
+            address of a registry, `http://` or `https://`: credentials are the variables
+            `KSEG_REGISTRY_USER_INFO` ("user:password") or `KSEG_REGISTRY_TOKEN`, or in netrc.
         at: the registry as it was before this time, as far as compaction has left the records;
-            the times are given as to `kseg.scan`.
+            the times are given as to `kseg.scan`. Not for an address.
         topic: the registry's topic.
-        progress: called with the bytes of the segments that are read, and of all segments.
+        progress: called with the bytes of the segments that are read, and of all segments; or with
+            the numbers of subjects of a registry.
 
     Returns:
         A table with a row for each version of each subject, deleted ones among them; the oddities
@@ -48,7 +51,8 @@ def schemas(
     Raises:
         LimitExceededError: all texts together are larger than 1 GiB.
         NotALogError: the topic is not here, or a path is nothing that kseg reads.
-        ValueError, TypeError, OSError: as for `kseg.scan`.
+        ValueError, TypeError, OSError: as for `kseg.scan`; an address has credentials in it, or
+            the registry does not answer.
 
     Example:
         >>> with open("user.avsc", "w") as file:
@@ -57,6 +61,13 @@ def schemas(
         'AVRO'
     """
     replay = Replay()
+    if isinstance(paths, str) and paths.startswith(("http://", "https://")):
+        from kseg.analysis.registry_url import feed_registry  # few callers name one
+
+        if at is not None:
+            raise ValueError("at is for the topic of a registry: a registry says what is now")
+        feed_registry(replay, paths, progress)
+        return replay.answer()
     given = paths_of(paths)
     files = [path for path in given if path.suffix in KINDS and not path.is_dir()]
     logs = [path for path in given if path not in files]

@@ -101,23 +101,34 @@ def read(
     if follow:
         run.follow(one_partition(paths, selection).path)
     else:
-        refuse_replicas(paths, selection)
         if partitioner is not None:
-            from kseg.log.scan import scan  # only a search for a key needs it
-
-            with usage_errors():
-                found = scan(
-                    paths,
-                    topics=topics or None,
-                    offset=offsets,
-                    time=times,
-                    key=key,
-                    partitioner=partitioner,
-                    partitions=counts or None,
-                )
-            run.chosen = frozenset(os.path.realpath(source.path) for source in found.sources)
+            paths = _paths_with(key, partitioner, counts, paths, topics, request)
         run.paths(paths, selection)
     return run.end()
+
+
+def _paths_with(
+    key: bytes | None,
+    partitioner: str,
+    counts: tuple[int, ...],
+    paths: tuple[str, ...],
+    topics: tuple[str, ...],
+    request: Request,
+) -> tuple[str, ...]:
+    """The files and partitions that can have a key."""
+    from kseg.log.scan import scan  # only a search for a key needs it
+
+    with usage_errors():
+        found = scan(
+            paths,
+            topics=topics or None,
+            partitions=counts or None,
+            partitioner=partitioner,
+            key=key,
+            offset=request.offset,
+            time=request.time,
+        )
+    return tuple(str(source.path) for source in found.sources)
 
 
 class Reader(RecordLines):
@@ -139,13 +150,12 @@ class Reader(RecordLines):
         self.fields = typed_fields(kinds)
         self._kinds = kinds
         self._memory = PerThread(Workspace)
-        #: The files and partitions that can have the key; None for all.
-        self.chosen: frozenset[str] | None = None
         #: Whether something was read that is not known to lie outside of the offsets.
         self._inside = False
 
     def paths(self, paths: tuple[str, ...], selection: Selection) -> None:
         """Write the records of everything under the paths."""
+        refuse_replicas(paths, selection)
         if self.style.form == "csv" and self.by_name:
             # One head serves all lines: decoded by name is all or nothing.
             self.by_name = all(self._topics(paths, selection))
@@ -160,19 +170,14 @@ class Reader(RecordLines):
                 if not is_new(path, seen) or os.path.dirname(os.path.realpath(path)) in seen:
                     continue
                 self._inside = True
-                if self._can_have_key(known.path):
-                    yield from self._file(known.path)
-                    self.sinks.finish()
+                yield from self._file(known.path)
+                self.sinks.finish()
                 continue
             for partition in logs_once(path, known, selection, seen):
                 if self.sinks.full:
                     return
-                if self._can_have_key(partition.path):
-                    yield from self._partition(LogView.open(partition.path))
-                    self.sinks.finish()
-
-    def _can_have_key(self, path: Path) -> bool:
-        return self.chosen is None or os.path.realpath(path) in self.chosen
+                yield from self._partition(LogView.open(partition.path))
+                self.sinks.finish()
 
     def _file(self, path: Path) -> Iterator[Work]:
         if self.request.isolation != "read_uncommitted":

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 import click
 
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain
+from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.frames import counted
 from kseg.internal.registry import CODES, Schema
 
@@ -33,7 +33,8 @@ def schemas(
         raise click.UsageError("Missing argument 'PATH...'.")
     from kseg.analysis.schemas import schemas as schemas_of
 
-    found = schemas_of(paths, at=at)
+    with usage_errors():
+        found = schemas_of(paths[0] if len(paths) == 1 else paths, at=at)
     kept = [
         each
         for each in found

@@ -58,10 +58,10 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "file-text": ("error", "a file of a schema is not UTF-8"),
 }
 
-#: Fields of a schema's record; registries read the last two, and write no such field.
+#: Fields of a schema's record; the last three are those of answers, and no registry writes them.
 _FIELDS: Final = {
     *("subject", "version", "id", "md5", "schemaType", "references", "metadata", "ruleSet"),
-    *("schema", "deleted", "offset", "ts"),
+    *("schema", "deleted", "offset", "ts", "guid"),
 }
 #: Records that say nothing of schemas; in front of CLEAR_SUBJECT stand tombstones.
 _PASSED: Final = ("CONFIG", "MODE", "NOOP", "CONTEXT", "ASSOC", "CLEAR_SUBJECT")
@@ -377,12 +377,14 @@ class Replay:
     """The state of a registry, built from records in their order, and from files.
 
     Attributes:
-        path, offset, timestamp_ms: of the record that is fed.
+        path, offset, timestamp_ms: of the record that is fed; a registry's answer has no offset.
     """
 
     def __init__(self) -> None:
         """Start without schemas."""
-        self.path, self.offset, self.timestamp_ms = "", 0, 0
+        self.path = ""
+        self.offset: int | None = 0
+        self.timestamp_ms: int | None = 0
         self._found: dict[tuple[str, int], Schema] = {}
         self._replaced: dict[tuple[str, int, int | None], Schema] = {}
         #: Of each subject, as a heap: a deletion takes each version once, so it costs no more.
@@ -436,7 +438,7 @@ class Replay:
         if kind == "SCHEMA":
             subject, version = _field(key, "subject"), _field(key, "version", 1)
             if value is None:
-                self._mark(subject, version, "hard")
+                self.mark(subject, version, "hard")
             else:
                 self._register(subject, version, _document(value, "record-json"))
         elif kind == "DELETE_SUBJECT" and value is not None:
@@ -444,11 +446,12 @@ class Replay:
             subject = _field(key, "subject")
             versions = self._versions[subject]
             while versions and versions[0] <= last:
-                self._mark(subject, heappop(versions), "soft")
+                self.mark(subject, heappop(versions), "soft")
         elif kind not in (*_PASSED, "DELETE_SUBJECT"):
             raise RefusedError("key-unknown", f"keytype {_shown(kind)}")
 
-    def _mark(self, subject: str, version: int, deletion: Deletion) -> None:
+    def mark(self, subject: str, version: int, deletion: Deletion) -> None:
+        """Mark a version as deleted, if it is there."""
         schema = self._found.get((subject, version))
         if schema is not None and schema.deleted != "hard":
             self._found[subject, version] = replace(schema, deleted=deletion)
@@ -600,9 +603,11 @@ __all__ = [
     "BYTES_MAX",
     "CODES",
     "Reference",
+    "RefusedError",
     "Replay",
     "Schema",
     "SchemaFinding",
     "Schemas",
     "guid_of",
+    "parse",
 ]

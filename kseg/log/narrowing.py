@@ -20,13 +20,13 @@ import numpy as np
 
 from kseg.errors import KsegError, MisplacedKeyError
 from kseg.files.metadata import read_partition_metadata
-from kseg.format.request import Request, check_word
+from kseg.format.request import Request
 from kseg.format.take import first_rows
 from kseg.format.typed import Kinds
 from kseg.format.values import Kind, RecordColumns
 from kseg.lazy import Condition, Nanoseconds
 from kseg.log.data_directory import CLUSTER_METADATA
-from kseg.log.partitioners import NO_PARTITION, PARTITIONERS, partition_for
+from kseg.log.partitioners import NO_PARTITION, partition_for
 from kseg.log.settings.cluster import Cluster
 from kseg.log.settings.metadata_log import read_cluster
 from kseg.log.sources import ScanSource
@@ -96,8 +96,7 @@ class KeyPlaces(NamedTuple):
             ValueError: there is no such partitioner, or a number is less than 1.
             OSError: a metadata log cannot be read.
         """
-        check_word("partitioner", partitioner, PARTITIONERS)
-        for count in counts:
+        for count in (1, *counts):  # all are checked here
             partition_for(None, count, partitioner)
         directories: dict[str | None, list[Path]] = {}
         for source in sources:
@@ -121,11 +120,9 @@ class KeyPlaces(NamedTuple):
             source: the partition, or a file of it.
             key: its bytes.
         """
-        if not self._knows(source):
-            return True
-        counts = self.counts[source.topic]
+        counts = self._counts_at(source)
         found = {partition_for(key, count, self.partitioner) for count in counts}
-        return not found.isdisjoint((None, source.partition))
+        return not counts or not found.isdisjoint((None, source.partition))
 
     def check(
         self,
@@ -141,7 +138,7 @@ class KeyPlaces(NamedTuple):
         Raises:
             MisplacedKeyError: the first key that lies elsewhere, with its file and its offset.
         """
-        counted = [source for source in sources if self._knows(source)]
+        counted = [source for source in sources if self._counts_at(source)]
         share = -(-SAMPLE_KEYS // max(len(counted), 1))
         for source in counted:
             for pieces in read(source, share):
@@ -152,8 +149,9 @@ class KeyPlaces(NamedTuple):
                     if keys >= share:
                         break
 
-    def _knows(self, source: ScanSource) -> bool:
-        return source.partition is not None and bool(self.counts.get(source.topic))
+    def _counts_at(self, source: ScanSource) -> frozenset[int]:
+        known = self.counts.get(source.topic, frozenset())
+        return known if source.partition is not None else frozenset()
 
     def _check(self, source: ScanSource, columns: RecordColumns) -> None:
         counts = sorted(self.counts[source.topic])

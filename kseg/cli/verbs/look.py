@@ -180,9 +180,11 @@ def partition() -> None:
 def schemas() -> None:
     """List the schemas of a schema registry, from its topic in a data directory.
 
-    PATH is a data directory with the topic _schemas, its partition, or a file of a schema: .avsc,
-    .proto or .json. No registry is asked, and nothing that a schema names is opened. Deleted
-    schemas are listed too: their ids still resolve. Exits 1 if something is wrong with the topic.
+    PATH is a data directory with the topic _schemas, its partition, a file of a schema (.avsc,
+    .proto or .json), or the address of a registry, http:// or https://, by itself. Credentials come
+    from KSEG_REGISTRY_USER_INFO (user:password), KSEG_REGISTRY_TOKEN or netrc. No other registry is
+    asked, and nothing that a schema names is opened. Deleted schemas are listed too: their ids
+    still resolve. Exits 1 if something is wrong with the schemas.
     """
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.analysis.test_registry_url import PAGES, serving
 from tests.unit.analysis.test_schemas import write_registry
 from tests.unit.cli.conftest import Kseg
 from tests.unit.internal.test_registry import INT
@@ -74,3 +75,28 @@ def test_exit_codes(kseg: Kseg, data: Path, tmp_path: Path) -> None:
 def test_codes_are_listed(kseg: Kseg) -> None:
     assert "id-two-texts" in kseg("schemas", "--codes").text
     assert kseg("schemas", "--codes", "--json").document["codes"][0]["code"] == "log-damaged"
+
+
+@pytest.mark.parametrize("address", ["http://ann:secret@here", "http://here?token=secret"])
+def test_credentials_in_an_address_are_refused(address: str, kseg: Kseg) -> None:
+    ran = kseg("schemas", address)
+    assert ran.code == 2
+    assert "has no user, password or query in it" in ran.err
+    assert "secret" not in ran.err
+
+
+def test_a_registry_has_no_past(kseg: Kseg) -> None:
+    ran = kseg("schemas", "http://127.0.0.1:1", "--at", "today")
+    assert (ran.code, "at is for the topic" in ran.err) == (2, True)
+
+
+def test_the_verb_lists_a_registry(kseg: Kseg) -> None:
+    with serving(PAGES, []) as address:
+        ran = kseg("schemas", address, "--subject", "orders-*", "--json")
+        text = kseg("schemas", address, "--id", "2")
+    assert (ran.code, ran.err) == (0, "")
+    assert [row["version"] for row in ran.document["schemas"]] == [1, 2]
+    assert ran.document["path"] == address
+    assert text.text == f"{INT}\n"
+    gone = kseg("schemas", address)
+    assert (gone.code, "refused" in gone.err, len(gone.err.splitlines())) == (3, True, 1)
