@@ -37,6 +37,7 @@ _HOMES: Final = {
     "kseg.analysis.diff": ("diff",),
     "kseg.analysis.doctor.answer": ("doctor",),
     "kseg.analysis.explain.answer": ("explain",),
+    "kseg.analysis.groups": ("groups",),
     "kseg.analysis.info": ("info",),
     "kseg.analysis.schemas": ("schemas",),
     "kseg.analysis.stats": ("stats",),

@@ -14,6 +14,7 @@ from kseg import times as times
 from kseg.analysis.diff import diff as diff
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.explain.answer import explain as explain
+from kseg.analysis.groups import groups as groups
 from kseg.analysis.info import info as info
 from kseg.analysis.schemas import schemas as schemas
 from kseg.analysis.stats import stats as stats

@@ -11,6 +11,16 @@ _HOMES = {
     "kseg.analysis.diff": ("Diff",),
     "kseg.analysis.doctor.values": ("DoctorReport",),
     "kseg.analysis.explain.values": ("ExplainReport",),
+    "kseg.analysis.group_states": (
+        "Group",
+        "Member",
+        "ShareState",
+    ),
+    "kseg.analysis.groups": (
+        "Commits",
+        "GroupChange",
+        "Groups",
+    ),
     "kseg.analysis.info": (
         "Infos",
         "PartitionInfo",

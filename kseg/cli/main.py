@@ -24,6 +24,7 @@ VERBS = {
     "grep": "Records that hold a text, or match a regular expression.",
     "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",
     "partition": "The partition that producers send a key to.",
+    "groups": "Consumer, share and streams groups: members, commits, lag, now or in the past.",
     "schemas": "The schemas of a registry: subjects, versions, ids, and the text of one.",
     "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
     "convert": "The same records in another format or codec.",
@@ -47,7 +48,7 @@ VERBS = {
 
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
-    "look": "info verify grep lookup partition schemas stats doctor explain diff bench demo "
+    "look": "info verify grep lookup partition schemas groups stats doctor explain diff bench demo "
     "completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",

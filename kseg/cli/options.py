@@ -271,6 +271,17 @@ bytes_option = click.option(
     help="How keys, values and header values are written (text: utf8, else base64). In jsonl "
     'bytes that are not UTF-8 stand as {"base64": "..."}.',
 )
+#: A moment of the past, and one to compare with; batches count by their times.
+moment_options = together(
+    now_option(expose=False),
+    click.option(
+        "--at",
+        type=TIME,
+        help="As it was then, by the batches whose time is at or before it: ISO 8601, ms, or such"
+        " as yesterday, -1h.",
+    ),
+    click.option("--since", type=TIME, help="Also what changed from then on; a time as --at."),
+)
 jobs_option = click.option(
     "--jobs",
     type=WholeNumber(min=1),

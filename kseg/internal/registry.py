@@ -602,12 +602,14 @@ def _references(document: Mapping[str, Any]) -> Iterator[Reference]:
 __all__ = [
     "BYTES_MAX",
     "CODES",
+    "PER_CODE_MAX",
     "Reference",
     "RefusedError",
     "Replay",
     "Schema",
     "SchemaFinding",
     "Schemas",
+    "Severity",
     "guid_of",
     "parse",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kseg.cli.options import (
+    NEW_PATH,
     OFFSET,
     PATH,
     SETTING,
@@ -24,6 +25,7 @@ from kseg.cli.options import (
     json_bytes_option,
     json_option,
     mapping_option,
+    moment_options,
     now_option,
     offset_and_time_options,
     on_corrupt_option,
@@ -185,6 +187,50 @@ def schemas() -> None:
     from KSEG_REGISTRY_USER_INFO (user:password), KSEG_REGISTRY_TOKEN or netrc. No other registry is
     asked, and nothing that a schema names is opened. Deleted schemas are listed too: their ids
     still resolve. Exits 1 if something is wrong with the schemas.
+    """
+
+
+@verb(
+    directories_argument(required=False),
+    click.option(
+        "--group",
+        metavar="GLOB",
+        default="*",
+        help="Only groups that match; with their members and commits.",
+    ),
+    moment_options,
+    click.option(
+        "--lag-to",
+        type=click.Choice(["high-watermark", "last-stable-offset"]),
+        default="high-watermark",
+        show_default=True,
+        help="Where lag ends. The high watermark is that of the checkpoint beside the log, else"
+        " the log's end; with --at, it is the last record of that time or before.",
+    ),
+    click.option(
+        "--config",
+        "settings",
+        type=SETTING,
+        multiple=True,
+        help="offsets.retention.minutes=N of the broker, by which commits expire; else 10080.",
+    ),
+    click.option(
+        "--reset-commands",
+        metavar="FILE",
+        type=NEW_PATH,
+        help="Write the committed offsets to FILE as CSV, and print the commands of Kafka's tools"
+        " that set groups to them.",
+    ),
+    codes_option,
+    json_option,
+)
+def groups() -> None:
+    """List consumer, share and streams groups: members, committed offsets, lag, now or in the past.
+
+    DIR are the data directories of one or several brokers; the topics __consumer_offsets and
+    __share_group_state in them are read, and no broker is asked. Of a running broker it is what
+    lies in its files. A commit in a transaction counts from its COMMIT marker. What no record has,
+    such as the steps of a rebalance, is left out. Exits 1 if a log is damaged.
     """
 
 

@@ -17,6 +17,7 @@ from kseg._door import door
 _HOMES = {
     "kseg.log.reader.visible": (
         "AbortedRanges",
+        "WholeBatches",
         "aborted_ranges",
         "believed_end",
         "first_offsets",

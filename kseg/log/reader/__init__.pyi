@@ -5,6 +5,7 @@ from kseg.log.reader.version import HighWatermark as HighWatermark
 from kseg.log.reader.version import SegmentInfo as SegmentInfo
 from kseg.log.reader.view import LogView as LogView
 from kseg.log.reader.visible import AbortedRanges as AbortedRanges
+from kseg.log.reader.visible import WholeBatches as WholeBatches
 from kseg.log.reader.visible import aborted_ranges as aborted_ranges
 from kseg.log.reader.visible import believed_end as believed_end
 from kseg.log.reader.visible import first_offsets as first_offsets

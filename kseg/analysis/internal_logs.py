@@ -1,0 +1,283 @@
+"""The logs of coordinators' topics, as `groups` and `transactions` read them: up to a time.
+
+A batch is taken if its time is at or before the moment. What compaction has removed since is lost:
+`LogTaken.compacted` says so. Each answer has the last batch that was taken of each partition.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cached_property
+from os import fspath
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from kseg.analysis.units import Progress
+from kseg.constants import INT64_MAX, Bools
+from kseg.errors import (
+    CorruptIndexError,
+    CorruptRecordError,
+    KsegError,
+    LimitExceededError,
+    NotALogError,
+    UnreadableError,
+)
+from kseg.files import metadata
+from kseg.files.names import FileKind
+from kseg.files.selection import Selection, StrPaths, paths_of, some_of
+from kseg.format.header import BatchTable
+from kseg.format.values import RecordColumns
+from kseg.internal.last_values import COLUMNS, LastValues
+from kseg.internal.log_rows import InternalRow, decode_or_keep
+from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity
+from kseg.internal.topics import InternalTopic
+from kseg.log.clean_offsets import read_clean_offset
+from kseg.log.data_directory import DirectoryFiles, partition_of
+from kseg.log.reader import LogView, WholeBatches
+from kseg.log.settings import Cluster, read_cluster
+from kseg.log.sources import ScanSource, sources
+
+CODES: Final[dict[str, tuple[Severity, str]]] = {
+    "log-damaged": ("error", "a batch is damaged: what its records say is missing"),
+    "record-damaged": ("error", "a record does not fit its schema; it is left out"),
+    "record-unknown": ("warning", "a type or version that kseg does not know; it is left out"),
+    "record-unkeyed": ("error", "records without a key; they are left out"),
+    "partition-missing": ("warning", "partitions of the topic are not here, nor what they say"),
+    "compacted-since": ("warning", "compaction has removed records of that time; values may lack"),
+    "metadata-log": ("warning", "the metadata log cannot be understood whole"),
+}
+
+
+class LogTaken(NamedTuple):
+    """A partition of an internal topic, and how much of it was taken.
+
+    Attributes:
+        path: the directory.
+        topic, partition: its name.
+        base_offset, last_offset, timestamp_ms: of the last batch that was taken; None for none.
+        log_end_offset: of the log as it lies there.
+        compacted: whether compaction removed records from in front of the last batch taken, and
+            went past it.
+    """
+
+    path: str
+    topic: str
+    partition: int
+    base_offset: int | None
+    last_offset: int | None
+    timestamp_ms: int | None
+    log_end_offset: int
+    compacted: bool
+
+
+class Notes:
+    """Collects the oddities of an answer, a bounded number of each code."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self.findings: list[SchemaFinding] = []
+        self._counts: Counter[str] = Counter()
+
+    def note(self, code: str, path: object, message: str, offset: int | None = None) -> None:
+        """Note an oddity of a file."""
+        self._counts[code] += 1
+        if self._counts[code] <= PER_CODE_MAX:
+            finding = SchemaFinding(code, CODES[code][0], str(path), offset, message)
+            self.findings.append(finding)
+
+    def taken(self) -> tuple[SchemaFinding, ...]:
+        """All of them, and one more for the rest of each code."""
+        for code, count in self._counts.items():
+            if count > PER_CODE_MAX:
+                message = f"{count - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
+                self.findings.append(SchemaFinding(code, CODES[code][0], "", None, message))
+        return tuple(self.findings)
+
+
+class Taken(WholeBatches):
+    """The batches of a log up to a time, by their headers; all of them without a time."""
+
+    def __init__(self, at: int | None, start_offset: int) -> None:
+        """Start without batches, from the start of a log."""
+        super().__init__()
+        self._at = INT64_MAX if at is None else at
+        self._end = start_offset
+        #: Base offset, last offset and time of the last batch taken.
+        self.last: tuple[int, int, int] | None = None
+        #: Whether offsets are missing up to the first batch that was left out.
+        self.has_gaps = False
+        #: The first offset of that one.
+        self.left_out: int | None = None
+
+    def keep(
+        self, also: Callable[[BatchTable], BatchTable] | None, _start: int, _end: int
+    ) -> Callable[[BatchTable], BatchTable]:
+        """A function that leaves out later batches, and notes the others."""
+
+        def keep(table: BatchTable) -> BatchTable:
+            wanted = table if also is None else also(table)
+            early = wanted.max_timestamp <= self._at
+            if self.left_out is None:
+                self._look_for_gaps(wanted, early)
+            if not early.all():
+                wanted = wanted.take(early)
+            if len(wanted) and (self.last is None or wanted.last_offset[-1] >= self.last[1]):
+                last = wanted[len(wanted) - 1]
+                self.last = (last.base_offset, last.last_offset, last.max_timestamp)
+            return wanted
+
+        return keep
+
+    def _look_for_gaps(self, table: BatchTable, early: Bools) -> None:
+        later = np.flatnonzero(~early)
+        if len(later):
+            self.left_out = int(table.base_offset[later[0]])
+            table = table[: int(later[0]) + 1]
+        if len(table):
+            first, last = table.base_offset, table.last_offset
+            ends = np.concatenate(([self._end], last[:-1] + 1))
+            self.has_gaps |= bool(
+                (first > ends).any() or (table.record_count <= last - first).any()
+            )
+            self._end = max(self._end, int(last[-1]) + 1)
+
+
+class Home:
+    """The partitions under some paths, and what lies beside them.
+
+    Attributes:
+        notes: the oddities.
+        sources: the directory of each partition, the newest one where there are several.
+        cluster: the state of the metadata log; None where it is not here.
+    """
+
+    def __init__(self, paths: StrPaths, notes: Notes) -> None:
+        """Look for partitions.
+
+        Raises:
+            NotALogError: no partition is here, or they are of several clusters.
+            ValueError, TypeError, OSError: as for `kseg.scan`.
+        """
+        found = sources(paths_of(paths), Selection(), replicas="newest")
+        self.notes = notes
+        self.sources = [each for each in found if not each.is_file and each.topic is not None]
+        self._files: dict[Path, DirectoryFiles] = {}
+        homes = {each.path.resolve().parent for each in self.sources}
+        clusters = {name for home in homes if (name := _cluster_id(home)) is not None}
+        if len(clusters) > 1:
+            reason = f"the directories are of several clusters: {', '.join(sorted(clusters))}"
+            raise NotALogError(reason, path=found[0].path)
+        self.cluster: Cluster | None = None
+        for each in self.sources:
+            if each.topic == InternalTopic.METADATA:
+                self.cluster = read_cluster(each.path, past_damage=True)
+                for error in self.cluster.findings[:PER_CODE_MAX]:
+                    notes.note("metadata-log", error.path or each.path, error.reason, error.offset)
+
+    def of_topic(self, topic: InternalTopic) -> list[ScanSource]:
+        """The partitions of an internal topic; those that are missing are noted."""
+        found = {each.partition or 0: each for each in self.sources if each.topic == topic}
+        known: set[int] = set(range(max(found, default=-1)))
+        if self.cluster is not None and topic in self.cluster.ids:
+            known |= self.cluster.partitions.get(self.cluster.ids[topic], {}).keys()
+        if missing := sorted(known - found.keys()):
+            words = "partition is" if len(missing) == 1 else "partitions are"
+            message = f"{len(missing)} {words} not here: {some_of(missing)}"
+            self.notes.note("partition-missing", topic, message)
+        return [found[number] for number in sorted(found)]
+
+    @cached_property
+    def views(self) -> dict[tuple[str, int], Path]:
+        """The directory of each partition, by topic and number."""
+        return {(each.topic or "", each.partition or 0): each.path for each in self.sources}
+
+    @cached_property
+    def topic_names(self) -> dict[UUID, str]:
+        """Names of topics by their ids, of the metadata log and of `partition.metadata` files."""
+        found = {} if self.cluster is None else dict(self.cluster.topics)
+        for each in self.sources:
+            with suppress(CorruptIndexError, OSError):
+                path = each.path / FileKind.PARTITION_METADATA.value
+                found.setdefault(metadata.read_partition_metadata(path).uuid, each.topic or "")
+        return found
+
+    def high_watermark(self, directory: Path) -> int | None:
+        """The high watermark in the checkpoint beside a partition; None without an entry."""
+        home = directory.resolve().parent
+        if home not in self._files:
+            self._files[home] = DirectoryFiles.read(home, locked=False)
+        return self._files[home].of(partition_of(directory)).high_watermark
+
+    def values(
+        self, topic: InternalTopic, at: int | None, progress: Progress | None
+    ) -> Iterator[tuple[LogTaken, Iterator[RecordColumns]]]:
+        """The last values of each partition of a topic up to a time; see `LastValues.taken`."""
+        views = [(each, LogView.open(each.path)) for each in self.of_topic(topic)]
+        total, done = sum(info.size for _, view in views for info in view.segments), 0
+        for source, view in views:
+            yield self._values_of(source, view, topic, at)
+            done += sum(info.size for info in view.segments)
+            if progress is not None:
+                progress(done, total)
+
+    def _values_of(
+        self, source: ScanSource, view: LogView, topic: InternalTopic, at: int | None
+    ) -> tuple[LogTaken, Iterator[RecordColumns]]:
+        taken, values = Taken(at, view.log_start_offset), LastValues(topic)
+        path = fspath(source.path)
+
+        def damaged(error: KsegError) -> None:
+            self.notes.note("log-damaged", error.path or path, error.reason, error.offset)
+
+        try:
+            for columns in view.read(
+                columns=COLUMNS, control=True, whole=taken, on_corrupt=damaged
+            ):
+                values.feed(columns)
+        except (CorruptRecordError, UnreadableError) as error:
+            damaged(error)
+        if values.unkeyed:
+            self.notes.note("record-unkeyed", path, f"{values.unkeyed} records have no key")
+        compacted = taken.has_gaps and _was_cleaned_past(source.path, taken.left_out)
+        if compacted:
+            message = f"compaction went past offset {taken.left_out}, the first one left out"
+            self.notes.note("compacted-since", path, message, taken.left_out)
+        base, last, time = taken.last or (None, None, None)
+        place = (path, topic.value, source.partition or 0)
+        log = LogTaken(*place, base, last, time, view.log_end_offset, compacted)
+        return log, values.taken()
+
+    def decoded(self, topic: InternalTopic, columns: RecordColumns) -> Iterator[InternalRow]:
+        """Records one by one; those that cannot be understood are noted and left out."""
+        pairs = zip(columns["offset"].tolist(), columns["key"], columns["value"], strict=True)
+        for offset, key, value in pairs:
+            record, error = decode_or_keep(topic, key, value)
+            if record.reason is None:
+                yield InternalRow(columns.partition, offset, -1, record)
+            else:
+                code = "record-unknown" if error is None else "record-damaged"
+                self.notes.note(code, columns.source or topic, record.reason, offset)
+
+
+def _cluster_id(home: Path) -> str | None:
+    with suppress(FileNotFoundError, CorruptIndexError, LimitExceededError):
+        return metadata.read_meta_properties(home / FileKind.META_PROPERTIES.value).cluster_id
+    return None
+
+
+def _was_cleaned_past(directory: Path, left_out: int | None) -> bool:
+    """Whether the cleaner may have gone past an offset; without its checkpoint it may have."""
+    if left_out is None:
+        return False
+    with suppress(CorruptIndexError, LimitExceededError):
+        clean = read_clean_offset(directory, partition_of(directory))
+        return clean is None or clean > left_out
+    return True
+
+
+__all__ = ["CODES", "Home", "LogTaken", "Notes", "Taken"]

@@ -1,0 +1,175 @@
+"""`kseg groups`: what the internal topics say of groups, now or at another time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from kseg.cli import output
+from kseg.cli.failures import Exit, complain
+from kseg.cli.parsing import Setting
+from kseg.commands import command_line
+from kseg.files.whole_file import whole_file
+from kseg.format.times import iso_text
+
+if TYPE_CHECKING:
+    from kseg.analysis.groups import Groups
+
+_RETENTION: Final = "offsets.retention.minutes"
+#: So many groups stand in one command: systems bound its length.
+_COMMAND_GROUPS: Final = 100
+_TOOLS: Final = {
+    "kafka-consumer-groups.sh": ("Classic", "Consumer"),
+    "kafka-streams-groups.sh": ("Streams",),
+}
+_NO_RESET: Final = (
+    "kafka-share-groups.sh --reset-offsets takes --to-earliest, --to-latest or --to-datetime, and "
+    "no offsets: share groups are not in the file"
+)
+
+
+def groups(
+    directories: tuple[str, ...],
+    group: str,
+    at: int | None,
+    since: int | None,
+    lag_to: str,
+    settings: tuple[Setting, ...],
+    reset_commands: str | None,
+    codes: bool,
+    as_json: bool,
+) -> int:
+    """Run the verb; returns the exit code."""
+    from kseg.analysis.groups import groups as groups_of
+    from kseg.analysis.internal_logs import CODES
+
+    if codes:
+        rows = [
+            {"code": code, "severity": severity, "meaning": meaning}
+            for code, (severity, meaning) in CODES.items()
+        ]
+        output.write_codes("groups", rows, as_json=as_json)
+        return Exit.OK
+    if not directories:
+        raise click.UsageError("Missing argument 'DIR...'.")
+    minutes = _retention(settings)
+    more = {} if minutes is None else {"retention_minutes": minutes}
+    with output.progress("read internal topics", 0, in_bytes=True) as bar:
+        found = groups_of(
+            directories, group=group, at=at, since=since, lag_to=lag_to, progress=bar.to, **more
+        )
+    if as_json:
+        output.write_document(
+            "groups/1", {"path": output.path_field(directories), **found.to_json()}
+        )
+    else:
+        complain(*map(str, found.findings))
+        _print(found, detailed=group != "*", moments=at is not None or since is not None)
+    if reset_commands is not None:
+        lines = _write_resets(found, Path(reset_commands))
+        complain(*lines) if as_json else output.write_lines(lines)
+    return Exit.FOUND if any(each.severity == "error" for each in found.findings) else Exit.OK
+
+
+def _retention(settings: Sequence[Setting]) -> int | None:
+    minutes = None
+    for each in settings:
+        if each.name != _RETENTION or each.topic is not None or not each.value.isdecimal():
+            raise click.UsageError(f"--config takes {_RETENTION}=N here, with a whole number.")
+        minutes = int(each.value)
+    return minutes
+
+
+def _print(found: Groups, *, detailed: bool, moments: bool) -> None:
+    head = "group type state epoch members commits pending lag expires_ms"
+    _table(head, found.table_rows())
+    if detailed:
+        members = "member_id instance_id client_id host epoch topics assignment user_data_bytes"
+        _table(f"group {members}", [_flat(row) for row in found.members.table_rows()])
+        commits = "offset end_offset end_from lag lag_ms outside expires_ms pending metadata"
+        _table(f"group topic partition {commits}", list(found.commits.rows()))
+        delivery = "start_offset end_offset lag in_flight available acquired acknowledged archived"
+        _table(f"group topic partition {delivery}", found.share.table_rows())
+    _table("group topic partition field before after", found.changes.table_rows())
+    for log in found.logs if moments else ():
+        last = "nothing"
+        if log.last_offset is not None:
+            last = f"offset {log.last_offset}, {iso_text(log.timestamp_ms) or 'without a time'}"
+        place = f"{log.topic}-{log.partition}"
+        output.write_line(f"{place}: taken up to {last}; the log ends at {log.log_end_offset}")
+
+
+def _write_json(document: dict[str, Any], found: Groups) -> None:
+    """The document, with its commits behind the rest, some at a time."""
+    text = json.dumps({"schema": "kseg.groups/1", **document})
+    click.echo(f'{text[:-1]}, "commits": [', nl=False)
+    comma = ""
+    lines = map(json.dumps, found.commits.rows())
+    while rows := list(islice(lines, 1000)):
+        click.echo(comma + ", ".join(rows), nl=False)
+        comma = ", "
+    click.echo("]}")
+
+
+def _table(head: str, rows: Sequence[Any]) -> None:
+    """Rows as a table, if there are any; times as text."""
+    names = head.split()
+    if rows:
+        cells = [
+            [iso_text(row[name]) if name == "expires_ms" else row[name] for name in names]
+            for row in rows
+        ]
+        output.write_table(["expires" if name == "expires_ms" else name for name in names], cells)
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A member with its topics and partitions as text."""
+    parts = [
+        f"{(each['role'] or '')}{' ' if each['role'] else ''}{each['topic']}:"
+        + ",".join(map(str, each["partitions"]))
+        for each in row["assignment"] or ()
+    ]
+    topics = row["topics"] or ([row["regex"]] if row["regex"] else [])
+    return {**row, "topics": " ".join(topics), "assignment": " ".join(parts)}
+
+
+def _write_resets(found: Groups, path: Path) -> list[str]:
+    """Write the commits for Kafka's tools; returns the commands that take the file."""
+    types = {each.group: each.type for each in found}
+    rows = [
+        (row["group"], row["topic"], row["partition"], row["offset"])
+        for row in found.commits.rows()
+        if row["pending"] is None and "\n" not in row["group"]
+    ]
+    names = list(dict.fromkeys(row[0] for row in rows))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        row[1:] if len(names) == 1 else row for row in rows
+    )
+    with whole_file(path) as file:
+        file.write(text.getvalue().encode())
+    lines = []
+    for tool, kinds in _TOOLS.items():
+        some = [name for name in names if types[name] in kinds]
+        for first in range(0, len(some), _COMMAND_GROUPS):
+            chosen = [
+                word for name in some[first : first + _COMMAND_GROUPS] for word in ("--group", name)
+            ]
+            lines.append(
+                "    "
+                + command_line(
+                    *(tool, "--bootstrap-server", "HOST:PORT", *chosen),
+                    *("--reset-offsets", "--from-file", str(path), "--dry-run"),
+                )
+            )
+    return lines + ([_NO_RESET] if "Share" in types.values() else [])
+
+
+__all__ = ["groups"]

@@ -1,0 +1,200 @@
+"""The last value of each key of a coordinator's topic, out of record columns, in bounded memory.
+
+A record inside a transaction counts once its COMMIT marker is there, at its own offset, and is
+dropped at ABORT. Until then it is pending, and beside the plain value of its key. Of the values
+that count, the one with the highest offset is the last. A tombstone is a value, and counts at once.
+
+`ShareUpdate` records change the snapshot before them: all those behind the last snapshot of their
+key stay.
+
+Source: Kafka `OffsetMetadataManager.replay`, `replayEndTransactionMarker`, `ShareCoordinatorShard`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from kseg._kernels.offset_map import OffsetMap
+from kseg.constants import NO_PRODUCER_ID, Bools, ControlType, Int64s, Uint8s
+from kseg.format.request import ROWS_MAX
+from kseg.format.take import gather, join_rows, take_rows
+from kseg.format.values import BinaryColumn, RecordColumns
+from kseg.internal.topics import InternalTopic
+
+#: The columns that `LastValues.feed` wants; control records must be among the records.
+COLUMNS = ("offset", "key", "value", "producer_id", "transactional", "control", "control_type")
+_FRESH_BYTES_MIN = 32 << 20
+#: A map has two bits for each offset of a range of at most this size.
+_SPAN_MAX = 1 << 28
+_TYPE_BYTES = 2
+
+
+class LastValues:
+    """Keeps the last value of each key of one partition.
+
+    Attributes:
+        unkeyed: the records without a key, which are left out.
+    """
+
+    __slots__ = ("_chunks", "_fresh", "_kept", "_markers", "_topic", "unkeyed")
+
+    def __init__(self, topic: InternalTopic) -> None:
+        """Start without records."""
+        self._topic = topic
+        self._chunks: list[RecordColumns] = []
+        self._markers: list[Int64s] = []
+        self._fresh = self._kept = 0
+        self.unkeyed = 0
+
+    def feed(self, columns: RecordColumns) -> None:
+        """Take records with `COLUMNS`, in the order of their offsets."""
+        control, kind = columns["control"], columns["control_type"]
+        producer_id = columns["producer_id"]
+        marks = control & ((kind == ControlType.COMMIT) | (kind == ControlType.ABORT))
+        if marks.any():
+            commits = kind[marks] == ControlType.COMMIT
+            found = (producer_id[marks], columns["offset"][marks], commits)
+            self._markers.append(np.stack(found, axis=1).astype(np.int64))
+        has_key = columns["key"].is_valid()
+        self.unkeyed += int(np.count_nonzero(~has_key & ~control))
+        waits = columns["transactional"] & columns["value"].is_valid() & (producer_id >= 0)
+        plain = np.where(waits, producer_id, NO_PRODUCER_ID).astype(np.int64)
+        arrays = {name: columns[name] for name in ("offset", "key", "value")}
+        chunk = replace(columns, arrays={**arrays, "producer_id": plain})
+        chunk = take_rows(chunk, np.flatnonzero(has_key & ~control))
+        self._chunks.append(chunk)
+        self._fresh += chunk.nbytes
+        if self._fresh > max(_FRESH_BYTES_MIN, self._kept // 2):
+            self._merge()
+
+    def taken(self) -> Iterator[RecordColumns]:
+        """The last values, tombstones and pending records among them, by offset; only once.
+
+        Yields:
+            Columns `offset`, `key`, `value` and `producer_id`: -1 where a record counts, else of
+            the open transaction that it waits for.
+        """
+        self._merge()
+        while self._chunks:
+            yield self._chunks.pop(0)
+
+    def _merge(self) -> None:
+        """Drop all records that a later one of the same key replaces."""
+        self._decide()
+        count = sum(map(len, self._chunks))
+        if count:
+            first, last = self._chunks[0]["offset"][0], self._chunks[-1]["offset"][-1]
+            span = min(max(int(last) - int(first) + 1, 0), _SPAN_MAX)
+            if self._topic is InternalTopic.SHARE:
+                span = 0  # the bits say nothing of records that are not put in
+            slots = count + count // 2 + 2
+            latest = OffsetMap(slots, count + 1, secrets.token_bytes(16), max(int(first), 0), span)
+            for chunk in self._chunks:
+                self._ask(latest, chunk, put=True)
+            kept = (_where(chunk, self._ask(latest, chunk, put=False)) for chunk in self._chunks)
+            self._chunks = list(_joined([chunk for chunk in kept if len(chunk)]))
+        self._fresh, self._kept = 0, sum(chunk.nbytes for chunk in self._chunks)
+
+    def _ask(self, latest: OffsetMap, chunk: RecordColumns, *, put: bool) -> Bools:
+        """Put the records of a chunk into the map; or ask which of them are the last."""
+        names, offsets = self._names(chunk), chunk["offset"]
+        valid, out = np.ones(len(chunk), np.uint8), np.empty(len(chunk), np.uint8)
+        if put:
+            if self._topic is InternalTopic.SHARE:
+                valid = _is_snapshot(chunk["key"])
+            latest.put(names.data, names.offsets, valid, offsets)
+        else:
+            known_to = int(self._chunks[-1]["offset"][-1])
+            latest.latest(names.data, names.offsets, valid, offsets, known_to, out)
+        return out.view(np.bool_)
+
+    def _names(self, chunk: RecordColumns) -> BinaryColumn:
+        """What records replace each other by: the key, and the producer of a pending one."""
+        key, count = chunk["key"], len(chunk)
+        skip = _TYPE_BYTES if self._topic is InternalTopic.SHARE else 0
+        spans = np.zeros((2 * count, 3), np.int64)
+        spans[0::2, 1] = key.offsets[:-1] + skip
+        spans[0::2, 2] = np.maximum(key.sizes() - skip, 0)
+        spans[1::2, 0] = 1
+        spans[1::2, 1] = np.arange(count) * 8
+        spans[1::2, 2] = 8
+        producers = np.ascontiguousarray(chunk["producer_id"]).view(np.uint8)
+        both = gather(key.data.data, producers.data, spans)
+        return BinaryColumn(np.ascontiguousarray(both.offsets[::2]), both.data, None, 0)
+
+    def _decide(self) -> None:
+        """Let pending records count, or drop them, by the markers behind them."""
+        if not self._markers:
+            return
+        markers, self._markers = np.concatenate(self._markers), []
+        open_rows = [np.flatnonzero(chunk["producer_id"] >= 0) for chunk in self._chunks]
+        pairs = zip(self._chunks, open_rows, strict=True)
+        pending = np.concatenate(
+            [
+                np.stack((chunk["producer_id"][rows], chunk["offset"][rows]), axis=1)
+                for chunk, rows in pairs
+            ]
+        )
+        outcomes = iter(_outcomes(markers, pending).tolist())
+        for at, (chunk, rows) in enumerate(zip(self._chunks, open_rows, strict=True)):
+            outcome = np.fromiter(islice(outcomes, len(rows)), np.int8, len(rows))
+            producer_id = chunk["producer_id"].copy()
+            producer_id[rows[outcome == ControlType.COMMIT]] = NO_PRODUCER_ID
+            stays = np.ones(len(chunk), np.bool_)
+            stays[rows[outcome == ControlType.ABORT]] = False
+            changed = replace(chunk, arrays={**chunk.arrays, "producer_id": producer_id})
+            self._chunks[at] = _where(changed, stays)
+        self._chunks = [chunk for chunk in self._chunks if len(chunk)]
+
+
+def _outcomes(markers: Int64s, pending: Int64s) -> Int64s:
+    """The `ControlType` of the first marker of its producer behind each record; -1 for none.
+
+    Args:
+        markers: int64[m, 3], producer id, offset and whether it commits.
+        pending: int64[n, 2], producer id and offset.
+    """
+    count, total = len(markers), len(markers) + len(pending)
+    rows = np.concatenate((markers[:, :2], pending))
+    order = np.lexsort((rows[:, 1], rows[:, 0]))
+    place = np.where(order < count, np.arange(total), total)
+    following = np.minimum.accumulate(place[::-1])[::-1]
+    found = np.full(total, -1, np.int64)
+    known = np.flatnonzero(following < total)
+    marker = order[following[known]]
+    same = rows[marker, 0] == rows[order[known], 0]
+    found[order[known[same]]] = markers[marker[same], 2]
+    return found[count:]
+
+
+def _is_snapshot(keys: BinaryColumn) -> Uint8s:
+    """uint8[n]: whether a key of `__share_group_state` is one of a snapshot, of type 0."""
+    found = keys.sizes() >= _TYPE_BYTES
+    starts = keys.offsets[:-1][found]
+    found[found] = (keys.data[starts] == 0) & (keys.data[starts + 1] == 0)
+    return found.astype(np.uint8)
+
+
+def _where(chunk: RecordColumns, mask: Bools) -> RecordColumns:
+    return chunk if mask.all() else take_rows(chunk, np.flatnonzero(mask))
+
+
+def _joined(chunks: list[RecordColumns]) -> list[RecordColumns]:
+    """The same records in fewer chunks, where they are small."""
+    found: list[list[RecordColumns]] = []
+    rows = ROWS_MAX
+    for chunk in chunks:
+        if rows + len(chunk) > ROWS_MAX:
+            found.append([])
+            rows = 0
+        found[-1].append(chunk)
+        rows += len(chunk)
+    return [join_rows(group) for group in found]
+
+
+__all__ = ["COLUMNS", "LastValues"]
