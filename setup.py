@@ -83,6 +83,7 @@ KERNELS = [
     extension("_kernels.needle"),
     extension("_kernels.offset_map"),
     extension("_kernels.placement"),
+    extension("_kernels.protobuf"),
     extension("_kernels.reader"),
     extension("_kernels.rows"),
     extension("_kernels.search"),

@@ -2,6 +2,8 @@
 
     decoder         `Decoder`: what each format provides
     avro            Avro, with the writer's schema resolved to the reader's
+    protobuf        messages of a `.proto` text
+    blocks          most payloads at once, the others one by one
 
 Payloads and schemas are hostile bytes: a payload that does not decode is null with its reason, a
 schema that cannot be taken is a typed error. Nothing that a schema names is opened.

@@ -1,0 +1,422 @@
+"""Protobuf to structs: the messages of one type, whose `.proto` text a compiler has read.
+
+The compiler runs in a process of its own, in a directory that holds the text and its references,
+and nothing else. A recursive type has no columns, so it is refused.
+
+Types: a field that knows whether it is there is null where it is not; others have their default. An
+enum is the name of its value, or the number where no name is; a Timestamp is `timestamp[us, UTC]`,
+a Duration `duration[us]`, finer parts are cut; a wrapper such as `Int64Value` is its value.
+
+ptars decodes in bulk. It has no check for much of what bytes can do, so a kernel looks at each
+payload first, and what is unusual goes to protobuf itself, as do types that ptars does not take.
+
+Source: protobuf.dev, "Encoding" and "Language Guide".
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kseg._kernels.protobuf import DEPTH_MAX, SLOTS_MAX, mark_messages
+from kseg.constants import Bools, Uint8s
+from kseg.decode.blocks import ODD, VALUES_MAX, Block, decode_blocks
+from kseg.decode.decoder import Reasons
+from kseg.errors import LimitExceededError, UnsupportedFormatError
+from kseg.extras import require
+from kseg.internal.registry import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = require("pyarrow", extra="protobuf")
+
+#: A compilation takes milliseconds.
+COMPILE_SECONDS: Final = 30
+#: All fields of a type, those of its messages with them; rows of ptars' table of field numbers.
+FIELDS_MAX: Final = 10_000
+NUMBERS_MAX: Final = 1 << 16
+
+_UTC: Final = pa.timestamp("us", tz="UTC")
+#: Lines of the compiler's log that are not errors.
+_NOISE: Final = re.compile(r"WARNING: |[A-Z]\d{4} ")
+_WELL_KNOWN: Final = "google/protobuf/"
+#: What ptars has other types for.
+_OTHERS: Final = ("google.type.Date", "google.type.TimeOfDay")
+#: Seconds and nanoseconds of the first and the last one. Source: timestamp.proto, duration.proto.
+_TIMES: Final = {
+    "google.protobuf.Timestamp": (_UTC, (-62_135_596_800, 253_402_300_799), (0, 999_999_999)),
+    "google.protobuf.Duration": (
+        pa.duration("us"),
+        (-315_576_000_000, 315_576_000_000),
+        (-999_999_999, 999_999_999),
+    ),
+}
+_INT64: Final = (-(2**63), 2**63 - 1)
+_INT32: Final = (-(2**31), 2**31 - 1)
+_UINT32: Final = (0, 2**32 - 1)
+#: Kinds of the kernel.
+_VARINT, _FIXED32, _FIXED64, _STRING, _BYTES, _MESSAGE, _ENTRY = range(1, 8)
+#: By the number of a type in descriptor.proto: Arrow's type, the kernel's kind, least and largest
+#: varint (zigzag ones are not negative).
+_SCALARS: Final[dict[int, tuple[pa.DataType, int, tuple[int, int]]]] = {
+    1: (pa.float64(), _FIXED64, _INT64),
+    2: (pa.float32(), _FIXED32, _INT64),
+    3: (pa.int64(), _VARINT, _INT64),
+    4: (pa.uint64(), _VARINT, _INT64),
+    5: (pa.int32(), _VARINT, _INT32),
+    6: (pa.uint64(), _FIXED64, _INT64),
+    7: (pa.uint32(), _FIXED32, _INT64),
+    8: (pa.bool_(), _VARINT, (0, 1)),
+    9: (pa.string(), _STRING, _INT64),
+    12: (pa.binary(), _BYTES, _INT64),
+    13: (pa.uint32(), _VARINT, _UINT32),
+    14: (pa.string(), _VARINT, _INT32),
+    15: (pa.int32(), _FIXED32, _INT64),
+    16: (pa.int64(), _FIXED64, _INT64),
+    17: (pa.int32(), _VARINT, _UINT32),
+    18: (pa.int64(), _VARINT, _INT64),
+}
+_TEXT: Final = 9
+_GROUP: Final = 10
+#: What the kernel has of a field.
+_COLUMNS: Final = 8
+
+
+def decoder(
+    schema: Schema,
+    references: Mapping[str, Schema],
+    message: str | tuple[int, ...] | None = None,
+) -> ProtobufDecoder:
+    """A decoder of one message type.
+
+    Args:
+        schema: the text of a `.proto` file, or its descriptor in base64.
+        references: all schemas that it needs, by the names of its imports.
+        message: the full name of the type; or indexes of messages, each within the one before, in
+            which entries of maps do not count; None for the first message.
+
+    Raises:
+        UnsupportedFormatError: the text or a reference is none that compiles, the message is not
+            there, or the type is recursive.
+        LimitExceededError: the type is too large, or the compiler takes too long.
+        MissingExtraError: a package of the extra is missing.
+    """
+    return ProtobufDecoder(_message_of(_compile(schema, references), message))
+
+
+class ProtobufDecoder:
+    """A `Decoder` of messages.
+
+    Attributes:
+        type: a struct.
+    """
+
+    def __init__(self, descriptor: Any) -> None:
+        """Take a descriptor of protobuf."""
+        self._name: str = descriptor.full_name
+        self.type = _Types().struct_of(descriptor, ())
+        self._parse = require("google.protobuf.message_factory").GetMessageClass(descriptor)
+        self._error = require("google.protobuf.message").DecodeError
+        self._table = _Table(descriptor)
+        self._bulk = _bulk_of(descriptor, self.type) if self._table.is_plain else None
+
+    def decode(self, payloads: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[pa.Array, Reasons]:
+        """Decode payloads without prefix or indexes; see `Decoder`."""
+        return decode_blocks(payloads, self.type, self._fast, self.exact)
+
+    def _fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
+        marks = self._table.mark(block)
+        if self._bulk is None:
+            marks[marks == 0] = ODD
+            return pa.nulls(len(marks), self.type), marks
+        return self._bulk(block, block.valid[: len(marks)] & (marks == 0)), marks
+
+    def exact(self, payload: bytes) -> dict[str, Any]:
+        """One value by protobuf itself; ValueError if it is none."""
+        try:
+            return _object_of(self._parse.FromString(payload))
+        except self._error as error:
+            raise ValueError(f"not a {self._name}: {error}") from None
+
+
+# ---- compilation ---------------------------------------------------------------------------------
+
+
+def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
+    """The descriptor of a file, in a pool of its own."""
+    import subprocess
+
+    main = "schema.proto"
+    while main in references:
+        main = f"_{main}"
+    descriptor_pb2 = require("google.protobuf.descriptor_pb2", extra="protobuf")
+    require("grpc_tools.protoc", extra="protobuf")
+    stored = descriptor_pb2.FileDescriptorSet()
+    with TemporaryDirectory(prefix="kseg-") as place:
+        for name, one in {**references, main: schema}.items():
+            path = PurePosixPath(name)
+            if str(path) != name or path.is_absolute() or {"..", "."} & {*path.parts, name}:
+                raise UnsupportedFormatError(f"{name!r} is not the path of an import")
+            if name.startswith(_WELL_KNOWN):
+                continue  # the compiler's own
+            if not _add_stored(stored, name, one.text):
+                file = Path(place, "in", name)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(one.text, encoding="utf-8")
+        Path(place, "in").mkdir(exist_ok=True)
+        Path(place, "stored").write_bytes(stored.SerializeToString())
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", "-I.", "--include_imports"]
+        command += ["--descriptor_set_in=../stored", "--descriptor_set_out=../out", main]
+        try:
+            done = subprocess.run(
+                command, cwd=Path(place, "in"), capture_output=True, timeout=COMPILE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise LimitExceededError(
+                f"{schema.subject}: the compiler of Protobuf took {COMPILE_SECONDS} s"
+            ) from None
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").splitlines()
+            said = "; ".join(line for line in lines if not _NOISE.match(line))[:500]
+            raise UnsupportedFormatError(
+                f"{schema.subject} does not compile: {said or f'exit code {done.returncode}'}"
+            )
+        compiled = Path(place, "out").read_bytes()
+    pool = require("google.protobuf.descriptor_pool").DescriptorPool()
+    try:
+        for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+            if file.package.startswith("google.protobuf") and not file.name.startswith(_WELL_KNOWN):
+                raise UnsupportedFormatError(f"{schema.subject} takes a package of Protobuf's own")
+            pool.Add(file)
+        return pool.FindFileByName(main)
+    except (TypeError, require("google.protobuf.message").DecodeError) as error:
+        raise UnsupportedFormatError(f"{schema.subject} is refused by protobuf: {error}") from None
+
+
+def _add_stored(stored: Any, name: str, text: str) -> bool:
+    """Whether the text is a descriptor in base64, as some clients register it."""
+    try:
+        data = b64decode(text, validate=True)
+        file = stored.file.add()
+        file.MergeFromString(data)
+        file.name = name
+    except (ValueError, require("google.protobuf.message").DecodeError):
+        del stored.file[-1:]
+        return False
+    return True
+
+
+def _message_of(file: Any, message: str | tuple[int, ...] | None) -> Any:
+    if isinstance(message, str):
+        try:
+            found = file.pool.FindMessageTypeByName(message)
+        except KeyError:
+            raise UnsupportedFormatError(f"the schema has no message {message}") from None
+        return found
+    found, within = None, [*file.message_types_by_name.values()]
+    for index in message or (0,):
+        if not 0 <= index < len(within):
+            raise UnsupportedFormatError(
+                f"the schema has no message with indexes {message or (0,)}"
+            )
+        found = within[index]
+        within = [each for each in found.nested_types if not each.GetOptions().map_entry]
+    return found
+
+
+# ---- types ---------------------------------------------------------------------------------------
+
+
+def _fields_of(descriptor: Any) -> list[Any]:
+    """In the order of their numbers, which is that of ptars."""
+    return sorted(descriptor.fields, key=lambda field: field.number)
+
+
+def _is_wrapper(descriptor: Any) -> bool:
+    return bool(descriptor.file.name == f"{_WELL_KNOWN}wrappers.proto")
+
+
+def _is_map(field: Any) -> bool:
+    inner = field.message_type
+    return inner is not None and bool(inner.GetOptions().map_entry)
+
+
+class _Types:
+    """Arrow's types of messages, of bounded size."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def struct_of(self, descriptor: Any, above: tuple[Any, ...]) -> pa.DataType:
+        if descriptor in above:
+            names = " > ".join(each.name for each in (*above, descriptor))
+            raise UnsupportedFormatError(
+                f"{descriptor.full_name} holds itself ({names}), and a column has no such type"
+            )
+        self._count += len(descriptor.fields)
+        if self._count > FIELDS_MAX or len(above) >= DEPTH_MAX:
+            raise LimitExceededError(
+                f"{(above or (descriptor,))[0].full_name} has more than {FIELDS_MAX} fields in all,"
+                f" or is more than {DEPTH_MAX} messages deep"
+            )
+        inner = (*above, descriptor)
+        return pa.struct([(each.name, self._of(each, inner)) for each in _fields_of(descriptor)])
+
+    def _of(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
+        if _is_map(field):
+            key, value = _fields_of(field.message_type)
+            return pa.map_(self._one(key, above), self._one(value, above))
+        return pa.list_(self._one(field, above)) if field.is_repeated else self._one(field, above)
+
+    def _one(self, field: Any, above: tuple[Any, ...]) -> pa.DataType:
+        inner = field.message_type
+        if inner is None:
+            return _SCALARS[field.type][0]
+        if inner.full_name in _TIMES:
+            return _TIMES[inner.full_name][0]
+        if _is_wrapper(inner):
+            return _SCALARS[inner.fields[0].type][0]
+        return self.struct_of(inner, above)
+
+
+# ---- the exact reader ----------------------------------------------------------------------------
+
+
+def _object_of(message: Any) -> dict[str, Any]:
+    """A message as Arrow takes it."""
+    return {field.name: _field_of(message, field) for field in message.DESCRIPTOR.fields}
+
+
+def _field_of(message: Any, field: Any) -> Any:
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    value = getattr(message, field.name)
+    if _is_map(field):
+        named, entry = _fields_of(field.message_type)
+        return [(_one_of(key, named), _one_of(value[key], entry)) for key in value]
+    return [_one_of(each, field) for each in value] if field.is_repeated else _one_of(value, field)
+
+
+def _one_of(value: Any, field: Any) -> Any:
+    inner = field.message_type
+    if field.enum_type is not None:
+        named = field.enum_type.values_by_number.get(value)
+        return str(value) if named is None else named.name
+    if inner is None:
+        # Text of proto2 that is not UTF-8 comes as bytes.
+        return value.decode() if field.type == _TEXT and isinstance(value, bytes) else value
+    if inner.full_name in _TIMES:
+        _, (first, last), (least, most) = _TIMES[inner.full_name]
+        if not (first <= value.seconds <= last and least <= value.nanos <= most):
+            raise ValueError(f"{field.full_name} is no {inner.name}: {value.seconds} s")
+        return value.seconds * 1_000_000 + int(value.nanos / 1000)
+    return value.value if _is_wrapper(inner) else _object_of(value)
+
+
+# ---- the fast reader -----------------------------------------------------------------------------
+
+
+class _Table:
+    """The fields of a type and of all its messages, for the kernel.
+
+    Attributes:
+        is_plain: whether ptars decodes this type as protobuf does.
+    """
+
+    def __init__(self, descriptor: Any) -> None:
+        self.is_plain = bool(descriptor.fields)
+        self._places = {descriptor.full_name: 0}
+        self._messages = [descriptor]
+        self._closed: list[int] = []
+        rows: list[tuple[int, ...]] = []
+        firsts, last = [0], 0
+        for message in self._messages:  # grows on the way
+            fields = _fields_of(message)
+            self.is_plain &= len(fields) <= SLOTS_MAX and message.full_name not in _OTHERS
+            last += max((field.number for field in fields), default=0)
+            rows += [self._row(message, field) for field in fields]
+            firsts.append(len(rows))
+        self.is_plain &= last <= NUMBERS_MAX
+        widths = [self._width(each) for each in self._messages]
+        self._rows = np.array(rows, np.int64).reshape(len(rows), _COLUMNS)
+        self._firsts, self._widths = np.array(firsts, np.int64), np.array(widths, np.int64)
+        self._numbers = np.array(self._closed, np.int64)
+
+    def _row(self, message: Any, field: Any) -> tuple[int, ...]:
+        inner, enum, first = field.message_type, field.enum_type, len(self._closed)
+        if inner is not None:
+            self.is_plain &= field.type != _GROUP
+            kind, (low, high) = _ENTRY if _is_map(field) else _MESSAGE, _INT64
+            if inner.full_name not in self._places:
+                self._places[inner.full_name] = len(self._messages)
+                self._messages.append(inner)
+        else:
+            _, kind, (low, high) = _SCALARS[field.type]
+        if message.full_name in _TIMES:
+            low, high = _TIMES[message.full_name][field.number]
+        if enum is not None:
+            numbers = {each.number for each in enum.values}
+            self.is_plain &= len(enum.values) == len(numbers)  # none has a second name
+            self._closed += numbers if enum.is_closed else ()
+        if message.GetOptions().map_entry and field.number == 1:
+            self.is_plain &= kind in (_VARINT, _STRING)
+        once = field.containing_oneof
+        slot = -1 if field.is_repeated else once.fields[0].index if once else field.index
+        slot = -1 if slot >= SLOTS_MAX else slot
+        target = 0 if inner is None else self._places[inner.full_name]
+        return field.number, kind, slot, target, low, high, first, len(self._closed)
+
+    def _width(self, message: Any) -> int:
+        """How many values a message takes; absent ones within it take as many."""
+        inner = [each.message_type for each in message.fields if not each.is_repeated]
+        return 1 + len(message.fields) + sum(self._width(each) for each in inner if each)
+
+    def mark(self, block: Block) -> Uint8s:
+        """Mark the rows of a block, or the first of them."""
+        marks = np.zeros(len(block.payloads), np.uint8)
+        tables = (self._rows, self._firsts, self._widths, self._numbers)
+        done = mark_messages(block.offsets, block.data.data, *tables, VALUES_MAX, marks)
+        return marks[:done]
+
+
+def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.Array] | None:
+    """Decode the plain messages of a block by ptars; None if it does not take the type."""
+    ptars = require("ptars", extra="protobuf")
+    files = [descriptor.file]
+    for file in files:  # grows on the way
+        described = require("google.protobuf.descriptor_pb2").FileDescriptorProto()
+        file.CopyToProto(described)
+        if described.syntax == "editions":
+            return None
+        files += [each for each in file.dependencies if each not in files]
+    nullable = dict.fromkeys(
+        ("list_nullable", "map_nullable", "list_value_nullable", "map_value_nullable"), True
+    )
+    config = ptars.PtarsConfig(
+        timestamp_unit="us", duration_unit="us", enum_repr="string", **nullable
+    )
+    try:
+        convert = ptars.HandlerPool([descriptor.file], config).get_for_message(descriptor)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust; no Exception
+            raise
+        return None
+
+    def bulk(block: Block, plain: Bools) -> pa.Array:
+        bits = pa.py_buffer(np.packbits(plain, bitorder="little"))
+        buffers = [bits, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
+        some = pa.Array.from_buffers(pa.binary(), len(plain), buffers)
+        columns = convert.array_to_record_batch(some).to_struct_array()
+        nulls = pa.array(~plain)
+        found = pa.StructArray.from_arrays(columns.flatten(), fields=[*columns.type], mask=nulls)
+        return found.cast(kind)
+
+    return bulk
