@@ -9,8 +9,11 @@ The contract is that of `_core`: borrowed input, an array of the caller's for ou
 Source: protobuf.dev, "Encoding".
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp, memset
+
+cdef extern from "utf8.h" nogil:
+    bint is_utf8 "kseg_is_utf8"(const uint8_t *data, Py_ssize_t count) noexcept
 
 # Columns of the table of fields.
 cdef enum:
@@ -90,41 +93,6 @@ cdef inline const uint8_t *take_varint(
             return p
         shift += 7
     return NULL
-
-
-cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Source: Unicode 3.9, table 3-7."""
-    cdef uint64_t word
-    cdef uint8_t lead, low, high
-    cdef int at, more
-    while True:
-        while end - p >= 8:
-            memcpy(&word, p, 8)
-            if word & 0x8080808080808080ULL:
-                break
-            p += 8
-        while p < end and p[0] < 0x80:
-            p += 1
-        if p == end:
-            return True
-        lead, low, high = p[0], 0x80, 0xBF
-        more = 1 if lead < 0xE0 else 2 if lead < 0xF0 else 3
-        if lead < 0xC2 or lead > 0xF4 or end - p <= more:
-            return False
-        if lead == 0xE0:
-            low = 0xA0
-        elif lead == 0xED:
-            high = 0x9F
-        elif lead == 0xF0:
-            low = 0x90
-        elif lead == 0xF4:
-            high = 0x8F
-        if not low <= p[1] <= high:
-            return False
-        for at in range(2, more + 1):
-            if p[at] & 0xC0 != 0x80:
-                return False
-        p += more + 1
 
 
 cdef inline const int64_t *find_field(
@@ -274,7 +242,7 @@ cdef bint check_message(
         if wire == 2 and kind >= MESSAGE:
             is_whole = check_nested(table, field, body, p, row, first_key)
         elif wire == 2 and kind >= STRING:
-            row.is_odd |= kind == STRING and not is_utf8(body, p)
+            row.is_odd |= kind == STRING and not is_utf8(body, p - body)
         elif wire == 0 and kind == VARINT:
             row.is_odd |= not is_declared(table, field, value)
         elif not (wire == 1 and kind == FIXED64) and not (wire == 5 and kind == FIXED32):

@@ -29,7 +29,7 @@ from kseg._kernels.protobuf import DEPTH_MAX, SLOTS_MAX, mark_messages
 from kseg.constants import Bools, Uint8s
 from kseg.decode.blocks import ODD, VALUES_MAX, Block, decode_blocks
 from kseg.decode.decoder import Reasons
-from kseg.errors import LimitExceededError, UnsupportedFormatError
+from kseg.errors import LimitExceededError, SchemaError
 from kseg.extras import require
 from kseg.internal.registry import Schema
 
@@ -104,9 +104,9 @@ def decoder(
             which entries of maps do not count; None for the first message.
 
     Raises:
-        UnsupportedFormatError: the text or a reference is none that compiles, the message is not
-            there, or the type is recursive.
-        LimitExceededError: the type is too large, or the compiler takes too long.
+        SchemaError: the text or a reference does not compile, the message is not there, or the
+            type is recursive or too large.
+        LimitExceededError: the compiler takes too long.
         MissingExtraError: a package of the extra is missing.
     """
     return ProtobufDecoder(_message_of(_compile(schema, references), message))
@@ -164,7 +164,7 @@ def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
         for name, one in {**references, main: schema}.items():
             path = PurePosixPath(name)
             if str(path) != name or path.is_absolute() or {"..", "."} & {*path.parts, name}:
-                raise UnsupportedFormatError(f"{name!r} is not the path of an import")
+                raise SchemaError(f"{name!r} is not the path of an import")
             if name.startswith(_WELL_KNOWN):
                 continue  # the compiler's own
             if not _add_stored(stored, name, one.text):
@@ -186,7 +186,7 @@ def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
         if done.returncode:
             lines = done.stderr.decode(errors="replace").splitlines()
             said = "; ".join(line for line in lines if not _NOISE.match(line))[:500]
-            raise UnsupportedFormatError(
+            raise SchemaError(
                 f"{schema.subject} does not compile: {said or f'exit code {done.returncode}'}"
             )
         compiled = Path(place, "out").read_bytes()
@@ -194,11 +194,11 @@ def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
     try:
         for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
             if file.package.startswith("google.protobuf") and not file.name.startswith(_WELL_KNOWN):
-                raise UnsupportedFormatError(f"{schema.subject} takes a package of Protobuf's own")
+                raise SchemaError(f"{schema.subject} takes a package of Protobuf's own")
             pool.Add(file)
         return pool.FindFileByName(main)
     except (TypeError, require("google.protobuf.message").DecodeError) as error:
-        raise UnsupportedFormatError(f"{schema.subject} is refused by protobuf: {error}") from None
+        raise SchemaError(f"{schema.subject} is refused by protobuf: {error}") from None
 
 
 def _add_stored(stored: Any, name: str, text: str) -> bool:
@@ -219,14 +219,12 @@ def _message_of(file: Any, message: str | tuple[int, ...] | None) -> Any:
         try:
             found = file.pool.FindMessageTypeByName(message)
         except KeyError:
-            raise UnsupportedFormatError(f"the schema has no message {message}") from None
+            raise SchemaError(f"the schema has no message {message}") from None
         return found
     found, within = None, [*file.message_types_by_name.values()]
     for index in message or (0,):
         if not 0 <= index < len(within):
-            raise UnsupportedFormatError(
-                f"the schema has no message with indexes {message or (0,)}"
-            )
+            raise SchemaError(f"the schema has no message with indexes {message or (0,)}")
         found = within[index]
         within = [each for each in found.nested_types if not each.GetOptions().map_entry]
     return found
@@ -258,12 +256,12 @@ class _Types:
     def struct_of(self, descriptor: Any, above: tuple[Any, ...]) -> pa.DataType:
         if descriptor in above:
             names = " > ".join(each.name for each in (*above, descriptor))
-            raise UnsupportedFormatError(
+            raise SchemaError(
                 f"{descriptor.full_name} holds itself ({names}), and a column has no such type"
             )
         self._count += len(descriptor.fields)
         if self._count > FIELDS_MAX or len(above) >= DEPTH_MAX:
-            raise LimitExceededError(
+            raise SchemaError(
                 f"{(above or (descriptor,))[0].full_name} has more than {FIELDS_MAX} fields in all,"
                 f" or is more than {DEPTH_MAX} messages deep"
             )

@@ -14,7 +14,7 @@ import pytest
 from kseg.decode import protobuf
 from kseg.decode.blocks import block_at
 from kseg.decode.protobuf import ProtobufDecoder, decoder
-from kseg.errors import KsegError, LimitExceededError, UnsupportedFormatError
+from kseg.errors import LimitExceededError, SchemaError
 from tests.protobuf_payloads import OLD, REFERENCES, SHOP, message, schema
 
 
@@ -292,7 +292,7 @@ REFUSED_TYPES = {
 @pytest.mark.parametrize("name", REFUSED_TYPES)
 def test_a_type_that_has_no_columns_is_a_typed_error(name: str) -> None:
     body, words = REFUSED_TYPES[name]
-    with pytest.raises((LimitExceededError, UnsupportedFormatError), match=words):
+    with pytest.raises(SchemaError, match=words):
         one(body)
 
 
@@ -311,22 +311,21 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_schema_that_cannot_be_taken_is_a_typed_error(name: str) -> None:
     text, words = REFUSED[name]
-    with pytest.raises(KsegError, match=re.escape(words)) as caught:
+    with pytest.raises(SchemaError, match=re.escape(words)) as caught:
         decoder(schema(text), {})
-    assert isinstance(caught.value, LimitExceededError | UnsupportedFormatError)
     assert len(str(caught.value)) < 700
 
 
 @pytest.mark.parametrize("name", ["../x.proto", "/x.proto", "a/../x.proto", "a//b", "", ".", ".."])
 def test_a_reference_cannot_climb_out(name: str) -> None:
-    with pytest.raises(UnsupportedFormatError, match="is not the path of an import"):
+    with pytest.raises(SchemaError, match="is not the path of an import"):
         decoder(schema("message M {}"), {name: schema("message N {}")})
 
 
 def test_a_message_that_is_not_there_is_refused() -> None:
     file, _ = all_messages()
     for wanted in ("N", (1000,), (0, 1), (-1,)):
-        with pytest.raises(UnsupportedFormatError, match=r"no message"):
+        with pytest.raises(SchemaError, match=r"no message"):
             protobuf._message_of(file, wanted)
 
 
