@@ -16,6 +16,7 @@ from kseg.cli.paths import partition_at, refuse_replicas
 from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
 from kseg.files.selection import Selection
 from kseg.format.request import Request
+from kseg.log.key_filters import KeyFilters
 from kseg.log.patterns import Pattern
 from kseg.log.scan import Scan
 from kseg.log.sources import sources
@@ -34,6 +35,7 @@ def grep(
     list_only: bool,
     context: int,
     limit: int | None,
+    filters: str | None,
     form: str,
     encoding: str | None,
     isolation: str,
@@ -56,6 +58,8 @@ def grep(
     with usage_errors("--hex" if is_hex else ""):
         data = bytes.fromhex(pattern) if is_hex else os.fsencode(pattern)
         wanted = Pattern(data, fields, regex, ignore_case, whole, invert)
+    if filters is not None and wanted.key is None:
+        raise click.UsageError("--filters wants an exact key: -x --in key, without -e, -i and -v.")
     request = Request(
         columns=("offset",) if only else record_fields(kafka07=False),
         offset=offsets,
@@ -83,7 +87,12 @@ def grep(
     with output.progress("grep", 0, in_bytes=True) as bar, warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, *_: complain(str(message))
-        found = Scan(places, request.columns, request, "auto", _limit=limit, _progress=bar.to)
+        found = Scan(
+            *(places, request.columns, request, "auto"),
+            _limit=limit,
+            _progress=bar.to,
+            _filters=None if filters is None else KeyFilters(filters),
+        )
         found = found.holding(wanted, context)
         if only:
             count = _write_places(found, form, list_only=list_only)

@@ -22,6 +22,7 @@ VERBS = {
     "verify": "Is every byte right? CRCs, structure, offsets, indexes, snapshots, names.",
     "read": "Records from an offset or a time.",
     "grep": "Records that hold a text, or match a regular expression.",
+    "keyfilter": "Filters of keys, beside the data: a search for one key reads little.",
     "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",
     "partition": "The partition that producers send a key to.",
     "groups": "Consumer, share and streams groups: members, commits, lag, now or in the past.",
@@ -48,8 +49,8 @@ VERBS = {
 
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
-    "look": "info verify grep lookup partition schemas groups stats doctor explain diff bench demo "
-    "completion",
+    "look": "info verify grep keyfilter lookup partition schemas groups stats doctor explain diff "
+    "bench demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact",

@@ -38,6 +38,7 @@ from kseg.files.selection import Selection
 from kseg.format.request import Request, key_needle
 from kseg.format.typed import Kinds, decode_columns
 from kseg.format.workspace import Workspace
+from kseg.log.key_filters import KeyFilters
 from kseg.log.log import Log
 from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
 from kseg.workers import At, PerThread, Put, Work, run_in_order
@@ -61,6 +62,7 @@ def read(
     key: bytes | None,
     partitioner: str | None,
     counts: tuple[int, ...],
+    filters: str | None,
     limit: int | None,
     last: int | None,
     decode_as: str | None,
@@ -81,7 +83,10 @@ def read(
         isolation=isolation,
         open_transactions=open_transactions,
         contains=key_needle(key),
+        spans_of=None if key is None or filters is None else KeyFilters(filters).spans_for(key),
     )
+    if filters is not None and (key is None or follow):
+        raise click.UsageError("--filters wants --key, and no --follow.")
     selection = Selection(topics, partitions)
     if (partitioner or counts) and (key is None or partitioner is None or follow):
         raise click.UsageError(
@@ -190,7 +195,7 @@ class Reader(RecordLines):
         segment = Segment.open(path)
         request = replace(self.request, columns=record_fields(kafka07=segment.kafka07))
         source = Source(path, self.style_of(None, None), self.topic_of(None, path, known.kind))
-        if self._jobs == 1:
+        if self._jobs == 1 and request.spans_of is None:
             with segment:
                 yield partial(self._all, segment.read(request), source)
         else:
@@ -204,11 +209,13 @@ class Reader(RecordLines):
         else:
             self._inside = True
             tell_left_out(log.path, log.left_out(request))
-        if self._jobs == 1:
+        if self._jobs == 1 and request.spans_of is None:
             yield self._whole(log)
             return
         source = self._source_of(log)
         for work in log_pieces(log, self._memory, self._request_for(log)):
+            if self.sinks.full:
+                return
             yield At(source.path, partial(self._piece, work, source))
 
     def _whole(self, log: LogView) -> Work:

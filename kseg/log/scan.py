@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from kseg.lake import WrittenFiles
     from kseg.lazy import Condition
     from kseg.log.exports import Export
+    from kseg.log.key_filters import KeyFilters
     from kseg.log.narrowing import KeyPlaces
     from kseg.log.patterns import Pattern
     from kseg.log.reader.view import LogView
@@ -102,6 +103,7 @@ class Scan(Frames):
     _key_places: KeyPlaces | None = None
     _pattern: Pattern | None = None
     _context: int = 0
+    _filters: KeyFilters | None = None
     _limit: int | None = None
     _offsets: MappingOf[Any, Any] = field(default_factory=dict)
     _progress: Progress | None = None
@@ -189,7 +191,7 @@ class Scan(Frames):
 
     def _found(self, use: Use, request: Request) -> Iterator[RecordColumns]:
         """The records of a request that are wanted; beside context, all of them with a mark."""
-        if request.threads > 1:
+        if request.threads > 1 or self._filters is not None:
             from kseg.log.reader.pieces import read_pieces
 
             for columns in read_pieces(self._works(request), request.threads, request.on_error):
@@ -285,6 +287,7 @@ class Scan(Frames):
             isolation="read_uncommitted",
             on_corrupt="skip",
             contains=ANY_RECORD,
+            spans_of=None,
         )
         if source.is_file:
             with Segment.open(source.path, mapping=self._mapping) as segment:
@@ -297,10 +300,13 @@ class Scan(Frames):
 
     def _request_for(self, source: ScanSource, request: Request) -> Request:
         """The request with the offsets of one partition, if each has its own."""
-        if self._key is not None:
-            request = replace(request, contains=key_needle(self._key))
-        elif self._pattern is not None and not self._context:
+        key = self._key
+        if self._pattern is not None and not self._context:
+            key = self._pattern.key if key is None else key
             request = replace(request, contains=self._pattern.needle)
+        if key is not None:
+            spans = None if self._filters is None else self._filters.spans_for(key)
+            request = replace(request, contains=key_needle(key), spans_of=spans)
         own = self._offsets.get((source.topic, source.partition))
         if own is None:
             own = self._offsets.get(source.partition)
@@ -615,6 +621,13 @@ def _is_closed(source: ScanSource) -> bool:
     return source.is_file and any(other.name > source.path.name for other in logs)
 
 
+def _filters_in(place: str | PathLike[str]) -> KeyFilters:
+    """The filters of keys in a directory, which few scans have."""
+    from kseg.log.key_filters import KeyFilters
+
+    return KeyFilters(place)
+
+
 def _view(path: Path, mapping: Mapping) -> LogView:
     """A partition, which only those read who read more than files."""
     from kseg.log.reader.view import LogView
@@ -639,6 +652,7 @@ def scan(
     time: TimeBounds | None = None,
     key: Any = None,
     partitioner: str | None = None,
+    filters: str | PathLike[str] | None = None,
     limit: int | None = None,
     decode: MappingOf[str, str] | str | None = None,
     isolation: str = "read_uncommitted",
@@ -675,6 +689,8 @@ def scan(
             Records need not be in order of time. In Arrow, `timestamp` is null outside the years 1
             to 9999; the column `timestamp_ms` has every time as a number.
         key: only records with this key: bytes, or text as UTF-8; with `decode`, also a number.
+        filters: a directory that `keyfilter` wrote: with a key, only the parts of closed segments
+            are read that may hold it, and damage elsewhere is not met.
         partitioner: "murmur2" or "crc32", by which all producers of the topics chose the partition
             of a key, see `partition_for`; then `key`, or the filter of a query on one key, reads no
             other partition. The number of partitions is `partitions`, or each one that the metadata
@@ -759,6 +775,7 @@ def scan(
         _limit=_limit_of(limit),
         _offsets=offsets,
         _progress=progress,
+        _filters=None if filters is None else _filters_in(filters),
     )
     return result if partitioner is None else result._place_keys(partitioner, counts, places)
 

@@ -19,6 +19,7 @@ from kseg.cli.options import (
     copies_argument,
     decode_options,
     directories_argument,
+    filters_option,
     format_option,
     isolation_option,
     jobs_option,
@@ -29,6 +30,7 @@ from kseg.cli.options import (
     now_option,
     offset_and_time_options,
     on_corrupt_option,
+    out_option,
     paths_argument,
     selection_options,
     settings_options,
@@ -106,6 +108,7 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     on_corrupt_option,
     selection_options,
     offset_and_time_options,
+    filters_option,
     decode_options,
     jobs_option,
 )
@@ -118,6 +121,24 @@ def grep() -> None:
     looked at. An empty PATTERN is in every record.
 
     Exits 0 if a record was found, 1 if none was, or damage was met.
+    """
+
+
+@verb(
+    paths_argument,
+    out_option("A directory for the filters, outside of all data directories."),
+    selection_options,
+    jobs_option,
+    json_option,
+)
+def keyfilter() -> None:
+    """Write filters of the keys in PATH..., by which a search for one key reads little.
+
+    A filter belongs to 256 KiB of a closed segment. 'kseg read --key KEY --filters OUT' and 'kseg
+    grep -x --in key KEY --filters OUT' then read the parts of segments whose filter has the key; a
+    filter has a key that is not there about once in 300 times. A segment without a filter, or that
+    was changed since, is searched whole. Run it again for new segments: filters that fit stay.
+    Nobody else may be able to write in OUT.
     """
 
 

@@ -18,6 +18,7 @@ from kseg.cli.options import (
     bytes_option,
     completed,
     decode_options,
+    filters_option,
     format_option,
     isolation_option,
     jobs_option,
@@ -90,6 +91,7 @@ def dump(context: click.Context, /, **given: Any) -> int:
         help="The topic's number of partitions where no metadata log has it; repeat it for each"
         " number that the topic had.",
     ),
+    filters_option,
     decode_options,
     typed_options,
     jobs_option,

@@ -58,7 +58,9 @@ def segment_pieces(
         request: the records wanted.
     """
     with SharedUse(segment.close) as shared:
-        for start, end in pairwise(chain(_cuts(segment, request), [None])):
+        known = None if request.spans_of is None else request.spans_of(segment)
+        spans = pairwise(chain(_cuts(segment, request), [None])) if known is None else known
+        for start, end in spans:
             read = partial(_read_piece, segment, memory, request, start, end)
             yield Results(segment.path, shared.to_reader(read))
 
