@@ -51,15 +51,10 @@ def grep(
 ) -> int:
     """Run the verb; returns the exit code."""
     only = with_count or list_only
-    if (only and (context or form == "csv")) or (with_count and list_only):
-        raise click.UsageError(
-            "--count and -l exclude each other, --context and --format csv: they write no records."
-        )
     with usage_errors("--hex" if is_hex else ""):
         data = bytes.fromhex(pattern) if is_hex else os.fsencode(pattern)
         wanted = Pattern(data, fields, regex, ignore_case, whole, invert)
-    if filters is not None and wanted.key is None:
-        raise click.UsageError("--filters wants an exact key: -x --in key, without -e, -i and -v.")
+    _check_options(wanted, with_count, list_only, bool(context) or form == "csv", filters)
     request = Request(
         columns=("offset",) if only else record_fields(kafka07=False),
         offset=offsets,
@@ -94,11 +89,24 @@ def grep(
             _filters=None if filters is None else KeyFilters(filters),
         )
         found = found.holding(wanted, context)
-        if only:
-            count = _write_places(found, form, list_only=list_only)
-        else:
-            count = _write_records(found, lines)
+        count = _write_places(found, form, list_only) if only else _write_records(found, lines)
     return lines.end() or (Exit.OK if count else Exit.FOUND)
+
+
+def _check_options(
+    wanted: Pattern, with_count: bool, list_only: bool, has_rows: bool, filters: str | None
+) -> None:
+    """Refuse options that exclude each other.
+
+    Raises:
+        UsageError: they do.
+    """
+    if with_count + list_only + has_rows > 1:
+        raise click.UsageError(
+            "--count and -l exclude each other, --context and --format csv: they write no records."
+        )
+    if filters is not None and wanted.key is None:
+        raise click.UsageError("--filters wants an exact key: -x --in key, without -e, -i and -v.")
 
 
 def _write_records(found: Scan, lines: RecordLines) -> int:
@@ -117,7 +125,7 @@ def _write_records(found: Scan, lines: RecordLines) -> int:
     return count
 
 
-def _write_places(found: Scan, form: str, *, list_only: bool) -> int:
+def _write_places(found: Scan, form: str, list_only: bool) -> int:
     """Write each partition or file that has such records, or all with their number; returns it."""
     total = 0
     for source in found.sources:

@@ -85,13 +85,8 @@ def read(
         contains=key_needle(key),
         spans_of=None if key is None or filters is None else KeyFilters(filters).spans_for(key),
     )
-    if filters is not None and (key is None or follow):
-        raise click.UsageError("--filters wants --key, and no --follow.")
     selection = Selection(topics, partitions)
-    if (partitioner or counts) and (key is None or partitioner is None or follow):
-        raise click.UsageError(
-            "--partitions wants --partitioner, which wants --key and no --follow."
-        )
+    _check_key_options(key is not None and not follow, partitioner, counts, filters)
     run = Reader(
         row_style(form, encoding),
         output.binary_stdout(),
@@ -134,6 +129,22 @@ def _paths_with(
             time=request.time,
         )
     return tuple(str(source.path) for source in found.sources)
+
+
+def _check_key_options(
+    by_key: bool, partitioner: str | None, counts: tuple[int, ...], filters: str | None
+) -> None:
+    """Refuse options that only make the search for a key faster, where there is none.
+
+    Raises:
+        UsageError: one of them is given, and not what it wants.
+    """
+    if (partitioner or counts) and not (by_key and partitioner):
+        raise click.UsageError(
+            "--partitions wants --partitioner, which wants --key and no --follow."
+        )
+    if filters is not None and not by_key:
+        raise click.UsageError("--filters wants --key, and no --follow.")
 
 
 class Reader(RecordLines):
