@@ -45,6 +45,8 @@ from kseg.log.segment.reader import Segment
 from kseg.log.settings.cluster import Cluster, Fact, Place
 
 _FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp", "leader_epoch")
+#: Progress is told once for so many records.
+_TOLD_RECORDS: Final = 10_000
 #: A quorum-state has a line; no more of it is read.
 _STATE_BYTES_MAX: Final = 1 << 20
 _OnError = Callable[[KsegError], None]
@@ -63,6 +65,7 @@ def read_cluster(
     end_offset: int | None = None,
     past_damage: bool = False,
     history: bool = False,
+    progress: Callable[[int], object] | None = None,
 ) -> Cluster:
     """Read what a log of KRaft says.
 
@@ -71,6 +74,7 @@ def read_cluster(
         end_offset: read no record of the log from here on.
         past_damage: go on behind batches that are damaged, and behind gaps.
         history: begin as early as possible, and with no snapshot that ends behind `end_offset`.
+        progress: called now and then with the offset of a record that was read.
 
     Returns:
         What it came to. Damage, gaps and what is not known are findings; see `Cluster.trusted`.
@@ -91,7 +95,7 @@ def read_cluster(
             findings.append(error)
             continue
         found.changes_from = INT64_MAX if history else found.snapshot_end
-        _read_log(segments, found, end_offset, past_damage=past_damage)
+        _read_log(segments, found, end_offset, past_damage=past_damage, progress=progress)
         if best is None or found.end_offset > best.end_offset:
             findings += best.findings if best is not None else ()
             best = found
@@ -263,6 +267,7 @@ def _read_log(
     end_offset: int | None,
     *,
     past_damage: bool,
+    progress: Callable[[int], object] | None,
 ) -> None:
     """Apply the records behind the snapshot."""
     on_error = cluster.doubt if past_damage else None
@@ -276,6 +281,8 @@ def _read_log(
                 reason = f"offset {place.offset} follows where {cluster.end_offset} should"
                 raise CorruptRecordError(reason, path=place.path)
             cluster.end_offset, cluster.last, cluster.epoch = place.offset + 1, place, epoch
+            if progress is not None and not place.offset % _TOLD_RECORDS:
+                progress(place.offset)
             if is_control:
                 _note_control(key, value, place, cluster)
             else:

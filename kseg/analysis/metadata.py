@@ -1,0 +1,500 @@
+"""`metadata`: the state of a cluster by the log of KRaft, now, at a moment, or between two.
+
+Values of configurations may be passwords: `kseg.internal.config_types.shown` decides which of them
+a row has. It has the others as null, with `hidden` true. Rows are compared before that, so that a
+change of a password shows, and its values do not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from errno import ENOENT
+from functools import partial
+from os import fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kseg.documents import document
+from kseg.errors import (
+    CorruptIndexError,
+    KsegError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    UnsupportedFormatError,
+)
+from kseg.extras import require
+from kseg.files import metadata as metadata_files
+from kseg.files.names import FileKind, list_partition
+from kseg.files.selection import Selection, StrPaths, paths_of
+from kseg.format.times import cell_of, iso_text, time_ms
+from kseg.frames import Listed, Table
+from kseg.internal.config_types import shown
+from kseg.internal.ids import id_text
+from kseg.log.clock import machine_ms
+from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.log.recovery import Finding, Severity
+from kseg.log.settings import (
+    BROKER,
+    FACTS,
+    Cluster,
+    Place,
+    certain_end,
+    end_at,
+    log_batches,
+    read_cluster,
+    voters_of,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from kseg.constants import Int64s
+    from kseg.format.times import Time
+
+#: Called with the offset behind the records that were read, and with the end.
+Progress = Callable[[int, int], None]
+Row = dict[str, Any]
+
+CODES: Final[dict[str, tuple[Severity, str]]] = {
+    "damaged": ("error", "records that are damaged, or do not fit; the state behind is a guess"),
+    "unknown": ("warning", "a type or version of records that kseg does not know; not applied"),
+    "left-out": ("warning", "a metadata transaction was aborted, or has no end; not applied"),
+    "newer": ("warning", "the metadata version is newer than that of Kafka 4.2"),
+    "not-certain": ("warning", "records that a majority of the voters may not have"),
+    "snapshot-ahead": ("warning", "the log ends before a snapshot, which has the state"),
+    "no-history": ("warning", "older changes have no offset: only a snapshot has them"),
+}
+#: The metadata version of Kafka 4.2.
+_VERSION_MAX: Final = 29
+#: Columns of each table with their types in Arrow, those of the key first.
+_COLUMNS: Final = {
+    "voters": "voter:int32 directory_id:string endpoints:texts",
+    "brokers": "broker:int32 endpoints:texts rack:string fenced:bool in_controlled_shutdown:bool"
+    " epoch:int64 incarnation_id:string directories:texts",
+    "controllers": "controller:int32 endpoints:texts incarnation_id:string",
+    "topics": "topic:string topic_id:string partitions:int32",
+    "partitions": "topic:string partition:int32 leader:int32 replicas:numbers isr:numbers"
+    " elr:numbers last_known_elr:numbers adding:numbers removing:numbers recovering:bool"
+    " leader_epoch:int32 partition_epoch:int32 directories:texts",
+    "configs": "level:string resource:string config:string value:string hidden:bool",
+    "features": "feature:string level:int32",
+    "quotas": "entity:texts quota:string value:double",
+    "acls": "acl_id:string resource_type:string resource:string pattern:string principal:string"
+    " host:string operation:string permission:string",
+    "scram_users": "user:string mechanism:string",
+    "delegation_tokens": "token_id:string owner:string requester:string",
+    "changes": "table:string key:json before:json after:json",
+}
+_KEYS: Final = {
+    **FACTS,
+    "voters": ("voter",),
+    "partitions": ("topic", "partition"),
+    "configs": ("level", "resource", "config"),
+}
+#: The last columns of each table.
+_STAMP: Final = ("offset", "timestamp", "certain")
+#: The tables that `topics` narrows; the others do without.
+_OF_TOPICS: Final = ("topics", "partitions", "configs")
+_LEVELS: Final = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
+_CLUSTER: Final = "cluster"
+_DIRECTORIES: Final = {0: "MIGRATING", 1: "UNASSIGNED", 2: "LOST"}
+#: Numbers in records, as Kafka's tools print them.
+_WORDS: Final = {
+    "resource_type": "- ANY TOPIC GROUP CLUSTER TRANSACTIONAL_ID DELEGATION_TOKEN USER",
+    "pattern": "- ANY MATCH LITERAL PREFIXED",
+    "operation": "- ANY ALL READ WRITE CREATE DELETE ALTER DESCRIBE CLUSTER_ACTION"
+    " DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE CREATE_TOKENS DESCRIBE_TOKENS"
+    " TWO_PHASE_COMMIT",
+    "permission": "- ANY DENY ALLOW",
+    "mechanism": "- SCRAM-SHA-256 SCRAM-SHA-512",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MetadataTable(Listed[Row]):
+    """Objects of one kind.
+
+    The last columns are `offset` and `timestamp`, of the record that changed the object last (null
+    where only a snapshot has it), and `certain`, whether a majority of the voters has that record.
+
+    Attributes:
+        kind: of the objects, such as "partitions".
+    """
+
+    kind: str = ""
+
+    @property
+    def title(self) -> str:
+        """The kind, and the number of objects."""
+        return f"{self.kind}: {len(self)}"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The objects, with times as times."""
+        return [{**row, "timestamp": cell_of(row["timestamp"])} for row in self]
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The objects as a `pyarrow.Table`, whose types do not depend on them."""
+        pa = require("pyarrow", extra="arrow")
+        kinds = {
+            "texts": pa.list_(pa.string()),
+            "numbers": pa.list_(pa.int32()),
+            "json": pa.string(),
+            "time": pa.timestamp("ms", "UTC"),
+        }
+        words = f"{_COLUMNS[self.kind]} offset:int64 timestamp:time certain:bool".split()
+        columns = {}
+        for name, kind in (word.split(":") for word in words):
+            cells = [row[name] for row in self]
+            if kind == "json":
+                cells = [None if each is None else json.dumps(each) for each in cells]
+            columns[name] = pa.array(cells, kinds.get(kind) or pa.type_for_alias(kind))
+        return pa.table(columns)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Metadata(Table):
+    """The answer of `kseg.metadata`. `found["partitions"]` is one of its tables.
+
+    Attributes:
+        path: the metadata log that was read: of several, the one that goes the furthest.
+        cluster_id: of `meta.properties`; None where that is not known.
+        end_offset: the offset behind the last record that was taken.
+        certain_end_offset: the offset behind the last one that a majority of the voters has.
+        last_batch: the place of the last batch that was taken; None where all is from a snapshot.
+        timestamp: the time of the last record that was taken, in ms; -1 for none.
+        leader, leader_epoch: of the quorum, by the log; None, and -1, for none.
+        tables: a table for each kind of object; with `since`, `changes` too.
+        findings: what could not be understood, and what is not certain.
+    """
+
+    path: str
+    cluster_id: str | None
+    end_offset: int
+    certain_end_offset: int
+    last_batch: Place | None
+    timestamp: int
+    leader: int | None
+    leader_epoch: int
+    tables: Mapping[str, MetadataTable]
+    findings: tuple[Finding, ...]
+    _raw: Mapping[str, dict[str, Row]] = field(default_factory=dict)
+    _show: bool = False
+
+    @property
+    def title(self) -> str:
+        """The end, and the numbers of objects."""
+        numbers = ", ".join(each.title for each in self.tables.values() if len(each))
+        return f"up to offset {self.end_offset}: {numbers}"
+
+    def __getitem__(self, kind: str) -> MetadataTable:
+        """A table by the kind of its objects."""
+        return self.tables[kind]
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The names of the tables with the numbers of their rows."""
+        return [{"table": kind, "rows": len(each)} for kind, each in self.tables.items()]
+
+    def changes_since(self, before: Metadata) -> MetadataTable:
+        """What differs from another state.
+
+        Args:
+            before: the same cluster earlier, or another one.
+
+        Returns:
+            A row for each object that was added (`before` is null), changed, or taken away
+            (`after` is null), with the fields that differ. A value that is hidden here or there
+            is null in both.
+        """
+        rows = []
+        for kind in (kind for kind in _COLUMNS if kind != "changes"):
+            old, new = before._raw.get(kind, {}), self._raw.get(kind, {})
+            for key in sorted(old.keys() | new.keys()):
+                one, other = old.get(key), new.get(key)
+                differ = _differences(kind, one, other, show=self._show and before._show)
+                if differ is not None:
+                    stamp = {name: other and other[name] for name in _STAMP}
+                    rows.append({"table": kind, "key": json.loads(key), **differ, **stamp})
+        return MetadataTable(tuple(rows), "changes")
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `kseg metadata --json`."""
+        last = self.last_batch
+        found: dict[str, Any] = {
+            "path": self.path,
+            "cluster_id": self.cluster_id,
+            "end_offset": self.end_offset,
+            "certain_end_offset": self.certain_end_offset,
+            "timestamp": self.timestamp,
+            "leader": self.leader,
+            "leader_epoch": self.leader_epoch,
+            "last_batch": last and {"path": last.path, "position": last.position},
+            **{kind: list(each) for kind, each in self.tables.items()},
+            "findings": [{**each.noted(), "severity": each.severity} for each in self.findings],
+        }
+        return found
+
+
+def metadata(
+    paths: StrPaths,
+    *,
+    at: Time | None = None,
+    at_offset: int | None = None,
+    since: Time | None = None,
+    topics: str | Iterable[str] | None = None,
+    show_secrets: bool = False,
+    progress: Progress | None = None,
+) -> Metadata:
+    """Read the state of a cluster from the log of KRaft and its snapshots.
+
+    Args:
+        paths: data directories with `__cluster_metadata-0`, of one controller or broker or of
+            several; or that directory itself.
+        at: the state by the batches up to the first one behind this time.
+        at_offset: the state up to the record with this offset.
+        since: add the table `changes`: what has changed since the state at this time.
+        topics: topics, partitions and configurations of these alone: a name or a glob, or several.
+            The configurations of brokers, which topics fall back on, stay; other tables are empty.
+        show_secrets: show values of configurations that are passwords, or have unknown names.
+        progress: called now and then with the offset behind the records that were read, and the
+            end.
+
+    Returns:
+        A table for each kind of object. Salts and keys of SCRAM users and tokens are never read
+        into it.
+
+    Raises:
+        NotALogError: no path has a metadata log, as in ZooKeeper's era.
+        OffsetOutOfRangeError: the moment lies before what the log and its snapshots hold, or
+            `at_offset` behind the end.
+        KsegError: the snapshot that the log needs is damaged.
+        ValueError: the paths are of several clusters, or a time is none.
+        OSError: a file cannot be read.
+
+    Example:
+        >>> found = metadata("/var/lib/kafka", topics="orders")  # doctest: +SKIP
+        >>> found["configs"].to_polars()  # doctest: +SKIP
+    """
+    copies, cluster_id = _copies(paths_of(paths))
+    chosen = Selection.of(topics, None)
+
+    def state(moment: Time | None, offset: int | None) -> Metadata:
+        at_ms = None if moment is None else time_ms(moment, now_ms=machine_ms)
+        cluster, certain, findings = _read(copies, at_ms, offset, progress)
+        raw = _raw_rows(cluster, certain, chosen)
+        return Metadata(
+            fspath(copies[0].path),
+            cluster_id,
+            cluster.end_offset,
+            min(certain, cluster.end_offset),
+            cluster.last,
+            cluster.time_ms,
+            cluster.leader,
+            cluster.epoch,
+            {
+                kind: MetadataTable(
+                    tuple(_masked(kind, row, show=show_secrets) for row in rows.values()), kind
+                )
+                for kind, rows in raw.items()
+            },
+            findings,
+            raw,
+            show_secrets,
+        )
+
+    found = state(at, at_offset)
+    if since is None:
+        return found
+    changes = found.changes_since(state(since, None))
+    return replace(found, tables={**found.tables, "changes": changes})
+
+
+# ---- the logs ------------------------------------------------------------------------------------
+
+
+class _Copy(NamedTuple):
+    """A metadata log: its directory, the id of its node, and its batches."""
+
+    path: Path
+    node_id: int | None
+    batches: Int64s
+
+
+def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
+    """The metadata logs, the one that goes the furthest first; and the cluster's id.
+
+    Raises:
+        NotALogError: there is none.
+        ValueError: they are of several clusters.
+    """
+    logs, ids = {}, {}
+    for path in given:
+        log = path if path.name == f"{CLUSTER_METADATA}-0" else path / f"{CLUSTER_METADATA}-0"
+        home, meta = log.parent, None
+        with suppress(FileNotFoundError, CorruptIndexError):
+            meta = metadata_files.read_meta_properties(home / FileKind.META_PROPERTIES.value)
+        if meta is not None and meta.cluster_id is not None:
+            ids[meta.cluster_id] = home
+        if log.is_dir():
+            logs[log] = _Copy(log, None if meta is None else meta.node_id, log_batches(log))
+        elif not path.exists():
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), fspath(path))
+    if len(ids) > 1:
+        raise ValueError(f"these are of several clusters: {', '.join(map(str, ids.values()))}")
+    if not logs:
+        raise NotALogError(
+            "no __cluster_metadata-0 is here: it is in another data directory of the broker, or"
+            " ZooKeeper has the metadata, as before KRaft, where no log has it",
+            path=given[0],
+        )
+    found = sorted(logs.values(), key=lambda copy: _end_of(copy.batches), reverse=True)
+    return found, next(iter(ids), None)
+
+
+def _end_of(batches: Int64s) -> tuple[int, int]:
+    """The epoch and the offset of the last record; of two logs, that with more is the newer."""
+    return (int(batches[-1, 2]), int(batches[-1, 1])) if len(batches) else (-1, -1)
+
+
+def _read(
+    copies: Sequence[_Copy], at_ms: int | None, at_offset: int | None, progress: Progress | None
+) -> tuple[Cluster, int, tuple[Finding, ...]]:
+    """The state at a moment, the end of what is certain, and the findings.
+
+    Raises:
+        OffsetOutOfRangeError: the moment is not in the log.
+    """
+    path, _, batches = copies[0]
+    log_end = _end_of(batches)[1] + 1
+    if at_offset is not None and at_offset >= log_end:
+        raise OffsetOutOfRangeError(f"the log ends at offset {log_end}", path=path)
+    ends = [None if at_offset is None else at_offset + 1]
+    ends += [None if at_ms is None else end_at(batches, at_ms)]
+    end = min((each for each in ends if each is not None), default=None)
+    report = None if progress is None else partial(_tell, progress, end or log_end)
+    cluster = read_cluster(path, end_offset=end, history=True, progress=report)
+    if at_ms is not None and cluster.last is None and cluster.time_ms > at_ms:
+        raise OffsetOutOfRangeError(
+            f"the oldest snapshot is of {iso_text(cluster.time_ms)}, and no log goes back further",
+            path=path,
+        )
+    voters = voters_of(cluster, path)
+    cluster.voters = cluster.voters or tuple(Voter(each, UUID(int=0)) for each in voters)
+    snapshots = [one.name.base_offset or 0 for one in list_partition(path).kraft_snapshots]
+    of_voters = [each.batches for each in copies if each.node_id in voters]
+    certain = max(certain_end(of_voters, len(voters)), *snapshots, 0)
+    findings = [_finding(each, path) for each in cluster.findings]
+    findings += [Finding("left-out", path, each) for each in cluster.notes]
+    level = cluster.facts["features"].get(("metadata.version",))
+    if level is not None and level.fields["level"] > _VERSION_MAX:
+        message = f"metadata.version {level.fields['level']}; that of 4.2 is {_VERSION_MAX}"
+        findings.append(Finding("newer", path, message))
+    if certain < cluster.end_offset:
+        message = f"of {len(voters)} voters the logs of {len(of_voters)} are here; the records are"
+        message += f" certain up to offset {certain}, and taken up to {cluster.end_offset}"
+        findings.append(Finding("not-certain", path, message, offset=certain))
+    if cluster.snapshot_end > log_end > 0:
+        message = f"the log ends at offset {log_end}, the snapshot at {cluster.snapshot_end}"
+        findings.append(Finding("snapshot-ahead", path, message, offset=log_end))
+    if cluster.snapshot_end:
+        message = f"changes before offset {cluster.snapshot_end} are in a snapshot"
+        findings.append(Finding("no-history", path, message, offset=cluster.snapshot_end))
+    return cluster, certain, tuple(replace(one, severity=CODES[one.code][0]) for one in findings)
+
+
+def _tell(progress: Progress, end: int, done: int) -> None:
+    progress(min(done, end), end)
+
+
+def _finding(error: KsegError, log: Path) -> Finding:
+    code = "unknown" if isinstance(error, UnsupportedFormatError) else "damaged"
+    return Finding(code, error.path or fspath(log), error.reason, error.position, error.offset)
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def _raw_rows(cluster: Cluster, certain: int, chosen: Selection) -> dict[str, dict[str, Row]]:
+    """The rows of each table by their keys, with every value."""
+    found: dict[str, dict[str, Row]] = {kind: {} for kind in _COLUMNS if kind != "changes"}
+    for kind, key, fields, place in _objects(cluster):
+        named = dict(zip(_KEYS[kind], key, strict=True))
+        if chosen and named.get("level") not in (_CLUSTER, "broker"):
+            is_of_topic = kind in _OF_TOPICS and named.get("level", "topic") == "topic"
+            if not is_of_topic or not chosen.takes(named.get("topic") or named["resource"], None):
+                continue
+        at = None if place is None or place.offset < 0 else place
+        row = {**named, **{name: _cell(name, each) for name, each in fields.items()}}
+        row["offset"] = at and at.offset
+        row["timestamp"] = at and at.time_ms
+        row["certain"] = at is None or at.offset < certain
+        found[kind][json.dumps(key)] = row
+    return found
+
+
+def _objects(
+    cluster: Cluster,
+) -> Iterator[tuple[str, tuple[Any, ...], Mapping[str, Any], Place | None]]:
+    """Kind, key, fields and place of each object, in the order of the keys."""
+    for voter in cluster.voters or ():
+        fields = {"directory_id": voter.directory_id, "endpoints": voter.endpoints}
+        yield "voters", (voter.voter_id,), fields, None
+    for kind, facts in cluster.facts.items():
+        for key, (known, place) in sorted(facts.items(), key=str):
+            fields = dict(known)
+            if kind == "topics":
+                fields["partitions"] = len(cluster.partitions.get(known["topic_id"], ()))
+            words = zip(FACTS[kind], key, strict=True)
+            yield kind, tuple(_cell(name, each) for name, each in words), fields, place
+    for topic, topic_id in sorted(cluster.ids.items()):
+        for number, one in sorted(cluster.partitions.get(topic_id, {}).items()):
+            fields = {each.partition(":")[0]: None for each in _COLUMNS["partitions"].split()[2:]}
+            fields = {name: getattr(one, name) for name in fields}
+            yield "partitions", (topic, number), fields, one.place
+    for (kind_id, name), configs in sorted(cluster.configs.items()):
+        level = _LEVELS.get(kind_id, str(kind_id)) if name or kind_id != BROKER else _CLUSTER
+        for config, (value, place) in sorted(configs.items()):
+            yield "configs", (level, name, config), {"value": value, "hidden": False}, place
+
+
+def _cell(name: str, value: Any) -> Any:
+    """A field of a record as a row has it."""
+    if name in _WORDS and isinstance(value, int):
+        words = _WORDS[name].split()
+        return words[value] if 0 < value < len(words) else str(value)
+    if name == "directories":
+        return [_DIRECTORIES.get(each.int) or id_text(each) for each in value or ()]
+    if name == "endpoints":
+        found = [(*each.values(),) if isinstance(each, dict) else each for each in value]
+        return [f"{each[0]}://{each[1]}:{each[2]}" for each in found]
+    if name == "entity":  # without a name it is the default of its type
+        return [kind if one is None else f"{kind}={one}" for kind, one in value]
+    return document(value)
+
+
+def _masked(kind: str, row: Row, *, show: bool) -> Row:
+    """A row as an output may have it."""
+    if kind != "configs":
+        return row
+    value = shown(row["config"], row["value"], show_secrets=show)
+    return {**row, "value": value, "hidden": value is None}
+
+
+def _differences(kind: str, old: Row | None, new: Row | None, *, show: bool) -> Row | None:
+    """The fields of an object that differ, before and after; None if none does."""
+    names = [name for name in new or old or () if name not in (*_KEYS[kind], *_STAMP)]
+    if old and new:
+        names = [name for name in names if old[name] != new[name]]
+        if not names:
+            return None
+    before, after = (
+        each and {name: _masked(kind, each, show=show)[name] for name in names}
+        for each in (old, new)
+    )
+    return {"before": before, "after": after}
+
+
+__all__ = ["CODES", "Metadata", "MetadataTable", "metadata"]
