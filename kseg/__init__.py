@@ -39,6 +39,7 @@ _HOMES: Final = {
     "kseg.analysis.explain.answer": ("explain",),
     "kseg.analysis.groups": ("groups",),
     "kseg.analysis.info": ("info",),
+    "kseg.analysis.metadata": ("metadata",),
     "kseg.analysis.schemas": ("schemas",),
     "kseg.analysis.stats": ("stats",),
     "kseg.analysis.topics": ("topics",),

@@ -26,6 +26,10 @@ _HOMES = {
         "PartitionInfo",
         "SegmentFacts",
     ),
+    "kseg.analysis.metadata": (
+        "Metadata",
+        "MetadataTable",
+    ),
     "kseg.analysis.stats": (
         "StatsByTopic",
         "StatsReport",

@@ -13,6 +13,8 @@ from kseg.analysis.groups import Groups as Groups
 from kseg.analysis.info import Infos as Infos
 from kseg.analysis.info import PartitionInfo as PartitionInfo
 from kseg.analysis.info import SegmentFacts as SegmentFacts
+from kseg.analysis.metadata import Metadata as Metadata
+from kseg.analysis.metadata import MetadataTable as MetadataTable
 from kseg.analysis.stats import StatsByTopic as StatsByTopic
 from kseg.analysis.stats import StatsReport as StatsReport
 from kseg.analysis.topics import Topics as Topics

@@ -30,6 +30,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "partition": ("user-42 --partitions 4", 0),
     "schemas": ("--codes", 0),
     "groups": ("data", 0),
+    "metadata": ("--codes", 0),
     "export": ("data/clicks-0 -o clicks.jsonl", 0),
     "convert": ("data/clicks-0/00000000000000000000.log --codec lz4 -o clicks.log", 0),
     "append": ("new/orders-0", 0),

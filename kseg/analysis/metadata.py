@@ -17,6 +17,7 @@ from functools import partial
 from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 from kseg.documents import document
 from kseg.errors import (
@@ -30,6 +31,7 @@ from kseg.extras import require
 from kseg.files import metadata as metadata_files
 from kseg.files.names import FileKind, list_partition
 from kseg.files.selection import Selection, StrPaths, paths_of
+from kseg.format.control import Voter
 from kseg.format.times import cell_of, iso_text, time_ms
 from kseg.frames import Listed, Table
 from kseg.internal.config_types import shown
@@ -41,6 +43,7 @@ from kseg.log.settings import (
     BROKER,
     FACTS,
     Cluster,
+    Fact,
     Place,
     certain_end,
     end_at,
@@ -68,6 +71,7 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "snapshot-ahead": ("warning", "the log ends before a snapshot, which has the state"),
     "no-history": ("warning", "older changes have no offset: only a snapshot has them"),
 }
+_NO_LEVEL: Final = Fact({"level": 0}, Place("", 0, -1))
 #: The metadata version of Kafka 4.2.
 _VERSION_MAX: Final = 29
 #: Columns of each table with their types in Arrow, those of the key first.
@@ -367,14 +371,16 @@ def _read(
     Raises:
         OffsetOutOfRangeError: the moment is not in the log.
     """
-    path, _, batches = copies[0]
+    log, batches = copies[0].path, copies[0].batches
+    path = fspath(log)
     log_end = _end_of(batches)[1] + 1
     if at_offset is not None and at_offset >= log_end:
         raise OffsetOutOfRangeError(f"the log ends at offset {log_end}", path=path)
     ends = [None if at_offset is None else at_offset + 1]
     ends += [None if at_ms is None else end_at(batches, at_ms)]
     end = min((each for each in ends if each is not None), default=None)
-    report = None if progress is None else partial(_tell, progress, end or log_end)
+    total = log_end if end is None else end
+    report = None if progress is None else partial(_tell, progress, total)
     cluster = read_cluster(path, end_offset=end, history=True, progress=report)
     if at_ms is not None and cluster.last is None and cluster.time_ms > at_ms:
         raise OffsetOutOfRangeError(
@@ -383,25 +389,32 @@ def _read(
         )
     voters = voters_of(cluster, path)
     cluster.voters = cluster.voters or tuple(Voter(each, UUID(int=0)) for each in voters)
-    snapshots = [one.name.base_offset or 0 for one in list_partition(path).kraft_snapshots]
+    snapshots = [one.name.base_offset or 0 for one in list_partition(log).kraft_snapshots]
     of_voters = [each.batches for each in copies if each.node_id in voters]
     certain = max(certain_end(of_voters, len(voters)), *snapshots, 0)
+    level = cluster.facts["features"].get(("metadata.version",), _NO_LEVEL).fields["level"]
+    told = (
+        (
+            *("newer", level > _VERSION_MAX, None),
+            f"metadata.version is {level}, that of Kafka 4.2 is {_VERSION_MAX}",
+        ),
+        (
+            *("not-certain", certain < cluster.end_offset, certain),
+            f"of {len(voters)} voters the logs of {len(of_voters)} are here; the records are"
+            f" certain up to offset {certain}, and taken up to {cluster.end_offset}",
+        ),
+        (
+            *("snapshot-ahead", cluster.snapshot_end > log_end > 0, log_end),
+            f"the log ends at offset {log_end}, the snapshot at {cluster.snapshot_end}",
+        ),
+        (
+            *("no-history", cluster.snapshot_end > 0, cluster.snapshot_end),
+            f"changes before offset {cluster.snapshot_end} are in a snapshot",
+        ),
+    )
     findings = [_finding(each, path) for each in cluster.findings]
     findings += [Finding("left-out", path, each) for each in cluster.notes]
-    level = cluster.facts["features"].get(("metadata.version",))
-    if level is not None and level.fields["level"] > _VERSION_MAX:
-        message = f"metadata.version {level.fields['level']}; that of 4.2 is {_VERSION_MAX}"
-        findings.append(Finding("newer", path, message))
-    if certain < cluster.end_offset:
-        message = f"of {len(voters)} voters the logs of {len(of_voters)} are here; the records are"
-        message += f" certain up to offset {certain}, and taken up to {cluster.end_offset}"
-        findings.append(Finding("not-certain", path, message, offset=certain))
-    if cluster.snapshot_end > log_end > 0:
-        message = f"the log ends at offset {log_end}, the snapshot at {cluster.snapshot_end}"
-        findings.append(Finding("snapshot-ahead", path, message, offset=log_end))
-    if cluster.snapshot_end:
-        message = f"changes before offset {cluster.snapshot_end} are in a snapshot"
-        findings.append(Finding("no-history", path, message, offset=cluster.snapshot_end))
+    findings += [Finding(code, path, text, None, at) for code, is_so, at, text in told if is_so]
     return cluster, certain, tuple(replace(one, severity=CODES[one.code][0]) for one in findings)
 
 
@@ -409,9 +422,9 @@ def _tell(progress: Progress, end: int, done: int) -> None:
     progress(min(done, end), end)
 
 
-def _finding(error: KsegError, log: Path) -> Finding:
+def _finding(error: KsegError, log: str) -> Finding:
     code = "unknown" if isinstance(error, UnsupportedFormatError) else "damaged"
-    return Finding(code, error.path or fspath(log), error.reason, error.position, error.offset)
+    return Finding(code, error.path or log, error.reason, error.position, error.offset)
 
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -490,6 +503,7 @@ def _differences(kind: str, old: Row | None, new: Row | None, *, show: bool) -> 
         names = [name for name in names if old[name] != new[name]]
         if not names:
             return None
+        names += ["hidden"] if kind == "configs" else []
     before, after = (
         each and {name: _masked(kind, each, show=show)[name] for name in names}
         for each in (old, new)

@@ -27,6 +27,7 @@ VERBS = {
     "partition": "The partition that producers send a key to.",
     "groups": "Consumer, share and streams groups: members, commits, lag, now or in the past.",
     "schemas": "The schemas of a registry: subjects, versions, ids, and the text of one.",
+    "metadata": "A cluster by the log of KRaft: topics, replicas, configurations, brokers, ACLs.",
     "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
     "convert": "The same records in another format or codec.",
     "append": "Lines of JSON, as batches at the end of a log.",
@@ -49,8 +50,8 @@ VERBS = {
 
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
-    "look": "info verify grep keyfilter lookup partition schemas groups stats doctor explain diff "
-    "bench demo completion",
+    "look": "info verify grep keyfilter lookup partition schemas groups metadata stats doctor "
+    "explain diff bench demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact",

@@ -16,6 +16,7 @@ from kseg.cli.options import (
     WholeNumber,
     bytes_option,
     codes_option,
+    completed,
     copies_argument,
     decode_options,
     directories_argument,
@@ -252,6 +253,48 @@ def groups() -> None:
     __share_group_state in them are read, and no broker is asked. Of a running broker it is what
     lies in its files. A commit in a transaction counts from its COMMIT marker. What no record has,
     such as the steps of a rebalance, is left out. Exits 1 if a log is damaged.
+    """
+
+
+@verb(
+    directories_argument(required=False),
+    click.option(
+        "--topic",
+        "topics",
+        multiple=True,
+        metavar="GLOB",
+        shell_complete=completed("topics"),
+        help="Only topics that match, with their partitions and configurations; may be repeated.",
+    ),
+    click.option(
+        "--diff",
+        "compared",
+        nargs=2,
+        metavar="A B",
+        help="What differs between two moments of DIR, or without DIR between two directories.",
+    ),
+    moment_options,
+    click.option(
+        "--at-offset", type=OFFSET, metavar="N", help="As it was behind the record of this offset."
+    ),
+    click.option(
+        "--show-secrets",
+        is_flag=True,
+        help="Show the values of passwords, and of configurations with unknown names.",
+    ),
+    codes_option,
+    json_option,
+)
+def metadata() -> None:
+    """Say what the log of KRaft has of a cluster: __cluster_metadata-0 in the directories DIR...
+
+    Brokers, topics, partitions with replicas and leaders, configurations with the level that sets
+    each, features, quotas, ACLs, SCRAM users, delegation tokens, voters; each with the offset and
+    the time of its last change. With the directories of several voters it says which records a
+    majority has. Values of configurations are hidden if they are passwords or their names are not
+    known.
+
+    Exits 1 if the log is damaged, or if --diff finds a difference. Changes nothing.
     """
 
 

@@ -34,6 +34,7 @@ _HOMES = {
         "TOPIC",
         "Assigned",
         "Cluster",
+        "Fact",
         "Place",
         "SettingValue",
     ),

@@ -3,6 +3,7 @@ from kseg.log.settings.cluster import FACTS as FACTS
 from kseg.log.settings.cluster import TOPIC as TOPIC
 from kseg.log.settings.cluster import Assigned as Assigned
 from kseg.log.settings.cluster import Cluster as Cluster
+from kseg.log.settings.cluster import Fact as Fact
 from kseg.log.settings.cluster import Place as Place
 from kseg.log.settings.cluster import SettingValue as SettingValue
 from kseg.log.settings.joined import OF_TOPICS as OF_TOPICS

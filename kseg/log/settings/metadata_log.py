@@ -45,6 +45,8 @@ from kseg.log.segment.reader import Segment
 from kseg.log.settings.cluster import Cluster, Fact, Place
 
 _FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp", "leader_epoch")
+#: What a quorum-state that is none raises.
+_MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 #: Progress is told once for so many records.
 _TOLD_RECORDS: Final = 10_000
 #: A quorum-state has a line; no more of it is read.
@@ -203,7 +205,7 @@ def voters_of(cluster: Cluster | None, directory: str | PathLike[str]) -> tuple[
     if cluster is not None and cluster.voters is not None:
         return tuple(each.voter_id for each in cluster.voters)
     path = Path(directory) / FileKind.QUORUM_STATE.value
-    with suppress(OSError, KsegError, ValueError, TypeError, KeyError, AttributeError):
+    with suppress(OSError, KsegError, *_MALFORMED):
         state = json.loads(io.read_file(path, bytes_max=_STATE_BYTES_MAX))
         return tuple(int(each["voterId"]) for each in state["currentVoters"])
     return ()

@@ -38,6 +38,7 @@ WORDS = [
     "lookup PART --offset 40",
     "lookup PART --time 2025-10-09",
     "schemas DIR",
+    "metadata DIR",
     "export DIR -o OUT --format csv --partition-by day",
     "convert DIR -o OUT --magic 1 --drop",
     "append PART",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -69,6 +71,63 @@ def setting(name: str, value: str | None, of: str = "orders", kind: int = 2) -> 
     return "CONFIG_RECORD", fields
 
 
+def feature(name: str, level: int) -> Said:
+    return "FEATURE_LEVEL_RECORD", {"name": name, "featureLevel": level}
+
+
+def node(number: int, **others: Any) -> Said:
+    """A broker with its endpoint; `others` are fields of the record."""
+    fields = {
+        "brokerId": number,
+        "isMigratingZkBroker": False,
+        "incarnationId": UUID(int=4),
+        "brokerEpoch": 7,
+        "endPoints": [{"name": "INSIDE", "host": "h", "port": 9092, "securityProtocol": 0}],
+        "features": [],
+        "rack": None,
+        "fenced": True,
+        "inControlledShutdown": False,
+        "logDirs": [UUID(int=9 << 64)],
+    }
+    return "REGISTER_BROKER_RECORD", fields | others
+
+
+def node_change(number: int, **others: Any) -> Said:
+    fields = {"brokerId": number, "brokerEpoch": 7, "fenced": 0, "inControlledShutdown": 0}
+    return "BROKER_REGISTRATION_CHANGE_RECORD", {**fields, "logDirs": [], **others}
+
+
+def acl(number: int, **others: Any) -> Said:
+    fields = {
+        "id": UUID(int=number),
+        "resourceType": 2,
+        "resourceName": "orders",
+        "patternType": 3,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": 3,
+        "permissionType": 3,
+    }
+    return "ACCESS_CONTROL_ENTRY_RECORD", fields | others
+
+
+def quota(entity: dict[str, str | None], key: str, value: float, *, remove: bool = False) -> Said:
+    parts = [{"entityType": kind, "entityName": name} for kind, name in entity.items()]
+    fields = {"entity": parts, "key": key, "value": value, "remove": remove}
+    return "CLIENT_QUOTA_RECORD", fields
+
+
+def scram(user: str, secret: bytes) -> Said:
+    keys = {"salt": secret, "storedKey": secret, "serverKey": secret, "iterations": 4096}
+    return "USER_SCRAM_CREDENTIAL_RECORD", {"name": user, "mechanism": 1, **keys}
+
+
+def token(token_id: str) -> Said:
+    times = {"issueTimestamp": 1, "maxTimestamp": 3, "expirationTimestamp": 2}
+    names = {"owner": "User:a", "requester": "User:b", "renewers": ["User:c"], "tokenId": token_id}
+    return "DELEGATION_TOKEN_RECORD", {**names, **times}
+
+
 def turn(which: str) -> Said:
     fields = {"BEGIN": {"name": "t"}, "ABORT": {"reason": "why"}, "END": {}}[which]
     return f"{which}_TRANSACTION_RECORD", fields
@@ -90,12 +149,16 @@ def encoded(said: Said) -> bytes:
     return uvarint(1) + uvarint(kind["type"]) + uvarint(version) + body
 
 
-def batches(told: Sequence[Sequence[Said | bytes]], base_offset: int = 0) -> bytes:
-    """One batch for each list; a record may be bytes as they are."""
+def batches(
+    told: Sequence[Sequence[Said | bytes]], base_offset: int = 0, times: Sequence[int] = ()
+) -> bytes:
+    """One batch for each list, with its time; a record may be bytes as they are."""
     data = b""
-    for each in told:
+    for each, time in zip_longest(told, times, fillvalue=0):
+        assert not isinstance(each, int)
         values = [said if isinstance(said, bytes) else encoded(said) for said in each]
-        data += batch([record(value) for value in values], base_offset=base_offset)
+        records = [record(value, timestamp=time) for value in values]
+        data += batch(records, base_offset=base_offset)
         base_offset += len(each)
     return data
 
@@ -126,11 +189,20 @@ class Broker:
         text = f"version=1\ncluster.id={cluster}\nnode.id={node_id}\n"
         (path / "meta.properties").write_text(text)
 
-    def says(self, *told: Sequence[Said | bytes], base_offset: int = 0) -> Broker:
+    def says(
+        self, *told: Sequence[Said | bytes], base_offset: int = 0, times: Sequence[int] = ()
+    ) -> Broker:
         """The metadata log from an offset on, a batch for each list."""
         self.log.mkdir(exist_ok=True)
         path = self.log / f"{base_offset:020d}.log"
-        path.write_bytes(batches(told, base_offset))
+        path.write_bytes(batches(told, base_offset, times))
+        return self
+
+    def votes(self, *voters: int) -> Broker:
+        """The voters of the quorum."""
+        ids = [{"voterId": each} for each in voters]
+        text = json.dumps({"currentVoters": ids, "data_version": 0})
+        (self.log / "quorum-state").write_text(text)
         return self
 
     def has_snapshot(self, end: int, data: bytes) -> Broker:
