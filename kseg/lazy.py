@@ -21,7 +21,6 @@ from weakref import WeakSet
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from kseg.errors import MissingExtraError
 from kseg.extras import require
 from kseg.format.take import first_rows
 
@@ -66,6 +65,10 @@ _UNITS: Final = {
 }
 
 
+#: Earlier releases of Polars forget a filter that they cannot hand to a source, such as one on a
+#: time with a zone. They are kept from handing over any, and apply all filters themselves.
+_KEEPS_FILTERS: Final = (1, 22)
+
 #: One for each reading of a frame, held while it makes a piece.
 _steps: Final = WeakSet[Any]()
 
@@ -91,7 +94,7 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
         about: a line for the frame's `explain`.
 
     Raises:
-        MissingExtraError: Polars is not installed, or is too old.
+        MissingExtraError: Polars is not installed.
     """
     engine = require("polars")
 
@@ -117,17 +120,14 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
 
     register = require("polars.io.plugins").register_io_source
     known = inspect.signature(register).parameters
-    if "is_pure" not in known:
-        raise MissingExtraError(
-            "lazy frames need Polars 1.33 or later, since 1.20 loses filters on times; "
-            "pip install 'polars>=1.33' brings it"
-        )
+    hints = {"is_pure": is_pure, "explain_name": about}
     frame: polars.LazyFrame = register(
         pieces,
         schema=engine.DataFrame(schema.empty_table()).schema,
-        is_pure=is_pure,
-        **({"explain_name": about} if "explain_name" in known else {}),
+        **{name: hint for name, hint in hints.items() if name in known},
     )
+    if tuple(map(int, engine.__version__.split(".")[:2])) < _KEEPS_FILTERS:
+        frame = frame.map_batches(lambda whole: whole, predicate_pushdown=False)
     return frame
 
 
@@ -214,13 +214,13 @@ def _polars_value(node: Any) -> Any:
         return None
     if "Series" in literal:
         return _stored(literal["Series"])
-    scalar = literal.get("Scalar") or literal.get("Dyn")
+    scalar = literal.get("Scalar") or literal.get("Dyn") or literal  # by release
     if not isinstance(scalar, dict):
         return None
     ((kind, value),) = scalar.items()
     if kind == "List":
         return _stored(value)
-    if kind == "Datetime":
+    if kind in ("Datetime", "DateTime"):
         number, unit, zone = value
         return None if zone is None else Nanoseconds(number * _UNITS[unit])
     if kind == "Binary":

@@ -410,7 +410,7 @@ class Scan(Frames):
         reads headers where they are enough, as `count` does. `pushed` is the scan of the query.
 
         Raises:
-            MissingExtraError: Polars is not installed, or is older than 1.33.
+            MissingExtraError: Polars is not installed.
         """
         from kseg import arrow, lazy
 
