@@ -79,6 +79,7 @@ KERNELS = [
     extension("_kernels.keymap"),
     extension("_kernels.legacy"),
     extension("_kernels.json"),
+    extension("_kernels.json_struct"),
     extension("_kernels.located"),
     extension("_kernels.needle"),
     extension("_kernels.offset_map"),

@@ -52,14 +52,6 @@ cdef enum:
     O_ARRAY, O_MAP, O_RECORD, O_UNION, O_REFUSE, O_BRANCH
 
 cdef enum:
-    C_NULL, C_BOOL, C_INT32, C_INT64, C_FLOAT, C_DOUBLE, C_BYTES, C_FIXED, C_LIST, C_MAP
-    C_STRUCT, C_UNION, C_DECIMAL
-
-cdef enum:
-    F_NONE, F_SHORT, F_TRAILING, F_NUMBER, F_RANGE, F_TEXT, F_SYMBOL, F_CHOICE, F_REFUSED, F_LIMIT
-    F_MEMORY
-
-cdef enum:
     N_OP, N_OUT, N_FIRST, N_COUNT, N_ARG, N_FIELDS
 
 cdef enum:
@@ -68,38 +60,6 @@ cdef enum:
     UUID_BYTES = 36
     DECIMAL_BYTES_MAX = 32
     DECIMAL_WORDS = 8
-    ITEMS_MAX = 0x7FFFFFFF
-    ROW_STEPS = 1 << 20       # for the payload of one row, and 8 for each of its bytes
-    CALL_STEPS = 1 << 27      # for all rows of a call, likewise
-    STEPS_PER_BYTE = 8
-
-cdef struct Column:
-    int64_t kind
-    int64_t size
-    int64_t nullable
-    int64_t first
-    int64_t children
-    int64_t least
-    int64_t largest
-    uint8_t *data             # values, or bytes of texts, or type ids of a union
-    int64_t data_room
-    int32_t *ends             # int32[count + 1], or int32[count] of a union
-    int64_t ends_room
-    uint8_t *valid
-    int64_t valid_room
-
-cdef struct State:
-    const int32_t *nodes
-    const int32_t *kids
-    const int32_t *codes
-    Column *columns
-    int64_t *counts           # values of each column, then bytes of data of each
-    int64_t *used
-    int64_t steps
-    int why
-    int32_t node
-    const uint8_t *at
-
 
 cdef const uint8_t *fail(State *s, int why, int32_t node, const uint8_t *at) noexcept nogil:
     s.why, s.node, s.at = why, node, at
@@ -116,7 +76,7 @@ cdef bint grow(void **memory, int64_t *room, int64_t needed, int64_t size) noexc
     return True
 
 
-cdef inline uint8_t *room_for(State *s, int32_t out, int64_t size) noexcept nogil:
+cdef uint8_t *room_for(State *s, int32_t out, int64_t size) noexcept nogil:
     """Where the next `size` bytes of a column's data go; NULL without memory."""
     cdef Column *c = &s.columns[out]
     cdef int64_t used = s.used[out]
@@ -128,7 +88,7 @@ cdef inline uint8_t *room_for(State *s, int32_t out, int64_t size) noexcept nogi
     return c.data + used
 
 
-cdef inline bint put_end(State *s, int32_t out, int64_t end) noexcept nogil:
+cdef bint put_end(State *s, int32_t out, int64_t end) noexcept nogil:
     """Note where the next value of a column ends: in its bytes, or among its items."""
     cdef Column *c = &s.columns[out]
     cdef int64_t count = s.counts[out]
@@ -144,7 +104,7 @@ cdef inline bint put_end(State *s, int32_t out, int64_t end) noexcept nogil:
     return True
 
 
-cdef inline bint count_one(State *s, int32_t out, uint8_t valid) noexcept nogil:
+cdef bint count_one(State *s, int32_t out, uint8_t valid) noexcept nogil:
     """Count a value whose data is there."""
     cdef Column *c = &s.columns[out]
     cdef int64_t count = s.counts[out]
@@ -157,7 +117,7 @@ cdef inline bint count_one(State *s, int32_t out, uint8_t valid) noexcept nogil:
     return True
 
 
-cdef inline bint put(State *s, int32_t out, const void *value, int64_t size) noexcept nogil:
+cdef bint put(State *s, int32_t out, const void *value, int64_t size) noexcept nogil:
     """A value of a fixed size, or a text."""
     cdef uint8_t *to = room_for(s, out, size)
     if to == NULL:
@@ -445,12 +405,6 @@ cdef class Columns:
         nodes, kids, codes, columns: the program, which the caller made and has checked; the root is
             node 0, its column 0.
     """
-
-    cdef const int32_t[:, ::1] nodes
-    cdef const int32_t[::1] kids, codes
-    cdef State state
-    cdef int64_t count
-    cdef int64_t *saved
 
     def __cinit__(
         self,

@@ -18,12 +18,6 @@ cdef enum:
 # Each `take` function takes a position and the end of the value, and returns the position behind
 # what it read, or NULL. Nothing at or behind `end` is read.
 
-cdef inline const uint8_t *skip_white(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    while p < end and (p[0] == 0x20 or p[0] == 0x09 or p[0] == 0x0D or p[0] == 0x0A):
-        p += 1
-    return p
-
-
 cdef inline bint special8(uint64_t word) noexcept nogil:
     """Is one of these eight bytes a quote, a backslash or a control character?"""
     cdef uint64_t ones = 0x0101010101010101ULL

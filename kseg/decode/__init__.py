@@ -3,6 +3,7 @@
     decoder         `Decoder`: what each format provides
     avro            Avro, with the writer's schema resolved to the reader's
     protobuf        messages of a `.proto` text
+    json_struct     JSON, whose type a JSON Schema, the caller or a sample gives
     blocks          most payloads at once, the others one by one
 
 Payloads and schemas are hostile bytes: a payload that does not decode is null with its reason, a

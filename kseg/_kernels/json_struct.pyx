@@ -1,0 +1,495 @@
+"""JSON texts into the columns of one type, which `Columns` holds.
+
+  names    the names of columns in their structs, one after the other, UTF-8
+  ends     int32[columns + 1]: where each begins in `names`
+  order    int32[k]: places among the children of each column, by size and bytes of their names
+
+A column of texts takes strings; with `least` 1 it takes any value, as the text that stands there.
+What is not asked for is checked to be JSON, and passed over. A name twice in an object is refused
+where the name is asked for, since readers of JSON differ in what they make of it.
+
+A payload that does not fit fails as a whole: its row is null. `Columns` bounds the work.
+
+Source: RFC 8259 (JSON).
+"""
+
+from libc.math cimport floor, isinf
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memchr, memcmp, memcpy
+
+from kseg._core cimport pointer_to
+from kseg._kernels.avro cimport (
+    C_BOOL, C_BYTES, C_DOUBLE, C_FLOAT, C_INT32, C_INT64, C_LIST, C_NULL, C_STRUCT, CALL_STEPS,
+    F_LIMIT, F_MEMORY, F_NONE, ITEMS_MAX, ROW_STEPS, STEPS_PER_BYTE, Column, Columns, State,
+    count_one, fail, put, put_end, put_null, put_number, room_for,
+)
+from kseg._kernels.json cimport skip_white, take_number, take_string, take_value
+
+cdef extern from "utf8.h" nogil:
+    bint is_utf8 "kseg_is_utf8"(const uint8_t *data, Py_ssize_t count) noexcept
+
+cdef extern from "Python.h":
+    double PyOS_string_to_double(const char *text, char **end, void *error) except? -1
+
+# Why a payload fails; what `Columns` says has its numbers.
+SYNTAX, TRAILING, RANGE, TEXT, TWICE, TYPE, LIMIT = 3, 2, 4, 5, 6, 7, 9
+#: The longest name that a column may have, in bytes.
+NAME_BYTES_MAX = 255
+
+cdef enum:
+    W_TRAILING = 2
+    W_SYNTAX = 3
+    W_RANGE = 4
+    W_TEXT = 5
+    W_TWICE = 6
+    W_TYPE = 7
+    NAME_BYTES = 255
+    ESCAPED_NAME_BYTES = 1530   # six for each
+    NUMBER_BYTES = 512
+    EXACT_DIGITS = 19
+    EXACT_POWER = 22            # 10 ** 22 is the last power of ten that a double holds
+
+cdef double *POWERS = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
+    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+]
+
+cdef struct Walk:
+    State *s
+    const uint8_t *names
+    const int32_t *ends
+    const int32_t *order
+    int64_t *stamps             # of each column, the number of the last object that had it
+    int64_t objects
+
+
+cdef inline uint32_t hex4(const uint8_t *p) noexcept nogil:
+    """Four digits, which are some."""
+    cdef uint32_t value = 0
+    cdef int i
+    for i in range(4):
+        value = value << 4 | ((p[i] & 0x0F) + (9 if p[i] & 0x40 else 0))
+    return value
+
+
+cdef inline int put_point(uint8_t *to, uint32_t point) noexcept nogil:
+    """A character as UTF-8; answers its bytes."""
+    if point < 0x80:
+        to[0] = point
+        return 1
+    if point < 0x800:
+        to[0], to[1] = 0xC0 | point >> 6, 0x80 | (point & 0x3F)
+        return 2
+    if point < 0x10000:
+        to[0], to[1] = 0xE0 | point >> 12, 0x80 | (point >> 6 & 0x3F)
+        to[2] = 0x80 | (point & 0x3F)
+        return 3
+    to[0], to[1] = 0xF0 | point >> 18, 0x80 | (point >> 12 & 0x3F)
+    to[2], to[3] = 0x80 | (point >> 6 & 0x3F), 0x80 | (point & 0x3F)
+    return 4
+
+
+cdef int64_t unescape(const uint8_t *p, const uint8_t *end, uint8_t *to) noexcept nogil:
+    """The body of a string, which `take_string` has taken; never longer than before.
+
+    Answers its bytes, or -1 for half of a surrogate pair.
+    """
+    cdef const uint8_t *start = to
+    cdef uint32_t point, low
+    while p < end:
+        if p[0] != 0x5C:  # backslash
+            to[0] = p[0]
+            p += 1
+            to += 1
+            continue
+        if p[1] != 0x75:  # u
+            to[0] = (
+                0x08 if p[1] == 0x62 else 0x0C if p[1] == 0x66 else 0x0A if p[1] == 0x6E
+                else 0x0D if p[1] == 0x72 else 0x09 if p[1] == 0x74 else p[1]
+            )
+            p += 2
+            to += 1
+            continue
+        point = hex4(p + 2)
+        p += 6
+        if 0xD800 <= point < 0xE000:
+            if point >= 0xDC00 or end - p < 6 or p[0] != 0x5C or p[1] != 0x75:
+                return -1
+            low = hex4(p + 2)
+            if not 0xDC00 <= low < 0xE000:
+                return -1
+            point = 0x10000 + ((point - 0xD800) << 10) + (low - 0xDC00)
+            p += 6
+        to += put_point(to, point)
+    return to - start
+
+
+cdef inline int compare(
+    const Walk *w, int32_t column, const uint8_t *name, int64_t size
+) noexcept nogil:
+    """The name of a column beside another one: by size, then by bytes."""
+    cdef int32_t start = w.ends[column]
+    cdef int64_t known = w.ends[column + 1] - start
+    if known != size:
+        return -1 if known < size else 1
+    return memcmp(w.names + start, name, <size_t> size)
+
+
+cdef int32_t find_name(
+    const Walk *w, const Column *c, const uint8_t *name, int64_t size, int64_t *guess
+) noexcept nogil:
+    """The child of a struct that has the name, or -1; `guess` is the one that may come next."""
+    cdef uint8_t plain[ESCAPED_NAME_BYTES]
+    cdef int64_t low = c.first, high = c.first + c.children, at
+    cdef int32_t child
+    cdef int found
+    if size > ESCAPED_NAME_BYTES or c.children == 0:
+        return -1
+    if memchr(name, 0x5C, <size_t> size) != NULL:
+        size = unescape(name, name + size, plain)
+        name = plain
+    if guess[0] < c.children and compare(w, w.s.kids[c.first + guess[0]], name, size) == 0:
+        guess[0] += 1
+        return w.s.kids[c.first + guess[0] - 1]
+    while low < high:
+        at = (low + high) >> 1
+        child = w.s.kids[c.first + w.order[at]]
+        found = compare(w, child, name, size)
+        if found == 0:
+            guess[0] = w.order[at] + 1
+            return child
+        if found < 0:
+            low = at + 1
+        else:
+            high = at
+    return -1
+
+
+cdef const uint8_t *take_text(
+    Walk *w, int32_t out, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    cdef State *s = w.s
+    cdef const uint8_t *behind
+    cdef int64_t size, plain
+    cdef uint8_t *to
+    if p[0] != 0x22:
+        return fail(s, W_TYPE, out, p)
+    behind = take_string(p + 1, end)
+    if behind == NULL:
+        return fail(s, W_SYNTAX, out, p)
+    size = behind - p - 2
+    if memchr(p + 1, 0x5C, <size_t> size) == NULL:
+        if not put(s, out, p + 1, size):
+            return fail(s, s.why, out, p)
+        return behind
+    to = room_for(s, out, size)
+    if to == NULL:
+        return fail(s, s.why, out, p)
+    plain = unescape(p + 1, behind - 1, to)
+    if plain < 0:
+        return fail(s, W_TEXT, out, p)
+    s.used[out] -= size - plain
+    if not put_end(s, out, s.used[out]) or not count_one(s, out, 1):
+        return fail(s, s.why, out, p)
+    return behind
+
+
+cdef double double_of(const uint8_t *p, const uint8_t *behind) noexcept with gil:
+    """The double that is nearest to a number of at most NUMBER_BYTES."""
+    cdef char text[NUMBER_BYTES + 1]
+    memcpy(text, p, behind - p)
+    text[behind - p] = 0
+    return PyOS_string_to_double(text, NULL, NULL)
+
+
+cdef const uint8_t *put_parsed(
+    State *s, int32_t out, const uint8_t *p, const uint8_t *behind, bint is_negative,
+    uint64_t digits, int64_t power, bint is_exact,
+) noexcept nogil:
+    """A number that is digits times a power of ten, if those are exact."""
+    cdef int64_t kind = s.columns[out].kind
+    cdef double wide
+    cdef float single
+    if (kind == C_INT32 or kind == C_INT64) and is_exact and power == 0:
+        if digits > <uint64_t> 0x7FFFFFFFFFFFFFFF + is_negative:
+            return fail(s, W_RANGE, out, p)
+        if not put_number(s, out, <int64_t> (0 - digits if is_negative else digits)):
+            return fail(s, s.why, out, p)
+        return behind
+    if is_exact and digits <= <uint64_t> 1 << 53 and -EXACT_POWER <= power <= EXACT_POWER:
+        wide = <double> digits
+        wide = wide / POWERS[-power] if power < 0 else wide * POWERS[power]
+        wide = -wide if is_negative else wide
+    elif behind - p > NUMBER_BYTES:
+        return fail(s, F_LIMIT, out, p)
+    else:
+        wide = double_of(p, behind)
+    single = <float> wide
+    if isinf(single if kind == C_FLOAT else wide):
+        return fail(s, W_RANGE, out, p)
+    if kind == C_DOUBLE:
+        if not put(s, out, &wide, 8):
+            return fail(s, s.why, out, p)
+    elif kind == C_FLOAT:
+        if not put(s, out, &single, 4):
+            return fail(s, s.why, out, p)
+    elif wide != floor(wide) or not -9007199254740992.0 <= wide <= 9007199254740992.0:
+        return fail(s, W_RANGE, out, p)
+    elif not put_number(s, out, <int64_t> wide):
+        return fail(s, s.why, out, p)
+    return behind
+
+
+cdef const uint8_t *take_numeral(
+    State *s, int32_t out, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    cdef const uint8_t *at = p
+    cdef const uint8_t *behind
+    cdef bint is_negative = p[0] == 0x2D, is_fraction = False, below = False
+    cdef uint64_t digits = 0
+    cdef int64_t power = 0, count = 0, exponent = 0
+    if not (is_negative or 0x30 <= p[0] <= 0x39):
+        return fail(s, W_TYPE, out, p)
+    behind = take_number(p, end)
+    if behind == NULL:
+        return fail(s, W_SYNTAX, out, p)
+    at += is_negative
+    while at < behind and (at[0] | 0x20) != 0x65:  # e
+        if at[0] == 0x2E:
+            is_fraction = True
+        else:
+            count += digits != 0 or at[0] != 0x30
+            if count <= EXACT_DIGITS:
+                digits = digits * 10 + (at[0] & 0x0F)
+            power -= is_fraction
+        at += 1
+    if at < behind:
+        at += 1
+        below = at[0] == 0x2D
+        at += below or at[0] == 0x2B
+        while at < behind:
+            exponent = exponent * 10 + (at[0] & 0x0F) if exponent < 100_000 else exponent
+            at += 1
+        power += -exponent if below else exponent
+    return put_parsed(s, out, p, behind, is_negative, digits, power, count <= EXACT_DIGITS)
+
+
+cdef const uint8_t *take_list(
+    Walk *w, int32_t out, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    cdef State *s = w.s
+    cdef int32_t child = s.kids[s.columns[out].first]
+    if p[0] != 0x5B:
+        return fail(s, W_TYPE, out, p)
+    p = skip_white(p + 1, end)
+    if p < end and p[0] == 0x5D:
+        p += 1
+    else:
+        while True:
+            p = take_json(w, child, p, end)
+            if p == NULL:
+                return NULL
+            p = skip_white(p, end)
+            if p == end or (p[0] != 0x2C and p[0] != 0x5D):
+                return fail(s, W_SYNTAX, out, p)
+            if p[0] == 0x5D:
+                p += 1
+                break
+            p = skip_white(p + 1, end)
+    if not put_end(s, out, s.counts[child]) or not count_one(s, out, 1):
+        return fail(s, s.why, out, p)
+    return p
+
+
+cdef const uint8_t *take_member(
+    Walk *w, int32_t out, int64_t number, int64_t *guess, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    """A name of an object, which has a number, and its value."""
+    cdef State *s = w.s
+    cdef const uint8_t *name = p + 1
+    cdef int32_t child
+    cdef int64_t size
+    if p == end or p[0] != 0x22:
+        return fail(s, W_SYNTAX, out, p)
+    p = take_string(name, end)
+    if p == NULL:
+        return fail(s, W_SYNTAX, out, name)
+    size = p - 1 - name
+    p = skip_white(p, end)
+    if p == end or p[0] != 0x3A:
+        return fail(s, W_SYNTAX, out, p)
+    p = skip_white(p + 1, end)
+    child = find_name(w, &s.columns[out], name, size, guess)
+    if child < 0:
+        name = p
+        p = take_value(p, end)
+        return p if p != NULL else fail(s, W_SYNTAX, out, name)
+    if w.stamps[child] == number:
+        return fail(s, W_TWICE, child, name)
+    w.stamps[child] = number
+    return take_json(w, child, p, end)
+
+
+cdef const uint8_t *take_object(
+    Walk *w, int32_t out, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    cdef State *s = w.s
+    cdef Column *c = &s.columns[out]
+    cdef int64_t i, number, guess = 0
+    cdef int32_t child
+    if p[0] != 0x7B:
+        return fail(s, W_TYPE, out, p)
+    w.objects += 1
+    number = w.objects
+    p = skip_white(p + 1, end)
+    if p < end and p[0] == 0x7D:
+        p += 1
+    else:
+        while True:
+            p = take_member(w, out, number, &guess, p, end)
+            if p == NULL:
+                return NULL
+            p = skip_white(p, end)
+            if p == end or (p[0] != 0x2C and p[0] != 0x7D):
+                return fail(s, W_SYNTAX, out, p)
+            if p[0] == 0x7D:
+                p += 1
+                break
+            p = skip_white(p + 1, end)
+    for i in range(c.children):
+        child = s.kids[c.first + i]
+        if w.stamps[child] != number and not put_null(s, child):
+            return fail(s, s.why, out, p)
+    if not count_one(s, out, 1):
+        return fail(s, s.why, out, p)
+    return p
+
+
+cdef const uint8_t *take_json(
+    Walk *w, int32_t out, const uint8_t *p, const uint8_t *end
+) noexcept nogil:
+    """A value for a column; returns the place behind it, or NULL with the reason in the state."""
+    cdef State *s = w.s
+    cdef Column *c = &s.columns[out]
+    cdef const uint8_t *behind = p
+    cdef uint8_t truth
+    s.steps -= 1
+    if s.steps < 0:
+        return fail(s, F_LIMIT, out, p)
+    if p == end:
+        return fail(s, W_SYNTAX, out, p)
+    if p[0] == 0x6E:  # n
+        if end - p < 4 or memcmp(p, b"null", 4) != 0:
+            return fail(s, W_SYNTAX, out, p)
+        if not put_null(s, out):
+            return fail(s, s.why, out, p)
+        return p + 4
+    if c.kind == C_STRUCT:
+        return take_object(w, out, p, end)
+    if c.kind == C_LIST:
+        return take_list(w, out, p, end)
+    if c.kind == C_BYTES and c.least != 1:
+        return take_text(w, out, p, end)
+    if c.kind == C_BYTES:
+        behind = take_value(p, end)
+        if behind == NULL:
+            return fail(s, W_SYNTAX, out, p)
+        if not put(s, out, p, behind - p):
+            return fail(s, s.why, out, p)
+        return behind
+    if c.kind == C_BOOL:
+        truth = p[0] == 0x74  # t
+        if truth and end - p >= 4 and memcmp(p, b"true", 4) == 0:
+            behind = p + 4
+        elif end - p >= 5 and memcmp(p, b"false", 5) == 0:
+            behind = p + 5
+        if behind == p:
+            return fail(s, W_TYPE, out, p)
+        if not put(s, out, &truth, 1):
+            return fail(s, s.why, out, p)
+        return behind
+    if c.kind == C_NULL:
+        return fail(s, W_TYPE, out, p)
+    return take_numeral(s, out, p, end)
+
+
+cdef bint take_row(Walk *w, const uint8_t *p, const uint8_t *end) noexcept nogil:
+    cdef const uint8_t *start = p
+    if not is_utf8(p, end - p):
+        fail(w.s, W_TEXT, 0, p)
+        return False
+    p = take_json(w, 0, skip_white(p, end), end)
+    if p == NULL:
+        return False
+    p = skip_white(p, end)
+    if p != end:
+        fail(w.s, W_TRAILING, 0, p)
+    return p == end
+
+
+def decode_json(
+    Columns columns not None,
+    const int32_t[::1] offsets not None,
+    const uint8_t[::1] data not None,
+    const uint8_t[::1] wanted not None,
+    const uint8_t[::1] names not None,
+    const int32_t[::1] ends not None,
+    const int32_t[::1] order not None,
+    dict faults not None,
+):
+    """Add a row for each payload.
+
+    Args:
+        columns: structs, lists, texts, numbers and booleans, all of which may be null.
+        offsets: int32[n + 1], of the payloads within `data`.
+        data: the bytes.
+        wanted: uint8[n], 0 for payloads that are null.
+        names, ends, order: see above; the caller has checked them.
+        faults: takes (why, column, position in the payload) by row.
+
+    Raises:
+        ValueError: the offsets do not ascend within `data`, or arrays differ in size.
+        MemoryError: there is no memory for the columns.
+    """
+    cdef State *s = &columns.state
+    cdef Walk w
+    cdef Py_ssize_t row, count = offsets.shape[0] - 1
+    cdef size_t saved = <size_t> columns.count * 2 * sizeof(int64_t)
+    cdef int64_t start, end, limit, left = CALL_STEPS + STEPS_PER_BYTE * data.shape[0]
+    cdef const uint8_t *base = pointer_to(data)
+    if count < 0 or wanted.shape[0] != count or ends.shape[0] != columns.count + 1:
+        raise ValueError("payloads and their nulls, or columns and names, differ in number")
+    if order.shape[0] != columns.kids.shape[0]:
+        raise ValueError("the order of names is not that of the columns")
+    w.s, w.names, w.ends = s, pointer_to(names), &ends[0]
+    w.order, w.objects = &order[0] if order.shape[0] else NULL, 0
+    w.stamps = <int64_t *> calloc(<size_t> columns.count, sizeof(int64_t))
+    if w.stamps == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            for row in range(count):
+                start, end = offsets[row], offsets[row + 1]
+                if not 0 <= start <= end <= data.shape[0]:
+                    with gil:
+                        raise ValueError("offsets do not ascend within the data")
+                s.why = F_NONE
+                if wanted[row]:
+                    limit = ROW_STEPS + STEPS_PER_BYTE * (end - start)
+                    s.steps = limit = limit if limit < left else left
+                    memcpy(columns.saved, s.counts, saved)
+                    if take_row(&w, base + start, base + end):
+                        left -= limit - s.steps
+                        continue
+                    left -= limit - (s.steps if s.steps > 0 else 0)
+                    memcpy(s.counts, columns.saved, saved)
+                    if s.why != F_MEMORY:
+                        with gil:
+                            faults[row] = s.why, s.node, s.at - (base + start)
+                s.steps = ITEMS_MAX
+                if s.why == F_MEMORY or not put_null(s, 0):
+                    with gil:
+                        raise MemoryError
+    finally:
+        free(w.stamps)

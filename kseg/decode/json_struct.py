@@ -1,0 +1,317 @@
+"""JSON to structs: the type comes from a JSON Schema, from the caller, or from a sample.
+
+A JSON Schema gives types and nothing else: values are not validated against it. What it leaves open
+(several types, no type, an object without properties, what holds itself) is the text of JSON that
+stands there. `$ref` leads to places in the schema, and in references that are given; no file and no
+URL is opened.
+
+A field that is missing is null. A value that does not fit the type makes the record null, with the
+reason. Names that the type does not have are passed over.
+
+Source: RFC 8259 (JSON); JSON Schema 2020-12 and draft 7, RFC 6901 (pointers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+
+from kseg._kernels import json_struct as kernel
+from kseg._kernels.avro import Columns
+from kseg.constants import INT64_MAX, INT64_MIN, Uint8s
+from kseg.decode.avro import COLUMNS_MAX, LEVELS_MAX, AvroDecoder
+from kseg.decode.blocks import ODD, Block, block_at, decode_blocks
+from kseg.decode.decoder import Reasons
+from kseg.errors import SchemaError
+from kseg.internal.registry import RefusedError, Schema, parse
+
+#: The text of any value: what `infer` gives where values have no type in common.
+JSON_TEXT: Final = pa.json_(pa.string())
+#: So many values of a sample are looked at.
+SAMPLE_MAX: Final = 10_000
+
+_SCALARS: Final = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.null(): "null",
+    pa.string(): "string",
+    JSON_TEXT: "string",
+}
+_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "null": pa.null(),
+    "string": pa.string(),
+}
+_WHY: Final = {
+    kernel.SYNTAX: "not JSON",
+    kernel.TRAILING: "something stands behind the value",
+    kernel.RANGE: "a number that is too large for its type, or not whole",
+    kernel.TEXT: "not UTF-8, or half of a surrogate pair",
+    kernel.TWICE: "a name stands twice in its object",
+    kernel.TYPE: "a value of another type",
+    kernel.LIMIT: "too many values for its size",
+}
+
+
+def decoder_of_schema(
+    schema: str | Mapping[str, Any], references: Mapping[str, Schema] | None = None
+) -> JsonDecoder:
+    """A decoder of what a JSON Schema describes.
+
+    Args:
+        schema: its text, or what it is as JSON.
+        references: other schemas, by the names under which `$ref` asks for them.
+
+    Raises:
+        SchemaError: it is not JSON, too large, or asks for what is not there.
+    """
+    texts = {name: _parsed(one.text) for name, one in (references or {}).items()}
+    own = _parsed(schema) if isinstance(schema, str) else schema
+    return decoder_of_type(_Types({**texts, "": own}).of(own, "", ()))
+
+
+def decoder_of_type(kind: pa.DataType) -> JsonDecoder:
+    """A decoder of one type.
+
+    Args:
+        kind: of structs, lists, strings, booleans, int32, int64, float32, float64, null, and
+            `JSON_TEXT`.
+
+    Raises:
+        SchemaError: it has other types, or is too large.
+    """
+    return JsonDecoder(kind)
+
+
+def infer(sample: pa.BinaryArray) -> pa.DataType:
+    """The type of which all values of a sample are, those that are not JSON aside.
+
+    Args:
+        sample: payloads; the first `SAMPLE_MAX` are looked at.
+
+    Returns:
+        A type for `decoder_of_type`. Where values have no type in common, or none, it has
+        `JSON_TEXT`.
+    """
+    found = pa.null()
+    for payload in sample.slice(0, SAMPLE_MAX).to_pylist():
+        try:
+            found = _merged(found, _type_of(parse(payload or b"null", "sample")))
+        except RefusedError:
+            continue
+    return _settled(found)
+
+
+class JsonDecoder:
+    """A `Decoder` of JSON.
+
+    Attributes:
+        type: in it, the text of a value is a string.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        """Make the tables of the kernel; see `decoder_of_type`."""
+        self._names: list[bytes] = []
+        self._is_text: list[bool] = []
+        avro = self._avro(kind, b"", 0)
+        # Avro's columns and arrays serve any format; what a writer of Avro has is not needed.
+        self._program = AvroDecoder("null", {}, avro, {})._program
+        self.type: pa.DataType = self._program.types[0]
+        nodes, kids, codes, columns = self._program.tables
+        columns[self._is_text, 5] = 1
+        order = np.zeros(len(kids), np.int32)
+        for first, count in columns[:, 3:5].tolist():
+            names = [self._names[kid] for kid in kids[first : first + count]]
+            ranks = sorted(range(count), key=lambda at: (len(names[at]), names[at]))
+            if len(set(names)) < count:
+                raise SchemaError("a struct has two fields of one name")
+            order[first : first + count] = ranks
+        ends = np.cumsum([0, *map(len, self._names)], dtype=np.int32)
+        self._tables = nodes, kids, codes, columns
+        self._order = np.frombuffer(b"".join(self._names), np.uint8), ends, order
+
+    def _avro(self, kind: pa.DataType, name: bytes, level: int) -> Any:
+        """The type as Avro has it; columns are numbered in the order in which this goes."""
+        self._names.append(name)
+        self._is_text.append(kind == JSON_TEXT)
+        if len(self._names) > COLUMNS_MAX or level >= LEVELS_MAX // 2:
+            raise SchemaError(f"the type has more than {COLUMNS_MAX} columns, or too many levels")
+        if len(name) > kernel.NAME_BYTES_MAX:
+            raise SchemaError(f"a name has more than {kernel.NAME_BYTES_MAX} bytes")
+        if pa.types.is_list(kind):
+            return {"type": "array", "items": ["null", self._avro(kind.value_type, b"", level + 1)]}
+        if pa.types.is_struct(kind):
+            number = len(self._names)
+            fields = [
+                {
+                    "name": each.name,
+                    "type": ["null", self._avro(each.type, each.name.encode(), level + 1)],
+                }
+                for each in kind
+            ]
+            return {"type": "record", "name": f"r{number}", "fields": fields}
+        if kind not in _SCALARS:
+            raise SchemaError(f"JSON is not decoded as {kind}")
+        return _SCALARS[kind]
+
+    def decode(self, payloads: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[pa.Array, Reasons]:
+        """Decode payloads; see `Decoder`."""
+        return decode_blocks(payloads, self.type, self._fast, self._exact)
+
+    def _fast(self, block: Block) -> tuple[pa.Array, Uint8s]:
+        values, faults = self._run(block)
+        marks = np.zeros(len(values), np.uint8)
+        marks[list(faults)] = ODD
+        return values, marks
+
+    def _exact(self, payload: bytes) -> Any:
+        """Why a payload does not decode, as a ValueError; its value if it does alone."""
+        values, faults = self._run(block_at(pa.array([payload], pa.binary()), 0))
+        for why, column, position in faults.values():
+            name = self._names[column].decode()
+            place = f"{name}: " if name else ""
+            raise ValueError(f"{place}{_WHY[why]}, at byte {position} of the payload")
+        return values[0].as_py()
+
+    def _run(self, block: Block) -> tuple[pa.Array, dict[int, tuple[int, int, int]]]:
+        columns, faults = Columns(*self._tables), dict[int, tuple[int, int, int]]()
+        names, ends, order = self._order
+        wanted = block.valid.view(np.uint8)
+        kernel.decode_json(
+            columns, block.offsets, block.data.data, wanted, names.data, ends, order, faults
+        )
+        return self._program.array(columns, 0, None), faults
+
+
+# ---- JSON Schema ---------------------------------------------------------------------------------
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return parse(text.encode("utf-8", "surrogatepass"), "schema-json")
+    except RefusedError as error:
+        raise SchemaError(f"a JSON Schema: {error.args[1]}") from None
+
+
+class _Types:
+    """Arrow's types of what schemas describe."""
+
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._documents = documents
+        self._count = 0
+
+    def of(self, schema: Any, document: str, above: tuple[int, ...]) -> pa.DataType:
+        """The type of a schema in a document, within the places above it."""
+        if not isinstance(schema, Mapping) or id(schema) in above:
+            return JSON_TEXT
+        self._count += 1
+        if self._count > COLUMNS_MAX or len(above) == LEVELS_MAX:
+            raise SchemaError(
+                f"the schema has more than {COLUMNS_MAX} types, or {LEVELS_MAX} in each other"
+            )
+        above = (*above, id(schema))
+        if isinstance(schema.get("$ref"), str):
+            found, document = self._referred(schema["$ref"], document)
+            return self.of(found, document, above)
+        for word in ("allOf", "anyOf", "oneOf"):
+            branches = schema.get(word)
+            if isinstance(branches, list) and "properties" not in schema:
+                kinds = [self.of(each, document, above) for each in branches]
+                kinds = [each for each in kinds if not pa.types.is_null(each)]
+                return kinds[0] if len(kinds) == 1 else JSON_TEXT
+        kind = schema.get("type", "object" if "properties" in schema else None)
+        listed = kind if isinstance(kind, list) else [kind]
+        words = {each if isinstance(each, str) else "" for each in listed} - {"null"}
+        if words == {"object"}:
+            return self._struct(schema.get("properties"), document, above)
+        if words == {"array"}:
+            return pa.list_(self.of(schema.get("items"), document, above))
+        if words == {"integer", "number"}:
+            return pa.float64()
+        if not words:
+            return pa.null()
+        return _TYPES.get(words.pop(), JSON_TEXT) if len(words) == 1 else JSON_TEXT
+
+    def _struct(self, fields: Any, document: str, above: tuple[int, ...]) -> pa.DataType:
+        if not isinstance(fields, Mapping) or not fields:
+            return JSON_TEXT
+        return pa.struct([(name, self.of(each, document, above)) for name, each in fields.items()])
+
+    def _referred(self, reference: str, document: str) -> tuple[Any, str]:
+        """What `$ref` names, and the document that it lies in."""
+        place, _, pointer = reference.partition("#")
+        place = place or document
+        found: Any = self._documents.get(place)
+        try:
+            if place not in self._documents or (pointer and not pointer.startswith("/")):
+                raise LookupError
+            for part in pointer.split("/")[1:]:
+                name = unquote(part).replace("~1", "/").replace("~0", "~")
+                found = found[int(name) if isinstance(found, list) else name]
+        except (LookupError, TypeError, ValueError):
+            raise SchemaError(
+                f"$ref {reference[:200]!r} is no place in the schema, and no reference"
+            ) from None
+        return found, place
+
+
+# ---- samples -------------------------------------------------------------------------------------
+
+
+def _type_of(value: Any) -> pa.DataType:
+    match value:
+        case None:
+            return pa.null()
+        case bool():
+            return pa.bool_()
+        case int():
+            return pa.int64() if INT64_MIN <= value <= INT64_MAX else pa.float64()
+        case float():
+            return pa.float64()
+        case str():
+            return pa.string()
+        case list():
+            inner = pa.null()
+            for each in value:
+                inner = _merged(inner, _type_of(each))
+            return pa.list_(inner)
+    return pa.struct([(name, _type_of(each)) for name, each in value.items()])
+
+
+def _merged(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The type of values of both types."""
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if {one, other} == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return pa.list_(_merged(one.value_type, other.value_type))
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        fields = {each.name: each.type for each in one}
+        for each in other:
+            fields[each.name] = _merged(fields.get(each.name, pa.null()), each.type)
+        return pa.struct(list(fields.items()))
+    return JSON_TEXT
+
+
+def _settled(kind: pa.DataType) -> pa.DataType:
+    """The type with text where the sample tells nothing: later values may have any type."""
+    if pa.types.is_list(kind):
+        return pa.list_(_settled(kind.value_type))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return pa.struct([(each.name, _settled(each.type)) for each in kind])
+    return JSON_TEXT if pa.types.is_struct(kind) or pa.types.is_null(kind) else kind
+
+
+__all__ = ["JSON_TEXT", "JsonDecoder", "decoder_of_schema", "decoder_of_type", "infer"]
