@@ -15,6 +15,7 @@ for `KeyTotals` up to `MERGED_KEYS_MAX` keys, and within the stated error beyond
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Cells
 from dataclasses import asdict, dataclass, field, replace
@@ -28,12 +29,14 @@ import numpy as np
 from kseg import Segment
 from kseg.analysis.info import Summary
 from kseg.analysis.units import OnError, Progress, Unit, UnitKind, plan, run_units, skipped_of
+from kseg.constants import NO_TIMESTAMP, codec_label
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
 from kseg.files.names import Unreadable
 from kseg.files.selection import Selection
 from kseg.format import key_hashes as _keymap
+from kseg.format.typed import payload_kinds
 from kseg.format.values import BinaryColumn
 from kseg.frames import Listed, Table
 from kseg.log.log import Log
@@ -46,6 +49,17 @@ if TYPE_CHECKING:
     Hashes = npt.NDArray[np.uint64]
 
 
+#: Widths of a bin of a timeline, in ms, each a multiple of the one in front: 1 s, 10 s, 1 min,
+#: 10 min, 1 h, 6 h, 1 day, 4 weeks, then 13 times that and ten times on.
+_DAY_MS: Final = 86_400_000
+WIDTHS_MS: Final = (
+    *(1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, _DAY_MS, 28 * _DAY_MS),
+    *(364 * _DAY_MS * 10**power for power in range(8)),
+)
+#: Bins of a timeline that hold records; with more, bins are joined.
+BINS_MAX: Final = 512
+#: Values of a segment, the first of it, whose kind is looked at.
+_SAMPLED: Final = 1024
 #: Sixteen buckets for each power of two: a bucket's bounds lie within a sixteenth of each other.
 _STEPS: Final = 16
 _BUCKETS: Final = _STEPS * 60
@@ -79,10 +93,15 @@ class SizeHistogram:
     buckets: Counts = field(repr=False)
 
     @classmethod
+    def none(cls) -> SizeHistogram:
+        """No sizes."""
+        return cls(0, 0, 0, 0, np.zeros(_BUCKETS, np.int64))
+
+    @classmethod
     def of(cls, sizes: Counts) -> SizeHistogram:
         """Count sizes, none of them negative."""
         if not len(sizes):
-            return cls(0, 0, 0, 0, np.zeros(_BUCKETS, np.int64))
+            return cls.none()
         buckets = np.bincount(_bucket(sizes), minlength=_BUCKETS).astype(np.int64)
         return cls(len(sizes), int(sizes.sum()), int(sizes.min()), int(sizes.max()), buckets)
 
@@ -122,7 +141,16 @@ class SizeHistogram:
             "p90": self.quantile(0.90),
             "p99": self.quantile(0.99),
             "quantile_error": QUANTILE_ERROR,
+            "histogram": self.by_power(),
         }
+
+    def by_power(self) -> list[tuple[int, int]]:
+        """The numbers of sizes below each power of two, and not below the one in front."""
+        powers = np.maximum(np.arange(_BUCKETS) // _STEPS - 1, 0) + _STEPS.bit_length() - 1
+        small = np.arange(2 * _STEPS)
+        powers[: 2 * _STEPS] = np.frexp(small)[1]
+        counts = np.bincount(powers, self.buckets).astype(np.int64)
+        return [(1 << power, int(counts[power])) for power in np.flatnonzero(counts).tolist()]
 
 
 def _bucket(sizes: Counts) -> Counts:
@@ -139,6 +167,80 @@ def _bucket_end(bucket: int) -> int:
         return bucket
     shift, step = bucket // _STEPS - 1, bucket % _STEPS + _STEPS
     return ((step + 1) << shift) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """Records and bytes by time, in bins of one width that hold records.
+
+    Attributes:
+        width: of a bin, as an index of `WIDTHS_MS`.
+        bins: int64[n], rising; bin b holds the times from b times its width on.
+        records, sizes: int64[n], records of each bin, and bytes of their keys and values.
+        untimed: records without a time.
+    """
+
+    width: int
+    bins: Counts = field(repr=False)
+    records: Counts = field(repr=False)
+    sizes: Counts = field(repr=False)
+    untimed: int = 0
+
+    @classmethod
+    def of(cls, times: Counts, sizes: Counts) -> Timeline:
+        """Count records by their times in ms; -1 is none."""
+        has_time = times != NO_TIMESTAMP
+        untimed = len(times) - int(np.count_nonzero(has_time))
+        if untimed:
+            times, sizes = times[has_time], sizes[has_time]
+        return _binned(0, times // WIDTHS_MS[0], None, sizes, untimed)
+
+    def merge(self, other: Timeline) -> Timeline:
+        """Both together."""
+        width = max(self.width, other.width)
+        one, two = self.widened(width), other.widened(width)
+        return _binned(
+            width,
+            np.concatenate((one.bins, two.bins)),
+            np.concatenate((one.records, two.records)),
+            np.concatenate((one.sizes, two.sizes)),
+            one.untimed + two.untimed,
+        )
+
+    def widened(self, width: int) -> Timeline:
+        """The same in wider bins."""
+        if width == self.width:
+            return self
+        bins = self.bins // (WIDTHS_MS[width] // WIDTHS_MS[self.width])
+        return _binned(width, bins, self.records, self.sizes, self.untimed)
+
+    def document(self) -> dict[str, Any]:
+        """The fields as they stand in JSON; a bin is the time in ms at which it begins."""
+        return {
+            "bin_ms": WIDTHS_MS[self.width],
+            "bins": [bin * WIDTHS_MS[self.width] for bin in self.bins.tolist()],
+            "records": self.records.tolist(),
+            "bytes": self.sizes.tolist(),
+            "untimed": self.untimed,
+        }
+
+
+def _binned(
+    width: int, bins: Counts, records: Counts | None, sizes: Counts, untimed: int
+) -> Timeline:
+    """A timeline of bins that may come several times; each is one record if `records` is None."""
+    starts = np.flatnonzero(np.diff(bins, prepend=bins[:1] - 1))
+    if records is None:
+        records = np.diff(starts, append=len(bins))
+    else:
+        records = np.add.reduceat(records, starts) if len(starts) else records
+    sizes = np.add.reduceat(sizes, starts) if len(starts) else sizes
+    bins = bins[starts]
+    if (np.diff(bins) < 0).any():  # no longer in runs of equal bins
+        order = np.argsort(bins, kind="stable")
+        return _binned(width, bins[order], records[order], sizes[order], untimed)
+    found = Timeline(width, bins, records, sizes, untimed)
+    return found if len(bins) <= BINS_MAX else found.widened(width + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -402,6 +504,8 @@ class RecordStats:
         null_keys, null_values: records without a key, and tombstones.
         keys: those with most bytes.
         distinct: how many different ones.
+        timeline: records and bytes by time.
+        payloads: values by kind, of the first of each segment; see `payload_kinds`.
     """
 
     sizes: SizeHistogram
@@ -409,6 +513,8 @@ class RecordStats:
     null_values: int
     keys: KeyTotals
     distinct: DistinctCount
+    timeline: Timeline
+    payloads: Counter[str]
 
     def merge(self, other: RecordStats) -> RecordStats:
         """Both together."""
@@ -418,6 +524,8 @@ class RecordStats:
             self.null_values + other.null_values,
             self.keys.merge(other.keys),
             self.distinct.merge(other.distinct),
+            self.timeline.merge(other.timeline),
+            self.payloads + other.payloads,
         )
 
 
@@ -432,6 +540,8 @@ class PartitionStats:
         log_start_offset, log_end_offset: of the directory; None until it was looked at.
         fault_count: batches and tails that could not be read.
         faults: the first of them, as text.
+        batch_sizes: of batches as they lie in the files.
+        codec_bytes: of the batches of each codec, by its number.
     """
 
     segments: int = 0
@@ -442,6 +552,8 @@ class PartitionStats:
     log_end_offset: int | None = None
     fault_count: int = 0
     faults: tuple[str, ...] = ()
+    batch_sizes: SizeHistogram = field(default_factory=SizeHistogram.none)
+    codec_bytes: Counter[int] = field(default_factory=Counter)
 
     def merge(self, other: PartitionStats) -> PartitionStats:
         """Both together."""
@@ -461,7 +573,13 @@ class PartitionStats:
             log_end_offset=other.log_end_offset if end is None else end,
             fault_count=self.fault_count + other.fault_count,
             faults=tuple(sorted((*self.faults, *other.faults))[:_FAULTS_NAMED_MAX]),
+            batch_sizes=self.batch_sizes.merge(other.batch_sizes),
+            codec_bytes=self.codec_bytes + other.codec_bytes,
         )
+
+    def codec_labels(self) -> dict[str, int]:
+        """Bytes of the batches of each codec, by its name."""
+        return {codec_label(codec): size for codec, size in self.codec_bytes.items()}
 
     def cells(self, top_keys: Iterable[TopKey]) -> dict[str, Any]:
         """The numbers as they stand in a table; those of records are None if none was decoded."""
@@ -515,6 +633,8 @@ class PartitionReport:
             "segments": stats.segments,
             "bytes": stats.bytes,
             **stats.summary.document(),
+            "batch_bytes": stats.batch_sizes.document(),
+            "codec_bytes": stats.codec_labels(),
             "faults": stats.fault_count,
         }
         if records is not None:
@@ -523,6 +643,8 @@ class PartitionReport:
             found["null_values"] = records.null_values
             found["distinct_keys"] = records.distinct.estimate()
             found["distinct_keys_error"] = DISTINCT_ERROR
+            found["timeline"] = records.timeline.document()
+            found["payloads"] = dict(records.payloads.most_common())
             found["top_keys"] = [
                 {
                     "key": one.key,
@@ -775,8 +897,12 @@ def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
     summary, faults = Summary(), list[KsegError]()
     records = None
     with Segment.open(unit.path, mapping=options.mapping, is_last=unit.is_last) as segment:
+        batch_sizes, codec_bytes = SizeHistogram.none(), Counter[int]()
         for table in segment.headers():
             summary.feed(table)
+            batch_sizes = batch_sizes.merge(SizeHistogram.of(table.size.astype(np.int64)))
+            for codec in np.unique(table.codec).tolist():
+                codec_bytes[codec] += int(table.size[table.codec == codec].sum())
         if options.records:
             records = _records(segment, faults.append)
         fault = segment.stop_fault(table)
@@ -791,21 +917,29 @@ def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
         records=records,
         fault_count=len(faults),
         faults=texts,
+        batch_sizes=batch_sizes,
+        codec_bytes=codec_bytes,
     )
 
 
 def _records(segment: Segment, on_error: Callable[[KsegError], None]) -> RecordStats:
-    keys, sizes = KeyCounter(), SizeHistogram.of(np.zeros(0, np.int64))
+    keys, sizes = KeyCounter(), SizeHistogram.none()
+    timeline = Timeline.of(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    payloads = Counter[str]()
     null_keys = null_values = 0
-    for columns in segment.read(columns=("key", "value"), on_corrupt=on_error):
+    for columns in segment.read(columns=("timestamp", "key", "value"), on_corrupt=on_error):
         key: BinaryColumn = columns["key"]
         value: BinaryColumn = columns["value"]
         total = np.diff(key.offsets).astype(np.int64) + np.diff(value.offsets)
         sizes = sizes.merge(SizeHistogram.of(total))
+        timeline = timeline.merge(Timeline.of(columns["timestamp_ms"], total))
         null_keys += key.null_count
         null_values += value.null_count
         keys.feed(key, total)
-    return RecordStats(sizes, null_keys, null_values, keys.totals(), keys.distinct())
+        if payloads.total() < _SAMPLED:
+            payloads += Counter(payload_kinds(value[: _SAMPLED - payloads.total()]))
+    distinct = keys.distinct()
+    return RecordStats(sizes, null_keys, null_values, keys.totals(), distinct, timeline, payloads)
 
 
 __all__ = [
@@ -827,6 +961,7 @@ __all__ = [
     "StatsByTopic",
     "StatsOptions",
     "StatsReport",
+    "Timeline",
     "TopKey",
     "TopicStats",
     "countable",

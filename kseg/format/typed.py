@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from kseg.format.values import (
     Kind,
     RecordColumns,
     TypedColumn,
+    binary_column,
     freeze,
 )
 
@@ -58,6 +60,8 @@ _NUMBERS: Final[dict[Kind, np.dtype[Any]]] = {
 _EXPLAINED_BYTES_MAX: Final = 1 << 20
 _UUID_BYTES: Final = 36
 _UUID_DASHES: Final = (8, 13, 18, 23)
+#: In front of a value: 0, and the id of its schema.
+_PREFIX: Final = Struct(">bi")
 #: So many, so that what is made on the way takes little memory whatever the piece.
 _UUIDS_AT_ONCE: Final = 16_384
 
@@ -235,6 +239,24 @@ def _reason_column(count: int, reasons: Reasons) -> BinaryColumn:
     data = np.frombuffer(b"".join(texts), np.uint8)
     bits = np.packbits(some, bitorder="little")
     return BinaryColumn(np.cumsum(sizes, dtype=np.int32), data, bits, count - len(rows))
+
+
+def payload_kinds(column: BinaryColumn) -> Iterator[str]:
+    """The kind of each value: null, empty, json, text, binary, or "schema" and an id.
+
+    A registry's serializers write a zero byte and the id in front. JSON is an object or an array.
+    """
+    marks = np.zeros(len(column), np.uint8)
+    mark_not_json(column.offsets, column.data.data, marks)
+    for value, is_other in zip(column, marks.tolist(), strict=True):
+        if not value:
+            yield "null" if value is None else "empty"
+        elif value[0] == 0 and len(value) >= _PREFIX.size:
+            yield f"schema {_PREFIX.unpack_from(value)[1]}"
+        elif not is_other and value.lstrip()[:1] in (b"{", b"["):
+            yield "json"
+        else:
+            yield "binary" if any(True for _ in _not_utf8(binary_column([value]), 0, 1)) else "text"
 
 
 # ---- numbers -------------------------------------------------------------------------------------
