@@ -63,6 +63,7 @@ site-check: site $(VENV)/.with-browser
 	npm install --no-save --silent --prefix build/browser axe-core@4
 	$(PY) tools/check_site.py build/site build/pictures \
 		--axe build/browser/node_modules/axe-core/axe.min.js
+	$(PY) tools/check_report.py build/report --axe build/browser/node_modules/axe-core/axe.min.js
 
 site-links: site # those to other sites; needs a network
 	$(VENV)/bin/sphinx-build -q -b linkcheck docs build/site-links
@@ -145,6 +146,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.with-lint $(VENV)/.with-docs $(VENV)/.with-browser: $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
+	$(PY) -m pip install -q --no-build-isolation --no-deps ./packages/echarts # no index has it yet
 	$(PY) -m pip install -q --group $*
 	@touch $@
 

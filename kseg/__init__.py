@@ -40,6 +40,7 @@ _HOMES: Final = {
     "kseg.analysis.groups": ("groups",),
     "kseg.analysis.info": ("info",),
     "kseg.analysis.metadata": ("metadata",),
+    "kseg.analysis.report": ("report",),
     "kseg.analysis.schemas": ("schemas",),
     "kseg.analysis.stats": ("stats",),
     "kseg.analysis.topics": ("topics",),

@@ -17,6 +17,7 @@ from kseg.analysis.explain.answer import explain as explain
 from kseg.analysis.groups import groups as groups
 from kseg.analysis.info import info as info
 from kseg.analysis.metadata import metadata as metadata
+from kseg.analysis.report import report as report
 from kseg.analysis.schemas import schemas as schemas
 from kseg.analysis.stats import stats as stats
 from kseg.analysis.topics import topics as topics

@@ -30,6 +30,7 @@ _HOMES = {
         "Metadata",
         "MetadataTable",
     ),
+    "kseg.analysis.report": ("BrokerReport",),
     "kseg.analysis.stats": (
         "StatsByTopic",
         "StatsReport",

@@ -15,6 +15,7 @@ from kseg.analysis.info import PartitionInfo as PartitionInfo
 from kseg.analysis.info import SegmentFacts as SegmentFacts
 from kseg.analysis.metadata import Metadata as Metadata
 from kseg.analysis.metadata import MetadataTable as MetadataTable
+from kseg.analysis.report import BrokerReport as BrokerReport
 from kseg.analysis.stats import StatsByTopic as StatsByTopic
 from kseg.analysis.stats import StatsReport as StatsReport
 from kseg.analysis.topics import Topics as Topics

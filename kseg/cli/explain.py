@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,18 @@ def _write_totals(found: ExplainReport) -> None:
         ],
         _total,
         left=("cause", "what it is", "goes from"),
+    )
+    output.write_bars(
+        "By cause",
+        [(one.cause, one.bytes, output.human_bytes(one.bytes)) for one in found.totals],
+    )
+    days = Counter[str]()
+    for row in found.rows():
+        if day := iso_text(row.until_ms):
+            days[day[:10]] += row.all_bytes
+    output.write_bars(
+        "Goes by day",
+        [(day, size, output.human_bytes(size)) for day, size in sorted(days.items())[:_LINES_MAX]],
     )
     for space in found.spaces:
         free, whole, kept = map(output.human_bytes, (space.free, space.size, space.reserved))

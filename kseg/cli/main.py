@@ -33,6 +33,7 @@ VERBS = {
     "append": "Lines of JSON, as batches at the end of a log.",
     "doctor": "Will a broker start here, what would it do, and what would be lost?",
     "explain": "Why is the disk full: what keeps each byte, until when, and what would free it.",
+    "report": "One HTML page with plots: what fills the disk, growth, rates, sizes, findings.",
     "diff": "Are these copies the same? Replicas, a backup: where they diverge, what each lacks.",
     "merge": "One whole copy out of damaged ones: replicas, backups.",
     "salvage": "What can be proved behind damage, in a new directory; what is lost, exactly.",
@@ -51,7 +52,7 @@ VERBS = {
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
     "look": "info verify grep keyfilter lookup partition schemas groups metadata stats doctor "
-    "explain diff bench demo completion",
+    "explain report diff bench demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact",

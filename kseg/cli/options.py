@@ -140,6 +140,19 @@ def now_option(*, expose: bool = True) -> Option:
     )
 
 
+def _note_plain(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    ctx.meta["kseg.plain"] = value
+
+
+plain_option = click.option(
+    "--plain",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_plain,
+    help="Draw no bars on a terminal.",
+)
+
+
 class _InternalTopics(_Choice):
     """The values of `--decode`; the error for a value of `--decode-value` names that option."""
 

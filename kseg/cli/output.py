@@ -45,6 +45,8 @@ _STYLES: Final = (
     (re.compile(r"^Kafka [\d.]+: (the broker starts)\b"), "bold green"),
     (re.compile(r"(?<![\w.])(\d[\d.]* (?:B|[KMGT]iB))\b"), "cyan"),
 )
+#: Whether `--plain` was given, in the meta of click's context.
+PLAIN: Final = "kseg.plain"
 #: Between the columns of a table.
 _GAP: Final = "  "
 #: A longer name stands on a line of its own.
@@ -230,6 +232,32 @@ def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence
         )
     for row in body:
         table.add_row(*(Text(cell, _SEVERITIES.get(cell, "")) for cell in row))
+    _echo_drawn(table, soft_wrap=False)
+
+
+def write_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> None:
+    """A bar for each row, on a terminal; nothing elsewhere, since the numbers stand in tables.
+
+    Args:
+        title: a line in front.
+        rows: the label of each, how long its bar is, and the number as text.
+    """
+    context = click.get_current_context(silent=True)
+    longest = max((length for _label, length, _text in rows), default=0)
+    if not longest or not wants_color() or (context and context.meta.get(PLAIN)):
+        return
+    from rich.bar import Bar
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(ratio=1)
+    for label, length, text in rows:
+        table.add_row(Text(label), Text(text), Bar(longest, 0, length, color="blue"))
+    click.echo()
+    _echo_drawn(Text(title, "bold"), soft_wrap=False)
     _echo_drawn(table, soft_wrap=False)
 
 

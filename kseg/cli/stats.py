@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +16,7 @@ from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
 from kseg.cli.parsing import GivenSettings
 from kseg.cli.paths import places
 from kseg.files.selection import Selection
+from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
     from kseg.analysis.stats import PartitionReport, StatsReport
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Of a key that is shown as text; JSON has the whole.
 _KEY_CHARACTERS_MAX = 32
+#: Bars of a timeline.
+_BARS_MAX = 24
 
 
 def stats(
@@ -138,8 +142,28 @@ def _print(report: StatsReport) -> None:
         head = ("partition", "key", "records", "bytes", "error")
         output.write_fitted_table(head, keys, ("key", "bytes", "records", "error"), LEFT)
     if any(one.stats.records is not None for one in report.partitions):
+        _draw(report)
         output.write_line()
         output.write_lines(_estimates(with_errors=any(key[-1] for key in keys)))
+
+
+def _draw(report: StatsReport) -> None:
+    """Bars of records by time, and by size."""
+    found = [one.stats.records for one in report.partitions if one.stats.records is not None]
+    line = reduce(lambda one, other: one.merge(other), (each.timeline for each in found))
+    while len(line.bins) > _BARS_MAX:
+        line = line.widened(line.width + 1)
+    times = line.document()
+    rows = zip(times["bins"], times["records"], strict=True)
+    output.write_bars(
+        "Records by time",
+        [(iso_text(bin) or f"{bin} ms", count, f"{count}") for bin, count in rows],
+    )
+    sizes = reduce(lambda one, other: one.merge(other), (each.sizes for each in found))
+    output.write_bars(
+        "Records by size of key and value",
+        [(f"< {output.human_bytes(end)}", count, f"{count}") for end, count in sizes.by_power()],
+    )
 
 
 def _estimates(*, with_errors: bool) -> Iterator[str]:

@@ -33,6 +33,7 @@ from kseg.cli.options import (
     on_corrupt_option,
     out_option,
     paths_argument,
+    plain_option,
     selection_options,
     settings_options,
 )
@@ -323,6 +324,7 @@ def metadata() -> None:
     settings_options,
     jobs_option,
     selection_options,
+    plain_option,
     json_option,
 )
 def stats() -> None:
@@ -386,6 +388,7 @@ def doctor() -> None:
     click.option("--segments", is_flag=True, help="A line for each segment and file."),
     jobs_option,
     settings_options,
+    plain_option,
     json_option,
 )
 def explain() -> None:
@@ -402,6 +405,32 @@ def explain() -> None:
     retention. Nothing is changed: run the commands yourself. Kafka's own topics are not among them.
 
     Exits 1 if something cannot be read, or if --free is out of reach.
+    """
+
+
+@verb(
+    directories_argument(required=True),
+    click.option(
+        "-o", "--output", "out", metavar="FILE", type=NEW_PATH, help="The page, a new file."
+    ),
+    click.option(
+        "--keys/--no-keys",
+        default=True,
+        help="Whether the page names the keys with most bytes, which may be personal data.",
+    ),
+    jobs_option,
+    settings_options,
+    json_option,
+)
+def report() -> None:
+    """Make one HTML page about the data directories DIR... of a broker; needs 'kseg[report]'.
+
+    The page shows what fills the disk and why, growth and rates, sizes, codecs, keys, kinds of
+    values, what retention takes and when, and the findings of 'kseg verify' and 'kseg doctor' with
+    what mends each. It opens without a network. --json writes the numbers instead, those of
+    'stats', 'explain', 'verify' and 'doctor'. Nothing is changed.
+
+    Exits 1 if verify or doctor finds an error.
     """
 
 

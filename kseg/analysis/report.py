@@ -1,0 +1,410 @@
+"""`report`: the answers of stats, explain, verify and doctor as one value, and as one HTML page.
+
+The page opens without a network. Its numbers are a JSON document that no browser runs. Its script
+writes them as text, never as markup, and its policy (CSP) allows its own two scripts alone. The
+page shows the largest topics, partitions and segments, and the sum of the others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from hashlib import sha256
+from html import escape
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.analysis.doctor import DoctorReport, doctor
+from kseg.analysis.explain import ExplainReport, explain
+from kseg.analysis.stats import TOP_KEYS, PartitionReport, PartitionStats, StatsReport, stats
+from kseg.analysis.units import Progress
+from kseg.analysis.values import Report
+from kseg.analysis.verify import verify
+from kseg.documents import VerbReport
+from kseg.extras import require
+from kseg.format.times import iso_text, time_ms
+from kseg.frames import Table
+from kseg.log.clock import machine_ms
+from kseg.log.sources import StrPaths, paths_of
+
+if TYPE_CHECKING:
+    from kseg.format.times import Time
+
+#: Rows of a table of the page; segments of a partition; topics whose timelines are drawn.
+_ROWS: Final = 200
+_SEGMENTS: Final = 40
+_LINES: Final = 12
+#: Characters of a key, a name or a message in the page.
+_TEXT: Final = 300
+_TEMPLATE: Final = Path(__file__).with_name("report.html")
+#: Characters that would end a script, or a line of one.
+_IN_SCRIPTS: Final = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BrokerReport(Table, VerbReport):
+    """The state of data directories: a table with a row for each partition.
+
+    Attributes:
+        paths: the data directories.
+        now_ms: the time that counts.
+        stats, explain, verify, doctor: the answers of the verbs with these names.
+        has_keys: whether the keys with most bytes are shown.
+    """
+
+    DOCUMENT = "now_ms stats=stats_rows explain verify=verify_document doctor"
+
+    paths: tuple[str, ...]
+    now_ms: int
+    stats: StatsReport
+    explain: ExplainReport
+    verify: Report
+    doctor: DoctorReport
+    has_keys: bool = True
+
+    @property
+    def title(self) -> str:
+        """The partitions and their size."""
+        return self.stats.title
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of `stats`."""
+        return self.stats.table_rows()
+
+    @property
+    def ok(self) -> bool:
+        """Whether verify and doctor found no error."""
+        return self.verify.ok and self.doctor.ok
+
+    @property
+    def stats_rows(self) -> list[dict[str, Any]]:
+        """The partitions of `kseg stats --json`; keys are text."""
+        return [_with_texts(one, has_keys=self.has_keys) for one in self.stats.partitions]
+
+    @property
+    def verify_document(self) -> dict[str, Any]:
+        """The document of `kseg verify --json`."""
+        return self.verify.to_json()
+
+    def to_html(self) -> str:
+        """The page.
+
+        Raises:
+            MissingExtraError: the script that draws is not installed; `kseg[report]` brings it.
+        """
+        charts: str = require("kseg_echarts", extra="report").script()
+        template = _TEMPLATE.read_text("utf-8")
+        script = template.rpartition("<script>")[2].partition("</script>")[0]
+        hashes = " ".join(f"'sha256-{_digest(each)}'" for each in (charts, script))
+        data = json.dumps(_numbers(self), ensure_ascii=False)
+        for character, code in _IN_SCRIPTS.items():
+            data = data.replace(character, code)
+        parts = {
+            "POLICY": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'",
+            "PATHS": escape(", ".join(self.paths)),
+            "CHARTS": charts,
+            "DATA": data,
+        }
+        # One pass: the text of a part is not looked at again.
+        return re.sub("@([A-Z]+)@", lambda found: parts[found[1]], template)
+
+    def write(self, path: str | PathLike[str]) -> None:
+        """Write the page into a new file.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            MissingExtraError: as of `to_html`.
+            OSError: the file is there already, or cannot be written.
+        """
+        page = self.to_html().encode("utf-8", "replace")
+        with Path(path).open("xb") as file:
+            file.write(page)
+
+
+def _digest(script: str) -> str:
+    return b64encode(sha256(script.encode()).digest()).decode("ascii")
+
+
+def report(
+    data_directories: StrPaths,
+    *,
+    keys: bool = True,
+    top: int = TOP_KEYS,
+    broker_config: str | PathLike[str] | None = None,
+    metadata_directory: str | PathLike[str] | None = None,
+    config: Mapping[str, str] | None = None,
+    topic_config: Mapping[str, Mapping[str, str]] | None = None,
+    now_ms: Time | None = None,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> BrokerReport:
+    """Look at the data directories of a broker in all ways that need no more than their files.
+
+    Nothing is changed, and nothing is locked. Damage and files that cannot be read are rows.
+
+    Args:
+        data_directories: the data directories of one broker, or globs.
+        keys: name the keys with most bytes.
+        top: keys to name for each partition and topic.
+        broker_config, metadata_directory, config, topic_config: settings, as for `kseg.settings`.
+        now_ms: the clock.
+        threads: threads to share the work.
+        progress: called with bytes done and bytes in all, of the four passes together.
+
+    Raises:
+        ValueError: there is no directory, or `threads` is below 1.
+        OSError: a directory is missing.
+
+    Example:
+        >>> from kseg.analysis.report import report
+        >>> report("data").stats.fault_count
+        0
+    """
+    paths = tuple(fspath(path) for path in paths_of(data_directories))
+    now = machine_ms() if now_ms is None else time_ms(now_ms)
+    sources: dict[str, Any] = {
+        "broker_config": broker_config,
+        "metadata_directory": metadata_directory,
+        "config": config,
+        "topic_config": topic_config,
+        "now_ms": now,
+        "threads": threads,
+    }
+    passes = _Passes(progress)
+    counted = stats(
+        paths,
+        top=top if keys else 0,
+        threads=threads,
+        on_error="skip",
+        progress=passes.next(),
+    )
+    return BrokerReport(
+        paths,
+        now,
+        counted,
+        explain(paths, **sources, progress=passes.next()),
+        verify(paths, now_ms=now, threads=threads, on_error="skip", progress=passes.next()),
+        doctor(paths, **sources, progress=passes.next()),
+        keys,
+    )
+
+
+class _Passes:
+    """Progress of passes, one after the other, as one."""
+
+    COUNT: Final = 4
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress, self._passed = progress, -1
+
+    def next(self) -> Progress | None:
+        """Progress of the next pass; each counts as much."""
+        self._passed += 1
+        passed, told = self._passed, self._progress
+        if told is None:
+            return None
+        return lambda done, total: told(passed * total + done, self.COUNT * total)
+
+
+# ---- the numbers of the page ---------------------------------------------------------------------
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def _with_texts(one: PartitionReport, *, has_keys: bool) -> dict[str, Any]:
+    """A row of `stats`, its keys as text."""
+    row = one.document()
+    keys = row.pop("top_keys", None)
+    if keys is not None and has_keys:
+        row["top_keys"] = [{**each, "key": _text(each["key"])} for each in keys]
+    return row
+
+
+def _numbers(found: BrokerReport) -> dict[str, Any]:
+    """The document that the page's script draws; its size is bounded."""
+    spaces = [{"free": one.free, "size": one.size} for one in found.explain.spaces]
+    return {
+        "now": found.now_ms,
+        "made": iso_text(found.now_ms),
+        "paths": found.paths,
+        "ok": found.ok,
+        "broker": found.doctor.outcome.value,
+        "release": found.doctor.release,
+        "spaces": spaces,
+        "causes": [one.to_dict() for one in found.explain.totals],
+        "tree": _tree(found),
+        "topics": _topics(found),
+        "all": _all_topics(found),
+        "keys": _keys(found) if found.has_keys else None,
+        "due": _due(found.explain),
+        "findings": _findings(found),
+    }
+
+
+def _tree(found: BrokerReport) -> dict[str, Any]:
+    """Topics with their partitions, with their files: the largest of each, and the rest."""
+    topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    room = _ROWS * _SEGMENTS
+    for one in sorted(found.explain.partitions, key=lambda each: -each.bytes):
+        files = [
+            {"name": Path(row.path).name, "bytes": row.all_bytes, "note": _note(row)}
+            for row in one.rows
+        ]
+        kept = _largest(files, min(_SEGMENTS, max(room, 0)))
+        room -= len(kept)
+        name = Path(one.path).name
+        topics[one.topic or name].append({"name": name, "bytes": one.bytes, "children": kept})
+    nodes: list[dict[str, Any]] = [
+        {"name": name, "bytes": sum(each["bytes"] for each in inside), "children": inside}
+        for name, inside in topics.items()
+    ]
+    beside: list[dict[str, Any]] = [
+        {"name": row.path, "bytes": row.all_bytes, "note": _note(row)}
+        for row in found.explain.elsewhere
+    ]
+    if beside:
+        size = sum(each["bytes"] for each in beside)
+        nodes.append({"name": "(beside partitions)", "bytes": size, "children": beside})
+    for node in nodes:
+        node["children"] = _largest(node["children"], _ROWS)
+    return {"name": "all", "bytes": found.explain.bytes, "children": _largest(nodes, _ROWS)}
+
+
+def _note(row: Any) -> str:
+    until = iso_text(row.until_ms)
+    return row.cause if until is None else f"{row.cause}, until {until}"
+
+
+def _largest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The rows with most bytes, and one for the others."""
+    rows = sorted(rows, key=lambda row: (-row["bytes"], row["name"]))
+    kept, others = rows[:count], rows[count:]
+    if others:
+        size = sum(row["bytes"] for row in others)
+        kept.append({"name": f"({len(others)} others)", "bytes": size, "note": ""})
+    return [{**row, "name": row["name"][:_TEXT]} for row in kept]
+
+
+def _topics(found: BrokerReport) -> list[dict[str, Any]]:
+    """The numbers of each topic, the largest first."""
+    rows = sorted(found.stats.topics, key=lambda each: -each.stats.bytes)
+    kept = [
+        {"name": one.topic[:_TEXT], "partitions": one.partitions, **_sums(one.stats, at < _LINES)}
+        for at, one in enumerate(rows[:_ROWS])
+    ]
+    if others := rows[_ROWS:]:
+        size = sum(one.stats.bytes for one in others)
+        kept.append({"name": f"({len(others)} others)", "bytes": size})
+    return kept
+
+
+def _all_topics(found: BrokerReport) -> dict[str, Any]:
+    """The numbers of all topics together."""
+    partitions = [one.stats for one in found.stats.partitions]
+    return {
+        "topics": len(found.stats.topics),
+        "partitions": len(partitions),
+        **_sums(reduce(PartitionStats.merge, partitions, PartitionStats()), has_times=True),
+    }
+
+
+def _sums(at: PartitionStats, has_times: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "bytes": at.bytes,
+        **at.summary.document(),
+        "batch_bytes": at.batch_sizes.document(),
+        "codec_bytes": at.codec_labels(),
+        "faults": at.fault_count,
+    }
+    if (records := at.records) is not None:
+        row |= {
+            "record_bytes": records.sizes.document(),
+            "null_keys": records.null_keys,
+            "null_values": records.null_values,
+            "distinct_keys": records.distinct.estimate(),
+            "payloads": records.payloads.most_common(_LINES),
+        }
+        if has_times:
+            row["timeline"] = records.timeline.document()
+    return row
+
+
+def _keys(found: BrokerReport) -> list[dict[str, Any]]:
+    """The keys with most bytes, of all topics."""
+    keys: list[dict[str, Any]] = [
+        {
+            "topic": one.topic[:_TEXT],
+            "key": _text(key.key)[:_TEXT],
+            "records": key.records,
+            "bytes": key.bytes,
+            "error": key.bytes_error,
+        }
+        for one in found.stats.topics
+        for key in one.top_keys
+    ]
+    return sorted(keys, key=lambda row: -row["bytes"])[:_ROWS]
+
+
+def _due(found: ExplainReport) -> list[dict[str, Any]]:
+    """Bytes that go by day and cause, the next days first."""
+    days = Counter[tuple[str, str]]()
+    for row in found.rows():
+        day = iso_text(row.until_ms)
+        if day is not None:
+            days[day[:10], row.cause] += row.all_bytes
+    rows: list[dict[str, Any]] = [
+        {"day": day, "cause": cause, "bytes": size} for (day, cause), size in days.items()
+    ]
+    return sorted(rows, key=lambda row: (row["day"], row["cause"]))[:_ROWS]
+
+
+def _findings(found: BrokerReport) -> list[dict[str, Any]]:
+    """The findings of verify and doctor, errors first, each with its advice."""
+    return list(_shortened(_cut(_all_findings(found))))
+
+
+def _all_findings(found: BrokerReport) -> Iterator[dict[str, Any]]:
+    for verb, rows in (
+        ("verify", found.verify.table_rows()),
+        ("doctor", found.doctor.table_rows()),
+    ):
+        for row in rows:
+            names = ("severity", "code", "path", "message", "advice")
+            yield {"verb": verb} | {name: row[name] for name in names}
+    for skipped in found.stats.skipped:
+        yield {
+            "verb": "stats",
+            "severity": "error",
+            "code": "unreadable",
+            "path": skipped.path,
+            "message": str(skipped.error),
+            "advice": None,
+        }
+
+
+def _cut(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    order = {"error": 0, "warning": 1}
+    found = sorted(rows, key=lambda row: order.get(row["severity"], 2))
+    if len(found) > _ROWS:
+        more = f"{len(found) - _ROWS} more findings: kseg verify and kseg doctor list all"
+        blank = dict.fromkeys(found[0], "")
+        found = [*found[:_ROWS], {**blank, "message": more}]
+    return found
+
+
+def _shortened(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for row in rows:
+        yield {name: cell if cell is None else str(cell)[: 4 * _TEXT] for name, cell in row.items()}
+
+
+__all__ = ["BrokerReport", "report"]

@@ -1,0 +1,58 @@
+"""`kseg report`: one HTML page about data directories, or its numbers as JSON."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from kseg.cli import output
+from kseg.cli.failures import Exit, usage_errors
+from kseg.cli.parsing import GivenSettings
+from kseg.cli.settings import check_settings, data_directories
+
+
+def report(
+    directories: tuple[str, ...],
+    out: str | None,
+    keys: bool,
+    jobs: int,
+    given: GivenSettings,
+    as_json: bool,
+) -> int:
+    """Run the verb; returns the exit code."""
+    from kseg.analysis.report import report as run
+    from kseg.extras import require
+
+    if (out is None) is not as_json:
+        raise click.UsageError("Give -o FILE for a page, or --json.")
+    if out is not None:  # what is missing is said before the reading
+        require("kseg_echarts", extra="report")
+        if os.path.lexists(out):
+            raise click.UsageError(f"{out} is there already; choose a new name.")
+        if not Path(out).absolute().parent.is_dir():
+            raise click.UsageError(f"{Path(out).absolute().parent} is no directory.")
+    directories, given = data_directories(directories, given)
+    with usage_errors(), output.progress("report", 0) as bar:
+        found = run(
+            directories,
+            keys=keys,
+            **given.arguments,
+            now_ms=given.now_ms,
+            threads=jobs,
+            progress=bar.to,
+        )
+    check_settings(given.settings, {one.topic for one in found.explain.partitions})
+    if out is None:
+        output.write_document("report/1", {"path": list(directories), **found.to_json()})
+    else:
+        found.write(out)
+        faults = len(found.verify.findings) + len(tuple(found.doctor.all_findings()))
+        size = output.human_bytes(os.path.getsize(out))
+        held = "names of topics and files, and keys" if keys else "names of topics and files"
+        output.write_line(f"{out}: {size}, {output.counted(faults, 'finding')}; it holds {held}")
+    return Exit.OK if found.ok else Exit.FOUND
+
+
+__all__ = ["report"]
