@@ -36,6 +36,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "append": ("new/orders-0", 0),
     "doctor": ("data", 1),  # it has no metadata log
     "explain": ("data", 0),
+    "report": ("data --json", 1),
     "diff": ("data/clicks-0 data/clicks-1", 1),
     "merge": ("data backup -o merged", 0),
     "salvage": ("data -o salvaged", 0),

@@ -8,6 +8,7 @@ page shows the largest topics, partitions and segments, and the sum of the other
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 from base64 import b64encode
 from collections import Counter, defaultdict
@@ -28,6 +29,7 @@ from kseg.analysis.values import Report
 from kseg.analysis.verify import verify
 from kseg.documents import VerbReport
 from kseg.extras import require
+from kseg.files.whole_file import FileSink
 from kseg.format.times import iso_text, time_ms
 from kseg.frames import Table
 from kseg.log.clock import machine_ms
@@ -42,7 +44,6 @@ _SEGMENTS: Final = 40
 _LINES: Final = 12
 #: Characters of a key, a name or a message in the page.
 _TEXT: Final = 300
-_TEMPLATE: Final = Path(__file__).with_name("report.html")
 #: Characters that would end a script, or a line of one.
 _IN_SCRIPTS: Final = {"<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -99,7 +100,9 @@ class BrokerReport(Table, VerbReport):
             MissingExtraError: the script that draws is not installed; `kseg[report]` brings it.
         """
         charts: str = require("kseg_echarts", extra="report").script()
-        template = _TEMPLATE.read_text("utf-8")
+        stored = pkgutil.get_data("kseg.analysis", "report.html")
+        assert stored is not None
+        template = stored.decode()
         script = template.rpartition("<script>")[2].partition("</script>")[0]
         hashes = " ".join(f"'sha256-{_digest(each)}'" for each in (charts, script))
         data = json.dumps(_numbers(self), ensure_ascii=False)
@@ -125,7 +128,7 @@ class BrokerReport(Table, VerbReport):
             OSError: the file is there already, or cannot be written.
         """
         page = self.to_html().encode("utf-8", "replace")
-        with Path(path).open("xb") as file:
+        with FileSink(Path(path)) as file:
             file.write(page)
 
 
@@ -164,9 +167,8 @@ def report(
         OSError: a directory is missing.
 
     Example:
-        >>> from kseg.analysis.report import report
-        >>> report("data").stats.fault_count
-        0
+        >>> from kseg import report
+        >>> report("/var/lib/kafka").write("page.html")  # doctest: +SKIP
     """
     paths = tuple(fspath(path) for path in paths_of(data_directories))
     now = machine_ms() if now_ms is None else time_ms(now_ms)
@@ -332,7 +334,7 @@ def _sums(at: PartitionStats, has_times: bool) -> dict[str, Any]:
             "null_keys": records.null_keys,
             "null_values": records.null_values,
             "distinct_keys": records.distinct.estimate(),
-            "payloads": records.payloads.most_common(_LINES),
+            "payloads": sorted(records.payloads.most_common(_LINES)),
         }
         if has_times:
             row["timeline"] = records.timeline.document()

@@ -579,7 +579,7 @@ class PartitionStats:
 
     def codec_labels(self) -> dict[str, int]:
         """Bytes of the batches of each codec, by its name."""
-        return {codec_label(codec): size for codec, size in self.codec_bytes.items()}
+        return {codec_label(codec): size for codec, size in sorted(self.codec_bytes.items())}
 
     def cells(self, top_keys: Iterable[TopKey]) -> dict[str, Any]:
         """The numbers as they stand in a table; those of records are None if none was decoded."""
@@ -644,7 +644,7 @@ class PartitionReport:
             found["distinct_keys"] = records.distinct.estimate()
             found["distinct_keys_error"] = DISTINCT_ERROR
             found["timeline"] = records.timeline.document()
-            found["payloads"] = dict(records.payloads.most_common())
+            found["payloads"] = dict(sorted(records.payloads.items()))
             found["top_keys"] = [
                 {
                     "key": one.key,

@@ -146,7 +146,8 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
         if words.pop("fleet", False):
             return running.doctor_of_fleet(cores=cores, job=job, **_with_settings(words))
         context = click.get_current_context()
-        fixed = {one.name: one.get_default(context) for one in base.params if one.name != "jobs"}
+        taken = (one for one in base.params if one.expose_value and one.name != "jobs")
+        fixed = {one.name: one.get_default(context) for one in taken}
         assert base.callback is not None
         return running.analysis(str(base.name), base.callback, cores, job, {**fixed, **words})
 

@@ -73,6 +73,7 @@ def test_sizes_of_nothing_are_zero() -> None:
     none = SizeHistogram.of(np.zeros(0, np.int64))
     found = none.document()
     assert found.pop("quantile_error") > 0
+    assert found.pop("histogram") == []
     assert set(found.values()) == {0}
 
 
