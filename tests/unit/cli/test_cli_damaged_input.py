@@ -36,6 +36,8 @@ WORDS = [
     "verify --deep DIR",
     "read DIR --isolation read_committed --decode-value json",
     "grep -e key-1. DIR",
+    "keyfilter DIR -o OUT",
+    "groups DIR",
     "lookup PART --offset 40",
     "lookup PART --time 2025-10-09",
     "schemas DIR",
