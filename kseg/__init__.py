@@ -44,6 +44,7 @@ _HOMES: Final = {
     "kseg.analysis.schemas": ("schemas",),
     "kseg.analysis.stats": ("stats",),
     "kseg.analysis.topics": ("topics",),
+    "kseg.analysis.transactions": ("transactions",),
     "kseg.analysis.verify": ("verify",),
     "kseg.constants": (
         "Compression",

@@ -21,6 +21,7 @@ from kseg.analysis.report import report as report
 from kseg.analysis.schemas import schemas as schemas
 from kseg.analysis.stats import stats as stats
 from kseg.analysis.topics import topics as topics
+from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
 from kseg.constants import Compression as Compression
 from kseg.constants import StopReason as StopReason

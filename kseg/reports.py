@@ -39,6 +39,12 @@ _HOMES = {
         "TopicSize",
         "Topics",
     ),
+    "kseg.analysis.transactions": (
+        "TransactionRows",
+        "TransactionalId",
+        "Transactions",
+        "Undecided",
+    ),
     "kseg.analysis.values": ("Report",),
     "kseg.format.convert": ("Conversion",),
     "kseg.internal.registry": (

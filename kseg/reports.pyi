@@ -20,6 +20,10 @@ from kseg.analysis.stats import StatsByTopic as StatsByTopic
 from kseg.analysis.stats import StatsReport as StatsReport
 from kseg.analysis.topics import Topics as Topics
 from kseg.analysis.topics import TopicSize as TopicSize
+from kseg.analysis.transactions import TransactionalId as TransactionalId
+from kseg.analysis.transactions import TransactionRows as TransactionRows
+from kseg.analysis.transactions import Transactions as Transactions
+from kseg.analysis.transactions import Undecided as Undecided
 from kseg.analysis.values import Report as Report
 from kseg.format.convert import Conversion as Conversion
 from kseg.internal.registry import Reference as Reference

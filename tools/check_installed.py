@@ -31,6 +31,7 @@ VERBS: dict[str, tuple[str, int]] = {
     "schemas": ("--codes", 0),
     "groups": ("data", 0),
     "metadata": ("--codes", 0),
+    "transactions": ("data", 0),
     "export": ("data/clicks-0 -o clicks.jsonl", 0),
     "convert": ("data/clicks-0/00000000000000000000.log --codec lz4 -o clicks.log", 0),
     "append": ("new/orders-0", 0),

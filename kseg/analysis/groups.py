@@ -26,15 +26,14 @@ from kseg.analysis.group_states import (
     file_record,
     simple,
 )
-from kseg.analysis.internal_logs import Home, LogTaken, Notes
+from kseg.analysis.internal_logs import ColumnTable, Home, LogTaken, Notes, Rows
 from kseg.analysis.units import Progress
 from kseg.documents import document
 from kseg.errors import KsegError
-from kseg.extras import require
 from kseg.files.selection import StrPaths
 from kseg.format.take import take_rows
 from kseg.format.times import bound_ms
-from kseg.frames import Frames, Listed
+from kseg.frames import Listed
 from kseg.internal.commits import NO_COMMITS, NONE, commit_rows, joined, none_for_minus_one
 from kseg.internal.ids import id_text
 from kseg.internal.log_rows import InternalRow
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
 #: `offsets.retention.minutes`, by default.
 RETENTION_MINUTES: Final = 10_080
 _MINUTE_MS: Final = 60_000
-#: Commits that are made rows of at a time.
-_ROWS: Final = 10_000
 #: Where lag ends.
 LAG_TO: Final = ("high-watermark", "last-stable-offset")
 #: No time of a commit is later, so that the retention can be added.
@@ -79,17 +76,7 @@ class GroupChange(NamedTuple):
     after: str | int | None
 
 
-class Rows(Listed[Any]):
-    """A table with a row for each value, which is a named tuple."""
-
-    __slots__ = ()
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The fields of each value; times in ms."""
-        return [document(each) for each in self]
-
-
-class Commits(Frames):
+class Commits(ColumnTable):
     """Committed offsets, in columns: object arrays of text, int64 arrays of numbers.
 
     | column | what |
@@ -105,36 +92,7 @@ class Commits(Frames):
     | record_offset, log_partition | its record in `__consumer_offsets` |
     """
 
-    __slots__ = ("columns",)
-
-    def __init__(self, columns: Mapping[str, Any]) -> None:
-        """Keep the columns."""
-        self.columns = columns
-
-    def __len__(self) -> int:
-        """The number of commits, pending ones among them."""
-        return len(self.columns["group"])
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Each commit, None for a number that is not there."""
-        names = tuple(self.columns)
-        for first in range(0, len(self), _ROWS):
-            parts = (each[first : first + _ROWS].tolist() for each in self.columns.values())
-            lists = [[None if value == NONE else value for value in part] for part in parts]
-            for values in zip(*lists, strict=True):
-                yield dict(zip(names, values, strict=True))
-
-    def to_arrow(self) -> Any:
-        """The columns as a `pyarrow.Table`; needs `kseg[arrow]`."""
-        arrow = require("pyarrow", extra="arrow")
-        return arrow.table(
-            {
-                name: arrow.array(column, arrow.string())
-                if column.dtype == object
-                else arrow.array(column, arrow.int64(), mask=column == NONE)
-                for name, column in self.columns.items()
-            }
-        )
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -490,6 +448,5 @@ __all__ = [
     "Commits",
     "GroupChange",
     "Groups",
-    "Rows",
     "groups",
 ]

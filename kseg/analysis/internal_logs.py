@@ -7,18 +7,19 @@ A batch is taken if its time is at or before the moment. What compaction has rem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from os import fspath
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
 
 from kseg.analysis.units import Progress
 from kseg.constants import INT64_MAX, Bools
+from kseg.documents import document
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -27,11 +28,14 @@ from kseg.errors import (
     NotALogError,
     UnreadableError,
 )
+from kseg.extras import require
 from kseg.files import metadata
 from kseg.files.names import FileKind
 from kseg.files.selection import Selection, StrPaths, paths_of, some_of
 from kseg.format.header import BatchTable
 from kseg.format.values import RecordColumns
+from kseg.frames import Frames, Listed
+from kseg.internal.commits import NONE
 from kseg.internal.last_values import COLUMNS, LastValues
 from kseg.internal.log_rows import InternalRow, decode_or_keep
 from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity
@@ -49,8 +53,13 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "record-unkeyed": ("error", "records without a key; they are left out"),
     "partition-missing": ("warning", "partitions of the topic are not here, nor what they say"),
     "compacted-since": ("warning", "compaction has removed records of that time; values may lack"),
+    "marker-alone": ("warning", "transaction markers whose data is not there any more"),
     "metadata-log": ("warning", "the metadata log cannot be understood whole"),
 }
+
+
+#: Rows that are made of columns at a time.
+_ROWS: Final = 10_000
 
 
 class LogTaken(NamedTuple):
@@ -97,6 +106,51 @@ class Notes:
                 message = f"{count - PER_CODE_MAX} more like the {PER_CODE_MAX} listed"
                 self.findings.append(SchemaFinding(code, CODES[code][0], "", None, message))
         return tuple(self.findings)
+
+
+class Rows(Listed[Any]):
+    """A table with a row for each value, which is a named tuple."""
+
+    __slots__ = ()
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The fields of each value; times in ms."""
+        return [document(each) for each in self]
+
+
+class ColumnTable(Frames):
+    """Many rows in columns: object arrays of text, int64 arrays of numbers, `NONE` for none."""
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        """Keep the columns."""
+        self.columns = columns
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self.columns.values())))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row, None for a number that is not there."""
+        names = tuple(self.columns)
+        for first in range(0, len(self), _ROWS):
+            parts = (each[first : first + _ROWS].tolist() for each in self.columns.values())
+            lists = [[None if value == NONE else value for value in part] for part in parts]
+            for values in zip(*lists, strict=True):
+                yield dict(zip(names, values, strict=True))
+
+    def to_arrow(self) -> Any:
+        """The columns as a `pyarrow.Table`; needs `kseg[arrow]`."""
+        arrow = require("pyarrow", extra="arrow")
+        return arrow.table(
+            {
+                name: arrow.array(column, arrow.string())
+                if column.dtype == object
+                else arrow.array(column, arrow.int64(), mask=column == NONE)
+                for name, column in self.columns.items()
+            }
+        )
 
 
 class Taken(WholeBatches):
@@ -154,6 +208,7 @@ class Home:
         notes: the oddities.
         sources: the directory of each partition, the newest one where there are several.
         cluster: the state of the metadata log; None where it is not here.
+        missing: the numbers of partitions that are not here, by topics that were asked for.
     """
 
     def __init__(self, paths: StrPaths, notes: Notes) -> None:
@@ -172,6 +227,7 @@ class Home:
         if len(clusters) > 1:
             reason = f"the directories are of several clusters: {', '.join(sorted(clusters))}"
             raise NotALogError(reason, path=found[0].path)
+        self.missing: dict[InternalTopic, list[int]] = {}
         self.cluster: Cluster | None = None
         for each in self.sources:
             if each.topic == InternalTopic.METADATA:
@@ -185,7 +241,8 @@ class Home:
         known: set[int] = set(range(max(found, default=-1)))
         if self.cluster is not None and topic in self.cluster.ids:
             known |= self.cluster.partitions.get(self.cluster.ids[topic], {}).keys()
-        if missing := sorted(known - found.keys()):
+        missing = self.missing[topic] = sorted(known - found.keys())
+        if missing:
             words = "partition is" if len(missing) == 1 else "partitions are"
             message = f"{len(missing)} {words} not here: {some_of(missing)}"
             self.notes.note("partition-missing", topic, message)
@@ -280,4 +337,4 @@ def _was_cleaned_past(directory: Path, left_out: int | None) -> bool:
     return True
 
 
-__all__ = ["CODES", "Home", "LogTaken", "Notes", "Taken"]
+__all__ = ["CODES", "NONE", "ColumnTable", "Home", "LogTaken", "Notes", "Rows", "Taken"]

@@ -199,7 +199,10 @@ def tell_left_out(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
     for line in lines:
         more = ""
         if line.startswith("read_committed "):
-            more = "; --open-transactions abort takes it for aborted and goes on"
+            more = (
+                "; --open-transactions abort takes it for aborted and goes on, "
+                "'kseg transactions' names what ends it"
+            )
         complain(f"kseg: warning: {os.fspath(path)}: {line}{more}")
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +19,7 @@ from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
     from kseg.analysis.groups import Groups
+    from kseg.analysis.internal_logs import LogTaken
 
 _RETENTION: Final = "offsets.retention.minutes"
 #: So many groups stand in one command: systems bound its length.
@@ -51,11 +50,7 @@ def groups(
     from kseg.analysis.internal_logs import CODES
 
     if codes:
-        rows = [
-            {"code": code, "severity": severity, "meaning": meaning}
-            for code, (severity, meaning) in CODES.items()
-        ]
-        output.write_codes("groups", rows, as_json=as_json)
+        output.write_code_table("groups", CODES, as_json=as_json)
         return Exit.OK
     if not directories:
         raise click.UsageError("Missing argument 'DIR...'.")
@@ -98,24 +93,18 @@ def _print(found: Groups, *, detailed: bool, moments: bool) -> None:
         delivery = "start_offset end_offset lag in_flight available acquired acknowledged archived"
         _table(f"group topic partition {delivery}", found.share.table_rows())
     _table("group topic partition field before after", found.changes.table_rows())
-    for log in found.logs if moments else ():
+    if moments:
+        write_logs(found.logs)
+
+
+def write_logs(logs: Iterable[LogTaken]) -> None:
+    """A line for each partition of an internal topic: how much of it was taken."""
+    for log in logs:
         last = "nothing"
         if log.last_offset is not None:
             last = f"offset {log.last_offset}, {iso_text(log.timestamp_ms) or 'without a time'}"
         place = f"{log.topic}-{log.partition}"
         output.write_line(f"{place}: taken up to {last}; the log ends at {log.log_end_offset}")
-
-
-def _write_json(document: dict[str, Any], found: Groups) -> None:
-    """The document, with its commits behind the rest, some at a time."""
-    text = json.dumps({"schema": "kseg.groups/1", **document})
-    click.echo(f'{text[:-1]}, "commits": [', nl=False)
-    comma = ""
-    lines = map(json.dumps, found.commits.rows())
-    while rows := list(islice(lines, 1000)):
-        click.echo(comma + ", ".join(rows), nl=False)
-        comma = ", "
-    click.echo("]}")
 
 
 def _table(head: str, rows: Sequence[Any]) -> None:
@@ -172,4 +161,4 @@ def _write_resets(found: Groups, path: Path) -> list[str]:
     return lines + ([_NO_RESET] if "Share" in types.values() else [])
 
 
-__all__ = ["groups"]
+__all__ = ["groups", "write_logs"]

@@ -14,6 +14,7 @@ from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.output import human_bytes, human_count
 from kseg.cli.paths import known_paths
 from kseg.cli.paths import partitions as partitions_of
+from kseg.cli.transactions import mention
 from kseg.files.names import KnownPath, PathKind, is_new
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
@@ -68,6 +69,7 @@ def info(
             for one in found
             for note in one.notes
         )
+        mention(paths, Selection(topics, partitions))
     faults = [fault for one in found for fault in one.faults]
     complain(*(f"kseg: {one_line(fault)}" for fault in faults))
     return Exit.FOUND if faults else Exit.OK

@@ -26,6 +26,7 @@ VERBS = {
     "lookup": "Where an offset or a time lies: segment, batch position, index entry used.",
     "partition": "The partition that producers send a key to.",
     "groups": "Consumer, share and streams groups: members, commits, lag, now or in the past.",
+    "transactions": "Open and hanging transactions: what they hold, and what ends each.",
     "schemas": "The schemas of a registry: subjects, versions, ids, and the text of one.",
     "metadata": "A cluster by the log of KRaft: topics, replicas, configurations, brokers, ACLs.",
     "export": "Records as .parquet, .arrow, .jsonl or .csv files.",
@@ -51,8 +52,8 @@ VERBS = {
 
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
-    "look": "info verify grep keyfilter lookup partition schemas groups metadata stats doctor "
-    "explain report diff bench demo completion",
+    "look": "info verify grep keyfilter lookup partition schemas groups transactions metadata "
+    "stats doctor explain report diff bench demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact",

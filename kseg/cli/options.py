@@ -291,8 +291,7 @@ bytes_option = click.option(
     'bytes that are not UTF-8 stand as {"base64": "..."}.',
 )
 #: A moment of the past, and one to compare with; batches count by their times.
-moment_options = together(
-    now_option(expose=False),
+at_since_options = together(
     click.option(
         "--at",
         type=TIME,
@@ -301,6 +300,7 @@ moment_options = together(
     ),
     click.option("--since", type=TIME, help="Also what changed from then on; a time as --at."),
 )
+moment_options = together(now_option(expose=False), at_since_options)
 jobs_option = click.option(
     "--jobs",
     type=WholeNumber(min=1),

@@ -10,10 +10,10 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
@@ -78,6 +78,21 @@ def taker(write: Callable[[Any], object]) -> Put:
 def write_document(schema: str, document: dict[str, Any]) -> None:
     """One JSON document on one line: `{"schema": "kseg.<verb>/1", ...}`."""
     write_json({"schema": f"kseg.{schema}", **document})
+
+
+def write_long_document(
+    schema: str, document: dict[str, Any], name: str, rows: Iterable[dict[str, Any]]
+) -> None:
+    """One JSON document on one line; its rows come last, some at a time, as they may be many."""
+    import json
+
+    text = json.dumps({"schema": f"kseg.{schema}", **document})
+    click.echo(f'{text[:-1]}, "{name}": [', nl=False)
+    comma, lines = "", map(json.dumps, rows)
+    while some := list(islice(lines, 1000)):
+        click.echo(comma + ", ".join(some), nl=False)
+        comma = ", "
+    click.echo("]}")
 
 
 def path_field(paths: Sequence[str]) -> str | list[str]:
@@ -292,6 +307,15 @@ def write_codes(verb: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> 
         return
     head = ("code", "severity", "meaning")
     write_table(head, [[row[name] for name in head] for row in rows])
+
+
+def write_code_table(verb: str, codes: Mapping[str, tuple[str, str]], *, as_json: bool) -> None:
+    """Write the list of `--codes` from the severity and the meaning of each code."""
+    rows = [
+        {"code": code, "severity": severity, "meaning": meaning}
+        for code, (severity, meaning) in codes.items()
+    ]
+    write_codes(verb, rows, as_json=as_json)
 
 
 def _cell(value: object) -> str:

@@ -23,11 +23,7 @@ def schemas(
 ) -> int:
     """Run the verb; returns the exit code."""
     if codes:
-        rows = [
-            {"code": code, "severity": severity, "meaning": meaning}
-            for code, (severity, meaning) in CODES.items()
-        ]
-        output.write_codes("schemas", rows, as_json=as_json)
+        output.write_code_table("schemas", CODES, as_json=as_json)
         return Exit.OK
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")

@@ -10,6 +10,7 @@ import click
 from kseg.cli import output
 from kseg.cli.failures import Exit, pass_over
 from kseg.cli.paths import places as places_of
+from kseg.cli.transactions import mention
 from kseg.files.selection import Selection
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def verify(
         report = verify_of(places, options, threads=jobs, progress=bar.to, skipped=[])
     for skipped in report.skipped:
         pass_over(skipped.error)
+    if not as_json:
+        mention(paths, Selection(topics, partitions))
     return write_report(report, as_json=as_json)
 
 

@@ -14,6 +14,7 @@ from kseg.cli.options import (
     TIME,
     Parsed,
     WholeNumber,
+    at_since_options,
     bytes_option,
     codes_option,
     completed,
@@ -296,6 +297,36 @@ def metadata() -> None:
     known.
 
     Exits 1 if the log is damaged, or if --diff finds a difference. Changes nothing.
+    """
+
+
+@verb(
+    directories_argument(required=False),
+    selection_options,
+    now_option(),
+    at_since_options,
+    click.option(
+        "--max-timeout",
+        "max_timeout_minutes",
+        type=WholeNumber(min=0),
+        default=15,
+        show_default=True,
+        metavar="MINUTES",
+        help="The longest that a transaction may take, transaction.max.timeout.ms of the broker.",
+    ),
+    click.option("--all", "show_all", is_flag=True, help="Also list the transactions that ended."),
+    codes_option,
+    json_option,
+)
+def transactions() -> None:
+    """Find open and hanging transactions: what they hold, and the command that ends each.
+
+    DIR are the data directories of one or several brokers. Transactions of all partitions are found
+    by headers, and joined with __transaction_state; no broker is asked. A transaction is hanging as
+    'kafka-transactions.sh find-hanging' of Kafka 4.2 decides. Checksums are not compared: that does
+    'kseg verify'.
+
+    Exits 1 if a transaction is hanging, or a log is damaged. Changes nothing.
     """
 
 
