@@ -16,6 +16,7 @@ from bench.dump_cases import dump_cases
 from bench.fetch_cases import fetch_cases
 from bench.grep_cases import grep_cases
 from bench.growth_cases import growth_cases
+from bench.lazy_cases import lazy_cases
 from bench.open_cases import open_cases
 from bench.pairs import Contest, Versus
 from bench.recover_cases import recover_cases
@@ -41,6 +42,7 @@ GROUPS = (
     "growth",
     "dump",
     "grep",
+    "lazy",
 )
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
@@ -75,6 +77,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "growth": growth_cases,
         "dump": dump_cases,
         "grep": grep_cases,
+        "lazy": lazy_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]
 
