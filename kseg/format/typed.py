@@ -27,7 +27,6 @@ from kseg.format.values import (
     Kind,
     RecordColumns,
     TypedColumn,
-    binary_column,
     freeze,
 )
 
@@ -256,7 +255,7 @@ def payload_kinds(column: BinaryColumn) -> Iterator[str]:
         elif not is_other and value.lstrip()[:1] in (b"{", b"["):
             yield "json"
         else:
-            yield "binary" if any(True for _ in _not_utf8(binary_column([value]), 0, 1)) else "text"
+            yield "text" if _is_utf8(value) else "binary"
 
 
 # ---- numbers -------------------------------------------------------------------------------------
@@ -304,6 +303,14 @@ def _not_utf8(column: BinaryColumn, first: int, end: int) -> Iterator[int]:
     middle = (first + end) // 2
     yield from _not_utf8(column, first, middle)
     yield from _not_utf8(column, middle, end)
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _not_utf8_reason(value: bytes) -> str:
