@@ -60,6 +60,7 @@ _HOMES: Final = {
         "MissingExtraError",
         "NotALogError",
         "OffsetOutOfRangeError",
+        "SchemaError",
         "StalePlanError",
         "UncleanShutdownError",
         "UnreadableError",

@@ -34,6 +34,7 @@ from kseg.errors import LogLockedError as LogLockedError
 from kseg.errors import MissingExtraError as MissingExtraError
 from kseg.errors import NotALogError as NotALogError
 from kseg.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+from kseg.errors import SchemaError as SchemaError
 from kseg.errors import StalePlanError as StalePlanError
 from kseg.errors import UncleanShutdownError as UncleanShutdownError
 from kseg.errors import UnreadableError as UnreadableError

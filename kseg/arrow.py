@@ -65,6 +65,8 @@ TYPES: dict[str, pa.DataType] = {
     "valid": pa.bool_(),
     "key_error": pa.string(),
     "value_error": pa.string(),
+    "key_schema_id": pa.int32(),
+    "value_schema_id": pa.int32(),
 }
 #: Columns on request: the bytes of keys and values that do not decode; the directory of a replica.
 _BYTES_TYPES = {"key_bytes": pa.binary(), "value_bytes": pa.binary()}
@@ -83,7 +85,7 @@ KIND_TYPES: dict[Kind, pa.DataType] = {
 }
 
 
-def schema(fields: Iterable[str], kinds: Mapping[str, Kind] | None = None) -> pa.Schema:
+def schema(fields: Iterable[str], kinds: Mapping[str, Any] | None = None) -> pa.Schema:
     """The Arrow schema of some fields.
 
     Args:
@@ -97,7 +99,7 @@ def schema(fields: Iterable[str], kinds: Mapping[str, Kind] | None = None) -> pa
         **TYPES,
         **_BYTES_TYPES,
         **_PLACE_TYPES,
-        **{name: KIND_TYPES[kind] for name, kind in (kinds or {}).items()},
+        **{name: _type_of(kind) for name, kind in (kinds or {}).items()},
     }
     named = tuple(fields)
     unknown = [name for name in named if name not in types]
@@ -116,6 +118,11 @@ def for_engines(kind: pa.Schema) -> pa.Schema:
     """
     fields = sorted(kind, key=lambda one: one.name != "topic")
     return pa.schema([one.with_type(_ENGINE_TYPES.get(one.type, one.type)) for one in fields])
+
+
+def _type_of(kind: Any) -> pa.DataType:
+    """The type of a kind; of values that have schemas, they or their decoding bring it."""
+    return KIND_TYPES[kind] if isinstance(kind, Kind) else getattr(kind, "type", kind)
 
 
 def to_record_batch(
@@ -148,7 +155,7 @@ def _batch(columns: RecordColumns, kind: pa.Schema) -> pa.RecordBatch:
 def to_reader(
     pieces: Iterable[RecordColumns],
     fields: tuple[str, ...],
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, Any] | None = None,
 ) -> pa.RecordBatchReader:
     """Pieces of records as a reader of record batches; nothing is read before it is asked for.
 
@@ -168,7 +175,7 @@ def stream(
     pieces: Iterable[RecordColumns],
     fields: tuple[str, ...],
     requested_schema: object = None,
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, Any] | None = None,
 ) -> object:
     """An `arrow_array_stream` capsule over pieces of records.
 
@@ -289,9 +296,11 @@ def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Arra
     Returns:
         An array of n values.
     """
-    kind = kind or KIND_TYPES[column.kind]
+    kind = kind or _type_of(column.kind)
     if isinstance(column.values, BinaryColumn):
         return binary_array(column.values, kind)
+    if isinstance(column.values, pa.Array):
+        return column.values
     return numbers_array(column.values, kind, column.valid)
 
 

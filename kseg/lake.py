@@ -242,6 +242,12 @@ class FileFormat:
             raise ValueError(f"partition_by is of {', '.join(PARTITION_KEYS)}, not {self.by!r}")
         if self.keep_bytes and not self.kinds:
             raise ValueError("keep_bytes goes with decode")
+        for name, kind in self.kinds.items():
+            if self.form == "parquet" and "union<" in str(getattr(kind, "type", "")):
+                raise ValueError(
+                    f"{name} has a union of several types, which Parquet does not have; write "
+                    ".arrow or .jsonl, or decode as registry-json"
+                )
         if not self.fields:
             raise ValueError("the columns name only what partition_by leaves out")
 

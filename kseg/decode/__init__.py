@@ -5,6 +5,8 @@
     protobuf        messages of a `.proto` text
     json_struct     JSON, whose type a JSON Schema, the caller or a sample gives
     blocks          most payloads at once, the others one by one
+    wire            the schema that each payload names: prefixes and headers, split by NumPy
+    registry        `decodings`: the schema of a column, and its values
 
 Payloads and schemas are hostile bytes: a payload that does not decode is null with its reason, a
 schema that cannot be taken is a typed error. Nothing that a schema names is opened.

@@ -15,7 +15,7 @@ schema "bytes" as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from io import BytesIO
+from decimal import Context, Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +35,8 @@ NODES_MAX: Final = 100_000
 LEVELS_MAX: Final = 200
 #: Arrow numbers the types of a union in 7 bits.
 BRANCHES_MAX: Final = 127
+#: Digits of Arrow's larger decimals.
+DECIMAL_DIGITS_MAX: Final = 76
 _INT32: Final = (-INT32_MAX - 1, INT32_MAX)
 _INT64: Final = (INT64_MIN, INT64_MAX)
 _MS: Final = (DATETIMES_MS.start, DATETIMES_MS.stop - 1)
@@ -96,20 +98,46 @@ _WHY: Final = {
 }
 
 
-def decoder(writer: Schema, reader: Schema | None, references: Mapping[str, Schema]) -> AvroDecoder:
+def decoder(
+    writer: Schema,
+    reader: Schema | None,
+    references: Mapping[str, Schema],
+    reader_references: Mapping[str, Schema] | None = None,
+    *,
+    record: str | None = None,
+) -> AvroDecoder:
     """A decoder of what one schema wrote.
 
     Args:
         writer: the schema of the payloads.
         reader: the schema of the values; the writer's if it is None.
-        references: the schemas that both refer to, by name, each behind those that it refers to.
+        references: the schemas that the writer refers to, by name, each behind those that it refers
+            to.
+        reader_references: likewise of the reader; the writer's if it is None.
+        record: the name of the one type in the reader's schema that is wanted.
 
     Raises:
         SchemaError: a schema is damaged, depends on itself, or is too large.
         MissingExtraError: fastavro is not installed.
     """
     written, names = parsed(writer, references)
-    wanted, wanted_names = (written, names) if reader is None else parsed(reader, references)
+    if reader is None:
+        return AvroDecoder(written, names, written, names)
+    if reader_references is None:
+        reader_references = references
+    wanted, wanted_names = parsed(reader, reader_references)
+    if record is not None:
+        wanted = wanted_names.get(record)
+        if wanted is None:
+            raise SchemaError(f"{_label(reader)} has no {record}; it has {', '.join(wanted_names)}")
+    elif isinstance(wanted, list):
+        found = [_named(each, wanted_names) for each in wanted]
+        records = [each["name"] for each in found if _type_of(each) == "record"]
+        if len(records) > 1:
+            raise SchemaError(
+                f"{_label(reader)} has several record types: {', '.join(records)}; choose one "
+                '(record=), or decode as "registry-json"'
+            )
     return AvroDecoder(written, names, wanted, wanted_names)
 
 
@@ -411,7 +439,9 @@ class _Program:
             return [kernel.REFUSE, -1, 0, 0, 0]
         for column in missing:
             if column not in self._defaults:
-                self._defaults[column] = _default(fields[column], self._reader_names)
+                self._defaults[column] = _default(
+                    fields[column], self.types[column], self._reader_names
+                )
         kids = [
             self._node(
                 each["type"],
@@ -520,7 +550,11 @@ def _logical_of(schema: Any) -> str | None:
     if found == "decimal":
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         is_sound = schema["type"] in ("bytes", "fixed") and type(precision) is type(scale) is int
-        return found if is_sound and 0 <= scale <= precision <= 76 and precision else None
+        return (
+            found
+            if is_sound and 0 <= scale <= precision <= DECIMAL_DIGITS_MAX and precision
+            else None
+        )
     return found if isinstance(found, str) else None
 
 
@@ -540,46 +574,48 @@ def _column_for(name: str, fields: Mapping[int, Any]) -> int | None:
     return next((c for c, field in fields.items() if name in field.get("aliases", ())), None)
 
 
-def _default(field: Any, names: Mapping[str, Any]) -> pa.Array:
+def _default(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Array:
     """The default of a field, as an array of one value.
 
     Raises:
         SchemaError: it is no value of its type.
     """
-    fastavro: Any = require("fastavro", extra="avro")
-    out = BytesIO()
     try:
-        value = _encodable(field["type"], field["default"], names)
-        schema = fastavro.parse_schema(field["type"], named_schemas=dict(names))
-        fastavro.schemaless_writer(out, schema, value)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        value = _value(field["type"], field["default"], names)
+        if value is None or not pa.types.is_union(kind):
+            return pa.array([value], kind)
+        parts = [
+            pa.array([value] if at == 1 else [], kind.field(at).type)
+            for at in range(kind.num_fields)
+        ]
+        types, places = pa.array([1], pa.int8()), pa.array([0], pa.int32())
+        return pa.UnionArray.from_dense(types, places, parts, [each.name for each in kind]).cast(
+            kind
+        )
+    except (ValueError, TypeError, LookupError, AttributeError, pa.ArrowException) as error:
         raise SchemaError(f"the default of {field['name']}: {error}"[:300]) from None
-    program = _Program(names, names)
-    program.compile(field["type"], field["type"])
-    columns, faults = kernel.Columns(*program.tables), dict[int, tuple[int, int, int]]()
-    data = out.getvalue()
-    columns.decode(np.array([0, len(data)]), data, np.ones(1, np.uint8), faults)
-    if faults:
-        raise SchemaError(f"the default of {field['name']}: {program.reason(*faults[0])}")
-    return program.array(columns, 0, None)
 
 
-def _encodable(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
-    """A default, as JSON has it, in the form that a writer takes."""
+def _value(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
+    """A default, as JSON has it, in the form that Arrow takes."""
     schema = _named(schema, names)
     if isinstance(schema, list):
-        return _encodable(schema[0], value, names)
+        return _value(schema[0], value, names)
     kind = _type_of(schema)
     if kind in ("bytes", "fixed"):
-        return value.encode("latin-1")
+        found = value.encode("latin-1")
+        if _logical_of(schema) != "decimal":
+            return found
+        number = Decimal(int.from_bytes(found, "big", signed=True))
+        return number.scaleb(-schema.get("scale", 0), Context(prec=DECIMAL_DIGITS_MAX))
     if kind == "array":
-        return [_encodable(schema["items"], each, names) for each in value]
+        return [_value(schema["items"], each, names) for each in value]
     if kind == "map":
-        return {key: _encodable(schema["values"], each, names) for key, each in value.items()}
+        return [(key, _value(schema["values"], each, names)) for key, each in value.items()]
     if kind != "record":
         return value
     return {
-        each["name"]: _encodable(each["type"], value.get(each["name"], each.get("default")), names)
+        each["name"]: _value(each["type"], value.get(each["name"], each.get("default")), names)
         for each in schema["fields"]
     }
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -31,13 +31,40 @@ from kseg.format.values import (
 )
 
 Reasons = dict[int, str]
-Kinds = Mapping[str, Kind]
+
+
+class Decoding(Protocol):
+    """Keys or values that have schemas; `kseg.decode.registry` makes it.
+
+    Attributes:
+        value: the word for it.
+        type: of every value, in Arrow.
+    """
+
+    value: str
+    type: Any
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields that are read besides."""
+
+    def decode(self, columns: RecordColumns, name: str) -> tuple[TypedColumn, ...]:
+        """The values of a column, the reasons, and the ids of schemas."""
+
+
+Kinds = Mapping[str, "Kind | Decoding"]
 
 #: What can be decoded, each with the column of its reasons.
 ERRORS: Final = {"key": "key_error", "value": "value_error"}
 #: The columns, on request, of the bytes that are not of that kind.
 BYTES: Final = {"key": "key_bytes", "value": "value_bytes"}
 KEPT_BYTES: Final = frozenset(BYTES.values())
+#: The columns, on request, of the ids of schemas.
+SCHEMA_IDS: Final = {"key": "key_schema_id", "value": "value_schema_id"}
+#: The words of `decode` for values that have schemas.
+SCHEMA_WORDS: Final = (
+    *("registry", "registry-json", "avro", "protobuf", "json-schema", "json:struct"),
+)
 #: The names of Kafka's serializers, where kseg has others.
 _SYNONYMS: Final = {
     "string": Kind.TEXT,
@@ -75,7 +102,18 @@ def kind_of(name: str) -> Kind:
         raise ValueError(f"nothing is decoded as {name!r}; there are: {known}") from None
 
 
-def kinds_of(decode: Mapping[str, str] | str | None) -> dict[str, Kind]:
+def has_schemas(decode: Any) -> bool:
+    """Whether a `decode=` has a word, or a schema, of values that have schemas."""
+    named = (
+        decode if isinstance(decode, Mapping) and decode.keys() <= ERRORS.keys() else {"": decode}
+    )
+    return any(
+        word in SCHEMA_WORDS if isinstance(word, str) else word is not None
+        for word in named.values()
+    )
+
+
+def kinds_of(decode: Mapping[str, Any] | str | None) -> dict[str, Kind | Decoding]:
     """The kinds in `decode={"key": "text", "value": "json"}`; a word alone is for values.
 
     Raises:
@@ -91,7 +129,9 @@ def kinds_of(decode: Mapping[str, str] | str | None) -> dict[str, Kind]:
     for name in decode:
         if name not in ERRORS:
             raise ValueError(f"{name!r} is not decoded; there are: {', '.join(ERRORS)}")
-    return {name: kind_of(kind) for name, kind in decode.items()}
+    return {
+        name: kind if hasattr(kind, "needs") else kind_of(kind) for name, kind in decode.items()
+    }
 
 
 def key_bytes(key: Any, kinds: Kinds) -> bytes | None:
@@ -143,7 +183,7 @@ def decoded_fields(
     for name, error in ERRORS.items():
         if name in kinds and name not in named and error not in named:
             raise ValueError(f"decode names {name!r}, which is not among the fields")
-        for beside in (error, BYTES[name]):
+        for beside in (error, BYTES[name], SCHEMA_IDS[name]):
             if beside in named and name not in kinds:
                 raise ValueError(f"field {beside!r} is there where decode names {name!r}")
     return tuple(_with_errors(named, kinds, (ERRORS, BYTES) if keep_bytes else (ERRORS,)))
@@ -164,16 +204,25 @@ def without_errors(fields: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for before, name in behind if before is None or ERRORS.get(before) != name)
 
 
-def read_fields(fields: Iterable[str]) -> tuple[str, ...]:
-    """The fields to read: what stands beside a key comes from the key, say."""
+def read_fields(fields: Iterable[str], kinds: Kinds | None = None) -> tuple[str, ...]:
+    """The fields to read: what stands beside a key comes from the key, say.
+
+    Args:
+        fields: as they are wanted.
+        kinds: what is decoded, which may need others.
+    """
     sources = {"timestamp_ms": "timestamp"}
-    for beside in (ERRORS, BYTES):
+    for beside in (ERRORS, BYTES, SCHEMA_IDS):
         sources |= {column: name for name, column in beside.items()}
-    return tuple(dict.fromkeys(sources.get(name, name) for name in fields))
+    found = dict.fromkeys(sources.get(name, name) for name in fields)
+    for name, kind in (kinds or {}).items():
+        if name in found and not isinstance(kind, Kind):
+            found |= dict.fromkeys(kind.needs)
+    return tuple(found)
 
 
 def decode_columns(
-    columns: RecordColumns, decode: Mapping[str, str], *, keep_bytes: bool = False
+    columns: RecordColumns, decode: Mapping[str, Any], *, keep_bytes: bool = False
 ) -> RecordColumns:
     """The same records with keys, values or both decoded, and the reasons where they are not.
 
@@ -199,14 +248,18 @@ def decode_columns(
         ['key-16', 'key-56']
     """
     kinds = kinds_of(decode)
-    found = {name: decode_column(columns[name], kind) for name, kind in kinds.items()}
     arrays: dict[str, Any] = {}
     for name, column in columns.arrays.items():
         arrays[name] = column
-        if name in found:
-            arrays[name], arrays[ERRORS[name]] = found[name]
+        kind = kinds.get(name)
+        if kind is not None:
+            if isinstance(kind, Kind):
+                arrays[name], arrays[ERRORS[name]] = decode_column(column, kind)
+            else:
+                found = kind.decode(columns, name)
+                arrays[name], arrays[ERRORS[name]], arrays[SCHEMA_IDS[name]] = found
             if keep_bytes:
-                wrong = found[name][1].values.is_valid()  # type: ignore[union-attr]
+                wrong = arrays[ERRORS[name]].values.is_valid()
                 arrays[BYTES[name]] = _only(column, wrong)
     return replace(columns, arrays=arrays)
 
@@ -222,14 +275,14 @@ def decode_column(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, TypedC
             # Lower case, as Kafka writes digits; dashes and digits have that bit.
             kept = replace(kept, data=kept.data | np.uint8(0x20))
         values = TypedColumn(kind, kept)
-    errors = TypedColumn(Kind.TEXT, _reason_column(len(column), reasons))
+    errors = TypedColumn(Kind.TEXT, reason_column(len(column), reasons))
     freeze(values)
     freeze(errors)
     return values, errors
 
 
-def _reason_column(count: int, reasons: Reasons) -> BinaryColumn:
-    """What most rows have not, in Arrow's layout."""
+def reason_column(count: int, reasons: Reasons) -> BinaryColumn:
+    """The reasons of some rows, null for the others."""
     rows = sorted(reasons)
     texts = [reasons[row].encode() for row in rows]
     sizes, some = np.zeros(count + 1, np.int32), np.zeros(count, np.bool_)

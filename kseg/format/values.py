@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, over
 import numpy as np
 
 from kseg._kernels.rows import Rows
-from kseg.constants import NO_TIMESTAMP, Array, Bools, Int8s, Int32s, Int64s, TimestampType, Uint8s
+from kseg.constants import NO_TIMESTAMP, Bools, Int8s, Int32s, Int64s, TimestampType, Uint8s
 from kseg.errors import MissingFieldError
 from kseg.extras import require
 from kseg.format.times import DATETIMES_MS, as_datetime
@@ -176,13 +176,14 @@ class TypedColumn:
     """Decoded keys or values, or the reasons why some are not; null where there is none.
 
     Attributes:
-        kind: what they are.
-        values: the text, checked, with its nulls; or numbers, any number where it is null.
+        kind: what they are; of values that have schemas, their type in Arrow.
+        values: the text, checked, with its nulls; or numbers, any number where it is null; or an
+            array of Arrow.
         valid: of numbers, bool[n], false for null; None where nothing is null, and for text.
     """
 
-    kind: Kind
-    values: BinaryColumn | Array
+    kind: Any
+    values: Any
     valid: Bools | None = None
 
     def __len__(self) -> int:
@@ -208,6 +209,8 @@ class TypedColumn:
         if isinstance(self.values, BinaryColumn):
             make = _PYTHON[self.kind]
             return (None if value is None else make(value.decode()) for value in self.values)
+        if not isinstance(self.values, np.ndarray):
+            return iter(self.values.to_pylist(maps_as_pydicts="lossy"))
         if self.valid is None:
             return iter(self.values.tolist())
         pairs = zip(self.values.tolist(), self.valid.tolist(), strict=True)
@@ -220,13 +223,13 @@ class TypedColumn:
     @property
     def null_count(self) -> int:
         """How many are null."""
-        if isinstance(self.values, BinaryColumn):
-            return self.values.null_count
+        if not isinstance(self.values, np.ndarray):
+            return int(self.values.null_count)
         return 0 if self.valid is None else int(np.count_nonzero(~self.valid))
 
     def __repr__(self) -> str:
         """What they are, how many, and how many of them null."""
-        return f"TypedColumn({self.kind.value}, {len(self)} values, {self.null_count} null)"
+        return f"TypedColumn({self.kind}, {len(self)} values, {self.null_count} null)"
 
 
 def _from_json(text: str) -> Any:

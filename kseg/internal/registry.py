@@ -65,6 +65,8 @@ _FIELDS: Final = {
 }
 #: Records that say nothing of schemas; in front of CLEAR_SUBJECT stand tombstones.
 _PASSED: Final = ("CONFIG", "MODE", "NOOP", "CONTEXT", "ASSOC", "CLEAR_SUBJECT")
+#: Types of rules by which clients encrypt fields, or whole payloads, as JSON has them.
+_ENCRYPTS: Final = ('"ENCRYPT"', '"ENCRYPT_PAYLOAD"')
 #: A string of JSON; one without an end goes to the end, so the search never starts twice.
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.?+[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -120,6 +122,7 @@ class Schema:
         deleted: None, "soft" or "hard". The ids of deleted schemas still resolve.
         path: the file.
         offset, timestamp_ms: of the record that brought the text; None for a file.
+        encrypts: whether a rule of it makes clients encrypt fields.
     """
 
     subject: str
@@ -133,6 +136,7 @@ class Schema:
     path: str = ""
     offset: int | None = None
     timestamp_ms: int | None = None
+    encrypts: bool = field(default=False, repr=False)
 
     @property
     def context(self) -> str:
@@ -506,6 +510,7 @@ class Replay:
             self.path,
             self.offset,
             self.timestamp_ms,
+            any(word in json.dumps(document.get("ruleSet")) for word in _ENCRYPTS),
         )
 
     def _guid(

@@ -163,7 +163,7 @@ class Export:
         source, request = part.source, part.bounded
         extra = ("timestamp",) * ("day" in look.by) + ("key",) * (self.key is not None)
         wanted = (name for name in (*look.fields, *extra) if name not in _PLACE)
-        request = replace(request, columns=read_fields(wanted) or ("offset",))
+        request = replace(request, columns=read_fields(wanted, look.kinds) or ("offset",))
         if request.on_corrupt == "skip":
             request = replace(request, on_corrupt=faults.append)
         memory = PerThread(Workspace)

@@ -33,10 +33,14 @@ from kseg.format.request import (
 )
 from kseg.format.take import first_rows, take_equal
 from kseg.format.typed import (
+    BYTES,
     ERRORS,
+    KEPT_BYTES,
+    SCHEMA_IDS,
     Kinds,
     decode_columns,
     decoded_fields,
+    has_schemas,
     key_bytes,
     kinds_of,
     read_fields,
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset
 
     from kseg.format.times import Time
+    from kseg.internal.registry import Schema, Schemas
     from kseg.lake import WrittenFiles
     from kseg.lazy import Condition
     from kseg.log.exports import Export
@@ -114,6 +119,11 @@ class Scan(Frames):
         """The records, a bounded piece at a time, in the order of `sources`."""
         return self._read("held")
 
+    @property
+    def kinds(self) -> Kinds:
+        """What keys and values are decoded as."""
+        return self._kinds
+
     def head(self, n: int = 10) -> Scan:
         """The same scan, ended after `n` records.
 
@@ -132,7 +142,7 @@ class Scan(Frames):
             pattern: what they hold.
             context: as many records in front of each and behind it come as well.
         """
-        read = _read_columns(self.columns, self._key, pattern)
+        read = _read_columns(self.columns, self._kinds, self._key, pattern)
         request = replace(self._request, columns=read)
         return replace(self, errors=[], _request=request, _pattern=pattern, _context=context)
 
@@ -223,7 +233,12 @@ class Scan(Frames):
             columns = replace(columns, arrays=arrays)
         directory = str(source.directory) if DIRECTORY in self.columns else None
         placed = columns.placed(source.topic, source.partition, directory)
-        return decode_columns(placed, self._kinds) if self._kinds else placed
+        if not self._kinds:
+            return placed
+        keep_bytes = not KEPT_BYTES.isdisjoint(self.columns)
+        found = decode_columns(placed, self._kinds, keep_bytes=keep_bytes)
+        arrays = {name: each for name, each in found.arrays.items() if name in self.columns}
+        return replace(found, arrays=arrays)
 
     def _works(self, request: Request) -> Iterator[Results]:
         """The same as pieces of work for threads."""
@@ -456,7 +471,7 @@ class Scan(Frames):
             }
             if key is None and (key := wanted_key(conditions, self._kinds)) is not None:
                 sources = self._with_key(sources, key)
-        read = _read_columns(names, key, self._pattern)
+        read = _read_columns(names, self._kinds, key, self._pattern)
         self.pushed = replace(
             found,
             sources=sources,
@@ -654,7 +669,12 @@ def scan(
     partitioner: str | None = None,
     filters: str | PathLike[str] | None = None,
     limit: int | None = None,
-    decode: MappingOf[str, str] | str | None = None,
+    decode: MappingOf[str, Any] | str | None = None,
+    schemas: Schemas | None = None,
+    subject: str | None = None,
+    schema_version: int | None = None,
+    schema: Schema | int | None = None,
+    record: str | None = None,
     isolation: str = "read_uncommitted",
     open_transactions: str = "wait",
     replicas: Replicas = "refuse",
@@ -702,7 +722,17 @@ def scan(
             json, int16, int32, int64, float, double, uuid, or Kafka's name; a word alone is for
             values. A key or value of another kind is null, and the columns `key_error` and
             `value_error` have the reason. JSON and UUIDs are text in Arrow; Python gets the JSON
-            value, and a `UUID`.
+            value, and a `UUID`. Values that have schemas are "registry": each names its schema in
+            a header or a prefix, and is brought to the one type of the column; "registry-json" is
+            JSON for any mixture of schemas; "avro", "protobuf" and "json-schema" have no prefix,
+            and all of them the column's schema. JSON becomes structs by a schema in place of the
+            word (of Arrow, or a JSON schema), or by "json:struct", of 1,000 first values. The
+            columns `value_schema_id`, `value_error` and `value_bytes` are there on request.
+        schemas: of the registry, as `kseg.schemas` reads them.
+        subject, schema_version: the schema of the column; without them the latest version of
+            `<topic>-value`, or `<topic>-key`, that is not deleted.
+        schema: the column's schema, or its id.
+        record: the name of the one record type, or message, that is wanted; other records are null.
         isolation: "read_uncommitted", or "read_committed" (whole partitions only).
         open_transactions: "wait" ends committed records at the first open transaction, with a
             warning; "abort" takes open transactions as aborted.
@@ -725,6 +755,7 @@ def scan(
 
     Raises:
         NotALogError: a path is nothing that kseg reads.
+        SchemaError: the column has no schema, or could have several, or none of Arrow's types.
         MisplacedKeyError: a key lies in a partition that `partitioner` does not send it to.
         ValueError: an argument has a value that it cannot have, nothing is chosen, or a partition
             has two directories.
@@ -738,7 +769,17 @@ def scan(
     """
     check_word("on_error", on_error, ("raise", "skip"))
     check_word("replicas", replicas, REPLICAS)
-    kinds = kinds_of(decode)
+    counts, places = partitions, paths_of(paths)
+    selection = Selection.of(topics, None if partitioner else partitions)
+    skipped: list[Unreadable] | None = None if on_error == "raise" else []
+    said = schemas, subject, schema_version, schema, record
+    is_typed = has_schemas(decode)
+    kinds: Kinds = {} if is_typed else kinds_of(decode)
+    found = sources(places, selection, replicas=replicas, skipped=skipped)
+    if is_typed:
+        kinds = _typed(decode, said, found, mapping)
+    elif any(one is not None for one in said):
+        raise ValueError('schemas, and what chooses among them, go with decode="registry"')
     offsets = {}
     if isinstance(offset, MappingOf):
         offsets, offset = _each_offset(offset), None
@@ -758,16 +799,12 @@ def scan(
     )
     wanted_key = key_bytes(key, kinds)
     names = _columns(columns, kinds, with_directory=replicas == "all")
-    counts, places = partitions, paths_of(paths)
-    selection = Selection.of(topics, None if partitioner else partitions)
-    skipped: list[Unreadable] | None = None if on_error == "raise" else []
-    found = sources(places, selection, replicas=replicas, skipped=skipped)
     if isolation == "read_committed" and any(source.is_file for source in found):
         raise ValueError("read_committed needs whole partitions, not single files")
     result = Scan(
         found,
         names,
-        replace(request, columns=_read_columns(names, wanted_key)),
+        replace(request, columns=_read_columns(names, kinds, wanted_key)),
         mapping,
         skipped=tuple(skipped or ()),
         _kinds=kinds,
@@ -790,7 +827,12 @@ def dataset(
     time: TimeBounds | None = None,
     key: Any = None,
     partitioner: str | None = None,
-    decode: MappingOf[str, str] | str | None = None,
+    decode: MappingOf[str, Any] | str | None = None,
+    schemas: Schemas | None = None,
+    subject: str | None = None,
+    schema_version: int | None = None,
+    schema: Schema | int | None = None,
+    record: str | None = None,
     isolation: str = "read_uncommitted",
     open_transactions: str = "wait",
     replicas: Replicas = "refuse",
@@ -807,7 +849,8 @@ def dataset(
         paths: as `scan` takes them; so are the others. They bound what each query reads.
         topics, partitions, columns, offset, time, key: the records and columns that are there.
         partitioner: how producers chose the partition of a key; see `scan`.
-        decode, isolation, open_transactions, replicas, control: how records are read.
+        decode, schemas, subject, schema_version, schema, record: likewise.
+        isolation, open_transactions, replicas, control: how records are read.
         on_corrupt, on_error: as for `scan`.
         threads, now, mapping: likewise.
 
@@ -825,6 +868,11 @@ def dataset(
         key=key,
         partitioner=partitioner,
         decode=decode,
+        schemas=schemas,
+        subject=subject,
+        schema_version=schema_version,
+        schema=schema,
+        record=record,
         isolation=isolation,
         open_transactions=open_transactions,
         replicas=replicas,
@@ -837,10 +885,25 @@ def dataset(
     ).dataset()
 
 
+def _typed(
+    decode: Any, said: tuple[Any, ...], found: tuple[ScanSource, ...], mapping: Mapping
+) -> Kinds:
+    """The kinds of values that have schemas."""
+    from kseg.decode.registry import SAMPLE_ROWS, Choice, decodings
+
+    def sample(name: str) -> Any:
+        request = Request((name,), on_corrupt="skip")
+        table = Scan(found, (name,), request, mapping, _limit=SAMPLE_ROWS).to_arrow()
+        return table[name].combine_chunks()
+
+    return decodings(decode, Choice(*said), (source.topic for source in found), sample)
+
+
 def _columns(
     asked: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
 ) -> tuple[str, ...]:
-    known = (*PLACE_FIELDS, DIRECTORY, *FIELDS, "timestamp_ms", *ERRORS.values())
+    beside = [name for each in (ERRORS, BYTES, SCHEMA_IDS) for name in each.values()]
+    known = (*PLACE_FIELDS, DIRECTORY, *FIELDS, "timestamp_ms", *beside)
     if asked is None:
         place = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
         asked = (*place, *FIELDS_DEFAULT)
@@ -854,12 +917,12 @@ def _columns(
 
 
 def _read_columns(
-    names: tuple[str, ...], key: bytes | None, pattern: Pattern | None = None
+    names: tuple[str, ...], kinds: Kinds, key: bytes | None, pattern: Pattern | None = None
 ) -> tuple[str, ...]:
     """The columns that are decoded for those that the scan gives, and for what it looks at."""
     wanted = [name for name in names if name not in (DIRECTORY, *PLACE_FIELDS)]
     looked_at = (() if key is None else ("key",)) + (() if pattern is None else pattern.fields)
-    return read_fields([*wanted, *looked_at]) or ("offset",)
+    return read_fields([*wanted, *looked_at], kinds) or ("offset",)
 
 
 def _each_offset(given: MappingOf[Any, Any]) -> dict[Any, OffsetBounds]:

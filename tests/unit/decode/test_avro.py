@@ -161,6 +161,21 @@ EVOLVED: list[tuple[Any, Any, Any, Any]] = [
                 {"name": "z", "type": ["null", "string"], "default": None},
                 {"name": "l", "type": {"type": "array", "items": "int"}, "default": [1, 2]},
                 {"name": "b", "type": "bytes", "default": "\u00ff"},
+                {"name": "u", "type": ["int", "string"], "default": 5},
+                {"name": "d", "type": {"type": "int", "logicalType": "date"}, "default": 1},
+                {
+                    "name": "m",
+                    "type": {
+                        "type": "map",
+                        "values": {
+                            "type": "bytes",
+                            "logicalType": "decimal",
+                            "precision": 40,
+                            "scale": 2,
+                        },
+                    },
+                    "default": {"k": "\u00ff"},
+                },
                 {
                     "name": "r",
                     "type": {**NAMED, "name": "Inner"},
@@ -169,7 +184,16 @@ EVOLVED: list[tuple[Any, Any, Any, Any]] = [
             ],
         },
         {"x": 4},
-        {"y": 4, "z": None, "l": [1, 2], "b": b"\xff", "r": {"x": 3}},
+        {
+            "y": 4,
+            "z": None,
+            "l": [1, 2],
+            "b": b"\xff",
+            "u": 5,
+            "d": date(1970, 1, 2),
+            "m": {"k": Decimal("-0.01")},
+            "r": {"x": 3},
+        },
     ),
     (
         {

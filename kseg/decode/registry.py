@@ -1,0 +1,422 @@
+"""Typed keys and values: the schema of a column, and what each record's schema makes of its bytes.
+
+A column has one Arrow type, which is known before a record is read and is the same for any range of
+records: that of one schema, the column's. Each record is read by the schema that it names, and
+brought to that type. Nothing is asked for over a network, and nothing that a schema names is
+opened.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from kseg.decode import wire
+from kseg.decode.decoder import Decoder, Reasons
+from kseg.errors import LimitExceededError, SchemaError
+from kseg.extras import require
+from kseg.format.typed import SCHEMA_WORDS, Kinds, kinds_of, reason_column
+from kseg.format.values import Kind, RecordColumns, TypedColumn
+from kseg.internal.registry import Schema, Schemas
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: The kind of schema that a word is for; the other words take any, or none.
+_TYPES: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
+#: References of references, each as often as it is referred to; names that a message lists.
+REFERENCES_MAX: Final = 10_000
+_NAMES_MAX: Final = 20
+#: The first values of a column, whose types are those of all.
+SAMPLE_ROWS: Final = 1_000
+#: Ids without a schema that are named in warnings.
+_UNKNOWN_MAX: Final = 100
+_END: Final = 2**31 - 1
+_WAYS: Final = (
+    "name a subject (subject=), a schema (schema=) or one record type (record=), scan one topic "
+    'at a time, or decode as "registry-json"'
+)
+
+
+class Choice(NamedTuple):
+    """What the caller says of the schemas of a scan.
+
+    Attributes:
+        schemas: of the registry; None if there is none.
+        subject, schema_version: of the column's schema; the latest version that is not deleted of
+            the subject `<topic>-value` or `<topic>-key` if both are None.
+        schema: the column's schema, or its id.
+        record: the one record type, or message, that is wanted.
+    """
+
+    schemas: Schemas | None = None
+    subject: str | None = None
+    schema_version: int | None = None
+    schema: Schema | int | None = None
+    record: str | None = None
+
+
+def decodings(
+    decode: Any,
+    choice: Choice,
+    topics: Iterable[str | None],
+    sample: Callable[[str], Any],
+) -> Kinds:
+    """The kinds in a `decode=`, those of schemas with their types.
+
+    Args:
+        decode: a kind by "key" and "value"; or one, for values.
+        choice: the schemas.
+        topics: of the records.
+        sample: the first payloads of a column, by its name.
+
+    Raises:
+        SchemaError: no schema is the column's, or several are; or it has no Arrow type.
+        ValueError, TypeError: a word, or an argument, has a value that it cannot have.
+    """
+    given = dict(decode) if isinstance(decode, Mapping) and _is_by_field(decode) else decode
+    named = given if isinstance(given, dict) and _is_by_field(given) else {"value": given}
+    typed = {
+        name: one for name, one in named.items() if not isinstance(one, str) or one in SCHEMA_WORDS
+    }
+    kinds = kinds_of({name: one for name, one in named.items() if name not in typed})
+    if choice.schemas is not None and not isinstance(choice.schemas, Schemas):
+        raise TypeError(f"schemas is what kseg.schemas(PATHS) returns, not {choice.schemas!r}")
+    wanted = sorted({topic for topic in topics if topic is not None})
+    for name, one in typed.items():
+        kinds[name] = _decoding(one, choice, name, wanted, sample)
+    return kinds
+
+
+def _is_by_field(decode: Any) -> bool:
+    return isinstance(decode, Mapping) and decode.keys() <= {"key", "value"} and len(decode) > 0
+
+
+def _decoding(
+    word: Any, choice: Choice, name: str, topics: list[str], sample: Callable[[str], Any]
+) -> Decoding:
+    if word == "json:struct":
+        structs: Any = require("kseg.decode.json_struct", extra="arrow")
+        return _bare(word, structs.decoder_of_type(structs.infer(sample(name))))
+    if not isinstance(word, str):
+        if not isinstance(word, Schema):
+            structs = require("kseg.decode.json_struct", extra="arrow")
+            is_arrow = type(word).__module__.startswith("pyarrow")
+            return _bare(
+                "json",
+                structs.decoder_of_type(_struct_of(word))
+                if is_arrow
+                else structs.decoder_of_schema(word),
+            )
+        choice, word = (
+            choice._replace(schema=word),
+            word.type.lower().replace("json", "json-schema"),
+        )
+    if word == "registry-json":
+        pyarrow: Any = require("pyarrow", extra="arrow")
+        if choice.schemas is None:
+            raise SchemaError(f"decode={word!r} needs schemas=kseg.schemas(PATHS)")
+        return Decoding(word, pyarrow.string(), choice, None)
+    column = _column_schema(choice, name, topics)
+    if word != "registry" and column.type != _TYPES[word]:
+        raise SchemaError(f"{column.subject} is a schema of {column.type}, not of {_TYPES[word]}")
+    found = Decoding(word, None, choice, column)
+    made = found.decoder_of(column, ())
+    if isinstance(made, str):
+        raise SchemaError(made)
+    if column.encrypts:
+        warnings.warn(
+            f"kseg: clients encrypt fields of {column.subject}; encrypted values stay as they are",
+            UserWarning,
+            stacklevel=2,
+        )
+    return replace(found, type=made.type)
+
+
+def _bare(word: str, made: Decoder) -> Decoding:
+    return Decoding(word, made.type, Choice(), None, made)
+
+
+def _struct_of(schema: Any) -> Any:
+    """The type of a schema of Arrow."""
+    pyarrow: Any = require("pyarrow", extra="arrow")
+    return pyarrow.struct(list(schema)) if isinstance(schema, pyarrow.Schema) else schema
+
+
+def _column_schema(choice: Choice, name: str, topics: list[str]) -> Schema:
+    """The schema of a column; see `Choice`."""
+    schemas = choice.schemas
+    if isinstance(choice.schema, Schema):
+        return choice.schema
+    if schemas is None:
+        raise SchemaError("typed values need schemas=kseg.schemas(PATHS), or schema=")
+    if choice.schema is not None:
+        return schemas.by_id(choice.schema)
+    found: dict[str, Schema] = {}
+    for subject in [choice.subject] if choice.subject else [f"{topic}-{name}" for topic in topics]:
+        others = (subject.removesuffix(name) + str(choice.record), choice.record)
+        for each in (subject, *(other for other in others if choice.record and other)):
+            try:
+                found.setdefault(subject, schemas.by_version(each, choice.schema_version))
+            except LookupError as error:
+                missing = error
+        if subject not in found:
+            near = [one.subject for one in schemas if one.deleted is None]
+            raise SchemaError(f"{missing}; subjects: {_listed(near)}; {_WAYS}")
+    if len({(one.text, one.type) for one in found.values()}) != 1:
+        raise SchemaError(f"the topics have different schemas: {_listed(found)}; {_WAYS}")
+    return next(iter(found.values()))
+
+
+def _listed(names: Iterable[str]) -> str:
+    different = list(dict.fromkeys(names))
+    more = f" and {len(different) - _NAMES_MAX} more" if len(different) > _NAMES_MAX else ""
+    return ", ".join(different[:_NAMES_MAX]) + more if different else "none"
+
+
+@dataclass(eq=False)
+class Decoding:
+    """Decodes a column whose payloads have schemas; for `kseg.format.typed`.
+
+    Attributes:
+        value: the word for it.
+        type: of every value, in Arrow.
+        choice: the schemas.
+        column: the schema of the column; None for JSON of any schema.
+    """
+
+    value: str
+    type: Any
+    choice: Choice = field(repr=False)
+    column: Schema | None
+    bare: Decoder | None = field(default=None, repr=False)
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _unknown: set[int | UUID] = field(default_factory=set, repr=False)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The fields that are read besides: headers name schemas, too."""
+        return ("headers",) if self.value in ("registry", "registry-json") else ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but decoders, which are made again."""
+        return {**self.__dict__, "_made": {}}
+
+    def decode(self, columns: RecordColumns, name: str) -> tuple[TypedColumn, ...]:
+        """The values of a column, the reasons, and the ids of the schemas.
+
+        Args:
+            columns: with the column, and with what it `needs`.
+            name: "key" or "value".
+        """
+        column, count = columns[name], len(columns)
+        arrow: Any = require("kseg.arrow", extra="arrow")
+        payloads = arrow.binary_array(column)
+        ids = np.full(count, -1, np.int32)
+        if self.needs:
+            headers = columns.arrays.get("headers")
+            values, reasons = self._framed(payloads, wire.split(column, headers, name), ids)
+        else:
+            assert self.column is not None or self.bare is not None
+            made: Any = self.bare or self.decoder_of(self.column, ())  # type: ignore[arg-type]
+            values, reasons = made.decode(payloads)
+        errors = TypedColumn(Kind.TEXT, reason_column(count, reasons))
+        typed = TypedColumn(self.type, values)
+        if self.value == "registry-json":
+            typed = TypedColumn(Kind.JSON, arrow.binary_column_of(values, name))
+        return typed, errors, TypedColumn(Kind.INT32, ids, ids >= 0)
+
+    def _framed(
+        self,
+        payloads: pa.Array,
+        parts: tuple[list[tuple[wire.Group, wire.Place]], Reasons],
+        ids: Any,
+    ) -> tuple[pa.Array, Reasons]:
+        """The values of payloads that name their schemas."""
+        pyarrow: Any = require("pyarrow", extra="arrow")
+        groups, reasons = parts
+        places, done = np.full(len(payloads), -1, np.int64), 0
+        made: list[pa.Array] = []
+        for group, decoder in self._groups(groups, reasons, ids):
+            whole = len(group.rows) + payloads.null_count == len(payloads)
+            mine = payloads if whole else payloads.take(pyarrow.array(group.rows))
+            compute: Any = require("pyarrow.compute", extra="arrow")
+            values, failed = decoder.decode(
+                compute.binary_slice(mine, group.prefix, _END) if group.prefix else mine
+            )
+            if self.value == "registry-json":
+                values = json_texts(values)
+            rows = np.arange(len(mine)) if whole else group.rows
+            reasons.update((int(rows[at]), reason) for at, reason in failed.items())
+            if whole:
+                return values, reasons
+            places[group.rows] = np.arange(done, done + len(values))
+            done += len(values)
+            made.append(values)
+        every = pyarrow.concat_arrays([*made, pyarrow.nulls(1, self.type)])
+        return every.take(pyarrow.array(np.where(places < 0, done, places))), reasons
+
+    def _groups(
+        self, groups: list[tuple[wire.Group, wire.Place]], reasons: Reasons, ids: Any
+    ) -> Iterator[tuple[wire.Group, Decoder]]:
+        """The groups that have a decoder; the others have reasons."""
+        new: list[int | UUID] = []
+        for group, place in groups:
+            ids[group.rows] = group.schema if isinstance(group.schema, int) else -1
+            schema = self._schema_of(group.schema)
+            if schema is None:
+                if group.schema not in self._unknown and len(self._unknown) < _UNKNOWN_MAX:
+                    self._unknown.add(group.schema)
+                    new.append(group.schema)
+                reasons.update(dict.fromkeys(group.rows.tolist(), f"no schema has {_id(group)}"))
+                continue
+            if schema.id is not None:
+                ids[group.rows] = schema.id
+            parts = [group]
+            if schema.type == "PROTOBUF":
+                parts, damaged = wire.with_indexes(group, place)
+                reasons.update(damaged)
+            for part in parts:
+                made = self.decoder_of(schema, part.indexes)
+                if isinstance(made, str):
+                    reasons.update(dict.fromkeys(part.rows.tolist(), made))
+                else:
+                    yield part, made
+        if new:
+            warnings.warn(
+                f"kseg: no schema has {_listed(map(str, new))}: the values that name it are null",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _schema_of(self, named: int | UUID) -> Schema | None:
+        schemas = self.choice.schemas
+        context = None if self.column is None else self.column.context
+        key = ("schema", named)
+        if schemas is None:
+            return None
+        if key not in self._made:
+            try:
+                found: Any = (
+                    schemas.by_guid(named)
+                    if isinstance(named, UUID)
+                    else schemas.by_id(named, context=context)
+                )
+            except (LookupError, ValueError):
+                found = None
+            self._made[key] = found
+        return self._made[key]  # type: ignore[no-any-return]
+
+    def decoder_of(self, schema: Schema, indexes: tuple[int, ...]) -> Decoder | str:
+        """The decoder of a schema, or why it has none.
+
+        Args:
+            schema: of payloads.
+            indexes: of the message of a Protobuf schema.
+        """
+        key = (schema.type, schema.text, indexes)
+        if key not in self._made:
+            try:
+                self._made[key] = self._new_decoder(schema, indexes)
+            except (SchemaError, LimitExceededError) as error:
+                self._made[key] = f"schema {schema.id} of {schema.subject}: {error}"
+        made: Decoder | str = self._made[key]
+        return made
+
+    def _new_decoder(self, schema: Schema, indexes: tuple[int, ...]) -> Decoder:
+        column, known = self.column or schema, self.choice.schemas
+        references = references_of(schema, known)
+        if schema.type != column.type:
+            raise SchemaError(f"it is of {schema.type}, and the column's is of {column.type}")
+        made: Decoder
+        if schema.type == "AVRO":
+            avro: Any = require("kseg.decode.avro", extra="avro")
+            wanted, record = references_of(column, known), self.choice.record
+            made = avro.decoder(schema, self.column, references, wanted, record=record)
+        elif schema.type == "JSON":
+            structs: Any = require("kseg.decode.json_struct", extra="arrow")
+            made = structs.decoder_of_schema(column.text)
+        else:
+            protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
+            # A message is read by the column's schema: fields go by their numbers.
+            message = indexes or None if self.column is None else self.choice.record
+            made = protobuf.decoder(column, references_of(column, known), message)
+        return made
+
+
+def _id(group: wire.Group) -> str:
+    return f"{'GUID' if isinstance(group.schema, UUID) else 'id'} {group.schema}"
+
+
+def references_of(schema: Schema, schemas: Schemas | None) -> dict[str, Schema]:
+    """The schemas that one refers to, by name, each behind those that it refers to itself.
+
+    Raises:
+        SchemaError: one is missing, or refers to itself.
+    """
+    found: dict[str, Schema] = {}
+    waiting, seen = [("", schema)], 0
+    while waiting:
+        name, one = waiting.pop()
+        seen += 1
+        if seen > REFERENCES_MAX:
+            raise SchemaError(
+                f"{schema.subject} has more than {REFERENCES_MAX} references, or they form a circle"
+            )
+        found.pop(name, None)
+        found[name] = one
+        for each in one.references:
+            subject = each.subject
+            if not subject.startswith(":.") and one.context != ".":
+                subject = f":{one.context}:{subject}"
+            try:
+                version = None if each.version == -1 else each.version
+                wanted = (schemas or Schemas(())).by_version(subject, version)
+            except LookupError as error:
+                raise SchemaError(f"{schema.subject} refers to {each.name}: {error}") from None
+            waiting.append((each.name, wanted))
+    del found[""]
+    return dict(reversed(found.items()))
+
+
+# ---- JSON ----------------------------------------------------------------------------------------
+
+
+def json_texts(values: pa.Array) -> pa.Array:
+    """Values as JSON: bytes in base64, times in ISO 8601, decimals as text; null stays null."""
+    pyarrow: Any = require("pyarrow", extra="arrow")
+    rows = values.to_pylist(maps_as_pydicts="lossy")
+    return pyarrow.array([None if one is None else _json(one) for one in rows], pyarrow.string())
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, default=_jsonable, allow_nan=False)
+    except ValueError:  # a float that JSON does not have
+        return json.dumps(_finite(value), default=_jsonable)
+
+
+def _jsonable(value: Any) -> str:
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return str(value) if isinstance(value, Decimal) else value.isoformat()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+__all__ = ["SAMPLE_ROWS", "Choice", "Decoding", "decodings", "json_texts", "references_of"]

@@ -1,0 +1,199 @@
+"""The schema that each payload names: in a header, or in a prefix.
+
+    header __value_schema_id (__key_...)      01 + GUID, or 00 + id; the payload has no prefix
+    header apicurio.value.globalId, .contentId   an id of 8 bytes; likewise
+    prefix 00 + id                            int32, big-endian
+    prefix 01 + GUID                          16 bytes
+
+Behind the id or GUID of a Protobuf schema stand the indexes of the message: a count and numbers, as
+zigzag varints; a single 00 is the first message. NumPy finds all of them at once.
+
+Source: Confluent's `SchemaId`, `HeaderSchemaIdSerializer`, `MessageIndexes`; Apicurio's
+`DefaultHeadersHandler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from kseg.constants import Array, Bools, Int64s, Uint8s
+from kseg.decode.decoder import Reasons
+from kseg.format.values import BinaryColumn, HeadersColumn
+
+#: Bytes of the mark with an id, with a GUID; of an id of Apicurio, which has no mark.
+_ID: Final = 5
+_GUID: Final = 17
+_WIDE_ID: Final = 8
+#: Messages within messages, and bytes of one index.
+INDEXES_MAX: Final = 64
+_INDEX_BYTES_MAX: Final = 5
+
+
+class Group(NamedTuple):
+    """The rows that name one schema in one way.
+
+    Attributes:
+        schema: an id, or a GUID.
+        indexes: of the message of a Protobuf schema; empty for others.
+        prefix: bytes in front of each payload.
+        rows: int64[k], ascending.
+    """
+
+    schema: int | UUID
+    indexes: tuple[int, ...]
+    prefix: int
+    rows: Int64s
+
+
+class Place(NamedTuple):
+    """Bytes with the name of a schema: of each row from `starts` to `ends` in `data`."""
+
+    data: Uint8s
+    rows: Int64s
+    starts: Int64s
+    ends: Int64s
+    is_prefix: bool
+
+
+def split(
+    column: BinaryColumn, headers: HeadersColumn | None, name: str
+) -> tuple[list[tuple[Group, Place]], Reasons]:
+    """Group the values of a column by the schemas that they name.
+
+    Args:
+        column: keys or values.
+        headers: of the same records; None if they were not read.
+        name: "key" or "value".
+
+    Returns:
+        Groups without indexes, each with the bytes behind the name of the schema, and a reason for
+        each value that names none. Nulls are in no group.
+    """
+    left = column.is_valid() if column.null_count else np.ones(len(column), np.bool_)
+    groups: list[tuple[Group, Place]] = []
+    for header, width in (
+        (f"__{name}_schema_id", 0),
+        (f"apicurio.{name}.globalId", _WIDE_ID),
+        (f"apicurio.{name}.contentId", _WIDE_ID),
+    ):
+        if headers is not None and len(headers.keys):
+            place = _in_headers(headers, header.encode(), left)
+            left[place.rows] = False
+            groups += _named(place, width)
+    rows = np.flatnonzero(left)
+    ends = column.offsets.astype(np.int64)
+    groups += _named(Place(column.data, rows, ends[rows], ends[rows + 1], True), 0)
+    for group, _place in groups:
+        left[group.rows] = False
+    return groups, dict.fromkeys(
+        np.flatnonzero(left).tolist(), "it does not name a schema: no prefix of a registry"
+    )
+
+
+def _in_headers(headers: HeadersColumn, name: bytes, left: Bools) -> Place:
+    """The first header of a name, of the rows that are left and have one."""
+    keys, values = headers.keys, headers.values
+    found = np.flatnonzero(keys.sizes() == len(name))
+    letters = keys.data[keys.offsets[found][:, None] + np.arange(len(name))]
+    found = found[(letters == np.frombuffer(name, np.uint8)).all(axis=1)]
+    rows, first = np.unique(
+        np.searchsorted(headers.offsets, found, side="right") - 1, return_index=True
+    )
+    found, rows = found[first][left[rows]], rows[left[rows]].astype(np.int64)
+    ends = values.offsets.astype(np.int64)
+    return Place(values.data, rows, ends[found], ends[found + 1], False)
+
+
+def _bytes_at(data: Uint8s, starts: Int64s, width: int) -> Uint8s:
+    """uint8[n, width]: the bytes from each start on."""
+    found: Uint8s = data[starts[:, None] + np.arange(width)]
+    return found
+
+
+def _named(place: Place, wide: int) -> Iterator[tuple[Group, Place]]:
+    """The groups of a place, by the bytes of their names."""
+    sizes = place.ends - place.starts
+    marks = np.full(len(sizes), -1, np.int64)
+    some = sizes > 0
+    marks[some] = place.data[place.starts[some]]
+    forms = [(sizes == wide, wide)] if wide else [(marks == 0, _ID), (marks == 1, _GUID)]
+    for is_form, width in forms:
+        at = np.flatnonzero(is_form & (sizes >= width))
+        if not len(at):
+            continue
+        names = _bytes_at(place.data, place.starts[at], width)
+        kept = names[:, width - 4 :] if width == _ID else names
+        keys = np.ascontiguousarray(kept).view(f"V{kept.shape[1]}" if width != _ID else ">u4")[:, 0]
+        for chosen in _parts(keys):
+            one = names[chosen[0]].tobytes()
+            schema = UUID(bytes=one[1:]) if width == _GUID else int.from_bytes(one, "big")
+            mine = at[chosen]
+            rows, starts, ends = place.rows[mine], place.starts[mine] + width, place.ends[mine]
+            group = Group(schema, (), width * place.is_prefix, rows)
+            yield group, place._replace(rows=rows, starts=starts, ends=ends)
+
+
+def _parts(keys: Array) -> Iterator[Int64s]:
+    """The places of each different key."""
+    if (keys == keys[0]).all():
+        yield np.arange(len(keys))
+        return
+    _keys, which, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    order, ends = np.argsort(which, kind="stable"), np.cumsum(counts)
+    for start, end in zip((ends - counts).tolist(), ends.tolist(), strict=True):
+        yield order[start:end]
+
+
+def with_indexes(group: Group, place: Place) -> tuple[list[Group], Reasons]:
+    """The groups of a Protobuf schema by the indexes of messages.
+
+    Args:
+        group: of the schema.
+        place: the bytes behind its name.
+
+    Returns:
+        Groups, and a reason for each row whose indexes are none.
+    """
+    at = place.starts.copy()
+    counts, sound = _varints(place, at, np.ones(len(at), np.bool_))
+    sound &= (counts >= 0) & (counts <= INDEXES_MAX)
+    deepest = int(counts[sound].max(initial=0))
+    found = np.full((len(at), max(deepest, 1)), -1, np.int64)
+    found[counts == 0, 0] = 0
+    for level in range(deepest):
+        here = sound & (counts > level)
+        numbers, done = _varints(place, at, here)
+        sound &= ~here | (done & (numbers >= 0))
+        found[here, level] = numbers[here]
+    groups = []
+    kept = np.flatnonzero(sound)
+    if len(kept):
+        keys = np.column_stack((found[kept], (at - place.starts)[kept]))
+        for chosen in _parts(keys.view(f"V{keys.shape[1] * 8}")[:, 0]):
+            *indexes, size = keys[chosen[0]].tolist()
+            named = tuple(index for index in indexes if index >= 0)
+            prefix = group.prefix + size if place.is_prefix else 0
+            groups.append(Group(group.schema, named, prefix, group.rows[kept[chosen]]))
+    reason = "the indexes of its message are damaged"
+    return groups, dict.fromkeys(group.rows[~sound].tolist(), reason)
+
+
+def _varints(place: Place, at: Int64s, wanted: Bools) -> tuple[Int64s, Bools]:
+    """A zigzag varint of each row that is wanted, and whether it is there; moves `at` behind it."""
+    numbers, done = np.zeros(len(at), np.int64), np.zeros(len(at), np.bool_)
+    rows = np.flatnonzero(wanted)
+    for shift in range(0, 7 * _INDEX_BYTES_MAX, 7):
+        rows = rows[at[rows] < place.ends[rows]]
+        read = place.data[at[rows]].astype(np.int64)
+        numbers[rows] |= (read & 0x7F) << shift
+        at[rows] += 1
+        done[rows[read < 0x80]] = True
+        rows = rows[read >= 0x80]
+    return (numbers >> 1) ^ -(numbers & 1), done
+
+
+__all__ = ["Group", "Place", "split", "with_indexes"]
