@@ -24,7 +24,7 @@ from kseg.decode import wire
 from kseg.decode.decoder import Decoder, Reasons
 from kseg.errors import LimitExceededError, SchemaError
 from kseg.extras import require
-from kseg.format.typed import SCHEMA_WORDS, Kinds, kinds_of, reason_column
+from kseg.format.typed import Kinds, has_schemas, kinds_of, reason_column
 from kseg.format.values import Kind, RecordColumns, TypedColumn
 from kseg.internal.registry import Schema, Schemas
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 #: The kind of schema that a word is for; the other words take any, or none.
 _TYPES: Final = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
+_WORDS: Final = {kind: word for word, kind in _TYPES.items()}
 #: References of references, each as often as it is referred to; names that a message lists.
 REFERENCES_MAX: Final = 10_000
 _NAMES_MAX: Final = 20
@@ -83,12 +84,9 @@ def decodings(
         SchemaError: no schema is the column's, or several are; or it has no Arrow type.
         ValueError, TypeError: a word, or an argument, has a value that it cannot have.
     """
-    given = dict(decode) if isinstance(decode, Mapping) and _is_by_field(decode) else decode
-    named = given if isinstance(given, dict) and _is_by_field(given) else {"value": given}
-    typed = {
-        name: one for name, one in named.items() if not isinstance(one, str) or one in SCHEMA_WORDS
-    }
-    kinds = kinds_of({name: one for name, one in named.items() if name not in typed})
+    named = dict(decode) if isinstance(decode, Mapping) else {"value": decode}
+    typed = {name: one for name, one in named.items() if has_schemas(one)}
+    kinds = kinds_of({**named, **dict.fromkeys(typed, "text")})
     if choice.schemas is not None and not isinstance(choice.schemas, Schemas):
         raise TypeError(f"schemas is what kseg.schemas(PATHS) returns, not {choice.schemas!r}")
     wanted = sorted({topic for topic in topics if topic is not None})
@@ -97,30 +95,23 @@ def decodings(
     return kinds
 
 
-def _is_by_field(decode: Any) -> bool:
-    return isinstance(decode, Mapping) and decode.keys() <= {"key", "value"} and len(decode) > 0
-
-
 def _decoding(
     word: Any, choice: Choice, name: str, topics: list[str], sample: Callable[[str], Any]
 ) -> Decoding:
     if word == "json:struct":
         structs: Any = require("kseg.decode.json_struct", extra="arrow")
         return _bare(word, structs.decoder_of_type(structs.infer(sample(name))))
-    if not isinstance(word, str):
-        if not isinstance(word, Schema):
-            structs = require("kseg.decode.json_struct", extra="arrow")
-            is_arrow = type(word).__module__.startswith("pyarrow")
-            return _bare(
-                "json",
-                structs.decoder_of_type(_struct_of(word))
-                if is_arrow
-                else structs.decoder_of_schema(word),
+    if isinstance(word, Schema):
+        choice, word = choice._replace(schema=word), _WORDS[word.type]
+    elif not isinstance(word, str):
+        is_arrow = type(word).__module__.startswith("pyarrow")
+        if not is_arrow and not isinstance(word, Mapping):
+            raise TypeError(
+                f'decode is a dict such as {{"value": "json"}}, or has a schema, not {word!r}'
             )
-        choice, word = (
-            choice._replace(schema=word),
-            word.type.lower().replace("json", "json-schema"),
-        )
+        structs = require("kseg.decode.json_struct", extra="arrow")
+        made = structs.decoder_of_type if is_arrow else structs.decoder_of_schema
+        return _bare("json", made(_struct_of(word)))
     if word == "registry-json":
         pyarrow: Any = require("pyarrow", extra="arrow")
         if choice.schemas is None:

@@ -103,13 +103,10 @@ def kind_of(name: str) -> Kind:
 
 
 def has_schemas(decode: Any) -> bool:
-    """Whether a `decode=` has a word, or a schema, of values that have schemas."""
-    named = (
-        decode if isinstance(decode, Mapping) and decode.keys() <= ERRORS.keys() else {"": decode}
-    )
+    """Whether a `decode=`, or a word of one, is for values that have schemas."""
+    words = decode.values() if isinstance(decode, Mapping) and decode.keys() & ERRORS else [decode]
     return any(
-        word in SCHEMA_WORDS if isinstance(word, str) else word is not None
-        for word in named.values()
+        word in SCHEMA_WORDS if isinstance(word, str) else word is not None for word in words
     )
 
 

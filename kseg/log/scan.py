@@ -221,7 +221,7 @@ class Scan(Frames):
         if self._pattern is not None:
             look = self._pattern.mark if self._context else self._pattern.take
             columns = look(columns)
-        extra = {"key", "value", "headers"} - set(read_fields(self.columns))
+        extra = {"key", "value", "headers"} - set(read_fields(self.columns, self._kinds))
         if not extra.isdisjoint(columns.fields):
             arrays = {name: each for name, each in columns.arrays.items() if name not in extra}
             columns = replace(columns, arrays=arrays)

@@ -299,7 +299,7 @@ def test_reasons_alone_say_which_records_do_not_decode(typed: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ({"decode": {"value": "avro"}}, ValueError, "nothing is decoded as 'avro'"),
+        ({"decode": {"value": "xml"}}, ValueError, "nothing is decoded as 'xml'"),
         ({"decode": {"offset": "text"}}, ValueError, "'offset' is not decoded; there are: key"),
         ({"decode": 3}, TypeError, "decode is a dict"),
         ({"decode": "jsn"}, ValueError, "nothing is decoded as 'jsn'"),
