@@ -767,24 +767,14 @@ def scan(
         >>> reader.to_arrow().num_rows
         14
     """
-    check_word("on_error", on_error, ("raise", "skip"))
-    check_word("replicas", replicas, REPLICAS)
+    skipped = _skipped(on_error, replicas)
     counts, places = partitions, paths_of(paths)
     selection = Selection.of(topics, None if partitioner else partitions)
-    skipped: list[Unreadable] | None = None if on_error == "raise" else []
-    said = schemas, subject, schema_version, schema, record
-    is_typed = has_schemas(decode)
-    kinds: Kinds = {} if is_typed else kinds_of(decode)
     found = sources(places, selection, replicas=replicas, skipped=skipped)
-    if is_typed:
-        kinds = _typed(decode, said, found, mapping)
-    elif any(one is not None for one in said):
-        raise ValueError('schemas, and what chooses among them, go with decode="registry"')
-    offsets = {}
-    if isinstance(offset, MappingOf):
-        offsets, offset = _each_offset(offset), None
+    kinds = _kinds(decode, (schemas, subject, schema_version, schema, record), found, mapping)
+    offsets = _each_offset(offset) if isinstance(offset, MappingOf) else {}
     request = Request(
-        offset=offset,
+        offset=None if isinstance(offset, MappingOf) else offset,
         time=time,
         now=machine_ms() if now is None else now,
         max_rows=max_rows,
@@ -799,8 +789,7 @@ def scan(
     )
     wanted_key = key_bytes(key, kinds)
     names = _columns(columns, kinds, with_directory=replicas == "all")
-    if isolation == "read_committed" and any(source.is_file for source in found):
-        raise ValueError("read_committed needs whole partitions, not single files")
+    _refuse_files(isolation, found)
     result = Scan(
         found,
         names,
@@ -885,10 +874,27 @@ def dataset(
     ).dataset()
 
 
-def _typed(
+def _skipped(on_error: OnError, replicas: Replicas) -> list[Unreadable] | None:
+    """A list for paths that cannot be read; None where their errors are raised."""
+    check_word("on_error", on_error, ("raise", "skip"))
+    check_word("replicas", replicas, REPLICAS)
+    return None if on_error == "raise" else []
+
+
+def _refuse_files(isolation: str, found: Iterable[ScanSource]) -> None:
+    """Refuse to look for transactions in single files."""
+    if isolation == "read_committed" and any(source.is_file for source in found):
+        raise ValueError("read_committed needs whole partitions, not single files")
+
+
+def _kinds(
     decode: Any, said: tuple[Any, ...], found: tuple[ScanSource, ...], mapping: Mapping
 ) -> Kinds:
-    """The kinds of values that have schemas."""
+    """What keys and values are decoded as, by what is said of schemas."""
+    if not has_schemas(decode):
+        if any(one is not None for one in said):
+            raise ValueError('schemas, and what chooses among them, go with decode="registry"')
+        return kinds_of(decode)
     from kseg.decode.registry import SAMPLE_ROWS, Choice, decodings
 
     def sample(name: str) -> Any:
