@@ -11,7 +11,7 @@ from kseg.log.log import Log
 from kseg.log.partitioners import partition_for
 from tests.builders import GZIP, LZ4, batch, message, record, wrapper, write_segment
 from tests.unit.cli.conftest import Kseg, overlapping
-from tests.unit.log.test_narrowing import sent
+from tests.unit.log.test_key_places import sent
 
 START_MS = 1_760_000_000_000
 
