@@ -13,7 +13,14 @@ import click
 
 from kseg.cli import output
 from kseg.cli.export_files import AnyFormat, fields_of
-from kseg.cli.failures import Exit, complain, one_line, tell_left_out, usage_errors
+from kseg.cli.failures import (
+    Exit,
+    complain,
+    one_line,
+    tell_left_out,
+    told_warnings,
+    usage_errors,
+)
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Range
 from kseg.cli.paths import Partition, known_paths, logs_once, partition_at, refuse_replicas
@@ -41,6 +48,10 @@ def export(
     by: tuple[str, ...],
     decode_key: str | None,
     decode_value: str | None,
+    schemas: tuple[str, ...],
+    subject: str | None,
+    schema_version: int | None,
+    record: str | None,
     fields: tuple[str, ...] | None,
     keep_bytes: bool,
     replace_files: bool,
@@ -64,7 +75,12 @@ def export(
     with usage_errors():
         refuse_other_files(Path(out))
     form = form or _form_of(out)
-    kinds = kinds_from(decode_key, decode_value)
+    kinds = kinds_from(
+        *({"key": decode_key, "value": decode_value}, paths, topics, schemas),
+        subject=subject,
+        schema_version=schema_version,
+        record=record,
+    )
     if keep_bytes and not kinds:
         raise click.UsageError("--keep-bytes goes with --decode-key or --decode-value.")
     if no_formulas and form != "csv":
@@ -93,7 +109,8 @@ def export(
     found = [replace(one, key=key) for one in found]
     with usage_errors():
         places = targets([one.name for one in found], Path(out), form, by)
-    code = _write_all(found, places, look, jobs, limit)
+    with told_warnings():
+        code = _write_all(found, places, look, jobs, limit)
     if found:
         _say_owner(found[0].path, places[0], Path(out))
     return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
@@ -63,6 +64,15 @@ def exit_code(error: BaseException) -> Exit:
     if type(error) is KsegError:  # raised for what a machine lacks, such as Java
         return Exit.FILES
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), Exit.BUG)
+
+
+@contextmanager
+def told_warnings() -> Iterator[None]:
+    """Write warnings as lines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *_: complain(str(message))
+        yield
 
 
 @contextmanager

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain, usage_errors
+from kseg.cli.failures import Exit, told_warnings, usage_errors
 from kseg.cli.parsing import Range
 from kseg.cli.paths import partition_at, refuse_replicas
 from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
@@ -79,9 +78,7 @@ def grep(
         request = replace(
             request, on_corrupt=lambda error: lines.find(error, error.path or "", take)
         )
-    with output.progress("grep", 0, in_bytes=True) as bar, warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = lambda message, *_: complain(str(message))
+    with output.progress("grep", 0, in_bytes=True) as bar, told_warnings():
         found = Scan(
             *(places, request.columns, request, "auto"),
             _limit=limit,

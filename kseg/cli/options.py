@@ -24,6 +24,7 @@ from kseg.cli.parsing import (
 )
 from kseg.constants import BATCH_BYTES, OPEN_TRANSACTIONS
 from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_url
+from kseg.format.typed import SCHEMA_WORDS
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -177,7 +178,7 @@ def _jobs(_ctx: click.Context, _parameter: click.Parameter, value: int | None) -
 def _typed_option(name: str) -> Option:
     return click.option(
         f"--decode-{name}",
-        type=click.Choice(KINDS, case_sensitive=False),
+        type=click.Choice((*KINDS, *SCHEMA_WORDS), case_sensitive=False),
         help=f"What each {name} is. Where one is not, it is null, and {name}_error says why.",
     )
 
@@ -256,7 +257,26 @@ decode_options = together(
     ),
 )
 #: Names of `kseg.format.typed`.
-typed_options = together(_typed_option("key"), _typed_option("value"))
+typed_options = together(
+    _typed_option("key"),
+    _typed_option("value"),
+    click.option(
+        "--schemas",
+        metavar="PLACE",
+        multiple=True,
+        help="Where the schemas of a registry are: a data directory with its topic, a file, or its "
+        "URL. The default is PATH.",
+    ),
+    click.option(
+        "--subject", metavar="NAME", help="The subject whose schema is the type of the column."
+    ),
+    click.option(
+        "--schema-version", type=click.IntRange(min=1), help="Its version; else the latest one."
+    ),
+    click.option(
+        "--record", metavar="NAME", help="Only this record type or message; others are null."
+    ),
+)
 isolation_option = together(
     click.option(
         "--isolation",

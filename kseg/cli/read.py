@@ -14,7 +14,7 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.failures import complain, tell_left_out, usage_errors
+from kseg.cli.failures import complain, tell_left_out, told_warnings, usage_errors
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import Range
 from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
@@ -69,12 +69,21 @@ def read(
     raw: bool,
     decode_key: str | None,
     decode_value: str | None,
+    schemas: tuple[str, ...],
+    subject: str | None,
+    schema_version: int | None,
+    record: str | None,
     follow: bool,
     jobs: int,
 ) -> int:
     """Run the verb; returns the exit code."""
     check_ranges(last=last, limit=limit)
-    kinds = kinds_from(decode_key, decode_value)
+    kinds = kinds_from(
+        *({"key": decode_key, "value": decode_value}, paths, topics, schemas),
+        subject=subject,
+        schema_version=schema_version,
+        record=record,
+    )
     if kinds and decode_as is not None:
         raise click.UsageError("--decode and --decode-key or --decode-value exclude each other.")
     request = Request(
@@ -98,12 +107,13 @@ def read(
         jobs=jobs,
         **decoding(decode_as, raw=raw or bool(kinds)),
     )
-    if follow:
-        run.follow(one_partition(paths, selection).path)
-    else:
-        if partitioner is not None:
-            paths = _paths_with(key, partitioner, counts, paths, topics, request)
-        run.paths(paths, selection)
+    with told_warnings():
+        if follow:
+            run.follow(one_partition(paths, selection).path)
+        else:
+            if partitioner is not None:
+                paths = _paths_with(key, partitioner, counts, paths, topics, request)
+            run.paths(paths, selection)
     return run.end()
 
 

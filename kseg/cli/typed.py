@@ -10,10 +10,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 import numpy as np
 
+from kseg.cli.failures import usage_errors
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
-from kseg.format.typed import BYTES, ERRORS, Kinds, kind_of
+from kseg.errors import SchemaError
+from kseg.format.typed import BYTES, ERRORS, SCHEMA_WORDS, Kinds, has_schemas, kinds_of
 from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
 
 if TYPE_CHECKING:
@@ -36,10 +39,39 @@ _NOT_ASCII: Final = re.compile(r"[^ -~]")
 _NUMBER_BYTES_MAX: Final = 32
 
 
-def kinds_from(key: str | None, value: str | None) -> dict[str, Kind]:
-    """The kinds that `--decode-key` and `--decode-value` name."""
-    given = {"key": key, "value": value}
-    return {name: kind_of(kind) for name, kind in given.items() if kind is not None}
+def kinds_from(
+    given: dict[str, str | None],
+    paths: tuple[str, ...],
+    topics: tuple[str, ...],
+    places: tuple[str, ...],
+    **choice: Any,
+) -> Kinds:
+    """What `--decode-key` and `--decode-value` name.
+
+    Args:
+        given: the words, by "key" and "value".
+        paths, topics: of the records.
+        places: where the schemas are; the paths if there is none.
+        choice: `subject`, `schema_version` and `record`, as for `kseg.scan`.
+
+    Raises:
+        UsageError: options do not go together, or no schema, or several, could be meant.
+    """
+    words = {name: kind for name, kind in given.items() if kind is not None}
+    is_typed = has_schemas(words)
+    if not is_typed and (places or any(one is not None for one in choice.values())):
+        raise click.UsageError("--schemas and what chooses among them go with --decode-value.")
+    if not is_typed:
+        return kinds_of(words)
+    from kseg import scan, schemas  # most runs do without
+
+    if {*words.values()} & set(SCHEMA_WORDS) != {"json:struct"}:
+        choice["schemas"] = schemas(places or paths)
+    try:
+        with usage_errors():
+            return scan(paths, topics=topics or None, decode=words, **choice).kinds
+    except SchemaError as error:
+        raise click.UsageError(f"{error}.") from None
 
 
 def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]:
@@ -73,6 +105,10 @@ def typed_rows(decoded: RecordColumns, style: Style, fields: tuple[Field, ...]) 
 
 
 def _shown(column: TypedColumn) -> BinaryColumn:
+    if not isinstance(column.kind, Kind):
+        from kseg.decode.registry import json_columns
+
+        return json_columns(column.values)
     if not isinstance(column.values, BinaryColumn):
         return _numbers(column)
     return _plain_json(column.values) if column.kind is Kind.JSON else column.values

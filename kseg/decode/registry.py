@@ -25,7 +25,7 @@ from kseg.decode.decoder import Decoder, Reasons
 from kseg.errors import LimitExceededError, SchemaError
 from kseg.extras import require
 from kseg.format.typed import Kinds, has_schemas, kinds_of, reason_column
-from kseg.format.values import Kind, RecordColumns, TypedColumn
+from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
 from kseg.internal.registry import Schema, Schemas
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ SAMPLE_ROWS: Final = 1_000
 _UNKNOWN_MAX: Final = 100
 _END: Final = 2**31 - 1
 _WAYS: Final = (
-    "name a subject (subject=), a schema (schema=) or one record type (record=), scan one topic "
-    'at a time, or decode as "registry-json"'
+    "name a subject, a schema or one record type, read one topic at a time, or decode as "
+    "registry-json"
 )
 
 
@@ -234,6 +234,7 @@ class Decoding:
     ) -> tuple[pa.Array, Reasons]:
         """The values of payloads that name their schemas."""
         pyarrow: Any = require("pyarrow", extra="arrow")
+        arrow: Any = require("kseg.arrow", extra="arrow")
         groups, reasons = parts
         places, done = np.full(len(payloads), -1, np.int64), 0
         made: list[pa.Array] = []
@@ -245,7 +246,7 @@ class Decoding:
                 compute.binary_slice(mine, group.prefix, _END) if group.prefix else mine
             )
             if self.value == "registry-json":
-                values = json_texts(values)
+                values = arrow.binary_array(json_columns(values), self.type)
             rows = np.arange(len(mine)) if whole else group.rows
             reasons.update((int(rows[at]), reason) for at, reason in failed.items())
             if whole:
@@ -382,11 +383,10 @@ def references_of(schema: Schema, schemas: Schemas | None) -> dict[str, Schema]:
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
-def json_texts(values: pa.Array) -> pa.Array:
+def json_columns(values: pa.Array) -> BinaryColumn:
     """Values as JSON: bytes in base64, times in ISO 8601, decimals as text; null stays null."""
-    pyarrow: Any = require("pyarrow", extra="arrow")
     rows = values.to_pylist(maps_as_pydicts="lossy")
-    return pyarrow.array([None if one is None else _json(one) for one in rows], pyarrow.string())
+    return binary_column([None if one is None else _json(one).encode() for one in rows])
 
 
 def _json(value: Any) -> str:
@@ -410,4 +410,4 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
-__all__ = ["SAMPLE_ROWS", "Choice", "Decoding", "decodings", "json_texts", "references_of"]
+__all__ = ["SAMPLE_ROWS", "Choice", "Decoding", "decodings", "json_columns", "references_of"]

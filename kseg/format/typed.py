@@ -104,7 +104,8 @@ def kind_of(name: str) -> Kind:
 
 def has_schemas(decode: Any) -> bool:
     """Whether a `decode=`, or a word of one, is for values that have schemas."""
-    words = decode.values() if isinstance(decode, Mapping) and decode.keys() & ERRORS else [decode]
+    is_by_field = isinstance(decode, Mapping) and decode.keys() <= ERRORS.keys()
+    words = decode.values() if is_by_field else [decode]
     return any(
         word in SCHEMA_WORDS if isinstance(word, str) else word is not None for word in words
     )
