@@ -45,7 +45,8 @@ class Group(NamedTuple):
         group: its id.
         type: Classic, Consumer, Share or Streams; "" for a group of which tombstones are left.
         state: Stable, Empty, Dead; of the newer protocols also Assigning, Reconciling, NotReady.
-        protocol_type: of a classic group, such as consumer or connect; "" for commits alone.
+        protocol_type: consumer, share, streams; of a classic group also others, such as connect, and
+            "" for commits alone.
         protocol: of a classic group, the assignor; of a consumer group, the server's.
         epoch: the generation of a classic group, else the group epoch.
         assignment_epoch: of the target assignment; None for a classic group.
@@ -263,7 +264,7 @@ def _modern(name: str, kind: str, prefix: str, records: GroupRecords, names: Nam
     else:
         state = "Stable" if settled or kind == "Share" else "Reconciling"
     group = Group(
-        *(name, kind, state, None),
+        *(name, kind, state, kind.lower()),
         next((each for one in found.values() if (each := one.get("serverAssignor"))), None),
         *(value["epoch"], assignment_epoch, None, len(members)),
         log_partition=records.log_partition,
