@@ -45,8 +45,8 @@ class Group(NamedTuple):
         group: its id.
         type: Classic, Consumer, Share or Streams; "" for a group of which tombstones are left.
         state: Stable, Empty, Dead; of the newer protocols also Assigning, Reconciling, NotReady.
-        protocol_type: consumer, share, streams; of a classic group also others, such as connect, and
-            "" for commits alone.
+        protocol_type: consumer, share or streams; of a classic group also another, such as
+            connect, and "" for commits alone.
         protocol: of a classic group, the assignor; of a consumer group, the server's.
         epoch: the generation of a classic group, else the group epoch.
         assignment_epoch: of the target assignment; None for a classic group.

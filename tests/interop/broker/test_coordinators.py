@@ -86,9 +86,7 @@ def ask_all(cluster: Cluster) -> Moment:
     members = {
         (*row[:4], row[6]) for row in cluster.described("consumers", "--members", "--verbose")
     }
-    shares = {
-        (row[1], int(row[2])): (row[3], row[4]) for row in cluster.described("shares", "--offsets")
-    }
+    shares = shares_of(cluster)
     types = {row[0]: (row[1], "".join(row[2:])) for row in cluster.tool("groups", "--list")}
     ids = {row[0]: (int(row[2]), row[3]) for row in cluster.tool("transactions", "list")}
     time.sleep(0.01)
@@ -116,9 +114,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, li
         cluster.ask("commit", group="g-alone", topic="in", offset=3)
         cluster.ask("transact", id="tx-1", topic="in", end="commit", group="g-tx", offset=5)
         cluster.ask("transact", id="tx-2", topic="in", end="abort", group="g-tx", offset=7)
-        wait_until(
-            lambda: [cluster.states().get(f"g-{kind}") for kind in KINDS] == [("Stable", 1)] * 4
-        )
+        stable = dict.fromkeys((f"g-{kind}" for kind in KINDS), ("Stable", 1))
+        wait_until(lambda: stable.items() <= cluster.states().items())
         produce(broker, 4)
         cluster.ask("transact", id="tx-3", topic="in")
         wait_until(lambda: "-" not in {start for start, _ in shares_of(cluster).values()})
@@ -147,9 +144,7 @@ def test_groups_are_those_that_the_tools_describe(
     moment = moments[at]
     found = kseg.groups(cluster.broker.data, at=moment.time_ms)
     assert found.findings == ()
-    assert {each.group: (each.state, each.members) for each in found} == {
-        **{group: moment.states[group] for group in moment.states},
-    }
+    assert {each.group: (each.state, each.members) for each in found} == moment.states
     assert {each.group: (each.type, each.protocol_type) for each in found} == moment.types
     streams = {row["partition"]: row["lag"] for row in found.commits.rows() if is_of_streams(row)}
     assert streams == dict.fromkeys((0, 1), (0, 3)[at])
