@@ -20,6 +20,7 @@ from bench.lazy_cases import lazy_cases
 from bench.open_cases import open_cases
 from bench.pairs import Contest, Versus
 from bench.recover_cases import recover_cases
+from bench.typed_cases import typed_cases
 from bench.write_cases import encode_cases
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ GROUPS = (
     "dump",
     "grep",
     "lazy",
+    "typed",
 )
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
@@ -78,6 +80,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "dump": dump_cases,
         "grep": grep_cases,
         "lazy": lazy_cases,
+        "typed": typed_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]
 
