@@ -121,11 +121,19 @@ def _subject(log: Path, found: Decoder, prefix: int, bad: int) -> Callable[[], i
     return read
 
 
+def _registry() -> Any:
+    """One in memory: the deserializers ask it for the schema of each id, and keep it."""
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    return SchemaRegistryClient.new_client({"url": "mock://"})
+
+
 @cache
 def _protobuf() -> tuple[list[bytes], Decoder, Callable[[list[bytes]], int]]:
     import pyarrow as pa
-    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
+    from google.protobuf.json_format import MessageToDict
     from google.protobuf.message_factory import GetMessageClass
 
     from kseg.decode import protobuf
@@ -141,21 +149,13 @@ def _protobuf() -> tuple[list[bytes], Decoder, Callable[[list[bytes]], int]]:
         made.time.FromMilliseconds(time)
         values.append(PREFIXES["Protobuf"] + made.SerializeToString())
     context = SerializationContext("orders", MessageField.VALUE)
-    deserialize = ProtobufDeserializer(cls, {"use.deprecated.format": False})
+    form, registry = {"use.deprecated.format": False}, _registry()
+    ProtobufSerializer(cls, registry, form)(cls(), context)  # registers the schema
+    deserialize = ProtobufDeserializer(cls, form, registry)
 
     def peer(some: list[bytes]) -> int:
-        rows = [
-            {
-                "id": each.id,
-                "name": each.name,
-                "amount": each.amount,
-                "active": each.active,
-                "note": each.note if each.HasField("note") else None,
-                "time": each.time.ToDatetime(),
-                "tags": list(each.tags),
-            }
-            for each in (deserialize(value, context) for value in some)
-        ]
+        messages = (deserialize(value, context) for value in some)
+        rows = [MessageToDict(each, preserving_proto_field_name=True) for each in messages]
         return int(pa.Table.from_pylist(rows).num_rows)
 
     return values, found, peer
@@ -164,7 +164,7 @@ def _protobuf() -> tuple[list[bytes], Decoder, Callable[[list[bytes]], int]]:
 @cache
 def _json() -> tuple[list[bytes], Decoder, Callable[[list[bytes]], int]]:
     import pyarrow as pa
-    from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+    from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     from kseg.decode.json_struct import decoder_of_schema
@@ -172,7 +172,9 @@ def _json() -> tuple[list[bytes], Decoder, Callable[[list[bytes]], int]]:
     text = json.dumps(JSON_SCHEMA)
     values = [PREFIXES["JSON"] + json.dumps(row, ensure_ascii=False).encode() for row in _rows()]
     context = SerializationContext("orders", MessageField.VALUE)
-    deserialize = JSONDeserializer(text, conf={"validate": False})
+    registry = _registry()
+    JSONSerializer(text, registry)(_rows()[0], context)  # registers the schema
+    deserialize = JSONDeserializer(text, schema_registry_client=registry, conf={"validate": False})
 
     def peer(some: list[bytes]) -> int:
         return int(pa.Table.from_pylist([deserialize(value, context) for value in some]).num_rows)

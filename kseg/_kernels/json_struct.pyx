@@ -13,7 +13,7 @@ A payload that does not fit fails as a whole: its row is null. `Columns` bounds 
 Source: RFC 8259 (JSON).
 """
 
-from libc.math cimport floor, isinf
+from libc.math cimport INFINITY, floor, isinf, nextafter
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
@@ -28,6 +28,9 @@ from kseg._kernels.json cimport skip_white, take_number, take_string, take_value
 
 cdef extern from "utf8.h" nogil:
     bint is_utf8 "kseg_is_utf8"(const uint8_t *data, Py_ssize_t count) noexcept
+
+cdef extern from "float.h":
+    int LDBL_MANT_DIG
 
 cdef extern from "Python.h":
     double PyOS_string_to_double(const char *text, char **end, void *error) except? -1
@@ -48,12 +51,13 @@ cdef enum:
     ESCAPED_NAME_BYTES = 1530   # six for each
     NUMBER_BYTES = 512
     EXACT_DIGITS = 19
-    EXACT_POWER = 22            # 10 ** 22 is the last power of ten that a double holds
+    EXACT_POWER = 27            # 5 ** 27 is the last power of five below 2 ** 64
+    EXACT_BITS = 64
 
-cdef double *POWERS = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
-    1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
-]
+cdef long double[EXACT_POWER + 1] POWERS
+POWERS[0] = 1
+for _power in range(EXACT_POWER):
+    POWERS[_power + 1] = POWERS[_power] * 10
 
 cdef struct Walk:
     State *s
@@ -195,6 +199,21 @@ cdef const uint8_t *take_text(
     return behind
 
 
+cdef inline bint round_once(uint64_t digits, int64_t power, double *wide) noexcept nogil:
+    """The double nearest to digits times a power of ten, unless that is not sure.
+
+    Both are exact in 64 bits, so their product is the nearest one of 64 bits. What is then nearest
+    of 53 bits is right, but where it lies in the middle between two.
+    """
+    cdef long double product = digits, rest
+    if LDBL_MANT_DIG < EXACT_BITS or not -EXACT_POWER <= power <= EXACT_POWER:
+        return False
+    product = product / POWERS[-power] if power < 0 else product * POWERS[power]
+    wide[0] = <double> product
+    rest = product - wide[0]
+    return rest == 0 or nextafter(wide[0], INFINITY if rest > 0 else 0) - product != rest
+
+
 cdef double double_of(const uint8_t *p, const uint8_t *behind) noexcept with gil:
     """The double that is nearest to a number of at most NUMBER_BYTES."""
     cdef char text[NUMBER_BYTES + 1]
@@ -209,7 +228,7 @@ cdef const uint8_t *put_parsed(
 ) noexcept nogil:
     """A number that is digits times a power of ten, if those are exact."""
     cdef int64_t kind = s.columns[out].kind
-    cdef double wide
+    cdef double wide = 0
     cdef float single
     if (kind == C_INT32 or kind == C_INT64) and is_exact and power == 0:
         if digits > <uint64_t> 0x7FFFFFFFFFFFFFFF + is_negative:
@@ -217,9 +236,7 @@ cdef const uint8_t *put_parsed(
         if not put_number(s, out, <int64_t> (0 - digits if is_negative else digits)):
             return fail(s, s.why, out, p)
         return behind
-    if is_exact and digits <= <uint64_t> 1 << 53 and -EXACT_POWER <= power <= EXACT_POWER:
-        wide = <double> digits
-        wide = wide / POWERS[-power] if power < 0 else wide * POWERS[power]
+    if is_exact and round_once(digits, power, &wide):
         wide = -wide if is_negative else wide
     elif behind - p > NUMBER_BYTES:
         return fail(s, F_LIMIT, out, p)

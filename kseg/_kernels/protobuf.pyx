@@ -83,6 +83,9 @@ cdef inline const uint8_t *take_varint(
     """Answers the position behind it, or NULL. Nothing at or behind `end` is read."""
     cdef int shift = 0
     cdef uint64_t byte
+    if p < end and p[0] < 0x80:  # most of them
+        value[0] = p[0]
+        return p + 1
     value[0] = 0
     while p < end and shift < 64:
         byte = p[0]
@@ -201,7 +204,8 @@ cdef bint check_message(
         key.at = NULL
     if row.depth > DEPTH:
         return False
-    memset(seen, 0, sizeof(seen))
+    # Slots are below the number of fields, which is that of rows.
+    memset(seen, 0, min(((table.firsts[message + 1] - near) >> 6) + 1, SLOT_WORDS) * 8)
     while p < end and is_whole:
         p = take_varint(p, end, &tag, row)
         if p == NULL or tag > 0xFFFFFFFFULL or tag < 8:
@@ -326,11 +330,13 @@ cdef check_table(
     int64_t numbers,
 ):
     """What the kernel follows lies inside: it checks no table while it reads."""
-    cdef Py_ssize_t row, rows = fields.shape[0], messages = widths.shape[0]
+    cdef Py_ssize_t row, field, rows = fields.shape[0], messages = widths.shape[0]
     cdef bint fits = messages > 0 and fields.shape[1] == COLUMNS
     fits = fits and firsts.shape[0] == messages + 1 and firsts[0] == 0 and firsts[messages] == rows
     for row in range(messages if fits else 0):
-        fits = fits and firsts[row] <= firsts[row + 1] and widths[row] > 0
+        fits = fits and firsts[row] <= firsts[row + 1] <= rows and widths[row] > 0
+        for field in range(firsts[row], firsts[row + 1] if fits else 0):
+            fits = fits and fields[field, SLOT] < firsts[row + 1] - firsts[row]
     for row in range(rows if fits else 0):
         fits = fits and -1 <= fields[row, SLOT] < SLOTS and 0 <= fields[row, TARGET] < messages
         fits = fits and 0 <= fields[row, FIRST] <= fields[row, END] <= numbers

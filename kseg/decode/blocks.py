@@ -21,8 +21,10 @@ else:
     pa = require("pyarrow", extra="arrow")
 
 #: So many payloads, and so many of their bytes if there is more than one, are decoded at once.
-BLOCK_ROWS: Final = 16_384
-BLOCK_BYTES: Final = 1 << 20
+BLOCK_ROWS: Final = 1 << 18
+BLOCK_BYTES: Final = 32 << 20
+#: So many values of the exact reader are Python's at once.
+EXACT_ROWS: Final = 1024
 #: A block has at most so many values in columns: a few bytes may mean very many.
 VALUES_MAX: Final = 1 << 24
 #: What a fast reader marks: a row for the exact reader, and one with too many values.
@@ -72,7 +74,8 @@ def decode_blocks(
     while first < len(payloads):
         block = block_at(payloads, first)
         values, marks = fast(block)
-        kept, rows = [], []
+        kept: list[Any] = []
+        made, rows = [values], []
         for row in np.flatnonzero(marks * block.valid[: len(marks)]).tolist():
             try:
                 if marks[row] == LARGE:
@@ -81,12 +84,17 @@ def decode_blocks(
                 rows.append(row)
             except ValueError as error:
                 reasons[first + row] = str(error)
+            if len(kept) == EXACT_ROWS:
+                made.append(pa.array(kept, kind))
+                kept = []
         if rows:
             order = np.arange(len(marks))
             order[rows] = len(marks) + np.arange(len(rows))
-            values = pa.concat_arrays([values, pa.array(kept, kind)]).take(pa.array(order))
+            values = pa.concat_arrays([*made, pa.array(kept, kind)]).take(pa.array(order))
         parts.append(values)
         first += len(marks)
+    if len(parts) == 1:
+        return parts[0], reasons
     return pa.concat_arrays(parts) if parts else pa.array([], kind), reasons
 
 

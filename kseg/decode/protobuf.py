@@ -412,9 +412,9 @@ def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.
         bits = pa.py_buffer(np.packbits(plain, bitorder="little"))
         buffers = [bits, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
         some = pa.Array.from_buffers(pa.binary(), len(plain), buffers)
-        columns = convert.array_to_record_batch(some).to_struct_array()
-        nulls = pa.array(~plain)
-        found = pa.StructArray.from_arrays(columns.flatten(), fields=[*columns.type], mask=nulls)
-        return found.cast(kind)
+        found = convert.array_to_record_batch(some).columns
+        # ptars has flags of its own for what may be null.
+        columns = [each.cast(field.type) for each, field in zip(found, kind, strict=True)]
+        return pa.StructArray.from_arrays(columns, fields=[*kind], mask=pa.array(~plain))
 
     return bulk

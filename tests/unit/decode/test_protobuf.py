@@ -213,6 +213,14 @@ def test_unusual_bytes_mean_what_protobuf_says(name: str) -> None:
     assert (values.to_pylist(), reasons) == ([wanted], {})
 
 
+def test_types_that_only_protobuf_takes_keep_the_order_of_their_rows() -> None:
+    body, payload, wanted = UNUSUAL["two names of a number"]
+    rows = [payload if row % 3 else None for row in range(3000)]
+    values, reasons = one(body).decode(pa.array(rows, pa.binary()))
+    assert values.to_pylist() == [wanted if row % 3 else None for row in range(3000)]
+    assert reasons == {}
+
+
 #: Bytes that are no message of a type with these fields.
 WRONG = {
     "a length beyond the end": ("string a = 1;", b"\x0a\x05abc"),
