@@ -67,7 +67,7 @@ _CACHED_RETRY_GROWTH: Final = 4
 #: Headers read alone that are worth another try soon.
 _CACHED_WORTH: Final = 64
 #: Bytes of a window of a file that is not mapped; fits the second-level cache.
-WINDOW_BYTES: Final = 512 << 10
+WINDOW_BYTES: Final = 1 << 20
 #: The least that is read at once.
 _SMALL_BYTES: Final = 16 << 10
 #: A batch larger than this is checked in windows before it is taken into memory whole.
