@@ -5,15 +5,19 @@ kseg and by each rival in turns, each in processes of its own: its wall time, it
 its largest memory, and the lines that a user types. Every command is printed. Rivals read from
 the broker, which serves them from its cache; its processor time is shown beside theirs.
 
-`--mib` is the size of the topic before compression (512), `--rounds` how often each is done (3),
-`--only TEXT` chooses among the journeys. Nothing is asserted.
+`--mib` is the size of the topic before compression (512), `--gib` that of the logs to verify (4),
+`--rounds` how often each is done (3), `--only TEXT` chooses among the journeys. Spark's Kafka
+source takes part where Maven has it, of the version of pyspark or the one before. Nothing is
+asserted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
 import shlex
 import shutil
 import statistics
@@ -33,6 +37,24 @@ import kseg
 from bench import peers, table
 from tests.interop.broker.broker import Broker
 
+#: The versions of Spark's Kafka source to try, and the jars that it takes.
+SPARK_KAFKA = ("4.3.0", "4.2.0")
+SPARK_JARS = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+SPARK_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>kseg</groupId><artifactId>journeys</artifactId><version>1</version>
+<dependencies><dependency><groupId>org.apache.spark</groupId>
+<artifactId>spark-sql-kafka-0-10_2.13</artifactId><version>{version}</version>
+</dependency></dependencies></project>
+"""
+#: A topic to Parquet with Spark, as its guide to Kafka shows it.
+SPARK = """\
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.jars", "{jars}").getOrCreate()
+orders = spark.read.format("kafka").option("kafka.bootstrap.servers", "{bootstrap}")
+orders = orders.option("subscribe", "{topic}").option("startingOffsets", "earliest").load()
+orders.write.parquet("{out}/spark")
+"""
 TOPIC, PARTITIONS, KEYS, VALUE_BYTES = "orders", 4, 10_000, 200
 KEY = "user-42"
 KSEG = Path(sys.executable).parent / "kseg"
@@ -99,13 +121,17 @@ class Took:
     processor: list[float] = field(default_factory=list)
     broker: list[float] = field(default_factory=list)
     mebibytes: list[float] = field(default_factory=list)
+    first_seconds: list[float] = field(default_factory=list)
+    loading_seconds: list[float] = field(default_factory=list)
 
 
 class Stage:
     """A broker with the topic, and a place for what the journeys write."""
 
-    def __init__(self, broker: Broker, home: Path) -> None:
+    def __init__(self, broker: Broker, home: Path, gibibytes: float) -> None:
         """Take a broker that is not running."""
+        self.gibibytes = gibibytes
+        self.loading_seconds = 0.0
         self.broker, self.home, self.data = broker, home, broker.data
         self.chosen = f"{broker.data} --topic {TOPIC}"
         self.out = home / "out"
@@ -121,7 +147,9 @@ class Stage:
     def run_broker(self, wanted: bool) -> None:
         """Start or stop it, where it is not as wanted."""
         if wanted and not self.running:
-            self.broker.start()
+            said = "\n".join(line.text for line in self.broker.start().lines)
+            loaded = re.search(r"Loaded \d+ logs in (\d+)\s?ms", said)
+            self.loading_seconds = int(loaded[1]) / 1000 if loaded else math.nan
             if (self.data / f"{TOPIC}-0").exists():
                 self.broker.wait_for_leaders(TOPIC)
         elif self.running and not wanted:
@@ -160,6 +188,16 @@ class Stage:
         path.write_text(text)
         return f"{sys.executable} {path}", len([line for line in text.splitlines() if line])
 
+    def spark(self) -> tuple[str, int] | None:
+        """A program for Spark's Kafka source, and its lines; None where Maven has no such jar."""
+        jars = _spark_jars(self.home)
+        if not jars:
+            return None
+        text = SPARK.format(jars=jars, bootstrap=self.broker.bootstrap, topic=TOPIC, out=self.out)
+        path = self.home / "spark.py"
+        path.write_text(text)
+        return f"{sys.executable} {path} 2>/dev/null", len(text.splitlines())
+
     def console(self, *words: str) -> str:
         """Kafka's console consumer, from the beginning to the end of the topic."""
         options = ("--bootstrap-server", self.broker.bootstrap, "--topic", TOPIC)
@@ -185,12 +223,26 @@ def _records(start: int, count: int) -> pl.DataFrame:
     )
 
 
+def _spark_jars(home: Path) -> str:
+    """The jars of Spark's Kafka source, with commas between them; empty where there are none."""
+    for version in SPARK_KAFKA:
+        pom, jars = home / "pom.xml", home / f"spark-{version}"
+        pom.write_text(SPARK_POM.format(version=version))
+        copy = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        if not subprocess.run([*copy, f"-DoutputDirectory={jars}"], capture_output=True).returncode:
+            print(f"Spark's Kafka source {version}")
+            return ",".join(str(jar) for jar in jars.iterdir() if jar.name.startswith(SPARK_JARS))
+    print("no Spark's Kafka source: Maven has none of", ", ".join(SPARK_KAFKA))
+    return ""
+
+
 def journeys(stage: Stage) -> Iterator[tuple[str, tuple[Way, ...]]]:
     """The jobs, each with its ways; kseg is the first."""
     yield "a topic to Parquet", _to_parquet(stage)
     yield "one key's history", _history(stage)
     yield "messages per minute", _per_minute(stage)
     yield "verify every batch", _verify(stage)
+    yield "restore a log that was cut", _restore(stage)
     yield "start after kill -9", _starts(stage)
     stage.run_broker(False)
 
@@ -206,8 +258,10 @@ def _to_parquet(stage: Stage) -> tuple[Way, ...]:
         f"pq.write_table(pa.table(dict(zip(names, zip(*rows)))), '{out}/orders.parquet')",
     )
     console = stage.console("print.key=true", "print.timestamp=true")
+    spark = stage.spark()
     return (
         Way("kseg", f"{KSEG} export {stage.chosen} -o {out}/parquet", 1, before=fresh),
+        *([Way("Spark's Kafka source", *spark, with_broker=True, before=fresh)] if spark else []),
         Way("aiokafka, pyarrow", consumer, lines, with_broker=True, before=fresh),
         Way(
             "console consumer (text)",
@@ -256,11 +310,44 @@ def _per_minute(stage: Stage) -> tuple[Way, ...]:
 
 
 def _verify(stage: Stage) -> tuple[Way, ...]:
-    logs = ",".join(str(path) for path in sorted(stage.data.glob(f"{TOPIC}-*/*.log")))
+    """The partitions under many names, until they are so many bytes."""
+    large, count, size = stage.home / "large", 0, 0
+    while size < stage.gibibytes * (1 << 30):
+        log = stage.data / f"{TOPIC}-{count % PARTITIONS}"
+        copy = large / f"{TOPIC}-{count}"
+        copy.mkdir(parents=True)
+        for file in log.iterdir():
+            os.link(file, copy / file.name)
+            size += file.stat().st_size
+        count += 1
+    logs = ",".join(str(path) for path in sorted(large.glob(f"{TOPIC}-*/*.log")))
     dump = stage.java("kafka.tools.DumpLogSegments", "--files", logs)
     return (
-        Way("kseg", f"{KSEG} verify {stage.chosen}", 1),
+        Way("kseg", f"{KSEG} verify {large}", 1),
         Way("kafka-dump-log", f"{dump} 2>/dev/null | grep -c 'isvalid: false' || true", 1),
+    )
+
+
+def _restore(stage: Stage) -> tuple[Way, ...]:
+    """The records of a log that lost its second half, from a backup, and proof that they are."""
+    cut, backup = stage.home / "cut" / f"{TOPIC}-0", stage.home / "backup" / f"{TOPIC}-0"
+    for copy in (cut, backup):
+        shutil.copytree(stage.data / f"{TOPIC}-0", copy)
+    log = next(cut.glob("*.log"))
+    os.truncate(log, log.stat().st_size // 2 + 7)
+    restored = stage.out / "restored"
+    copied = f"mkdir {restored} && cp -r {backup} {restored}"
+    dump = stage.java("kafka.tools.DumpLogSegments", "--files")
+    logs = f"$(ls {restored}/{TOPIC}-0/*.log | paste -sd,)"
+    check = f"{dump} {logs} 2>/dev/null | grep -c 'isvalid: false' || true"
+    return (
+        Way(
+            "kseg merge",
+            f"{KSEG} merge {cut} {backup} -o {restored} || true",
+            1,
+            before=stage.fresh,
+        ),
+        Way("cp, kafka-dump-log", f"{copied} && {check}", 2, before=stage.fresh),
     )
 
 
@@ -302,7 +389,9 @@ def take(stage: Stage, way: Way, took: Took) -> None:
     if said[0] != "0":
         raise RuntimeError(f"{way.who} failed: {way.command}")
     if way.finish is not None:
+        took.first_seconds.append(time.perf_counter() - began)
         way.finish()
+        took.loading_seconds.append(stage.loading_seconds)
     took.seconds.append(time.perf_counter() - began)
     took.processor.append(float(said[1]))
     took.mebibytes.append(int(said[2]) / 1024)
@@ -311,13 +400,13 @@ def take(stage: Stage, way: Way, took: Took) -> None:
 
 
 @contextmanager
-def staged(mebibytes: int, under: Path | None) -> Iterator[Stage]:
+def staged(mebibytes: int, gibibytes: float, under: Path | None) -> Iterator[Stage]:
     """A broker with the topic, in a folder that goes away."""
     with tempfile.TemporaryDirectory(dir=under, prefix="kseg-journeys-") as folder:
         home = Path(folder)
         (home / "broker").mkdir()
         with Broker(home / "broker") as broker:
-            stage = Stage(broker, home)
+            stage = Stage(broker, home, gibibytes)
             stage.fill(mebibytes)
             yield stage
 
@@ -326,19 +415,20 @@ def main() -> None:
     """Parse the command line, do every journey, print and write."""
     parser = argparse.ArgumentParser(prog="python -m bench.journeys", description=__doc__)
     parser.add_argument("--mib", type=int, default=512)
+    parser.add_argument("--gib", type=float, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
     parser.add_argument("--under", type=Path, help="the folder for the broker's data")
     given = parser.parse_args()
     found = []
-    with staged(given.mib, given.under) as stage:
+    with staged(given.mib, given.gib, given.under) as stage:
         print(f"{stage.records:,} records of {VALUE_BYTES} bytes, lz4, {PARTITIONS} partitions")
         for name, ways in journeys(stage):
             if given.only in name:
                 found.append({"journey": name, "ways": _journey(stage, name, ways, given.rounds)})
     RESULTS.mkdir(parents=True, exist_ok=True)
     target = RESULTS / f"journeys-{time.strftime('%Y-%m-%dT%H%M%S')}.json"
-    document = {"machine": table.machine(), "mib": given.mib, "journeys": found}
+    document = {"machine": table.machine(), "mib": given.mib, "gib": given.gib, "journeys": found}
     target.write_text(json.dumps(document, indent=1) + "\n")
     print(target)
 
@@ -363,6 +453,11 @@ def _journey(
             f"broker {broker:.2f} s, {max(took.mebibytes):.0f} MiB, lines {way.lines}"
         )
         print(f"      {way.command}")
+        if took.loading_seconds:
+            first, load = map(statistics.median, (took.first_seconds, took.loading_seconds))
+            print(
+                f"      before the broker {first:.2f} s; the broker loaded its logs in {load:.2f} s"
+            )
         rows.append(
             {
                 "who": way.who,
@@ -372,6 +467,7 @@ def _journey(
                 "processor_seconds": took.processor,
                 "broker_seconds": took.broker,
                 "memory_mib": max(took.mebibytes),
+                "loading_seconds": took.loading_seconds,
             }
         )
     return rows

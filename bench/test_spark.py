@@ -3,6 +3,7 @@
     planning        of ten thousand segments, and of a tebibyte: seconds, and of twice as many
     records         beside a source that yields the same Arrow batches ready made: what kseg may add
                     is its own decoding, measured alone too, and a little
+    queries         an empty plan, a count, three columns and all of 300 MB, beside Parquet
     verify          the job's rate on one core beside one process's, its fixed cost left out
     export          Parquet from the workers beside Spark's own writer behind the same source
     small segments  a thousand of 1 MiB beside one of the same bytes
@@ -186,6 +187,44 @@ def write_ready(batches: Iterator[pa.RecordBatch], path: Path) -> int:
             writer.write_batch(batch)
             rows += batch.num_rows
     return rows
+
+
+def test_queries_beside_parquet_of_the_same_records(
+    spark: SparkSession, tell: Tell, tmp_path: Path
+) -> None:
+    corpus = datagen.corpus(CORPUS, mib=300)
+    kept, some = str(tmp_path / "parquet"), COLUMNS["offset, timestamp, partition"].split(",")
+    theirs = COLUMNS["all columns"].removesuffix(",headers")
+    load(spark, corpus.directory, theirs).write.parquet(kept)
+
+    def ours(**options: str) -> DataFrame:
+        return spark.read.format("kseg").options(**options).load(corpus.directory)
+
+    def parquet() -> DataFrame:
+        return spark.read.parquet(kept)
+
+    turns = {
+        "empty": lambda: ours(endingOffsets="0").count(),
+        "empty, Parquet": lambda: parquet().where("1 = 0").count(),
+        "count": lambda: ours().count(),
+        "count of one column": lambda: ours(columns="offset").count(),
+        "count of headers": lambda: (
+            ours(mode="batches", columns="count").agg({"count": "sum"}).collect()
+        ),
+        "count, Parquet": lambda: parquet().count(),
+        "three columns": noop(ours(columns=",".join(some))),
+        "three columns, Parquet": noop(parquet().select(*some)),
+        "all": noop(ours()),
+        "all, Parquet": noop(parquet()),
+    }
+    figures = summary(
+        rounds_of(turns, cpu_seconds),
+        "all / all, Parquet",
+        lambda each: each["all"] / each["all, Parquet"],
+        "none: Spark takes rows, not columns, from Python",
+        records=corpus.records,
+    )
+    tell(figures)
 
 
 @pytest.mark.parametrize("deep", [False, True], ids=["checksums", "deep"])
