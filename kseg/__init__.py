@@ -115,6 +115,7 @@ _HOMES: Final = {
     ),
     "kseg.log.segment.reader": ("Segment",),
     "kseg.log.settings.joined": ("settings",),
+    "kseg.log.tier.tier": ("Tier",),
     "kseg.log.topic_writer": ("write_topic",),
     "kseg.log.writer.append": ("AppendResult",),
 }

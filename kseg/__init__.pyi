@@ -74,6 +74,7 @@ from kseg.log.scan import dataset as dataset
 from kseg.log.scan import scan as scan
 from kseg.log.segment.reader import Segment as Segment
 from kseg.log.settings.joined import settings as settings
+from kseg.log.tier.tier import Tier as Tier
 from kseg.log.topic_writer import write_topic as write_topic
 from kseg.log.writer.append import AppendResult as AppendResult
 

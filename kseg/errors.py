@@ -24,6 +24,7 @@
       NotALogError                 the path holds no Kafka files that kseg can name
       LogLockedError               another process, or another writer, holds the directory
       UncleanShutdownError         the log was not closed in good order; recover it first
+      TierError                    a tier's metadata, manifest, key or name cannot be used
       UnreadableError              the disk cannot read bytes of a file
       SegmentInUseError            a reader maps bytes that a cut removes; no room for a copy
       StalePlanError               files have changed since the plan was made
@@ -273,6 +274,10 @@ class LogLockedError(KsegError):
     """Another process, or another writer of this one, holds the directory."""
 
 
+class TierError(KsegError):
+    """What a tier says of its segments contradicts itself, or a key or an object is missing."""
+
+
 class UncleanShutdownError(KsegError):
     """The log was not closed in good order, so it has to be recovered before it is appended to."""
 
@@ -336,6 +341,7 @@ __all__ = [
     "SchemaError",
     "SegmentInUseError",
     "StalePlanError",
+    "TierError",
     "TransactionCoordinatorFencedError",
     "UncleanShutdownError",
     "UnexpectedAppendOffsetError",

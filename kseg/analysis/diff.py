@@ -34,7 +34,7 @@ from kseg.documents import Documented, VerbReport, document
 from kseg.errors import KsegError, NotALogError, os_reason
 from kseg.files.mapping import Mapping
 from kseg.files.names import log_bytes
-from kseg.files.selection import Selection, paths_of
+from kseg.files.selection import Selection
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.format.take import take_binary, take_headers, take_rows
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
@@ -59,6 +59,7 @@ from kseg.log.copies import (
     windows,
     without,
 )
+from kseg.stores.path import paths_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

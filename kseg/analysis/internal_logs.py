@@ -31,7 +31,7 @@ from kseg.errors import (
 from kseg.extras import require
 from kseg.files import metadata
 from kseg.files.names import FileKind
-from kseg.files.selection import Selection, StrPaths, paths_of, some_of
+from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.header import BatchTable
 from kseg.format.values import RecordColumns
 from kseg.frames import Frames, Listed
@@ -45,6 +45,7 @@ from kseg.log.data_directory import DirectoryFiles, partition_of
 from kseg.log.reader import LogView, WholeBatches
 from kseg.log.settings import Cluster, read_cluster
 from kseg.log.sources import ScanSource, sources
+from kseg.stores.path import paths_of
 
 CODES: Final[dict[str, tuple[Severity, str]]] = {
     "log-damaged": ("error", "a batch is damaged: what its records say is missing"),

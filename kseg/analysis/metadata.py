@@ -30,7 +30,7 @@ from kseg.errors import (
 from kseg.extras import require
 from kseg.files import metadata as metadata_files
 from kseg.files.names import FileKind, list_partition
-from kseg.files.selection import Selection, StrPaths, paths_of
+from kseg.files.selection import Selection, StrPaths
 from kseg.format.control import Voter
 from kseg.format.times import cell_of, iso_text, time_ms
 from kseg.frames import Listed, Table
@@ -51,6 +51,7 @@ from kseg.log.settings import (
     read_cluster,
     voters_of,
 )
+from kseg.stores.path import paths_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from kseg.analysis.units import Progress
 from kseg.errors import LimitExceededError, NotALogError
 from kseg.files import io
-from kseg.files.selection import NothingChosenError, StrPaths, paths_of
+from kseg.files.selection import NothingChosenError, StrPaths
 from kseg.internal.registry import BYTES_MAX, Replay, Schemas
 from kseg.log.scan import scan
+from kseg.stores.path import paths_of
 
 if TYPE_CHECKING:
     from kseg.format.times import Time

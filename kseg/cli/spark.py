@@ -37,7 +37,7 @@ from kseg.spark.demo import quiet_spark
 from kseg.spark.jobs import CompactOptions, ExportResult, ReindexOptions, SparkRunner
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, local_paths
-from kseg.spark.remote import is_remote
+from kseg.stores.path import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

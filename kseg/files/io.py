@@ -61,6 +61,9 @@ class Elsewhere(Protocol):
     def open_elsewhere(self) -> Readable:
         """Open the file for reading; OSError if it is missing or cannot be read."""
 
+    def size_elsewhere(self) -> int:
+        """Bytes of the file; OSError likewise."""
+
 
 def is_elsewhere(path: object) -> TypeGuard[Elsewhere]:
     """Whether a path is of a file that is not on this machine."""
@@ -131,6 +134,15 @@ def opened(path: StrPath) -> Iterator[int]:
 def file_size(fd: int) -> int:
     """Bytes that the open file has now."""
     return os.fstat(fd).st_size
+
+
+def size_at(path: StrPath | Elsewhere) -> int:
+    """Bytes of the file at a path, on this machine or elsewhere.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    return path.size_elsewhere() if is_elsewhere(path) else os.stat(path).st_size
 
 
 def has_holes(fd: int, status: os.stat_result) -> bool:

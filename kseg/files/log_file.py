@@ -122,12 +122,12 @@ class LogFile(Closing):
             NotALogError: the name is not that of a log file.
             OSError: it is missing or cannot be read.
         """
-        name = parse_name(Path(path).name)
+        kept = path if isinstance(path, Path) else Path(path)
+        name = parse_name(kept.name)
         if name is None or not name.kind.holds_batches:
             raise NotALogError("not the name of a file of batches", path=path)
         file = MappedFile.open(path, mapping)
         kafka07 = name.kind is FileKind.KAFKA07
-        kept = path if isinstance(path, Path) else None
         return cls(file, name.base_offset or 0, kafka07=kafka07, path=kept)
 
     @property

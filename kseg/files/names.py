@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
@@ -301,6 +301,14 @@ class KnownPath:
         return self.listing if isinstance(self.listing, DataDirectory) else None
 
 
+@runtime_checkable
+class ClassifiesItself(Protocol):
+    """The path of a directory that is not on this machine."""
+
+    def classify_elsewhere(self) -> KnownPath:
+        """As `classify_path`, with a partition's files and each partition of a data directory."""
+
+
 def list_partition(path: str | PathLike[str]) -> PartitionFiles:
     """List a partition directory, once, and sort out what is in it.
 
@@ -313,6 +321,8 @@ def list_partition(path: str | PathLike[str]) -> PartitionFiles:
     Raises:
         OSError: the directory cannot be listed.
     """
+    if isinstance(path, ClassifiesItself):
+        return path.classify_elsewhere().partition_files or PartitionFiles(Path(path), None)
     directory = Path(path)
     return sort_partition(directory, *_list_files(directory))
 
@@ -474,6 +484,8 @@ def _why_unreadable(entry: PartitionDirectory) -> OSError | None:
         files = entry.files or list_partition(entry.path)
     except OSError as error:
         return error
+    if isinstance(entry.path, ClassifiesItself):
+        return None  # its listing showed the objects
     for log in (segment.log for segment in files.segments):
         try:
             os.stat(log)
@@ -563,6 +575,8 @@ def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPat
         NotALogError: none of the three; the message says what was found instead.
         OSError: there is nothing there, or it cannot be listed.
     """
+    if isinstance(path, ClassifiesItself):
+        return path.classify_elsewhere()
     place = Path(path)
     if not place.is_dir():
         place.stat()  # a missing path is an OSError, and says so best itself

@@ -1,19 +1,12 @@
-"""The paths that callers name, and `Selection`: the partitions that they choose."""
+"""`Selection`: the partitions that callers choose."""
 
 from __future__ import annotations
 
-import errno
-import glob
 import operator
-import os
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
-
-from kseg.files.grammar import is_url
-from kseg.files.names import path_order
 
 StrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
@@ -116,40 +109,4 @@ def several(name: str, given: Any, kind: type, wanted: str) -> tuple[Any, ...]:
     return found
 
 
-def paths_of(paths: StrPaths) -> list[Path]:
-    """The paths that a caller names; a glob stands for all paths that match it.
-
-    Raises:
-        TypeError: a path is neither text nor a `Path`.
-        ValueError: a path is a URL, or there is no path.
-        FileNotFoundError: no path matches a glob.
-    """
-    given = [paths] if isinstance(paths, str | PathLike | bytes) else paths
-    if hasattr(given, "read") or not isinstance(given, Iterable):
-        raise TypeError(f"paths are names of files and directories, not {_kind(given)}")
-    found: list[Path] = []
-    for path in given:
-        if isinstance(path, bytes) or not isinstance(path, str | PathLike):
-            raise TypeError(f"a path is text or a Path, not {_kind(path)}")
-        name = os.fspath(path)
-        if is_url(name):
-            raise ValueError(
-                f"{name} is in a store, which kseg reads with Spark alone: "
-                f'spark.read.format("kseg").load({name!r}); or copy it to a disk'
-            )
-        matches = [name]
-        if glob.has_magic(name) and not os.path.lexists(name):
-            matches = sorted(glob.glob(name), key=path_order)
-            if not matches:
-                raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
-        found += map(Path, matches)
-    if not found:
-        raise ValueError("paths is empty")
-    return found
-
-
-def _kind(given: Any) -> str:
-    return "an open file" if hasattr(given, "read") else type(given).__name__
-
-
-__all__ = ["NothingChosenError", "Selection", "StrPaths", "paths_of", "several", "some_of"]
+__all__ = ["NothingChosenError", "Selection", "StrPaths", "several", "some_of"]

@@ -11,6 +11,7 @@ Each has a guide of its own, and imports point down this list only:
     cleaner     the last record of each key stays: bounds, offset map, rewrite, swap
     writer      a log under its one writer: open, append, roll, flush, truncate, retain, close
     recovery    the repair after a crash, planned and applied; indexes made anew; backups
+    tier        what brokers moved to a store, and one log of both parts
     reader      a log as readers see it: versions, views, fetches, followers, aborted transactions
     producers   what a log knows of its producers: sequences, transactions, snapshots
     settings    what the broker's metadata log says of each partition

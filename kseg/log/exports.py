@@ -129,10 +129,7 @@ class Export:
 
     def _views(self) -> list[LogView | None]:
         """The partitions at this moment; None for a segment."""
-        return [
-            None if source.is_file else LogView.open(source.path, mapping=self.mapping)
-            for source, *_ in self.parts
-        ]
+        return [None if source.is_file else source.view(self.mapping) for source, *_ in self.parts]
 
     def _selected(self, views: Sequence[LogView | None]) -> Selected:
         """The records that the file gets; the end of a single segment is not looked up."""

@@ -27,7 +27,7 @@ from kseg.files import io, ownership
 from kseg.files.atomic import replace_file
 from kseg.files.log_file import PIECE_BYTES
 from kseg.files.mapping import MappedFile
-from kseg.files.selection import Selection, StrPaths, paths_of
+from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import COLUMN
 from kseg.format.key_filters import (
     BUCKET_BYTES,
@@ -44,6 +44,7 @@ from kseg.format.workspace import Workspace
 from kseg.lake import WrittenFiles, output_path
 from kseg.log.reader.view import LogView
 from kseg.log.sources import sources
+from kseg.stores.path import paths_of
 from kseg.workers import At, PerThread, Put, in_order
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kseg.errors import KsegError
+from kseg.files import io
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import Unreadable
 from kseg.files.selection import Selection, several
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from kseg.log.patterns import Pattern
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
+    from kseg.log.tier.tier import Tier
     from kseg.workers import Results
 
 #: Fields that a scan adds to those of a segment.
@@ -308,7 +310,7 @@ class Scan(Frames):
             with Segment.open(source.path, mapping=self._mapping) as segment:
                 yield segment.read(request)
         else:
-            view = _view(source.path, self._mapping)
+            view = source.view(self._mapping)
             yield view.read(request)
             start = max(request.offset_start, view.log_end_offset - rows)
             yield view.read(replace(request, offset=(start, request.offset_end)))
@@ -329,7 +331,7 @@ class Scan(Frames):
 
     def _opened(self, source: ScanSource, request: Request) -> LogView:
         """A partition; warns of records that a reader does not get of it."""
-        view = _view(source.path, self._mapping)
+        view = source.view(self._mapping)
         _warn_left_out(source.path, view.left_out(request))
         return view
 
@@ -338,7 +340,7 @@ class Scan(Frames):
         told = self._progress
         if told is None:
             return lambda columns: columns
-        sizes = {str(path): _size(path) for path in self._files(*self.sources)}
+        sizes = dict(self._files(*self.sources))
         done, total, current = 0, sum(sizes.values()), None
 
         def note(columns: RecordColumns | None) -> RecordColumns | None:
@@ -352,13 +354,14 @@ class Scan(Frames):
 
         return note
 
-    def _files(self, *sources: ScanSource) -> Iterator[Path]:
-        """The files that hold the records of sources."""
+    def _files(self, *sources: ScanSource) -> Iterator[tuple[str, int]]:
+        """The files that hold the records of sources, and their sizes."""
         for source in sources:
             if source.is_file:
-                yield source.path
+                yield str(source.path), io.size_at(source.path)
             else:
-                yield from (info.path for info in _view(source.path, self._mapping).segments)
+                segments = source.view(self._mapping).segments
+                yield from ((str(info.path), info.size) for info in segments)
 
     def batches(self) -> Iterator[BatchTable]:
         """Headers alone, at most 65,536 a table; wrong checksums are noted, not refused.
@@ -373,7 +376,7 @@ class Scan(Frames):
             if source.is_file:
                 opened: Iterable[Segment] = (Segment.open(source.path, mapping=self._mapping),)
             else:
-                view = _view(source.path, self._mapping)
+                view = source.view(self._mapping)
                 opened = map(view.open_segment, view.segments)
             for each in opened:
                 with each as segment:
@@ -576,7 +579,7 @@ class Scan(Frames):
             Path(path.stem if source.is_file else path.resolve().name),
             (Part(source, self._request_for(source, self._request)),),
             key=self._key,
-            size=0 if self._progress is None else sum(map(_size, self._files(source))),
+            size=0 if self._progress is None else sum(dict(self._files(source)).values()),
             mapping=self._mapping,
             is_file=source.is_file,
             warn=_warn_left_out,
@@ -626,10 +629,6 @@ def _warn_left_out(path: Path, lines: Iterable[str]) -> None:
         warnings.warn(f"kseg: {path}: {line}", UserWarning, stacklevel=2)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
-
-
 def _is_closed(source: ScanSource) -> bool:
     """Whether no log appends to a source: to a file with a segment behind it."""
     logs = source.directory.glob("*.log")
@@ -641,13 +640,6 @@ def _filters_in(place: str | PathLike[str]) -> KeyFilters:
     from kseg.log.key_filters import KeyFilters
 
     return KeyFilters(place)
-
-
-def _view(path: Path, mapping: Mapping) -> LogView:
-    """A partition, which only those read who read more than files."""
-    from kseg.log.reader.view import LogView
-
-    return LogView.open(path, mapping=mapping)
 
 
 def _or_fault(
@@ -689,11 +681,13 @@ def scan(
     verify_crc: bool = True,
     inflated_max: int = INFLATED_BYTES_MAX,
     mapping: Mapping = "auto",
+    tier: str | PathLike[str] | Tier | None = None,
 ) -> Scan:
     """Read records of one or many files, partitions or data directories.
 
     Args:
-        paths: one or several, or globs; name and contents decide what each is.
+        paths: one or several, or globs; name and contents decide what each is. A URL is a path,
+            too: `s3://bucket/data-dir`, with the extra `[cloud]`.
         topics: only these topics: a name or a glob, or several.
         partitions: only these partitions: a number, or several. With `partitioner`, this is the
             number of partitions of the topics instead; several if it has grown.
@@ -752,11 +746,15 @@ def scan(
         verify_crc: refuse damaged batches.
         inflated_max: refuse batches that inflate to more bytes.
         mapping: "auto", "always" or "never", see `Segment.open`.
+        tier: where brokers keep older segments of the partitions, a URL or a directory: a partition
+            is then one log of both parts. One that is only in the tier is named by the path that
+            it would have, such as "orders-0". `kseg.Tier` has keys and a topic id as well.
 
     Raises:
         NotALogError: a path is nothing that kseg reads.
         SchemaError: the column has no schema, or could have several, or none of Arrow's types.
         MisplacedKeyError: a key lies in a partition that `partitioner` does not send it to.
+        TierError: what a tier says of its segments cannot be used.
         ValueError: an argument has a value that it cannot have, nothing is chosen, or a partition
             has two directories.
         TypeError: an argument has another type; the message says which types it takes.
@@ -770,7 +768,7 @@ def scan(
     skipped = _skipped(on_error, replicas)
     counts, places = partitions, paths_of(paths)
     selection = Selection.of(topics, None if partitioner else partitions)
-    found = sources(places, selection, replicas=replicas, skipped=skipped)
+    found = _found(places, selection, replicas, skipped, tier, isolation)
     kinds = _kinds(decode, (schemas, subject, schema_version, schema, record), found, mapping)
     offsets = _each_offset(offset) if isinstance(offset, MappingOf) else {}
     request = Request(
@@ -789,7 +787,6 @@ def scan(
     )
     wanted_key = key_bytes(key, kinds)
     names = _columns(columns, kinds, with_directory=replicas == "all")
-    _refuse_files(isolation, found)
     result = Scan(
         found,
         names,
@@ -804,6 +801,25 @@ def scan(
         _filters=None if filters is None else _filters_in(filters),
     )
     return result if partitioner is None else result._place_keys(partitioner, counts, places)
+
+
+def _found(
+    places: Sequence[Path],
+    selection: Selection,
+    replicas: str,
+    skipped: list[Unreadable] | None,
+    tier: str | PathLike[str] | Tier | None,
+    isolation: str,
+) -> tuple[ScanSource, ...]:
+    """What is read; single files have no transactions to look for."""
+    if isinstance(tier, str | PathLike):
+        from kseg.log.tier.tier import Tier  # most logs have none
+
+        tier = Tier.of(tier)
+    found = sources(places, selection, replicas=replicas, skipped=skipped, tier=tier)
+    if isolation == "read_committed" and any(source.is_file for source in found):
+        raise ValueError("read_committed needs whole partitions, not single files")
+    return found
 
 
 def dataset(
@@ -879,12 +895,6 @@ def _skipped(on_error: OnError, replicas: Replicas) -> list[Unreadable] | None:
     check_word("on_error", on_error, ("raise", "skip"))
     check_word("replicas", replicas, REPLICAS)
     return None if on_error == "raise" else []
-
-
-def _refuse_files(isolation: str, found: Iterable[ScanSource]) -> None:
-    """Refuse to look for transactions in single files."""
-    if isolation == "read_committed" and any(source.is_file for source in found):
-        raise ValueError("read_committed needs whole partitions, not single files")
 
 
 def _kinds(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kseg.errors import NotALogError
 from kseg.files.grammar import parse_partition_dir
@@ -20,7 +20,13 @@ from kseg.files.names import (
     find_replicas,
     readable_partitions,
 )
-from kseg.files.selection import NothingChosenError, Selection, StrPaths, paths_of
+from kseg.files.selection import NothingChosenError, Selection, StrPaths
+from kseg.stores.path import RemotePath, paths_of
+
+if TYPE_CHECKING:
+    from kseg.files.mapping import Mapping
+    from kseg.log.reader.view import LogView
+    from kseg.log.tier.tier import Tier
 
 #: The directories of one partition that are read.
 Replicas = Literal["refuse", "newest", "first", "all"]
@@ -29,12 +35,32 @@ REPLICAS = ("refuse", "newest", "first", "all")
 
 @dataclass(frozen=True, slots=True)
 class ScanSource:
-    """One thing to read: a file of batches or a partition directory, and where it belongs."""
+    """One thing to read: a file of batches or a partition directory, and where it belongs.
+
+    Attributes:
+        path: the file or the directory; with a tier it need not be there.
+        is_file: whether it is a file.
+        topic, partition: by the name of the directory.
+        tier: where the partition has further segments.
+    """
 
     path: Path
     is_file: bool
     topic: str | None
     partition: int | None
+    tier: Tier | None = None
+
+    def view(self, mapping: Mapping = "auto") -> LogView:
+        """The partition at this moment, with its segments in the tier.
+
+        Raises:
+            KsegError, OSError: as `LogView.open` and `Tier.log` raise them.
+        """
+        if self.tier is not None:
+            return self.tier.log(self.path, mapping=mapping).view
+        from kseg.log.reader.view import LogView  # files are read without it
+
+        return LogView.open(self.path, mapping=mapping)
 
     @property
     def directory(self) -> Path:
@@ -49,6 +75,7 @@ def sources(
     replicas: str = "refuse",
     skipped: list[Unreadable] | None = None,
     set_aside: bool = False,
+    tier: Tier | None = None,
 ) -> tuple[ScanSource, ...]:
     """Find what is to be read: each partition and file once, in the order of the paths.
 
@@ -59,6 +86,8 @@ def sources(
             leader epoch, then its end), the "first" that is named, or "all".
         skipped: takes the paths and partitions that cannot be read; None to raise the first error.
         set_aside: take deleted and stray partitions, too.
+        tier: has further segments of the partitions; a partition that is only there is named by
+            the directory that it would have.
 
     Raises:
         NotALogError: a path is nothing that kseg reads, or no partition is there.
@@ -67,7 +96,7 @@ def sources(
         OSError: a path is missing, or cannot be read.
     """
     here: list[PartitionName | None] = []
-    takes = partial(_chosen, selection=selection, here=here, set_aside=set_aside)
+    takes = partial(_chosen, selection=selection, here=here, set_aside=set_aside, tier=tier)
     readable = [one for path in paths for one in _readable(path, takes, skipped)]
     if not readable and any(not _is_chosen(selection, name) for name in here):
         there = ((name.topic, name.partition) for name in here if name is not None)
@@ -158,10 +187,20 @@ def _chosen(
     selection: Selection,
     here: list[PartitionName | None],
     set_aside: bool,
+    tier: Tier | None,
 ) -> Iterator[ScanSource]:
     """The chosen sources of a path, in order; deleted and stray partitions with `set_aside`."""
+    if tier is not None and not isinstance(path, RemotePath) and not os.path.lexists(path):
+        here.append(parse_partition_dir(path.name))
+        if _is_chosen(selection, here[-1]):
+            yield _source(path, is_file=False, name=here[-1], tier=tier)
+        return
     known = classify_path(path)
     if known.kind is PathKind.FILE:
+        if tier is not None:
+            raise NotALogError(
+                "a tier has further segments of a partition, not of a file", path=path
+            )
         if known.file is None or not known.file.kind.holds_batches:
             raise NotALogError("not a file of batches", path=path)
         here.append(_partition_around(path))
@@ -180,7 +219,7 @@ def _chosen(
     here += [entry.name for entry in found]
     wanted = (entry for entry in found if _is_chosen(selection, entry.name))
     for entry in readable_partitions(wanted, skipped):
-        yield _source(entry.path, is_file=False, name=entry.name)
+        yield _source(entry.path, is_file=False, name=entry.name, tier=tier)
 
 
 def _is_chosen(selection: Selection, name: PartitionName | None) -> bool:
@@ -195,8 +234,11 @@ def _partition_around(file: Path) -> PartitionName | None:
         return None
 
 
-def _source(path: Path, *, is_file: bool, name: PartitionName | None) -> ScanSource:
-    return ScanSource(path, is_file, name and name.topic, name and name.partition)
+def _source(
+    path: Path, *, is_file: bool, name: PartitionName | None, tier: Tier | None = None
+) -> ScanSource:
+    tier = None if name is None or is_file else tier  # a copy under another name has none
+    return ScanSource(path, is_file, name and name.topic, name and name.partition, tier)
 
 
 __all__ = ["REPLICAS", "Replicas", "ScanSource", "StrPaths", "paths_of", "places_of", "sources"]

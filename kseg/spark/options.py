@@ -57,7 +57,7 @@ from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
 from kseg.format.typed import kind_of
 from kseg.format.values import Kind
-from kseg.spark.remote import is_remote
+from kseg.stores.path import is_remote
 
 #: Offsets with a special meaning in Spark's JSON form.
 _EARLIEST, LATEST = -2, -1

@@ -35,7 +35,7 @@ import numpy as np
 from kseg import Segment
 from kseg.constants import INT64_MAX, NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, NotALogError
-from kseg.files import names
+from kseg.files import io, names
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
@@ -44,7 +44,7 @@ from kseg.format.header import BatchHeader
 from kseg.log.log import Log
 from kseg.log.reader import AbortedRanges, aborted_ranges, believed_end
 from kseg.spark.options import SourceOptions
-from kseg.spark.remote import find_logs, is_remote, place
+from kseg.stores.path import find_logs, is_remote, place
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -332,8 +332,8 @@ def _expand(options: SourceOptions) -> Iterator[LogEntry]:
     spelled: set[str] = set()
     for given in options.paths:
         if is_remote(given):
-            for partition, sizes, chosen in find_logs(given):
-                log = _log(partition, str(partition.path), sizes)
+            for partition, chosen in find_logs(given):
+                log = _log(partition, str(partition.path))
                 log = _only(log, chosen) if chosen else _started(log, starts)
                 yield _of_topic(log, options, not glob.has_magic(given))
             continue
@@ -423,11 +423,7 @@ def _only(log: LogEntry, paths: tuple[str, ...]) -> LogEntry:
     return replace(log, segments=chosen, log_start_offset=None)
 
 
-def _log(
-    partition: names.PartitionFiles,
-    directory: str | None = None,
-    sizes: Mapping[str, int] | None = None,
-) -> LogEntry:
+def _log(partition: names.PartitionFiles, directory: str | None = None) -> LogEntry:
     """A log from a listing; looks up sizes that the listing lacks."""
     segments = partition.segments
     following: list[int | None] = [segment.base_offset for segment in segments]
@@ -437,7 +433,7 @@ def _log(
         topic=partition.name.topic if partition.name else None,
         partition=partition.name.partition if partition.name else None,
         segments=tuple(
-            _entry(directory, segment, after, sizes)
+            _entry(directory, segment, after)
             for segment, after in zip(segments, [*following[1:], None], strict=False)
         ),
         log_start_offset=segments[0].base_offset if segments else None,
@@ -448,14 +444,13 @@ def _entry(
     directory: str,
     segment: names.SegmentFiles,
     after: int | None,
-    sizes: Mapping[str, int] | None,
 ) -> SegmentEntry:
     path = f"{directory}/{segment.log.name}"
     return SegmentEntry(
         path=path,
         base_offset=segment.base_offset,
         next_base_offset=after,
-        size=os.stat(path).st_size if sizes is None else sizes[path],
+        size=io.size_at(segment.log if is_remote(path) else path),
         index=f"{directory}/{segment.index.name}" if segment.index else None,
         time_index=f"{directory}/{segment.time_index.name}" if segment.time_index else None,
     )

@@ -41,8 +41,8 @@ from kseg.format.values import RecordColumns, TypedColumn
 from kseg.spark.damage import Damage, fault, named, passing_over, report
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import Split
-from kseg.spark.remote import place
 from kseg.spark.schema import Projection
+from kseg.stores.path import place
 
 if TYPE_CHECKING:
     OnError = Callable[[KsegError], None]

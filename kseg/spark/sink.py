@@ -89,8 +89,8 @@ from kseg.spark.options import (
     parse_word,
 )
 from kseg.spark.plan import local_path
-from kseg.spark.remote import is_remote
 from kseg.spark.schema import COLUMNS
+from kseg.stores.path import is_remote
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,15 +18,15 @@ from pyspark.sql import SparkSession
 from kseg.arrow import to_record_batch
 from kseg.cli.spark import chosen_paths
 from kseg.constants import Compression
-from kseg.errors import CorruptRecordError, MissingExtraError, NotALogError
+from kseg.errors import CorruptRecordError, NotALogError
 from kseg.files.selection import Selection
 from kseg.log.segment.reader import Segment
-from kseg.spark import jobs, remote
+from kseg.spark import jobs
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split
-from kseg.spark.remote import RemoteFile, RemotePath, Store, place
 from kseg.spark.sink import parse_sink_options
+from kseg.stores.path import place
 from tests.builders import batch, record, write_segment
 
 pytestmark = pytest.mark.spark
@@ -168,26 +167,6 @@ def test_what_cannot_be_read_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("package", ["fsspec", "s3fs"])
-def test_a_missing_package_is_a_line_with_the_command(
-    monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
-    from fsspec.registry import _registry
-
-    assert MemoryFileSystem is not None
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(_registry, "s3", raising=False)
-    with pytest.raises(MissingExtraError, match=f"^{package} .* pip install 'kseg\\[cloud\\]'"):
-        Store.of(f"{BUCKET}/plain")
-
-
-def test_a_url_keeps_its_slashes() -> None:
-    path = RemotePath("s3://archive/data/orders-0/x.log")
-    assert str(path) == "s3://archive/data/orders-0/x.log"
-    assert str(path.with_name("x.index").parent) == "s3://archive/data/orders-0"
-
-
 # ---- jobs ----------------------------------------------------------------------------------------
 
 
@@ -245,72 +224,3 @@ def test_what_needs_a_disk_says_so_in_one_line(
         REFUSED[name](None, large)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "s3:").exists()
-
-
-# ---- ranged reads --------------------------------------------------------------------------------
-
-
-class Counting:
-    """A store of one object that notes what is asked of it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.asked: list[tuple[int, int]] = []
-        self.lock = threading.Lock()
-
-    def size(self, url: str) -> int:
-        return len(self.data)
-
-    def read(self, url: str, start: int, end: int) -> bytes:
-        with self.lock:
-            self.asked.append((start, end))
-        return self.data[start:end]
-
-
-def opened(store: Counting) -> RemoteFile:
-    return RemoteFile("s3://a/b", store, len(store.data))  # type: ignore[arg-type]
-
-
-DATA = bytes(range(251)) * 200_000  # 50 MB
-
-
-@pytest.mark.parametrize("step", [100_000, 512 << 10, 20 << 20])
-@pytest.mark.parametrize("back", [0, 61])
-def test_a_walk_reads_every_byte_about_once_in_large_requests(step: int, back: int) -> None:
-    store, position = Counting(DATA), 0
-    with opened(store) as file:
-        while position + back < len(DATA):
-            assert file.read(position, step) == DATA[position : position + step]
-            position += step - back
-    assert sum(end - start for start, end in store.asked) == len(DATA)
-    assert len(store.asked) < 16
-    assert max(end - start for start, end in store.asked) <= max(step, remote.WINDOW_BYTES_MAX)
-
-
-def test_a_look_at_one_place_asks_for_little() -> None:
-    store = Counting(DATA)
-    with opened(store) as file:
-        for position in (40_000_000, 1_000, 20_000_000):
-            assert file.read(position, 100) == DATA[position : position + 100]
-    assert all(end - start <= remote.WINDOW_BYTES_MIN for start, end in store.asked)
-    assert len(store.asked) == 3
-
-
-def test_no_more_than_two_windows_are_held() -> None:
-    store = Counting(DATA)
-    with opened(store) as file:
-        for position in range(0, len(DATA), 512 << 10):
-            file.read(position, 512 << 10)
-            ahead = max(end for _start, end in store.asked)
-            assert ahead - position <= 2 * remote.WINDOW_BYTES_MAX + (512 << 10)
-
-
-def test_an_object_that_shrank_is_damage_and_a_closed_one_an_error() -> None:
-    store = Counting(DATA)
-    file = opened(store)
-    store.data = DATA[:1000]
-    with pytest.raises(CorruptRecordError, match="the object shrank"):
-        file.read(500, 2_000)
-    file.close()
-    with pytest.raises(ValueError, match="closed"):
-        file.read(0, 1)

@@ -17,6 +17,7 @@ LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "a
     "documents",
     "frames",
     "lake",
+    "stores",
     "lazy",
     "workers",
     "extras",

@@ -27,6 +27,7 @@ FLOORS = (
     ("writer",),
     ("recovery",),
     ("disk_room",),
+    ("tier",),
     ("reader",),
     ("producers",),
     ("settings",),

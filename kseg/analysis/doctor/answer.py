@@ -46,7 +46,7 @@ from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind, PathKind, classify_path
-from kseg.files.selection import Selection, StrPaths, paths_of, some_of
+from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.times import Time, iso_text
 from kseg.internal.ids import id_text
 from kseg.log.clock import now_of
@@ -67,6 +67,7 @@ from kseg.log.settings import (
     read_cluster,
     voters_of,
 )
+from kseg.stores.path import paths_of
 
 #: Since Kafka 4.0 (KIP-1030); it was 1 before.
 THREADS_DEFAULT: Final = 2

@@ -47,7 +47,7 @@ from kseg.files.names import (
     log_sizes,
     path_order,
 )
-from kseg.files.selection import Selection, StrPaths, paths_of
+from kseg.files.selection import Selection, StrPaths
 from kseg.format.times import Time
 from kseg.log.cleanup import (
     StayingSegment,
@@ -63,6 +63,7 @@ from kseg.log.recovery import backup_root
 from kseg.log.settings import OF_TOPICS, PartitionSettings, SettingSources
 from kseg.log.topic_policy import RetentionRules
 from kseg.reports import CompactionPlan
+from kseg.stores.path import paths_of
 
 #: The unit of `st_blocks`, whatever the file system's blocks are.
 _SECTOR_BYTES: Final = 512

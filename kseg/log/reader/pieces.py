@@ -39,11 +39,12 @@ def log_pieces(view: LogView, memory: PerThread[Workspace], request: Request) ->
     if request.isolation != "read_uncommitted" or view.version is not None:
         yield Results(view.path, partial(_results, view.read, request))
         return
-    start, end = max(view.log_start_offset, request.offset_start), request.offset_end
+    start, end = view.first_wanted(request), request.offset_end
     for info, first in first_offsets(view, start):
         if min(info.base_offset, first) >= end:
             return
-        part = replace(request, offset=(first, end))
+        stop = end if info.end_offset is None else min(end, info.end_offset)
+        part = replace(request, offset=(first, stop))
         yield from segment_pieces(view.open_segment(info), memory, part)
 
 

@@ -28,11 +28,23 @@ _CUTS_KEPT: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """A segment at one moment: its files, and how much of its log is to be read."""
+    """A segment at one moment: its files, and how much of its log is to be read.
+
+    Attributes:
+        files: its files.
+        size: bytes of the log that are to be read.
+        is_last: whether no later segment follows, so that a torn tail is no damage.
+        end_offset: no record from here on is read; None to go as far as the bytes do.
+        max_timestamp: no record is newer, in ms; None where that is not known without a look.
+        is_whole: whether `end_offset` is where the bytes end.
+    """
 
     files: SegmentFiles
     size: int
     is_last: bool
+    end_offset: int | None = None
+    max_timestamp: int | None = None
+    is_whole: bool = True
 
     @property
     def base_offset(self) -> int:

@@ -6,7 +6,6 @@ tail at its end is an unfinished write of another process, not damage.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
 from kseg.constants import ISOLATIONS
 from kseg.errors import CorruptRecordError, KsegError, NotALogError, OffsetOutOfRangeError
-from kseg.files import checkpoints
+from kseg.files import checkpoints, io
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.mapping import Mapping
 from kseg.files.names import (
@@ -72,6 +71,20 @@ class OpenTransaction(NamedTuple):
         )
 
 
+class RemotePart(NamedTuple):
+    """What a view knows of the segments in front of those in its directory.
+
+    Attributes:
+        log_start_offset: the first offset to be read; None for that of the first segment.
+        leader_epochs: of the log, where its directory has none.
+        warning: offsets that are in neither part, in words; None for none.
+    """
+
+    log_start_offset: int | None
+    leader_epochs: tuple[EpochEntry, ...]
+    warning: str | None
+
+
 class LogView:
     """One partition at one moment, read-only. Holds no file open.
 
@@ -90,8 +103,10 @@ class LogView:
         files: PartitionFiles | None = None,
         version: Version | None = None,
         now: Callable[[], Version] | None = None,
+        remote: RemotePart | None = None,
     ) -> None:
         """Take over a listing, or what a log under a writer of this process is; use `open`."""
+        self.remote: Final = remote
         self.path: Final = path
         self.segments: Final = segments
         self._mapping: Final[Mapping] = mapping
@@ -179,6 +194,8 @@ class LogView:
         """
         if self.version is not None:
             return self.version.log_start_offset
+        if self.remote is not None and self.remote.log_start_offset is not None:
+            return max(self.first_offset, self.remote.log_start_offset)
         return max(self.first_offset, self._named_start or 0)
 
     @cached_property
@@ -206,7 +223,8 @@ class LogView:
 
     def left_out(self, request: Request) -> Iterator[str]:
         """The records of a request that a read does not give, in words."""
-        if request.offset_start < self.first_offset and self.remote_warning is not None:
+        wanted = self.remote is not None or request.offset_start < self.first_offset
+        if wanted and self.remote_warning is not None:
             yield self.remote_warning
         if request.isolation != "read_committed" or request.open_transactions == "abort":
             return
@@ -217,6 +235,8 @@ class LogView:
     @property
     def remote_warning(self) -> str | None:
         """What a reader of this directory does not get of a tiered topic; None for nothing."""
+        if self.remote is not None:
+            return self.remote.warning
         if self.remote_start_offset is None:
             return None
         return (
@@ -231,6 +251,8 @@ class LogView:
         if self.version is not None:
             return self.version.log_end_offset
         for info in reversed(self.segments):
+            if info.end_offset is not None:
+                return info.end_offset
             with self.open_segment(info) as segment:
                 end = end_of(segment)
             if end is not None:
@@ -266,7 +288,7 @@ class LogView:
             CorruptIndexError: the checkpoint is malformed.
         """
         if self.files.leader_epochs is None:
-            return ()
+            return () if self.remote is None else self.remote.leader_epochs
         return checkpoints.read_leader_epochs(self.files.leader_epochs).effective
 
     # ---- segments --------------------------------------------------------------------------------
@@ -299,7 +321,7 @@ class LogView:
             for info in self.segments_from(offset):
                 with self.open_segment(info) as segment:
                     found = segment.lookup(offset)
-                if found is not None:
+                if found is not None and not _is_cut(info, found.base_offset):
                     return found
         reason = self.extent
         if self.log_start_offset <= offset < self.log_end_offset:
@@ -313,9 +335,11 @@ class LogView:
         """
         wanted = time_ms(timestamp, round_up=True)
         for info in self.segments_from(self.log_start_offset):
+            if info.max_timestamp is not None and info.max_timestamp < wanted:
+                continue
             with self.open_segment(info) as segment:
                 found = segment.lookup_time(wanted, start_offset=self.log_start_offset)
-            if found is not None:
+            if found is not None and not _is_cut(info, found.offset):
                 return found
         return None
 
@@ -350,13 +374,23 @@ class LogView:
                 `log_start_offset` or the last offset seen.
         """
         request = Request.of(request, with_now(options))
-        start, end = max(self.log_start_offset, request.offset_start), request.offset_end
+        start, end = self.first_wanted(request), request.offset_end
         ahead = None
         if request.isolation == "read_committed":
             if request.open_transactions == "wait":
                 end = min(end, self.last_stable_offset)
             ahead = visible.AbortedAhead(self, start, end)
         return self._read(request, start, end, ahead, workspace or Workspace(), whole)
+
+    def first_wanted(self, request: Request) -> int:
+        """Where a read begins: no segment in front of it can have a record of the request."""
+        start = max(self.log_start_offset, request.offset_start)
+        for info in self.segments_from(start):
+            newest, end = info.max_timestamp, info.end_offset
+            if newest is None or end is None or newest >= request.time_start:
+                break
+            start = max(start, end)
+        return start
 
     def _read(
         self,
@@ -374,14 +408,18 @@ class LogView:
             if min(info.base_offset, reached.offset) >= end:
                 return
             next_base = None if following is None else following.base_offset
+            stop = end if info.end_offset is None else min(end, info.end_offset)
+            if _is_passed(info, reached.offset, request):
+                reached.leave(info, None, next_base)
+                continue
             keep = None
             if ahead is not None:
                 keep = ahead.beside(max(start, info.base_offset), next_base)
             if whole is not None:
-                keep = whole.keep(keep, reached.offset, end)
+                keep = whole.keep(keep, reached.offset, stop)
             with self.open_segment(info) as segment:
                 pieces = segment.read(
-                    replace(request, offset=(reached.offset, end)),
+                    replace(request, offset=(reached.offset, stop)),
                     keep=keep,
                     on_offset=reached.note,
                     workspace=workspace,
@@ -389,7 +427,7 @@ class LogView:
                 for columns in pieces:
                     self._check_not_cut(end if next_base is None else next_base)
                     yield columns
-                reached.leave(segment, next_base)
+                reached.leave(info, segment, next_base)
 
     def _check_not_cut(self, segment_end: int) -> None:
         """Refuse what was read of a segment that this process has cut meanwhile."""
@@ -412,6 +450,17 @@ class LogView:
         return f"LogView({str(self.path)!r}, {len(self.segments)} segments)"
 
 
+def _is_cut(info: SegmentInfo, offset: int) -> bool:
+    """Whether an offset lies where the segment does not count any more."""
+    return info.end_offset is not None and offset >= info.end_offset
+
+
+def _is_passed(info: SegmentInfo, reached: int, request: Request) -> bool:
+    """Whether what is known of a segment shows that it has no record of a request."""
+    newest = info.max_timestamp
+    return _is_cut(info, reached) or (newest is not None and newest < request.time_start)
+
+
 def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:
     """The files and the sizes of the logs; listed again where retention renamed one meanwhile."""
     for _ in range(_LISTINGS_MAX - 1):
@@ -422,7 +471,7 @@ def _sized(files: PartitionFiles) -> tuple[PartitionFiles, list[int]]:
 
 
 def _sizes(files: PartitionFiles) -> list[int]:
-    return [os.stat(segment.place).st_size for segment in files.segments]
+    return [io.size_at(segment.place) for segment in files.segments]
 
 
 __all__ = ["ISOLATIONS", "LogView"]

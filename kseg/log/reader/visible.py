@@ -24,7 +24,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -57,9 +57,13 @@ class Reached:
         """Take the last offset of a batch of the segment at hand, before any is left out."""
         self._seen = max(self._seen, last_offset + 1)
 
-    def leave(self, segment: Segment, next_base_offset: int | None) -> None:
+    def leave(
+        self, info: SegmentInfo, segment: Segment | None, next_base_offset: int | None
+    ) -> None:
         """Go on to the segment with that base offset, None if there is none."""
-        if next_base_offset is not None and self._seen > next_base_offset:
+        if info.end_offset is not None:
+            self._seen = max(self.offset, info.end_offset)
+        elif segment is not None and next_base_offset is not None and self._seen > next_base_offset:
             self._seen = max(self.offset, _sound_end(segment, next_base_offset))
         self.offset = self._seen
 
@@ -73,7 +77,9 @@ def first_offsets(log: LogSegments, start_offset: int) -> Iterator[tuple[Segment
     infos = log.segments_from(start_offset)
     for info, following in zip_longest(infos, infos[1:]):
         yield info, first
-        if following is not None:
+        if info.end_offset is not None:
+            first = max(first, info.end_offset)
+        elif following is not None:
             with log.open_segment(info) as segment:
                 end = believed_end(segment, following.base_offset)
             first = first if end is None else max(first, end)
@@ -161,6 +167,26 @@ class AbortedRanges:
         return found
 
 
+class Decided(NamedTuple):
+    """What is known of a segment's transactions without its headers.
+
+    Attributes:
+        open: first offset of each producer's transaction that is undecided behind the segment.
+        aborted: (producer id, first offset, offset of the marker) of those that it aborts.
+    """
+
+    open: dict[int, int]
+    aborted: list[tuple[int, int, int]]
+
+
+@runtime_checkable
+class Decides(Protocol):
+    """The path of a segment that says what it knows of its transactions."""
+
+    def decided(self) -> Decided | None:
+        """None to walk its headers."""
+
+
 class TransactionWalk:
     """Follows transactions through the headers of a log, in order.
 
@@ -192,6 +218,12 @@ class TransactionWalk:
                 continue  # emptied by compaction, or a marker of another sort
             self.decide(producer_id, offset, aborts=kind == ControlType.ABORT)
 
+    def jump(self, decided: Decided, *, offset_end: int | None = None) -> None:
+        """Take a whole segment; as for `feed`."""
+        end = INT64_MAX if offset_end is None else offset_end
+        self.open = {key: first for key, first in decided.open.items() if first < end}
+        self.aborted += decided.aborted
+
     def decide(self, producer_id: int, offset: int, *, aborts: bool) -> int | None:
         """Take a marker; returns the first offset of the transaction that it decides, or None."""
         first = self.open.pop(producer_id, None)
@@ -208,8 +240,11 @@ def last_stable_offset(log: LogSegments) -> int:
     """
     start, undecided = _newest_snapshot(log)
     walk = TransactionWalk(undecided)
-    for table in _tables_from(log, start):
-        walk.feed(table)
+    for _end, part in _parts_from(log, start):
+        if isinstance(part, Decided):
+            walk.jump(part)
+        else:
+            walk.feed(part)
     return max(log.log_start_offset, min([*walk.open.values(), log.log_end_offset]))
 
 
@@ -235,11 +270,11 @@ class AbortedAhead:
     open at the reader's place are decided.
     """
 
-    __slots__ = ("_end", "_reached", "_tables", "_walk")
+    __slots__ = ("_end", "_parts", "_reached", "_walk")
 
     def __init__(self, log: LogSegments, start_offset: int, end_offset: int) -> None:
         """For a reader of `[start_offset, end_offset)`; nothing is walked yet."""
-        self._tables = _tables_from(log, start_offset)
+        self._parts = _parts_from(log, start_offset)
         self._walk = TransactionWalk()
         self._reached = start_offset
         self._end = end_offset
@@ -268,13 +303,15 @@ class AbortedAhead:
         """The aborted ranges within these offsets; a later call must not go back."""
         end = min(end_offset, self._end)
         while self._reached < end or self._undecided(end):
-            table = next(self._tables, None)
-            if table is None:
+            reached, part = next(self._parts, (None, None))
+            if part is None:
                 self._hide_undecided()
                 break
-            self._walk.feed(table, offset_end=self._end)
-            if len(table):
-                self._reached = int(table.last_offset[-1]) + 1
+            if isinstance(part, Decided):
+                self._walk.jump(part, offset_end=self._end)
+            else:
+                self._walk.feed(part, offset_end=self._end)
+            self._reached = self._reached if reached is None else reached
         self._walk.aborted = [txn for txn in self._walk.aborted if txn[2] >= start_offset]
         return AbortedRanges.of(self._walk.aborted)
 
@@ -293,20 +330,40 @@ def aborted_ranges(log: LogSegments, start_offset: int, end_offset: int) -> Abor
     return AbortedAhead(log, start_offset, end_offset).within(start_offset, end_offset)
 
 
-def _tables_from(log: LogSegments, offset: int) -> Iterator[BatchTable]:
-    """Headers from the batch that holds `offset` to the log's end; checksums are left alone."""
+def _parts_from(log: LogSegments, offset: int) -> Iterator[tuple[int | None, BatchTable | Decided]]:
+    """Headers from the batch that holds `offset` to the log's end; checksums are left alone.
+
+    Yields:
+        Where the part ends, None for no batches; and headers, or what a segment in a tier says of
+        itself in place of them.
+    """
     reached = Reached(offset)
     infos = log.segments_from(offset)
     for info, following in zip_longest(infos, infos[1:]):
+        next_base = None if following is None else following.base_offset
+        decided = _decided(info)
+        if decided is not None:
+            yield info.end_offset, decided
+            reached.leave(info, None, next_base)
+            continue
         with log.open_segment(info) as segment:
             start = segment.start_for_offset(offset).position
             for table in segment.headers(start=start):
                 reached.note(int(table.last_offset.max(initial=-1)))
+                if info.end_offset is not None:
+                    table = table.take(table.base_offset < info.end_offset)
                 if len(table) and int(table.last_offset[0]) < reached.offset:
-                    yield table.take(table.last_offset >= reached.offset)
-                else:
-                    yield table
-            reached.leave(segment, None if following is None else following.base_offset)
+                    table = table.take(table.last_offset >= reached.offset)
+                yield int(table.last_offset[-1]) + 1 if len(table) else None, table
+            reached.leave(info, segment, next_base)
+
+
+def _decided(info: SegmentInfo) -> Decided | None:
+    """What a whole segment in a tier says of its transactions; None for other segments."""
+    if info.end_offset is None or not info.is_whole:
+        return None
+    path = info.path
+    return path.decided() if isinstance(path, Decides) else None
 
 
 def infos_from(segments: tuple[SegmentInfo, ...], offset: int) -> tuple[SegmentInfo, ...]:
@@ -349,6 +406,7 @@ class WholeBatches:
 __all__ = [
     "AbortedAhead",
     "AbortedRanges",
+    "Decided",
     "Reached",
     "TransactionWalk",
     "WholeBatches",

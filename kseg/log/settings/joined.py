@@ -21,7 +21,7 @@ from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, LimitExceededError, NotALogError
 from kseg.files import metadata
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
-from kseg.files.selection import Selection, StrPaths, paths_of
+from kseg.files.selection import Selection, StrPaths
 from kseg.frames import Table
 from kseg.log.config import DELETE, TOPIC_SETTINGS, LogConfig, default_settings
 from kseg.log.data_directory import CLUSTER_METADATA, partition_of
@@ -56,6 +56,7 @@ from kseg.log.topic_policy import (
     left_alone,
     retention_rules,
 )
+from kseg.stores.path import paths_of
 
 #: Where a setting comes from, the strongest first; `kafka` is what is known of the topic anyway.
 GIVEN_FOR_TOPIC: Final = "config-topic"

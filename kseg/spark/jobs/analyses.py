@@ -45,7 +45,7 @@ from kseg.spark.jobs.running import (
 )
 from kseg.spark.options import source_options
 from kseg.spark.plan import LogEntry, list_logs, local_paths
-from kseg.spark.remote import RemotePath, is_remote
+from kseg.stores.path import RemotePath, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -45,7 +45,7 @@ from kseg.spark.jobs.running import Item, Progress, Ran, open_job, run, splits_o
 from kseg.spark.options import SourceOptions, source_options
 from kseg.spark.plan import Split, local_path
 from kseg.spark.reading import read_split
-from kseg.spark.remote import is_remote
+from kseg.stores.path import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,4 @@
+from kseg.log.tier.lineage import RemoteSegment as RemoteSegment
+from kseg.log.tier.lineage import SegmentState as SegmentState
+from kseg.log.tier.tier import Tier as Tier
+from kseg.log.tier.tier import TierLog as TierLog

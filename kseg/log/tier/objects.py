@@ -1,0 +1,281 @@
+"""The files of one segment in a tier, each a path that opens itself.
+
+A path says the object that it is in. Its `name` is the one that Kafka has for the file, whatever
+the object's is, so that it is read as a file of a partition directory.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from kseg.errors import CorruptRecordError, KsegError, LimitExceededError, TierError
+from kseg.files import producer_snapshot
+from kseg.files.mapping import MappedFile
+from kseg.files.txn_index import TXN_ENTRY_BYTES, TxnIndex
+from kseg.log.reader.visible import Decided
+from kseg.log.tier import aiven
+from kseg.stores.path import is_remote
+from kseg.stores.ranges import RangedFile, StoredFile
+from kseg.stores.store import Store, StoredObject
+
+if TYPE_CHECKING:
+    from kseg.log.tier.aiven import Keys, Manifest
+
+#: The extension of a manifest, and that of the object with the indexes.
+MANIFEST: Final = "rsm-manifest"
+INDEXES: Final = "indexes"
+
+
+class HeldFile(RangedFile):
+    """Bytes in memory, read as a file."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, path: str, data: bytes | memoryview) -> None:
+        """Take over the bytes."""
+        super().__init__(path, len(data))
+        self._data: Final = memoryview(data)
+
+    def _fetch(self, start: int, end: int) -> tuple[memoryview, None]:
+        return self._data[start:end], None
+
+
+def open_object(stored: StoredObject) -> MappedFile:
+    """Open an object of a tier, in a store or in a directory.
+
+    Raises:
+        OSError: it is gone, or cannot be read.
+    """
+    if is_remote(stored.url):
+        return StoredFile(Store.of(stored.url), stored)
+    return MappedFile.open(stored.url, "never")
+
+
+def read_object(stored: StoredObject, *, bytes_max: int, at: int = 0, size: int = -1) -> memoryview:
+    """A small object, or a part of it.
+
+    Raises:
+        LimitExceededError: it is larger than it may be.
+        TierError: the object ends in front of the part.
+        OSError: it is gone, or cannot be read.
+    """
+    size = stored.size - at if size < 0 else size
+    if size > bytes_max:
+        raise LimitExceededError(f"{size} bytes; expected are at most {bytes_max}", path=stored.url)
+    if size > stored.size - at:
+        raise TierError(f"it ends at {stored.size}, not at {at + size}", path=stored.url)
+    with open_object(stored) as file:
+        return file.read(at, size)
+
+
+@dataclass(slots=True)
+class SegmentObjects:
+    """The objects of one copy of a segment.
+
+    Attributes:
+        base_offset: of the segment.
+        wanted: the URL that the log should have, for messages.
+        places: the objects, by extension.
+        keys: files of private keys, by the ids of key pairs.
+    """
+
+    base_offset: int
+    wanted: str
+    places: Mapping[str, StoredObject]
+    keys: Keys = field(default_factory=dict)
+    _manifest: Manifest | None = field(default=None, compare=False, repr=False)
+    _key: bytes | None = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The manifest is read again where it is unpickled."""
+        return SegmentObjects, (self.base_offset, self.wanted, self.places, dict(self.keys))
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether a manifest describes the objects."""
+        return MANIFEST in self.places
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest; read once.
+
+        Raises:
+            TierError: it cannot be used, or does not fit the objects.
+            OSError: it cannot be read.
+        """
+        if self._manifest is None:
+            stored = self.places[MANIFEST]
+            data = read_object(stored, bytes_max=aiven.MANIFEST_BYTES_MAX)
+            found = aiven.parse_manifest(data, stored.url)
+            log = self.places.get("log")
+            if log is not None and log.size != found.chunks[-1]:
+                raise TierError(
+                    f"the chunks have {found.chunks[-1]} bytes, {log.url} has {log.size}",
+                    path=stored.url,
+                )
+            self._manifest = found
+        return self._manifest
+
+    def has(self, extension: str) -> bool:
+        """Whether there is such a file; for a manifest's indexes, whether there may be."""
+        if extension == "log" or not self.is_chunked:
+            return extension in self.places
+        if self._manifest is not None:
+            return extension in self._manifest.indexes
+        return INDEXES in self.places
+
+    def object_of(self, extension: str) -> StoredObject:
+        """The object that a file lies in.
+
+        Raises:
+            FileNotFoundError: the tier lacks it.
+        """
+        name = INDEXES if self.is_chunked and extension != "log" else extension
+        if name not in self.places:
+            wanted = f"{self.wanted.removesuffix('.log')}.{name}"
+            raise FileNotFoundError(errno.ENOENT, "the tier lacks this object", wanted)
+        return self.places[name]
+
+    def open(self, extension: str) -> MappedFile:
+        """Open a file of the segment.
+
+        Raises:
+            FileNotFoundError: there is none.
+            TierError, OSError: it cannot be read.
+        """
+        stored = self.object_of(extension)
+        if not self.is_chunked:
+            return open_object(stored)
+        manifest = self.manifest
+        if extension == "log" and manifest.is_plain:
+            return open_object(stored)
+        if self._key is None:
+            self._key = aiven.data_key(manifest, self.keys, self.places[MANIFEST].url)
+        key = self._key
+        if extension == "log":
+            return aiven.ChunkedFile(stored.url, manifest, key, _reader(stored))
+        if extension not in manifest.indexes:
+            raise FileNotFoundError(errno.ENOENT, f"it has no {extension}", stored.url)
+        position, size = manifest.indexes[extension]
+        if size == 0:
+            return HeldFile(stored.url, b"")
+        data = read_object(stored, bytes_max=aiven.MANIFEST_BYTES_MAX, at=position, size=size)
+        try:
+            return HeldFile(stored.url, aiven.unseal(data, key, manifest.aad))
+        except TierError as error:
+            raise TierError(f"the {extension}: {error.reason}", path=stored.url) from None
+
+    def size(self, extension: str) -> int:
+        """Bytes of a file of the segment; see `open` for the errors."""
+        if not self.is_chunked:
+            return self.object_of(extension).size
+        if extension == "log":
+            return self.manifest.file_size
+        with self.open(extension) as file:
+            return file.size
+
+
+def _reader(stored: StoredObject) -> Callable[[int, int], memoryview]:
+    """Reads an object from one position to another."""
+    if is_remote(stored.url):
+        return partial(Store.of(stored.url).read, stored)
+    file = MappedFile.open(stored.url, "never")
+
+    def read(start: int, end: int) -> memoryview:
+        data = file.read(start, end - start)
+        if len(data) < end - start:
+            raise CorruptRecordError("the object is cut short", path=stored.url, position=start)
+        return data
+
+    return read
+
+
+class TierPath(PosixPath):
+    """The path of a file of a segment in a tier; no disk has a file of this name.
+
+    Attributes:
+        objects: of the segment.
+        extension: of the file.
+    """
+
+    __slots__ = ("extension", "objects")
+    objects: SegmentObjects
+    extension: str
+
+    @classmethod
+    def of(cls, objects: SegmentObjects, extension: str) -> TierPath:
+        """The path of a file of a segment, whether it is there or not."""
+        try:
+            url = objects.object_of(extension).url
+        except FileNotFoundError as error:
+            url = str(error.filename)
+        path = cls(url)
+        path.objects, path.extension = objects, extension
+        return path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the objects."""
+        return TierPath.of, (self.objects, self.extension)
+
+    def __str__(self) -> str:
+        """The object's URL, with both its slashes."""
+        text = super().__str__()
+        scheme, mark, rest = text.partition(":/")
+        return f"{scheme}://{rest}" if mark and not text.startswith("/") else text
+
+    def __fspath__(self) -> str:
+        """The same, for messages."""
+        return str(self)
+
+    @property
+    def name(self) -> str:
+        """The name that the file has in a partition directory."""
+        return f"{self.objects.base_offset:020d}.{self.extension}"
+
+    def with_name(self, name: str) -> TierPath:
+        """The file of the same segment with the extension of a name."""
+        return TierPath.of(self.objects, name.partition(".")[2])
+
+    def size_elsewhere(self) -> int:
+        """Bytes of the file."""
+        return self.objects.size(self.extension)
+
+    def open_elsewhere(self) -> MappedFile:
+        """Open the file; see `SegmentObjects.open` for the errors."""
+        return self.objects.open(self.extension)
+
+    def decided(self) -> Decided | None:
+        """What the segment's own indexes say of its transactions; None to walk its headers.
+
+        The transaction index has those that a marker in the segment aborts, the producer snapshot
+        those that are open behind it.
+
+        Raises:
+            OSError: the store refuses.
+        """
+        objects = self.objects
+        if not objects.has("snapshot"):
+            return None
+        try:
+            entries = producer_snapshot.read(self.with_name(".snapshot"))
+            index = TxnIndex.open(self.with_name(".txnindex"))  # an absent one is empty
+        except KsegError:
+            return None
+        stored = objects.places.get("txnindex")
+        if stored is not None and TXN_ENTRY_BYTES * len(index) != stored.size:
+            return None  # cut short, or gone since it was listed
+        undecided = {
+            entry.producer_id: entry.current_txn_first_offset
+            for entry in entries
+            if entry.current_txn_first_offset >= 0
+        }
+        aborted = [(one.producer_id, one.first_offset, one.last_offset) for one in index.entries()]
+        return Decided(undecided, aborted)
+
+
+__all__ = ["INDEXES", "MANIFEST", "SegmentObjects", "TierPath", "open_object", "read_object"]

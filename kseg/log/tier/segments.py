@@ -1,0 +1,191 @@
+"""What the metadata topic says of a partition's remote segments.
+
+A segment begins with a record that has everything but its custom metadata; each update changes its
+state. The order of the records decides, so they are taken one after the other.
+
+Source: Kafka `RemoteLogMetadataCache`, `RemoteLogSegmentState.isValidTransition`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+from uuid import UUID
+
+from kseg.errors import InvalidRecordError, KsegError, TierError
+from kseg.files.checkpoints import EpochEntry
+from kseg.internal.ids import id_text
+from kseg.internal.records import decode
+from kseg.internal.schemas import Cursor
+from kseg.internal.topics import InternalTopic
+from kseg.log.reader.view import LogView
+from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState
+
+#: The states that may follow each; None is before the first record. A state may follow itself.
+_FOLLOWING: Final[Mapping[int | None, tuple[int, ...]]] = {
+    None: (0,),
+    0: (1, 2),
+    1: (2,),
+    2: (3,),
+    3: (),
+}
+
+
+#: Bytes of a number of 64 bits, as a varint, at most.
+_VARLONG_MAX: Final = 10
+
+
+class Replay:
+    """The segments of one partition, from the records of the metadata topic in their order.
+
+    Attributes:
+        segments: by id, those that are removed among them.
+        index: the finished ones by leader epoch and offset.
+    """
+
+    def __init__(self) -> None:
+        """Know no segment."""
+        self.segments: dict[str, RemoteSegment] = {}
+        self.index = EpochIndex()
+
+    def take(self, segment: RemoteSegment) -> None:
+        """Take the record that begins a segment.
+
+        Raises:
+            TierError: its offsets contradict each other, or the id is known.
+        """
+        segment.check()
+        if segment.id in self.segments or segment.state != SegmentState.COPY_SEGMENT_STARTED:
+            raise TierError(f"segment {segment.id} does not begin with {segment.state.name}")
+        self.segments[segment.id] = segment
+
+    def update(
+        self, id_: str, state: int, event_ms: int, broker_id: int, custom: bytes | None
+    ) -> None:
+        """Take a change of a segment's state.
+
+        Raises:
+            TierError: the segment is not known, or cannot have this state now; nothing changes.
+        """
+        known = self.segments.get(id_)
+        allowed = () if known is None else (known.state, *_FOLLOWING[known.state])
+        if known is None or state not in allowed:
+            was = "is not known" if known is None else f"is {known.state.name}"
+            raise TierError(f"segment {id_} {was}, and cannot have state {state}")
+        changed = replace(
+            known,
+            state=SegmentState(state),
+            event_ms=event_ms,
+            broker_id=broker_id,
+            custom=custom,
+        )
+        self.segments[id_] = changed
+        if changed.state is SegmentState.COPY_SEGMENT_FINISHED:
+            self.index.put(changed)
+        elif changed.state is SegmentState.DELETE_SEGMENT_STARTED:
+            self.index.remove(changed)
+
+
+#: A partition of a topic: its name, its number, the topic's id as text.
+Place = tuple[str, int, str]
+
+
+def replay(views: Iterable[LogView]) -> tuple[dict[Place, Replay], list[KsegError]]:
+    """What partitions of the metadata topic say, and the faults of records that do not decode.
+
+    All records of a partition are in one partition of that topic.
+
+    Raises:
+        KsegError, OSError: the metadata log itself cannot be read.
+    """
+    found: dict[Place, Replay] = {}
+    faults: list[KsegError] = []
+    for view in views:
+        for offset, value in _values(view):
+            try:
+                fields = decode(InternalTopic.REMOTE, None, value).value
+                if isinstance(fields, dict) and "remoteLogSegmentId" in fields:
+                    _apply(found, fields)
+            except (InvalidRecordError, TierError) as error:
+                faults.append(TierError(error.reason, path=view.path, offset=offset))
+    return found, faults
+
+
+def _values(view: LogView) -> Iterator[tuple[int, bytes | None]]:
+    """Offset and value of each record."""
+    for columns in view.read(columns=("offset", "value")):
+        yield from zip(columns["offset"].tolist(), columns["value"], strict=True)
+
+
+def _apply(found: dict[Place, Replay], fields: dict[str, Any]) -> None:
+    whole = fields["remoteLogSegmentId"]
+    place = whole["topicIdPartition"]
+    key = place["name"], place["partition"], id_text(place["id"])
+    known = found.setdefault(key, Replay())
+    id_, state = id_text(whole["id"]), fields["remoteLogSegmentState"]
+    if "startOffset" not in fields:
+        known.update(
+            id_, state, fields["eventTimestampMs"], fields["brokerId"], fields["customMetadata"]
+        )
+        return
+    if state not in _FOLLOWING:
+        raise TierError(f"segment {id_} has state {state}, which does not exist")
+    known.take(
+        RemoteSegment(
+            id_,
+            fields["startOffset"],
+            fields["endOffset"],
+            tuple(
+                EpochEntry(one["leaderEpoch"], one["offset"])
+                for one in fields["segmentLeaderEpochs"]
+            ),
+            fields["segmentSizeInBytes"],
+            fields["maxTimestampMs"],
+            fields["eventTimestampMs"],
+            fields["brokerId"],
+            SegmentState(state),
+            fields["customMetadata"],
+            fields["txnIndexEmpty"] or None,
+        )
+    )
+
+
+def custom_fields(data: bytes) -> dict[str, int | str]:
+    """Aiven's custom metadata: `remote_size`, `object_prefix` and `object_key`, where they are.
+
+    Raises:
+        TierError: the bytes are cut short, or a field is no text.
+    """
+    found: dict[str, int | str] = {}
+    cursor = Cursor(data, "the custom metadata")
+    try:
+        for _ in range(cursor.uvarint("the number of fields")):
+            tag, size = cursor.uvarint("a tag"), cursor.uvarint("the size of a field")
+            content = Cursor(cursor.take(size, "a field"), "a field")
+            if tag == 0:
+                number = 0  # a varint of 64 bits, zigzag
+                for at, byte in enumerate(content.take(min(size, _VARLONG_MAX), "the size")):
+                    number |= (byte & 0x7F) << (7 * at)
+                found["remote_size"] = (number >> 1) ^ -(number & 1)
+            elif tag in (1, 2):
+                length = content.uvarint("a length") - 1
+                text = content.take(max(length, 0), "a text").decode()
+                found["object_prefix" if tag == 1 else "object_key"] = text
+    except (InvalidRecordError, UnicodeDecodeError) as error:
+        raise TierError(f"the custom metadata are malformed: {error}") from None
+    return found
+
+
+def parse_id(text: str) -> UUID | None:
+    """The id that a text of 22 characters is; None for another text."""
+    from kseg.internal.ids import id_of
+
+    try:
+        found = id_of(text)
+    except ValueError:
+        return None
+    return found if id_text(found) == text else None
+
+
+__all__ = ["Replay", "custom_fields", "parse_id", "replay"]

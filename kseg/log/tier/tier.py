@@ -1,0 +1,613 @@
+"""A tier: what lies in it, and the local and remote segments of a partition as one log."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kseg.constants import INT64_MAX
+from kseg.errors import CorruptIndexError, KsegError, NotALogError, TierError
+from kseg.files import checkpoints
+from kseg.files.checkpoints import EpochEntry, TopicPartition
+from kseg.files.grammar import FileKind, FileName, PartitionName, parse_partition_dir
+from kseg.files.mapping import Mapping
+from kseg.files.metadata import read_partition_metadata
+from kseg.files.names import NamedFile, PartitionFiles, SegmentFiles, classify_path
+from kseg.internal.topics import InternalTopic
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.reader.view import LogView, RemotePart
+from kseg.log.reader.visible import end_of
+from kseg.log.segment.reader import Segment
+from kseg.log.tier.aiven import Keys
+from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState, Span, clipped, is_within
+from kseg.log.tier.objects import INDEXES, MANIFEST, SegmentObjects, TierPath
+from kseg.log.tier.segments import Place, Replay, parse_id, replay
+from kseg.stores.path import is_remote, place
+from kseg.stores.store import Store, StoredObject
+
+#: Segments whose manifests or ends are looked up at a time.
+_AT_ONCE: Final = 16
+#: The epoch of a layout that knows none.
+_NO_EPOCHS: Final = (EpochEntry(0, 0),)
+_SEGMENT: Final = re.compile(r"([0-9]{20})-([A-Za-z0-9_-]{22})\.([a-z_-]{3,30})", re.ASCII)
+_PLAIN_SEGMENT: Final = re.compile(r"([0-9]{20})\.(log|index|timeindex)", re.ASCII)
+_ID: Final = 22
+_RAW_SUFFIXES: Final = (
+    *("log", "index", "timeindex", "txnindex"),
+    *("leader_epoch_checkpoint", "snapshot"),
+)
+_CHUNKED_SUFFIXES: Final = ("log", INDEXES, MANIFEST)
+_One = TypeVar("_One")
+_Other = TypeVar("_Other")
+
+
+@dataclass(slots=True)
+class _Group:
+    """The objects of one partition under one prefix, by segment: start offset and id.
+
+    Attributes:
+        layout: "local", "aiven" or "pinterest".
+        directory: the prefix.
+        topic: of an Aiven tier with what its key prefix may have put in front.
+        topic_id: None where the layout has none.
+        partition: its number.
+        segments: the objects of each by extension.
+    """
+
+    layout: str
+    directory: str
+    topic: str
+    topic_id: str | None
+    partition: int
+    segments: dict[tuple[int, str], dict[str, StoredObject]] = field(default_factory=dict)
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether it may be of a partition."""
+        if self.partition != partition:
+            return False
+        return self.topic == topic or (self.layout == "aiven" and self.topic.endswith(topic))
+
+
+class Copy(NamedTuple):
+    """A copy of a segment, and its objects."""
+
+    segment: RemoteSegment
+    objects: SegmentObjects
+
+
+@dataclass(frozen=True, slots=True)
+class TierLog:
+    """One partition with its history in a tier.
+
+    Attributes:
+        view: local and remote segments as one log.
+        local: the local part; None if there is none.
+        layout: "local" (LocalTieredStorage), "aiven", "pinterest", or "none" for nothing there.
+        source: what says which segments there are: "metadata", "manifests" or "names".
+        topic_id: of the topic; None where nothing says it.
+        copies: every copy in the tier, by id, also those that are not read.
+        spans: the offsets that each copy gives to a reader, those of local segments left out.
+        strays: URLs of objects that no finished copy has.
+        faults: what is wrong with the metadata or manifests; these copies are left out.
+        index: the finished copies by epoch.
+    """
+
+    view: LogView
+    local: LogView | None
+    layout: str
+    source: str
+    topic_id: str | None
+    copies: dict[str, Copy]
+    spans: tuple[Span, ...]
+    strays: tuple[str, ...]
+    faults: tuple[KsegError, ...]
+    index: EpochIndex
+
+    @property
+    def highest_remote(self) -> int:
+        """The highest offset in the tier, inclusive; -1 for none: what `lookup` answers to -5."""
+        epochs = self.view.remote.leader_epochs if self.view.remote else ()
+        highest = -1
+        for entry, following in pairwise((*epochs, EpochEntry(-1, INT64_MAX))):
+            copied = min(self.index.highest(entry.epoch), following.start_offset - 1)
+            highest = copied if copied >= 0 else highest
+        return highest
+
+
+@dataclass(slots=True)
+class Tier:
+    """A store, or a directory, with segments of topics. It is listed once.
+
+    Attributes:
+        root: a URL, or a directory.
+        keys: files of private keys, by the ids of key pairs.
+        topic_id: of the topic, where its name has more than one.
+    """
+
+    root: str
+    keys: Keys = field(default_factory=dict)
+    topic_id: str | None = None
+    _groups: list[_Group] | None = None
+    _logs: dict[str, TierLog] = field(default_factory=dict)
+    _replays: dict[str, tuple[dict[Place, Replay], list[KsegError]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        root: str | PathLike[str],
+        *,
+        keys: Keys | None = None,
+        topic_id: str | None = None,
+    ) -> Tier:
+        """Name a tier; nothing is read yet.
+
+        Raises:
+            ValueError: the URL has credentials, or the topic id is none.
+        """
+        if topic_id is not None and parse_id(topic_id) is None:
+            raise ValueError(f"{topic_id!r} is not a topic id, which has {_ID} characters")
+        return cls(fspath(place(fspath(root))), keys or {}, topic_id)
+
+    @property
+    def groups(self) -> list[_Group]:
+        """What the listing shows."""
+        if self._groups is None:
+            self._groups = _grouped(_listed(self.root))
+        return self._groups
+
+    @property
+    def partitions(self) -> list[PartitionName]:
+        """Topic and partition of everything there; Aiven's topics with their key prefix."""
+        names = {(one.topic, one.partition) for one in self.groups if one.segments}
+        return [PartitionName(*name) for name in sorted(names)]
+
+    def log(self, path: str | PathLike[str], *, mapping: Mapping = "auto") -> TierLog:
+        """A partition by its directory, which need not be there: its name says which one.
+
+        Args:
+            path: of the partition directory. The metadata topic and the checkpoints are looked
+                for beside it.
+            mapping: of the local files.
+
+        Raises:
+            NotALogError: the name is none of a partition, or there is nothing of it.
+            TierError: the topic has more than one id, or what the tier says cannot be used.
+            KsegError, OSError: something cannot be read.
+        """
+        path = Path(path)
+        known = self._logs.get(str(path))
+        if known is None:
+            self._logs[str(path)] = known = _Joining(self, path, mapping).joined()
+        return known
+
+
+# ---- listing -------------------------------------------------------------------------------------
+
+
+def _listed(root: str) -> Iterator[StoredObject]:
+    """Every object below a URL or a directory; links are not followed."""
+    if is_remote(root):
+        yield from Store.of(root).listed(root)
+        return
+    if not os.path.isdir(root):
+        os.stat(root)
+        raise NotALogError("a tier is a directory, or a URL of one", path=root)
+    for directory, inner, files in os.walk(root):
+        inner.sort()
+        for name in sorted(files):
+            path = os.path.join(directory, name)
+            with suppress(FileNotFoundError):
+                status = os.lstat(path)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    modified = status.st_mtime_ns // 1_000_000
+                    yield StoredObject(path, status.st_size, None, modified)
+
+
+def _grouped(objects: Iterable[StoredObject]) -> list[_Group]:
+    """The objects whose names are those of a layout, by partition."""
+    groups: dict[str, _Group | None] = {}
+    for stored in objects:
+        directory, _, name = stored.url.rpartition("/")
+        match, plain = _SEGMENT.fullmatch(name), _PLAIN_SEGMENT.fullmatch(name)
+        if match is None and plain is None and name != "_metadata":
+            continue
+        if directory not in groups:
+            groups[directory] = _group_of(directory, is_plain=match is None)
+        group = groups[directory]
+        if group is None:
+            continue
+        if match is not None and group.layout != "pinterest":
+            suffixes = _RAW_SUFFIXES if group.layout == "local" else _CHUNKED_SUFFIXES
+            if match[3] in suffixes:
+                place = group.segments.setdefault((int(match[1]), match[2]), {})
+                place[match[3]] = stored
+        elif plain is not None and group.layout == "pinterest":
+            group.segments.setdefault((int(plain[1]), plain[1]), {})[plain[2]] = stored
+    return [group for group in groups.values() if group is not None]
+
+
+def _group_of(directory: str, *, is_plain: bool) -> _Group | None:
+    """The partition that a prefix is of, by its last parts."""
+    parts = directory.split("/")
+    name, above = parts[-1], parts[-2] if len(parts) > 1 else ""
+    if is_plain:
+        with suppress(NotALogError):
+            known = parse_partition_dir(name)
+            return _Group("pinterest", directory, known.topic, None, known.partition)
+        return None
+    if name.isascii() and name.isdigit() and len(name) < 11:
+        topic, id_ = above[: -_ID - 1], above[-_ID:]
+        is_id = above[-_ID - 1 : -_ID] == "-" and parse_id(id_) is not None
+        return _Group("aiven", directory, topic, id_, int(name)) if is_id and topic else None
+    if name[-_ID - 1 : -_ID] == "-" and parse_id(name[-_ID:]) is not None:
+        with suppress(NotALogError):
+            known = parse_partition_dir(name[: -_ID - 1])
+            return _Group("local", directory, known.topic, name[-_ID:], known.partition)
+    return None
+
+
+# ---- one partition -------------------------------------------------------------------------------
+
+
+def _each(work: Callable[[_One], _Other], items: Sequence[_One]) -> list[_Other]:
+    """Do some work that waits for a store for many items at a time; the answers in order."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "kseg-tier") as pool:
+        return list(pool.map(work, items))
+
+
+class _Joining:
+    """The steps from a listing to a log."""
+
+    def __init__(self, tier: Tier, path: Path, mapping: Mapping) -> None:
+        self.tier, self.path, self.mapping = tier, path, mapping
+        name = parse_partition_dir(path.name)
+        self.topic, self.partition = name.topic, name.partition
+        self.local = _local(path, mapping)
+        self.faults: list[KsegError] = []
+        self.strays: list[str] = []
+
+    def joined(self) -> TierLog:
+        """The log."""
+        groups = [one for one in self.tier.groups if one.holds(self.topic, self.partition)]
+        replays = self._replays()
+        topic_id = self._topic_id(groups, replays)
+        groups = [one for one in groups if one.topic_id in (topic_id, None)]
+        if topic_id is not None and any(one.topic_id for one in groups):
+            groups = [one for one in groups if one.topic_id]
+        known = replays.get(topic_id or "")
+        if known is not None and known.segments:
+            source, copies = "metadata", self._by_metadata(known, groups)
+            index: EpochIndex | None = known.index
+        else:
+            source, copies = self._by_contents(groups)
+            index = None
+        lineage = self._lineage(copies)
+        if index is None:
+            index = _indexed(copies, lineage)
+        spans = self._spans(index, lineage)
+        if not spans and self.local is None:
+            raise NotALogError(f"nothing of it is in {self.tier.root}", path=self.path)
+        return TierLog(
+            self._view(copies, spans, lineage),
+            self.local,
+            groups[0].layout if groups else "none",
+            source,
+            topic_id,
+            {copy.segment.id: copy for copy in copies},
+            spans,
+            tuple(self.strays),
+            tuple(self.faults),
+            index,
+        )
+
+    def _replays(self) -> dict[str, Replay]:
+        """What the metadata topic beside the log says of the partition, by topic id."""
+        beside = self.path.absolute().parent
+        known = self.tier._replays.get(str(beside))
+        if known is None:
+            found = sorted(beside.glob(f"{InternalTopic.REMOTE}-*"))
+            views = (LogView.open(directory, mapping=self.mapping) for directory in found)
+            self.tier._replays[str(beside)] = known = replay(views)
+        replays, faults = known
+        self.faults += faults
+        own = (self.topic, self.partition)
+        return {key[2]: one for key, one in replays.items() if key[:2] == own}
+
+    def _topic_id(self, groups: list[_Group], replays: dict[str, Replay]) -> str | None:
+        """The id of the topic, by the first of those that know it.
+
+        Raises:
+            TierError: the tier knows more than one.
+        """
+        if self.tier.topic_id is not None:
+            return self.tier.topic_id
+        if self.local is not None and self.local.files.metadata is not None:
+            found = read_partition_metadata(self.local.files.metadata).topic_id
+            if found is not None:
+                return found
+        ids = {one.topic_id for one in groups if one.topic_id and one.segments} or set(replays)
+        if len(ids) > 1:
+            listed = ", ".join(sorted(map(str, ids)))
+            raise TierError(
+                f"the topic was deleted and made again: its ids are {listed}; name one with "
+                "--topic-id",
+                path=self.path,
+            )
+        return next(iter(ids), None)
+
+    # ---- which copies there are ------------------------------------------------------------------
+
+    def _objects(
+        self, start: int, id_: str, found: dict[str, StoredObject], directory: str
+    ) -> SegmentObjects:
+        wanted = f"{directory}/{start:020d}-{id_}.log"
+        return SegmentObjects(start, wanted, found, self.tier.keys)
+
+    def _by_metadata(self, known: Replay, groups: list[_Group]) -> list[Copy]:
+        """The copies that the metadata topic knows, with their objects."""
+        here = {key[1]: (found, one) for one in groups for key, found in one.segments.items()}
+        directory = groups[0].directory if groups else self.tier.root
+        copies = []
+        for id_, segment in known.segments.items():
+            found, group = here.pop(id_, ({}, None))
+            objects = self._objects(
+                segment.start_offset, id_, found, group.directory if group else directory
+            )
+            copies.append(Copy(segment, objects))
+            if segment.state is not SegmentState.COPY_SEGMENT_FINISHED:
+                self._stray(found)
+        for found, _group in here.values():
+            self._stray(found)
+        return copies
+
+    def _stray(self, found: dict[str, StoredObject]) -> None:
+        self.strays += sorted(stored.url for stored in found.values())
+
+    def _by_contents(self, groups: list[_Group]) -> tuple[str, list[Copy]]:
+        """The copies that manifests, names and contents tell of, and which of these it was."""
+        if len({one.directory for one in groups if one.layout == "pinterest"}) > 1:
+            listed = ", ".join(sorted(one.directory for one in groups))
+            raise TierError(f"the partition has several places: {listed}", path=self.path)
+        copies: list[Copy] = []
+        works = {"aiven": self._of_manifest, "local": self._of_contents, "pinterest": self._of_name}
+        for group in groups:
+            items = sorted(group.segments.items())
+            whole = []
+            for at, (key, found) in enumerate(items):
+                after = items[at + 1][0][0] if at + 1 < len(items) else None
+                if _is_finished(group.layout, found):
+                    whole.append((self._objects(*key, found, group.directory), key, after))
+                else:
+                    self._stray(found)
+            for got in _each(partial(self._or_fault, works[group.layout]), whole):
+                if isinstance(got, Copy):
+                    copies.append(got)
+                elif got is not None:
+                    self.faults.append(got)
+        has_manifests = any(one.layout == "aiven" for one in groups)
+        return "manifests" if has_manifests else "names", copies
+
+    def _or_fault(
+        self, work: Callable[..., Copy | None], item: tuple[Any, ...]
+    ) -> Copy | KsegError | None:
+        try:
+            return work(*item)
+        except KsegError as error:
+            return error
+
+    def _of_manifest(
+        self, objects: SegmentObjects, key: tuple[int, str], _after: int | None
+    ) -> Copy | None:
+        manifest, url = objects.manifest, objects.places[MANIFEST].url
+        if manifest.segment is None:
+            raise TierError("the manifest does not say which offsets the segment has", path=url)
+        if manifest.topic != self.topic:
+            return None  # the key prefix of another topic
+        segment = manifest.segment
+        if (segment.start_offset, segment.id, manifest.partition) != (*key, self.partition):
+            raise TierError("the manifest is of another segment than its name says", path=url)
+        return Copy(segment, objects)
+
+    def _of_contents(
+        self, objects: SegmentObjects, key: tuple[int, str], _after: int | None
+    ) -> Copy | None:
+        end = _end(objects)
+        if end is None:
+            return None
+        entries = _epochs_of(objects)
+        stored = objects.places["log"]
+        segment = RemoteSegment(
+            key[1],
+            key[0],
+            end - 1,
+            clipped(entries, key[0], end - 1),
+            stored.size,
+            event_ms=stored.modified_ms,
+            no_aborted=None if "txnindex" in objects.places else True,
+        )
+        segment.check()
+        return Copy(segment, objects)
+
+    def _of_name(
+        self, objects: SegmentObjects, key: tuple[int, str], after: int | None
+    ) -> Copy | None:
+        end = _end(objects) if after is None else after
+        if end is None:
+            return None
+        size = objects.places["log"].size
+        epochs = (EpochEntry(0, key[0]),)
+        return Copy(RemoteSegment(key[1], key[0], end - 1, epochs, size), objects)
+
+    # ---- what is read ----------------------------------------------------------------------------
+
+    def _lineage(self, copies: list[Copy]) -> tuple[EpochEntry, ...]:
+        """The log's own epochs; where it has none, those that its newest segment was copied with.
+
+        Raises:
+            KsegError, OSError: the segment's checkpoint cannot be read.
+        """
+        if not any(copy.objects.has("leader_epoch_checkpoint") for copy in copies):
+            return _NO_EPOCHS
+        if self.local is not None and self.local.leader_epochs:
+            return self.local.leader_epochs
+        finished = [
+            copy
+            for copy in copies
+            if copy.segment.state is SegmentState.COPY_SEGMENT_FINISHED
+            and copy.objects.has("leader_epoch_checkpoint")
+        ]
+        if not finished:
+            return ()
+        newest = max(
+            finished, key=lambda one: (one.segment.epochs[-1].epoch, one.segment.end_offset)
+        )
+        return _epochs_of(newest.objects)
+
+    def _spans(self, index: EpochIndex, lineage: tuple[EpochEntry, ...]) -> tuple[Span, ...]:
+        """The offsets that remote segments give: from the log's start to its local part."""
+        spans = list(index.spans(lineage))
+        start = self._named_start()
+        if start is None:
+            start = spans[0].start if spans else 0
+        end = INT64_MAX if self.local is None else self.local.first_offset
+        kept = [
+            span._replace(start=max(span.start, start), end=min(span.end, end)) for span in spans
+        ]
+        return tuple(span for span in kept if span.start < span.end)
+
+    def _named_start(self) -> int | None:
+        """The log's start in the checkpoint of the data directory."""
+        path = self.path.absolute().parent / FileKind.LOG_START.value
+        with suppress(KsegError, OSError):
+            offsets = checkpoints.read_offset_checkpoint(path)
+            return offsets.get(TopicPartition(self.topic, self.partition))
+        return None
+
+    def _view(
+        self, copies: list[Copy], spans: tuple[Span, ...], lineage: tuple[EpochEntry, ...]
+    ) -> LogView:
+        objects = {copy.segment.id: copy.objects for copy in copies}
+        remote = [_info(span, objects[span.segment.id]) for span in spans]
+        snapshots = [
+            NamedFile(
+                FileName(FileKind.SNAPSHOT, info.end_offset), info.path.with_name(".snapshot")
+            )
+            for info, span in zip(remote, spans, strict=True)
+            if info.is_whole and objects[span.segment.id].has("snapshot")
+        ]
+        local = self.local
+        here = () if local is None else local.segments
+        files = PartitionFiles(self.path, None) if local is None else local.files
+        files = files._replace(
+            name=PartitionName(self.topic, self.partition),
+            segments=(*(info.files for info in remote), *files.segments),
+            snapshots=(*snapshots, *files.snapshots),
+        )
+        start = self._named_start()
+        end = spans[-1].end if spans else None
+        part = RemotePart(
+            spans[0].start if spans and start is None else start,
+            lineage,
+            _holes(spans, start, end if local is None else local.first_offset),
+        )
+        return LogView(self.path, (*remote, *here), self.mapping, files=files, remote=part)
+
+
+def _local(path: Path, mapping: Mapping) -> LogView | None:
+    """The local part of a log; None where nothing of it is left."""
+    try:
+        known = classify_path(path).partition_files
+    except FileNotFoundError:
+        return None
+    if known is None:
+        raise NotALogError("not a partition directory", path=path)
+    return LogView.open(path, mapping=mapping) if known.segments else None
+
+
+def _age(copy: Copy) -> tuple[int, int]:
+    """The last leader epoch of a segment, and its end."""
+    return copy.segment.epochs[-1].epoch, copy.segment.end_offset
+
+
+def _is_finished(layout: str, found: dict[str, StoredObject]) -> bool:
+    """Whether a copy without metadata has every object that it needs."""
+    if layout == "pinterest":
+        return len(found) == 3
+    if layout == "aiven":
+        return MANIFEST in found
+    return found.keys() >= set(_RAW_SUFFIXES) - {"txnindex"}
+
+
+def _end(objects: SegmentObjects) -> int | None:
+    """The offset behind the last batch of a segment; None if it has none."""
+    with Segment.open(TierPath.of(objects, "log"), is_last=False) as segment:
+        return end_of(segment)
+
+
+def _epochs_of(objects: SegmentObjects) -> tuple[EpochEntry, ...]:
+    """The leader epochs that a segment was copied with."""
+    path = TierPath.of(objects, "leader_epoch_checkpoint")
+    try:
+        return checkpoints.read_leader_epochs(path).effective
+    except CorruptIndexError as error:
+        raise TierError(error.reason, path=path) from None
+
+
+def _indexed(copies: list[Copy], lineage: tuple[EpochEntry, ...]) -> EpochIndex:
+    """An index of copies whose order is not known: those that a lineage agrees with count last."""
+    index = EpochIndex()
+    order = [
+        (is_within(segment, lineage), segment.event_ms, segment.start_offset, segment)
+        for segment, _objects in copies
+    ]
+    for *_order, segment in sorted(order, key=lambda each: each[:3]):
+        index.put(segment)
+    return index
+
+
+def _info(span: Span, objects: SegmentObjects) -> SegmentInfo:
+    """A span as a segment of a view."""
+    segment = span.segment
+    index, time_index, txn_index = (
+        TierPath.of(objects, extension) if objects.has(extension) else None
+        for extension in ("index", "timeindex", "txnindex")
+    )
+    log = TierPath.of(objects, "log")
+    files = SegmentFiles(segment.start_offset, log, index, time_index, txn_index)
+    return SegmentInfo(
+        files,
+        segment.size,
+        is_last=False,
+        end_offset=span.end,
+        max_timestamp=None if segment.max_timestamp < 0 else segment.max_timestamp,
+        is_whole=span.end == segment.end_offset + 1,
+    )
+
+
+def _holes(spans: tuple[Span, ...], start: int | None, end: int | None) -> str | None:
+    """The offsets that no segment has, in words."""
+    at, holes = start, []
+    for span in spans:
+        if at is not None and span.start > at:
+            holes.append((at, span.start - 1))
+        at = span.end
+    if at is not None and end is not None and end > at:
+        holes.append((at, end - 1))
+    if not holes:
+        return None
+    listed = ", ".join(f"{first} to {last}" for first, last in holes)
+    return f"offsets {listed} are neither in this directory nor in the tier, and are not read"
+
+
+__all__ = ["Copy", "Tier", "TierLog"]

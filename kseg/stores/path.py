@@ -1,0 +1,292 @@
+"""A URL as a path: it opens itself, and lists what lies below it as a directory of Kafka's."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from os import PathLike
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from kseg.errors import NotALogError
+from kseg.files import names
+from kseg.files.grammar import is_url
+from kseg.files.names import KnownPath, PartitionDirectory, PartitionFiles, PathKind
+from kseg.files.selection import StrPaths
+
+if TYPE_CHECKING:
+    from kseg.stores.ranges import StoredFile
+    from kseg.stores.store import Store, StoredObject
+
+#: Other names of a scheme, as Hadoop and others have them.
+SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "azure": "az"}
+
+
+def _store(url: str) -> Store:
+    """The store of a URL; the module of stores is loaded for URLs only."""
+    from kseg.stores.store import Store
+
+    return Store.of(url)
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that has credentials or a query.
+
+    Raises:
+        ValueError: it has; the message does not repeat them.
+    """
+    parts = urlsplit(url)
+    is_container = SCHEMES.get(parts.scheme, parts.scheme) in ("abfs", "az")
+    has_query = parts.scheme in ("http", "https") and bool(parts.query or parts.fragment)
+    if has_query or ("@" in parts.netloc and not is_container):
+        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        raise ValueError(
+            f"kseg: {place}: a URL has no user, password, query or fragment: credentials come "
+            "from the environment, and a URL appears in messages"
+        )
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URL of something that is no file of this machine."""
+    return is_url(path) and urlsplit(path).scheme.lower() != "file"
+
+
+def place(path: str) -> str | RemotePath:
+    """A path for the functions that open files.
+
+    Raises:
+        ValueError: it is a URL with credentials.
+    """
+    if not is_remote(path):
+        return unquote(urlsplit(path).path) if is_url(path) else path
+    check_url(path)
+    return _remote(path)
+
+
+def _remote(url: str) -> RemotePath:
+    """The path of a URL, under the scheme that stores know."""
+    return RemotePath(str(RemotePath(url)))
+
+
+class RemotePath(PosixPath):
+    """A URL with the type of a path; no disk has a file of this name.
+
+    Attributes:
+        stored: what a listing said of the object; not there if no listing did.
+    """
+
+    __slots__ = ("stored",)
+    stored: StoredObject
+
+    @classmethod
+    def of(cls, stored: StoredObject) -> RemotePath:
+        """The path of an object that a listing has shown."""
+        path = cls(stored.url)
+        path.stored = stored
+        return path
+
+    def __str__(self) -> str:
+        """The URL, with both its slashes."""
+        scheme, _, rest = super().__str__().partition(":/")
+        return f"{SCHEMES.get(scheme.lower(), scheme)}://{rest.lstrip('/')}"
+
+    def __fspath__(self) -> str:
+        """The same, for messages."""
+        return str(self)
+
+    def described(self) -> StoredObject:
+        """What the store says of the object: no request where a listing said it.
+
+        Raises:
+            MissingExtraError: no package here speaks with this store.
+            OSError: there is no such object, or the store refuses.
+        """
+        if not hasattr(self, "stored"):
+            self.stored = _store(str(self)).describe(str(self))
+        return self.stored
+
+    def size_elsewhere(self) -> int:
+        """Bytes of the object."""
+        return self.described().size
+
+    def open_elsewhere(self) -> StoredFile:
+        """Open the object for reading; see `described` for the errors."""
+        from kseg.stores.ranges import StoredFile
+
+        return StoredFile(_store(str(self)), self.described())
+
+    def classify_elsewhere(self) -> KnownPath:
+        """What lies at the URL, as `kseg.files.names.classify_path` says it; lists it once.
+
+        Raises:
+            NotALogError: nothing of Kafka's.
+            MissingExtraError: no package here speaks with this store.
+            OSError: there is nothing, or the store refuses.
+        """
+        is_web = urlsplit(str(self)).scheme in ("http", "https")
+        named = _name_of(self)
+        if is_web or named is not None:
+            self.described()
+            return KnownPath(self, PathKind.FILE, file=names.file_name(self))
+        found = [RemotePath.of(one) for one in _store(str(self)).listed(str(self))]
+        known = _sorted(self, found)
+        if known is None:
+            if not found:
+                self.described()  # an object, or an error that says that there is none
+                return KnownPath(self, PathKind.FILE, file=names.file_name(self))
+            raise NotALogError("no segment is there: neither .log nor .kafka files", path=self)
+        return known
+
+    def absolute(self) -> RemotePath:
+        """The path itself."""
+        return self
+
+    def resolve(self, strict: bool = False) -> RemotePath:
+        """The path itself."""
+        return self
+
+
+def _name_of(path: Path) -> names.FileName | None:
+    """What the name of a file says; None for a name that is none of Kafka's."""
+    try:
+        return names.parse_name(path.name)
+    except NotALogError:
+        return None
+
+
+def _sorted(top: RemotePath, found: Iterable[RemotePath]) -> KnownPath | None:
+    """Objects below a URL as a partition, or as a data directory."""
+    inside: dict[RemotePath, list[RemotePath]] = {}
+    for path in found:
+        inside.setdefault(path.parent, []).append(path)
+    own = _files(top, inside.get(top, ()))
+    if own.segments or own.snapshots or own.leader_epochs:
+        return KnownPath(top, PathKind.PARTITION, partition=own.name, listing=own)
+    partitions = []
+    for directory, paths in sorted(inside.items()):
+        files = _files(directory, paths)
+        if directory.parent == top and files.segments:
+            partitions.append(PartitionDirectory(directory, files.name, files))
+    beside = tuple(
+        names.NamedFile(name, path)
+        for path in inside.get(top, ())
+        if (name := _name_of(path)) is not None
+    )
+    if not partitions:
+        return None
+    listing = names.DataDirectory(top, tuple(partitions), beside)
+    return KnownPath(top, PathKind.DATA_DIRECTORY, listing=listing)
+
+
+def _files(directory: Path, paths: Iterable[RemotePath]) -> PartitionFiles:
+    """The objects of one directory as the files of a partition."""
+    known, foreign = [], []
+    for path in sorted(paths):
+        name = _name_of(path)
+        if name is None:
+            foreign.append(path)
+        else:
+            known.append(names.NamedFile(name, path))
+    return names.sort_partition(directory, known, foreign)
+
+
+def matches(url: str) -> list[RemotePath]:
+    """The paths that a URL names: itself, or those below its first parts that match a pattern.
+
+    Raises:
+        OSError, KsegError, ValueError: as a listing raises them.
+    """
+    check_url(url)
+    if not glob.has_magic(url.partition("://")[2]):
+        return [_remote(url)]
+    parts = str(RemotePath(url)).split("/")
+    fixed = next(at for at, part in enumerate(parts) if glob.has_magic(part))
+    top = "/".join(parts[:fixed])
+    found = set()
+    for one in _store(top).listed(top):
+        here = one.url.split("/")[: len(parts)]
+        if len(here) == len(parts) and all(map(fnmatchcase, here[fixed:], parts[fixed:])):
+            found.add("/".join(here))
+    return [RemotePath(one) for one in sorted(found, key=names.path_order)]
+
+
+def paths_of(paths: StrPaths) -> list[Path]:
+    """The paths that a caller names, URLs among them; a glob stands for all that match it.
+
+    Raises:
+        TypeError: a path is neither text nor a `Path`.
+        ValueError: a URL has credentials, or there is no path.
+        FileNotFoundError: no path matches a glob.
+        KsegError, OSError: a store cannot be asked for a glob.
+    """
+    given = [paths] if isinstance(paths, str | PathLike | bytes) else paths
+    if hasattr(given, "read") or not isinstance(given, Iterable):
+        raise TypeError(f"paths are names of files and directories, not {_kind(given)}")
+    found: list[Path] = []
+    for path in given:
+        if isinstance(path, bytes) or not isinstance(path, str | PathLike):
+            raise TypeError(f"a path is text or a Path, not {_kind(path)}")
+        name = os.fspath(path)
+        if is_remote(name):
+            named: list[Path] = [path] if isinstance(path, RemotePath) else [*matches(name)]
+            if not named:
+                raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
+            found += named
+            continue
+        name = os.fspath(place(name))
+        here = [name]
+        if glob.has_magic(name) and not os.path.lexists(name):
+            here = sorted(glob.glob(name), key=names.path_order)
+            if not here:
+                raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
+        found += map(Path, here)
+    if not found:
+        raise ValueError("paths is empty")
+    return found
+
+
+def _kind(given: Any) -> str:
+    return "an open file" if hasattr(given, "read") else type(given).__name__
+
+
+#: A directory of a store that may be a log: its objects as the files of a partition, and the
+#: segments that were named one by one, none where the directory was.
+Found = tuple[PartitionFiles, tuple[str, ...]]
+
+
+def find_logs(given: str) -> Iterator[Found]:
+    """The logs under a URL or a pattern: of a segment, a partition or a data directory.
+
+    Raises:
+        NotALogError: nothing is there.
+        MissingExtraError: no package here speaks with the store.
+        OSError: the store refuses.
+    """
+    found = list[Found]()
+    with suppress(FileNotFoundError):
+        found += (log for path in matches(given) for log in _under(path))
+    if not found:
+        raise NotALogError("no segment is there: neither .log nor .kafka files", path=given)
+    yield from found
+
+
+def _under(path: RemotePath) -> Iterator[Found]:
+    known = path.classify_elsewhere()
+    if known.kind is PathKind.FILE:
+        parent = RemotePath(path.parent)
+        beside = [RemotePath.of(one) for one in _store(str(path)).listed(str(parent))]
+        yield _files(parent, (one for one in beside if one.parent == parent)), (str(path),)
+    elif known.partition_files is not None:
+        yield known.partition_files, ()
+    elif known.data_directory is not None:
+        for entry in known.data_directory.partitions:
+            if entry.files is not None and (entry.name is None or entry.name.suffix is None):
+                yield entry.files, ()
+
+
+__all__ = ["RemotePath", "find_logs", "is_remote", "matches", "paths_of", "place"]

@@ -1,0 +1,202 @@
+"""A file that is read by ranges, with several of them on their way ahead of its reader.
+
+A look at one batch costs one small request. A reader that goes on gets blocks that double up to
+`BLOCK_BYTES`, and the more it has read, the more blocks are on their way: at most `AHEAD_BYTES`.
+What lies a little behind stays, so that several threads may read one file side by side. A file has
+at most `_WALKS` such walks, each with memory of its own; a jump starts a new one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+from typing import Final, NamedTuple
+
+from kseg.errors import KsegError
+from kseg.files.mapping import MappedFile
+from kseg.stores.store import Store, StoredObject
+
+#: The first request for a place: a batch or two.
+FIRST_BYTES: Final = 256 << 10
+#: Requests of a long walk.
+BLOCK_BYTES: Final = 8 << 20
+#: Bytes that are asked for ahead of a reader, at most: six requests of a long walk.
+AHEAD_BYTES: Final = 48 << 20
+#: Bytes behind the furthest reader that stay in memory.
+BEHIND_BYTES: Final = 16 << 20
+_AHEAD_TIMES: Final = 4
+_WALKS: Final = 2
+_THREADS: Final = 8
+
+
+#: Bytes of a block, and why those behind them cannot be had; None if they are all of it.
+Fetched = tuple[memoryview, KsegError | None]
+
+
+class _Block(NamedTuple):
+    """Bytes from `start` to `end` of a file, here or on their way."""
+
+    start: int
+    end: int
+    data: Future[Fetched]
+
+    def part(self, position: int, end: int) -> memoryview:
+        """Its bytes from `position` to `end`, as far as these lie in it."""
+        data, fault = self.data.result()
+        if fault is not None and min(end, self.end) - self.start > len(data):
+            raise fault
+        return data[max(position - self.start, 0) : end - self.start]
+
+
+class _Walk:
+    """The blocks of one walk: one behind the other."""
+
+    __slots__ = ("begin", "blocks", "end", "step")
+
+    def __init__(self, begin: int) -> None:
+        self.blocks: deque[_Block] = deque()
+        self.begin = self.end = begin
+        self.step = FIRST_BYTES
+
+    def covers(self, position: int) -> bool:
+        """Whether a read at a position goes on with this walk."""
+        first = self.blocks[0].start if self.blocks else self.begin
+        return first <= position <= self.end
+
+
+class RangedFile(MappedFile):
+    """A file of a known size, read by ranges; never mapped. Subclasses fetch."""
+
+    __slots__ = ("_closed", "_lock", "_pool", "_walks")
+
+    def __init__(self, path: str, size: int) -> None:
+        """Ask for nothing yet."""
+        super().__init__(path, -1, "never")
+        self._size = size
+        self._lock: Final = Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._walks: list[_Walk] = []
+        self._closed = False
+
+    def _fetch(self, start: int, end: int) -> Fetched:
+        """The bytes of a block that `_bounds` has given.
+
+        Raises:
+            KsegError, OSError: they cannot be had.
+        """
+        raise NotImplementedError
+
+    def _bounds(self, start: int, end: int) -> tuple[int, int]:
+        """The block to ask for, for these bytes; it may be larger."""
+        return start, end
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` has been called."""
+        return self._closed
+
+    @property
+    def descriptor(self) -> None:
+        """No kernel reads it by itself."""
+        return
+
+    def refresh(self) -> int:
+        """The size, which does not change."""
+        return self._size
+
+    def read(self, position: int, size: int) -> memoryview:
+        """Bytes from a position, fewer only where the file ends.
+
+        Raises:
+            ValueError: `position` or `size` is negative, or the file is closed.
+            KsegError, OSError: the bytes cannot be had.
+        """
+        if self._closed:
+            raise ValueError(f"{self.path} is closed")
+        if position < 0 or size < 0:
+            raise ValueError(f"position {position} and size {size} must not be negative")
+        end = min(position + size, self._size)
+        if position >= end:
+            return memoryview(b"")
+        with self._lock:
+            walk, wanted = self._asked(position, end)
+        try:
+            parts = [block.part(position, end) for block in wanted]
+        except BaseException:
+            with self._lock:  # the next read asks again
+                self._walks = [each for each in self._walks if each is not walk]
+            raise
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+    def _asked(self, position: int, end: int) -> tuple[_Walk, list[_Block]]:
+        """The walk for a read, and its blocks with the bytes; asks for blocks ahead of it."""
+        walk = next((each for each in self._walks if each.covers(position)), None)
+        if walk is None:
+            walk = _Walk(self._bounds(position, end)[0])
+            for left in self._walks[_WALKS - 1 :]:
+                _cancel(left)
+            self._walks = [walk, *self._walks[: _WALKS - 1]]
+        blocks = walk.blocks
+        if not blocks:  # no other block is asked for meanwhile, so without a thread
+            self._ask(walk, end - walk.end, here=True)
+        while walk.end < end:
+            self._ask(walk, 0)
+        ahead = min(AHEAD_BYTES, _AHEAD_TIMES * (position - walk.begin))
+        while walk.end < self._size and walk.end - end < ahead:
+            self._ask(walk, 0)
+        while len(blocks) > 1 and blocks[0].end <= position - BEHIND_BYTES:
+            blocks.popleft()
+        return walk, [block for block in blocks if block.end > position and block.start < end]
+
+    def _ask(self, walk: _Walk, least: int, *, here: bool = False) -> None:
+        """Ask for the next block of a walk, of at least so many bytes; `here` by this thread."""
+        end = min(walk.end + max(walk.step, least), self._size)
+        start, end = self._bounds(walk.end, end)
+        if here:
+            data: Future[Fetched] = Future()
+            data.set_result(self._fetch(start, end))
+        else:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(_THREADS, "kseg-read-ahead")
+            data = self._pool.submit(self._fetch, start, end)
+        walk.blocks.append(_Block(start, end, data))
+        walk.end, walk.step = end, min(2 * walk.step, BLOCK_BYTES)
+
+    def close(self) -> None:
+        """Release the threads; a second call does nothing."""
+        self._closed = True
+        for walk in self._walks:
+            _cancel(walk)
+        self._walks = []
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def __del__(self) -> None:
+        """Close a file that its user left open, as an abandoned generator does."""
+        if not getattr(self, "_closed", True):
+            self.close()
+
+
+def _cancel(walk: _Walk) -> None:
+    for block in walk.blocks:
+        block.data.cancel()
+
+
+class StoredFile(RangedFile):
+    """An object of a store, as it was when it was described."""
+
+    __slots__ = ("_store", "_stored")
+
+    def __init__(self, store: Store, stored: StoredObject) -> None:
+        """Ask for nothing yet."""
+        super().__init__(stored.url, stored.size)
+        self._store: Final = store
+        self._stored: Final = stored
+
+    def _fetch(self, start: int, end: int) -> Fetched:
+        return self._store.read(self._stored, start, end), None
+
+
+__all__ = ["RangedFile", "StoredFile"]

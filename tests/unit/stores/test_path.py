@@ -1,0 +1,92 @@
+"""URLs as paths: what they list, what they are refused for."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.errors import NotALogError
+from kseg.files.names import PathKind, classify_path
+from kseg.stores.path import RemotePath, find_logs, matches, paths_of, place
+from tests.builders import batch, record, write_segment
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A data directory of two partitions, on the disk and at `memory://archive/data`."""
+    import fsspec
+
+    for name, base in (("orders-0", 0), ("orders-0", 2), ("orders-1", 0)):
+        ones = [batch([record(b"%d" % base)], base_offset=base + at) for at in (0, 1)]
+        write_segment(tmp_path / "data" / name, base, *ones)
+    (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 1\n")
+    system = fsspec.filesystem("memory")
+    system.put(str(tmp_path / "data"), "/archive/data", recursive=True)
+    yield tmp_path / "data"
+    system.rm("/archive", recursive=True)
+
+
+URL = "memory://archive/data"
+
+
+def rows(path: object) -> list[tuple[object, ...]]:
+    found = kseg.scan(path, columns=("topic", "partition", "offset", "value"))  # type: ignore[arg-type]
+    return [
+        (piece.topic, piece.partition, *row)
+        for piece in found
+        for row in zip(piece["offset"].tolist(), map(bytes, piece["value"]), strict=True)
+    ]
+
+
+def test_a_url_keeps_its_slashes() -> None:
+    path = RemotePath("s3a://archive/data/orders-0/x.log")
+    assert str(path) == "s3://archive/data/orders-0/x.log"
+    assert str(path.with_name("x.index").parent) == "s3://archive/data/orders-0"
+    assert pickle.loads(pickle.dumps(path)) == path
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/orders-0", "/orders-1", f"/orders-0/{2:020d}.log", "/ord*-1"]
+)
+def test_a_store_gives_the_records_of_the_disk(memory: Path, name: str) -> None:
+    here = rows(f"{memory}{name}")
+    assert here
+    assert rows(URL + name) == here
+
+
+def test_a_url_says_what_it_is(memory: Path) -> None:
+    assert classify_path(RemotePath(URL)).kind is PathKind.DATA_DIRECTORY
+    known = classify_path(RemotePath(f"{URL}/orders-0"))
+    assert known.partition_files is not None
+    assert [one.base_offset for one in known.partition_files.segments] == [0, 2]
+    assert classify_path(RemotePath(f"{URL}/orders-0/{0:020d}.log")).kind is PathKind.FILE
+    assert [len(files.segments) for files, _chosen in find_logs(URL)] == [2, 1]
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        classify_path(RemotePath(f"{URL}/nowhere"))
+    with pytest.raises(NotALogError):
+        classify_path(RemotePath("memory://archive"))
+
+
+def test_a_pattern_names_what_matches(memory: Path) -> None:
+    assert list(map(str, matches(f"{URL}/ord*"))) == [f"{URL}/orders-0", f"{URL}/orders-1"]
+    assert len(paths_of([f"{URL}/orders-?/*.log", str(memory)])) == 4
+    with pytest.raises(FileNotFoundError, match="no path matches"):
+        paths_of(f"{URL}/other*")
+
+
+@pytest.mark.parametrize(
+    "url", ["https://user:secret@host/x", "https://host/x.log?secret=1", "s3://secret@bucket/x"]
+)
+def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValueError, match="no user, password") as caught:
+        paths_of(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_url_is_a_path_of_this_machine(memory: Path) -> None:
+    assert place(f"file://{memory}/a%20b") == f"{memory}/a b"
+    assert rows(f"file://{memory}") == rows(memory)
