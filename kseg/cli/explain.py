@@ -14,7 +14,14 @@ from kseg.files.selection import some_of
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
-    from kseg.analysis.explain import ExplainReport, KeptFile, PartitionKeeps, Proposal, WhatIf
+    from kseg.analysis.explain import (
+        CodecEstimate,
+        ExplainReport,
+        KeptFile,
+        PartitionKeeps,
+        Proposal,
+        WhatIf,
+    )
 
 #: The most partitions, or segments of a list, that are printed; --json has all of them.
 _LINES_MAX = 20
@@ -122,6 +129,7 @@ def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
     yield from defaults_lines((one.topic, one.settings) for one in found.partitions)
     if found.what_if is not None:
         yield from _supposed(found.what_if, left_out=len(unsettled))
+    yield from map(_codec_line, found.codecs)
     if found.free is not None:
         yield from _proposal(found.free)
 
@@ -192,6 +200,19 @@ def _supposed(found: WhatIf, *, left_out: int) -> Iterator[str]:
     for label, rows in (("goes", found.goes), ("sooner", found.sooner), ("stays", found.stays)):
         for line in _rows(rows, whole=False):
             yield f"  {label}: {line}"
+
+
+def _codec_line(one: CodecEstimate) -> str:
+    size, made, error, sampled = map(
+        output.human_bytes, (one.bytes, one.new_bytes, one.error_bytes, one.sampled_bytes)
+    )
+    how = one.compression + ("" if one.level is None else f" at level {one.level}")
+    how += "" if one.batch_size is None else f" in batches of {one.batch_size} bytes"
+    return (
+        f"{one.topic}: {size} would be {made} +- {error} with {how}; about "
+        f"{one.compress_seconds:.1f} s of a core to compress, {one.read_seconds:.1f} s to read; "
+        f"from {sampled}"
+    )
 
 
 def _proposal(found: Proposal) -> Iterator[str]:

@@ -252,6 +252,8 @@ class Target:
             it: control batches, producers, headers. What Kafka itself drops silently is only
             counted.
         batch_bytes: about how large batches are that plain messages are gathered into.
+        recoded_bytes_max: change nothing but the codec of batches of magic 2, and leave those as
+            they are that would have more bytes; None to convert all.
 
     Raises:
         ValueError: the arguments exclude each other.
@@ -262,6 +264,7 @@ class Target:
     level: int | None = None
     drop: bool = False
     batch_bytes: int = BATCH_BYTES
+    recoded_bytes_max: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a target that no batch can have."""
@@ -437,6 +440,8 @@ class Converter:
         else:
             ways[bare] = _OMIT
         ways[(magic == target.magic) & as_wanted] = _COPY
+        if target.recoded_bytes_max is not None:
+            ways[magic < 2] = _COPY
         return ways.astype(np.int8)
 
     def _lose(self, table: BatchTable) -> None:
@@ -480,8 +485,16 @@ class Converter:
             except (FormatError, LimitExceededError) as error:
                 self._fault(at_batch(error, header))
                 continue
+            made = _with_body(
+                batch, header, wanted, compress(wanted, body, level=self.target.level)
+            )
+            limit = self.target.recoded_bytes_max
+            if limit is not None and len(made) > limit:
+                self.tally.copied_batches += 1
+                yield bytes(batch)
+                continue
             self.tally.recoded_batches += 1
-            yield _with_body(batch, header, wanted, compress(wanted, body, level=self.target.level))
+            yield made
 
     def _rewrite(self, data: memoryview, table: BatchTable, base: int) -> Iterator[bytes]:
         """Batches and wrapper messages, each as one."""

@@ -1,5 +1,6 @@
 """Why is the disk full: the cause that keeps each byte, until when, and how to free it.
 
+codecs       what another codec would make of topics, from a sample
 answer       `explain`: the answer for the data directories of a broker
 values       the answer as values; the causes that can keep bytes
 
@@ -13,6 +14,7 @@ from kseg._door import door
 
 _HOMES = {
     "kseg.analysis.explain.answer": ("KeepUnit", "examine", "explain"),
+    "kseg.analysis.explain.codecs": ("CodecEstimate",),
     "kseg.analysis.explain.values": (
         "CAUSES",
         "ExplainReport",

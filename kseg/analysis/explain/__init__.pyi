@@ -1,6 +1,7 @@
 from kseg.analysis.explain.answer import KeepUnit as KeepUnit
 from kseg.analysis.explain.answer import examine as examine
 from kseg.analysis.explain.answer import explain as explain
+from kseg.analysis.explain.codecs import CodecEstimate as CodecEstimate
 from kseg.analysis.explain.values import CAUSES as CAUSES
 from kseg.analysis.explain.values import ExplainReport as ExplainReport
 from kseg.analysis.explain.values import KeptFile as KeptFile

@@ -18,6 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from kseg.analysis.explain import codecs
 from kseg.analysis.explain.values import (
     COMPACTION_DUE,
     DUE,
@@ -61,7 +62,7 @@ from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of, list_en
 from kseg.log.log import Log
 from kseg.log.recovery import backup_root
 from kseg.log.settings import OF_TOPICS, PartitionSettings, SettingSources
-from kseg.log.topic_policy import RetentionRules
+from kseg.log.topic_policy import RetentionRules, is_internal
 from kseg.reports import CompactionPlan
 from kseg.stores.path import paths_of
 
@@ -811,6 +812,8 @@ def explain(
         config, topic_config: settings, as for `kseg.settings`.
         what_if: settings to suppose for all topics whose policy is known, except for Kafka's own.
             Like a change of the broker's configuration, they do not touch a topic's own settings.
+            `compression.type`, one codec or several with commas, with `compression.zstd.level` and
+            the like and the producers' `batch.size`, are answered in `codecs`, from a sample.
         topic_what_if: settings to suppose by topic, before all others.
         free_bytes: propose how so many bytes could become free.
         now_ms: the clock.
@@ -832,11 +835,15 @@ def explain(
     if broker_config is not None:
         os.stat(broker_config)
     sources.check()
-    SettingSources(config=what_if or {}, topic_config=topic_what_if or {}).check()
+    codec_words = {"": _codec_words(what_if or {})}
+    codec_words |= {topic: _codec_words(each) for topic, each in (topic_what_if or {}).items()}
+    what_if = _others(what_if or {})
+    topic_what_if = {
+        topic: others for topic, each in (topic_what_if or {}).items() if (others := _others(each))
+    }
+    SettingSources(config=what_if, topic_config=topic_what_if).check()
     homes = _chosen([_home_at(each) for each in given], selection)
-    asked = _Question(
-        homes, replace(sources, supposed={}), now_of(now_ms), what_if or {}, topic_what_if or {}
-    )
+    asked = _Question(homes, replace(sources, supposed={}), now_of(now_ms), what_if, topic_what_if)
 
     def run(question: _Question) -> tuple[PartitionKeeps, ...]:
         answers = run_units(question.units(), examine, threads=threads, progress=progress)
@@ -852,10 +859,42 @@ def explain(
         paths = {one.path for one in taken}
         then = [one for one in run(supposed) if one.path in paths]
         found = replace(found, what_if=_differences(kept, then, asked.words, asked.own(taken)))
+    cores = threads if isinstance(threads, int) else 1
+    found = replace(found, codecs=tuple(_estimates(kept, codec_words, cores)))
     if free_bytes is not None:
         words = _given_words(sources, None if now_ms is None else asked.now_ms)
         found = replace(found, free=propose(found, free_bytes, words))
     return found
+
+
+def _codec_words(words: Mapping[str, str]) -> dict[str, str]:
+    """The settings to suppose whose effect is estimated from a sample; checked.
+
+    Raises:
+        ValueError: a value is none.
+    """
+    found = {name: text for name, text in words.items() if name in codecs.WORDS}
+    codecs.choices_of(found)
+    return found
+
+
+def _others(words: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in words.items() if name not in codecs.WORDS}
+
+
+def _estimates(
+    kept: Sequence[PartitionKeeps], words: Mapping[str, Mapping[str, str]], threads: int
+) -> Iterator[codecs.CodecEstimate]:
+    """What codecs would make of topics; of Kafka's own only if they are named."""
+    places: dict[str, list[Path]] = {}
+    for one in kept:
+        if one.topic is not None and one.kind == EntryKind.LOG.value:
+            places.setdefault(one.topic, []).append(Path(one.path))
+    for topic, paths in places.items():
+        general = {} if is_internal(topic) else words[""]
+        choices = codecs.choices_of({**general, **words.get(topic, {})})
+        if choices:
+            yield from codecs.estimate(topic, paths, choices, threads=threads)
 
 
 def _chosen(homes: list[_Directory], selection: Selection) -> list[_Directory]:

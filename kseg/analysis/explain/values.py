@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kseg.analysis.explain.codecs import CodecEstimate
 from kseg.documents import Documented, VerbReport
 from kseg.format.times import cell_of
 from kseg.frames import Table
@@ -275,11 +276,11 @@ class ExplainReport(Table, VerbReport):
         elsewhere: files beside them, backups, and deleted files that are open.
         spaces: the file systems.
         unknown: the gaps in the answer, in words.
-        what_if, free: answers to further questions.
+        what_if, free, codecs: answers to further questions.
     """
 
     COLUMNS = "directory topic partition path cause bytes until why"
-    DOCUMENT = "ok now_ms bytes totals partitions elsewhere spaces unknown what_if free"
+    DOCUMENT = "ok now_ms bytes totals partitions elsewhere spaces unknown what_if free codecs"
 
     now_ms: int
     partitions: tuple[PartitionKeeps, ...]
@@ -288,6 +289,7 @@ class ExplainReport(Table, VerbReport):
     unknown: tuple[str, ...] = ()
     what_if: WhatIf | None = field(default=None)
     free: Proposal | None = field(default=None)
+    codecs: tuple[CodecEstimate, ...] = ()
 
     @property
     def title(self) -> str:

@@ -407,7 +407,8 @@ def doctor() -> None:
         "supposed",
         type=SETTING,
         multiple=True,
-        help="Say what would go, and when, by this setting. Repeatable.",
+        help="Say what would go, and when, by this setting; or what compression.type=zstd (or"
+        " zstd,lz4) would give, with compression.zstd.level=N and batch.size=N. Repeatable.",
     ),
     click.option(
         "--free",

@@ -1,0 +1,297 @@
+"""What another codec, or other batches, would make of topics: estimated from a sample of each.
+
+A topic's log is cut into strata of equal size, in the order of its segments, so that all times are
+in the sample. In each, the batches that begin in a stretch at a random place are taken. The ratio
+of new bytes to old ones in the sample, times the bytes of the topic, is the estimate; the spread of
+the runs around that ratio gives its error. A topic no larger than the sample is measured whole:
+its error is 0.
+
+What changes is what `kseg convert --codec` changes: batches of magic 2, each by itself.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from kseg.constants import Compression
+from kseg.documents import Documented
+from kseg.errors import KsegError
+from kseg.format.columns import decode, scan_all
+from kseg.format.compress import check_level, compression_named
+from kseg.format.convert import Converter, Target
+from kseg.format.encode import encode_batches
+from kseg.format.header import BatchTable
+from kseg.format.options import BatchOptions
+from kseg.format.request import Request
+from kseg.log.config import LogConfig
+from kseg.log.log import Log
+from kseg.log.segment.reader import Segment
+from kseg.workers import At, Put, in_order
+
+#: Bytes of log in the sample of a topic, and the runs of batches that they come in.
+SAMPLE_BYTES: Final = 16 << 20
+RUNS: Final = 64
+#: The error in standard deviations: few runs, and runs that are far from the others, need more
+#: than the two of large samples.
+_DEVIATIONS: Final = 3
+#: The least error, as a part of the estimate: of what no run has met.
+_ERROR_MIN: Final = 0.001
+#: A batch that inflates to more is taken as it is.
+_INFLATED_MAX: Final = 256 << 20
+_TYPE, _BATCH_SIZE = "compression.type", "batch.size"
+_LEVELS: Final = {
+    f"compression.{codec.label}.level": codec
+    for codec in (Compression.GZIP, Compression.LZ4, Compression.ZSTD)
+}
+#: The settings whose effect is estimated.
+WORDS: Final = frozenset((_TYPE, _BATCH_SIZE, *_LEVELS))
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class CodecEstimate(Documented):
+    """What a codec would make of a topic.
+
+    Attributes:
+        topic: its name.
+        compression: the codec.
+        level: the codec's; None for Kafka's default.
+        batch_size: bytes of records in a batch before compression; None where batches stay.
+        bytes: of the topic's segments.
+        sampled_bytes: those of them that were compressed anew.
+        new_bytes: what all of them would have.
+        error_bytes: how far that may be off, in either direction.
+        compress_seconds, read_seconds: processor time of one core to compress all of it, and to
+            inflate it again and look at each record.
+    """
+
+    topic: str
+    compression: str
+    level: int | None
+    batch_size: int | None
+    bytes: int
+    sampled_bytes: int
+    new_bytes: int
+    error_bytes: int
+    compress_seconds: float
+    read_seconds: float
+
+
+class Choice(NamedTuple):
+    """A codec, its level, and the size of batches, each as `CodecEstimate` has it."""
+
+    codec: Compression
+    level: int | None
+    batch_size: int | None
+
+
+class _Run(NamedTuple):
+    """A run of batches that was compressed anew.
+
+    Attributes:
+        size: its bytes; 0 where none begins in it.
+        made: float64[choices, 3]: new bytes, seconds to compress, seconds to read.
+    """
+
+    size: int
+    made: Floats
+
+
+def choices_of(words: Mapping[str, str]) -> list[Choice]:
+    """The codecs that settings name; several have commas between them.
+
+    Raises:
+        ValueError: a value is none, or one goes without `compression.type`.
+    """
+    names = [name.strip() for name in words.get(_TYPE, "").split(",") if name.strip()]
+    if words and not names:
+        raise ValueError(f"{', '.join(sorted(words))}: name the codec too: compression.type=zstd")
+    size = words.get(_BATCH_SIZE)
+    if size is not None and (not size.isdecimal() or not int(size)):
+        raise ValueError(f"batch.size is a number of bytes, not {size!r}")
+    found = []
+    for name in names:
+        codec = compression_named("none" if name == "uncompressed" else name)
+        text = words.get(f"compression.{codec.label}.level")
+        level = None if text is None else int(text)
+        if level is not None:
+            check_level(codec, level)
+        found.append(Choice(codec, level, None if size is None else int(size)))
+    return found
+
+
+def estimate(
+    topic: str,
+    partitions: Iterable[Path],
+    choices: Sequence[Choice],
+    *,
+    threads: int = 1,
+    seed: int = 0,
+    sample_bytes: int = SAMPLE_BYTES,
+) -> list[CodecEstimate]:
+    """Estimate what each choice makes of a topic.
+
+    Args:
+        topic: its name.
+        partitions: its directories.
+        choices: what to suppose.
+        threads: the number of runs that are compressed side by side.
+        seed: of the random places.
+        sample_bytes: the size of the sample.
+
+    Raises:
+        KsegError, OSError: a partition cannot be read.
+    """
+    logs = [
+        (info.path, info.size)
+        for path in partitions
+        for info in Log.open(path).view.segments
+        if not info.files.kafka07
+    ]
+    total = sum(size for _, size in logs)
+    places = _places(logs, total, random.Random(seed), sample_bytes)
+    works = (At(run[0][0], partial(_measure, run, choices)) for run in places)
+    runs = list(in_order(works, threads=threads, helps=threads > 1))
+    old = np.array([run.size for run in runs], np.float64)
+    return [
+        _estimate(topic, choice, old, np.array([run.made[n] for run in runs]), total, sample_bytes)
+        for n, choice in enumerate(choices)
+    ]
+
+
+def _places(
+    logs: Sequence[tuple[Path, int]], total: int, rng: random.Random, sample_bytes: int
+) -> Iterator[list[tuple[Path, int, int]]]:
+    """The stretches of each run; whole segments if the sample has room for all.
+
+    All stretches have the same length, on into the next segment and from the last one to the first,
+    and the batches that begin in one are taken. So each batch is in the sample with the same
+    probability, whatever its size.
+    """
+    if total <= sample_bytes:
+        yield from ([(path, 0, size)] for path, size in logs)
+        return
+    ends = np.cumsum([size for _, size in logs])
+    for number in range(RUNS):
+        place, left, run = int((number + rng.random()) * total / RUNS), sample_bytes // RUNS, []
+        while left > 0:
+            at = int(np.searchsorted(ends, place % total, "right"))
+            path, size = logs[at]
+            start = place % total - (int(ends[at]) - size)
+            stop = min(size, start + left)
+            run.append((path, start, stop))
+            place, left = place + stop - start, left - (stop - start)
+        yield run
+
+
+def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: Put) -> None:
+    """Compress the batches that begin in the stretches of a run."""
+    old, sums = 0, np.zeros((len(choices), 3))
+    for path, start, stop in run:
+        with Segment.open(path) as segment:
+            first = _first_from(segment, start, stop)
+            tiles = (
+                segment.walk(start=first, limit=stop, on_bad_crc="ignore") if first < stop else ()
+            )
+            for tile in tiles:
+                old += int(tile.table.size.sum())
+                for number, choice in enumerate(choices):
+                    sums[number] += _recoded(tile.data, tile.table, tile.base, choice)
+    put(_Run(old, sums))
+
+
+def _first_from(segment: Segment, place: int, limit: int) -> int:
+    """The position of the first batch from a place on, by the index and headers; else the limit."""
+    positions = np.zeros(1, np.int64)
+    with suppress(KsegError, OSError):  # without an index it walks
+        positions = np.frombuffer(segment.offset_index.packed, ">i4")[1::2].astype(np.int64)
+    for start in (int(positions[positions <= place].max(initial=0)), 0):
+        for table in segment.headers(start=start, limit=limit):
+            found = table.position[table.position >= place]
+            if len(found):
+                return int(found[0])
+        if start == 0 or segment.stop_fault(table) is None:
+            break
+    return limit
+
+
+def _recoded(
+    data: memoryview, table: BatchTable, base: int, choice: Choice
+) -> tuple[int, float, float]:
+    """The bytes of batches by a choice, and the seconds to compress and to read them."""
+    limit = LogConfig().max_message_bytes
+    converter = Converter(
+        Target(2, choice.codec, choice.level, recoded_bytes_max=limit), inflated_max=_INFLATED_MAX
+    )
+    parts: list[bytes | memoryview] = []
+    began = time.thread_time()
+    for row in range(len(table)):
+        one = table.take(slice(row, row + 1))
+        start = int(one.position[0]) - base
+        try:
+            if choice.batch_size is None or one.is_control[0] or one.magic[0] < 2:
+                parts += converter.convert(data, one, base)
+        except KsegError:  # a damaged batch stays
+            parts.append(data[start : start + int(one.size[0])])
+    if choice.batch_size is not None:
+        data_batches = table.take(~table.is_control & (table.magic >= 2))
+        request = Request(verify_crc=False, inflated_max=_INFLATED_MAX, on_corrupt="skip")
+        options = BatchOptions(compression=choice.codec, level=choice.level)
+        for columns in decode(data, data_batches, request, base=base, on_error=request.on_error):
+            size = choice.batch_size
+            parts += (each.data for each in encode_batches(columns, options, batch_bytes=size))
+    made = time.thread_time()
+    joined = memoryview(b"".join(parts))
+    read = Request(columns=("offset",), verify_crc=False, inflated_max=_INFLATED_MAX)
+    new = scan_all(joined, on_bad_crc="ignore")
+    count = sum(map(len, decode(joined, new, read, on_error=lambda _error: None)))
+    assert count >= 0
+    return len(joined), made - began, time.thread_time() - made
+
+
+def _estimate(
+    topic: str, choice: Choice, old: Floats, made: Floats, total: int, sample_bytes: int
+) -> CodecEstimate:
+    """The estimate for a topic from its runs.
+
+    Args:
+        topic, choice: of the answer.
+        old: float64[n], the bytes of each run.
+        made: float64[n, 3], what was made of it, as `_Run` has it.
+        total: bytes of the topic.
+        sample_bytes: the size of the sample.
+    """
+    sampled, count = float(old.sum()), len(old)
+    scale = total / sampled if sampled else 0.0
+    new, compress, read = (made.sum(axis=0) * scale).tolist() if count else (0.0, 0.0, 0.0)
+    error = 0.0
+    if total > sample_bytes:
+        ratio = new / total
+        rest = max(0.0, 1 - sampled / total) * count / (count - 1)
+        deviation = sqrt(rest * float(((made[:, 0] - ratio * old) ** 2).sum())) * scale
+        error = _DEVIATIONS * deviation + _ERROR_MIN * new if sampled else float(total)
+    return CodecEstimate(
+        topic,
+        choice.codec.label,
+        choice.level,
+        choice.batch_size,
+        total,
+        int(sampled),
+        round(new),
+        round(error),
+        round(compress, 3),
+        round(read, 3),
+    )
+
+
+__all__ = ["WORDS", "Choice", "CodecEstimate", "choices_of", "estimate"]
