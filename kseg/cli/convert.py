@@ -16,8 +16,9 @@ from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.owners import owner_lines
-from kseg.cli.parsing import CODECS
+from kseg.cli.parsing import CODECS, GivenSettings
 from kseg.cli.paths import known_path, sources
+from kseg.cli.recode import recode
 from kseg.cli.streams import stream_tiles
 from kseg.commands import command_line
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
@@ -45,8 +46,55 @@ _WAYS_OUT = "--drop leaves out what has no room there, --codec names another cod
 _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 
-def convert(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked: Any) -> int:
+def convert(
+    paths: tuple[str, ...],
+    out: str | None,
+    as_json: bool,
+    force: bool,
+    jobs: int,
+    apply: bool,
+    backup_dir: str | None,
+    topics: tuple[str, ...],
+    partitions: tuple[tuple[int, int], ...],
+    given: GivenSettings,
+    **asked: Any,
+) -> int:
     """Run `kseg convert`; returns the exit code."""
+    _check_mode(paths, out, apply or backup_dir is not None, force, asked)
+    if out is None:
+        return recode(
+            paths,
+            asked["codec"],
+            asked["level"],
+            Selection(topics, partitions),
+            backup_dir,
+            given,
+            apply=apply,
+            as_json=as_json,
+        )
+    asked["magic"] = 2 if asked["magic"] is None else asked["magic"]
+    return _to_files(paths[0], out, as_json, force, jobs, **asked)
+
+
+def _check_mode(
+    paths: tuple[str, ...], out: str | None, in_place: bool, force: bool, asked: dict[str, Any]
+) -> None:
+    """Refuse options of both modes together.
+
+    Raises:
+        UsageError: some are given.
+    """
+    if out is not None and (in_place or len(paths) > 1):
+        raise click.UsageError("-o takes one PATH, and neither --apply nor --backup-dir.")
+    beside = force or asked["drop"] or asked["magic"] is not None
+    if out is None and (beside or asked["first_offset"] is not None):
+        raise click.UsageError(
+            "--magic, --drop, --first-offset and --force want -o OUT; in place the codec changes."
+        )
+
+
+def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **asked: Any) -> int:
+    """Write converted files; returns the exit code."""
     known = None if path == _STDIN else known_path(path)
     whole = known is not None and known.kind is not PathKind.FILE
     if whole:

@@ -408,6 +408,13 @@ output_option = click.option(
     type=NEW_PATH,
     help="Change a copy in this directory, and leave the original alone.",
 )
+#: Of verbs that write segments anew, and keep nothing unless it is given.
+segments_backup_option = click.option(
+    "--backup-dir",
+    metavar="DIR",
+    type=NEW_PATH,
+    help="Keep the old segments here; else nothing of them is kept.",
+)
 #: The arguments of `kseg.cli.closed.change_of`.
 change_options = together(
     apply_option,
@@ -438,10 +445,10 @@ def directories_argument(*, required: bool) -> Option:
     )
 
 
-def out_option(help_text: str) -> Option:
-    """`-o OUT`, which is required."""
+def out_option(help_text: str, *, required: bool = True) -> Option:
+    """`-o OUT`."""
     return click.option(
-        "-o", "--output", "out", required=True, metavar="OUT", type=NEW_PATH, help=help_text
+        "-o", "--output", "out", required=required, metavar="OUT", type=NEW_PATH, help=help_text
     )
 
 

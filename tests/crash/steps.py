@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kseg.constants import Compression
 from kseg.log.validate.rules import AppendOrigin
 
 
@@ -115,6 +116,13 @@ class Compact:
     map_bytes: int = 1 << 16
 
 
+@dataclass(frozen=True, slots=True)
+class Recode:
+    """The closed segments get another codec, as `kseg convert --apply` writes them."""
+
+    codec: Compression = Compression.ZSTD
+
+
 Step = (
     Append
     | Follow
@@ -131,4 +139,5 @@ Step = (
     | FillUp
     | Mend
     | Compact
+    | Recode
 )

@@ -21,8 +21,11 @@ from pathlib import Path
 from typing import NoReturn
 from unittest.mock import patch
 
+from kseg.constants import Compression
 from kseg.errors import KsegError
 from kseg.files import io, log_writer
+from kseg.format.convert import Target
+from kseg.log.cleaner.recode import plan_recoding, recode
 from kseg.log.cleanup import plan_compaction
 from kseg.log.closed import plan_truncation
 from kseg.log.config import LogConfig
@@ -46,6 +49,7 @@ from tests.crash.steps import (
     Follow,
     Mend,
     NewEpoch,
+    Recode,
     Reopen,
     Restart,
     Retain,
@@ -367,6 +371,8 @@ class Teller:
             case Compact(later_ms, map_bytes):
                 self.clock += later_ms
                 self._compact(map_bytes)
+            case Recode(codec):
+                self._recode(codec)
             case _:
                 raise AssertionError(step)
 
@@ -395,13 +401,28 @@ class Teller:
         self._tell("done", self.version, 1, start=moved)
 
     def _compact(self, map_bytes: int) -> None:
-        """Compact the log; what comes of it is seen in a copy first, with no call of the seam."""
+        """Compact the log."""
         config = self.config.with_changes(cleanup_policy=frozenset({"compact"}))
         how = {"config": config, "now_ms": self.clock, "force": True, "map_bytes": map_bytes}
 
         def change(log: Log) -> None:
             plan_compaction(log, from_start=True, **how).apply()
 
+        self._replace_segments(change)
+
+    def _recode(self, codec: Compression) -> None:
+        """Write the closed segments in another codec."""
+
+        def change(log: Log) -> None:
+            target = Target(2, codec, recoded_bytes_max=self.config.max_message_bytes)
+            for one in plan_recoding(log.view, target):
+                if not one.why:
+                    recode(log.state, one, target, None)
+
+        self._replace_segments(change)
+
+    def _replace_segments(self, change: Callable[[Log], None]) -> None:
+        """Change the log; what comes of it is seen in a copy first, with no call of the seam."""
         before = logs_of(snapshot(self.path.parent), self.name)
         with tempfile.TemporaryDirectory() as elsewhere, io.calls_replaced(io.Calls()):
             copy = Path(elsewhere) / "data" / self.name

@@ -38,6 +38,7 @@ from tests.crash.stories import (
     DeleteRecords,
     Flush,
     NewEpoch,
+    Recode,
     Reopen,
     Retain,
     Roll,
@@ -163,6 +164,16 @@ SMALL = {
         Compact(),
         Compact(later_ms=90_000_000),
     ),
+    "another codec": (
+        Append((plain(1), keyed(2, b"a", size=700))),
+        Roll(),
+        Append((keyed(3, b"b", size=700),)),
+        Roll(),
+        Flush(),
+        Recode(),
+        Append((plain(4),)),
+        Flush(),
+    ),
     "close and open": (Append((plain(1),)), Reopen(), Append((plain(2),)), Flush()),
 }
 
@@ -181,7 +192,7 @@ def test_every_state_of_a_small_story_is_sound(name: str) -> None:
     assert looked_at(run).distinct > 80
 
 
-@pytest.mark.parametrize("name", ["compact", "compact, and again"])
+@pytest.mark.parametrize("name", ["compact", "compact, and again", "another codec"])
 def test_no_power_cut_while_segments_are_replaced_loses_a_record(name: str) -> None:
     story = Story(name, SMALL[name])
     looked_at(lambda root, tally: power_cuts(story, root, 400, name, tally))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from kseg.cli.options import (
-    NEW_PATH,
     WholeNumber,
     apply_option,
     change_options,
@@ -13,6 +12,7 @@ from kseg.cli.options import (
     high_watermark_option,
     json_option,
     output_option,
+    segments_backup_option,
     selection_options,
     settings_options,
 )
@@ -62,12 +62,7 @@ def retain() -> None:
     directories_argument(required=True),
     selection_options,
     output_option,
-    click.option(
-        "--backup-dir",
-        metavar="DIR",
-        type=NEW_PATH,
-        help="Keep the old segments here; else nothing of them is kept.",
-    ),
+    segments_backup_option,
     apply_option,
     settings_options,
     click.option("--all", "from_start", is_flag=True, help="From the log's start, clean or not."),

@@ -14,6 +14,7 @@ from kseg.cli.options import (
     PATH,
     Parsed,
     WholeNumber,
+    apply_option,
     batch_bytes_option,
     bytes_option,
     completed,
@@ -33,6 +34,7 @@ from kseg.cli.options import (
     out_option,
     paths_argument,
     range_options,
+    segments_backup_option,
     selection_options,
     settings_options,
     typed_options,
@@ -202,15 +204,13 @@ def export() -> None:
 
 
 @verb(
-    click.argument("path", metavar="PATH", type=PATH),
-    out_option("A file or directory."),
+    paths_argument,
+    out_option("A file or directory; without it, closed segments change in place.", required=False),
     click.option(
         "--magic",
         type=WholeNumber(0, 2),
         metavar="N",
-        default=2,
-        show_default=True,
-        help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8.",
+        help="The format: 2 since Kafka 0.11, 1 since 0.10, 0 since 0.8; 2 if not given.",
     ),
     click.option(
         "--codec", type=click.Choice(CODECS), help="Each batch keeps its own if not given."
@@ -228,6 +228,10 @@ def export() -> None:
     ),
     on_corrupt_option,
     click.option("--force", is_flag=True, help="Replace an OUT that exists."),
+    apply_option,
+    segments_backup_option,
+    selection_options,
+    settings_options,
     jobs_option,
     json_option,
 )
@@ -239,6 +243,13 @@ def convert() -> None:
     that need no change are copied byte for byte. If the format cannot hold something, the verb
     fails, or drops it with a message (--drop). OUT gets its name when it is complete; - is standard
     output.
+
+    Without -o, the closed segments of the partitions and data directories PATH... get another codec
+    in place: a plan, which --apply carries out while no broker runs. Batches of magic 2 change,
+    each by itself, and keep offsets, times, producers, transactions and delete horizons; one that
+    would be larger than max.message.bytes stays as it is. Older formats, damaged segments and
+    topics with remote storage are left alone. A kill leaves the old files of a segment or the new
+    ones. 'kseg explain PATH --what-if compression.type=zstd' estimates what a codec gives.
     """
 
 

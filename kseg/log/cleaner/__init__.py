@@ -3,6 +3,7 @@
 values    the plan and the report
 inputs    the log: clean and dirty part, bounds, groups of segments
 judge     the decision for each batch and record: transactions, last offsets of keys, verdicts
+recode    closed segments in another codec, by the same swap
 clean     the plan, and the passes that carry it out: groups written anew and swapped in
 
 One pass: `inputs` gives the bounds. The map of `judge` is filled from the dirty part, as far as the

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from kseg.constants import COMPACTION_MAP_BYTES
 from kseg.errors import KsegError, StalePlanError, at_path
@@ -79,6 +79,8 @@ if TYPE_CHECKING:
     #: Called with bytes of log dealt with, and in all.
     Progress = Callable[[int, int], None]
 
+
+_T = TypeVar("_T")
 
 #: The files of a segment, in the order in which Kafka renames them.
 KINDS: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
@@ -373,38 +375,20 @@ class Pass:
             FormatError, LimitExceededError: a batch is damaged; no new file is there.
             OSError: a file cannot be read, or the disk refuses; as before.
         """
-        directory, base = self.inputs.path, group[0].base_offset
-        remove_cleaned(directory, base)
+        remove_cleaned(self.inputs.path, group[0].base_offset)
         if len(group) == 1:
             counts = self.judge.unkeyed_records, self.judge.removed_tombstones
             done = self.filter(group, whole=True)
             if not done.changes:
                 return done
             self.judge.unkeyed_records, self.judge.removed_tombstones = counts
-        try:
-            writer = SegmentWriter.open(
-                directory,
-                base,
-                self.inputs.config,
-                create=True,
-                now_ms=self.inputs.now_ms,
-                suffix=CLEANED,
-                preallocate=False,
-            )
-            try:
-                done = self.filter(group, writer)
-                self._finish(group, writer)
-            except BaseException:
-                writer.close(trim=False)
-                raise
-            writer.close()
-            _dress(directory, base, group)
-            io.flush_directory(directory)
-        except BaseException:
-            with suppress(OSError):
-                remove_cleaned(directory, base)
-            raise
-        return done
+
+        def fill(writer: SegmentWriter) -> CompactedGroup:
+            done = self.filter(group, writer)
+            self._finish(group, writer)
+            return done
+
+        return write_cleaned(self.inputs, group, fill)
 
     def filter(
         self, group: Group, writer: SegmentWriter | None = None, *, whole: bool = False
@@ -475,6 +459,44 @@ class Pass:
             writer.txn_index.append(entry)
         writer.become_inactive()
         writer.flush()
+
+
+def write_cleaned(inputs: CleanerInputs, group: Group, fill: Callable[[SegmentWriter], _T]) -> _T:
+    """Write the `.cleaned` files of a group, lasting when this returns.
+
+    Args:
+        inputs: the log.
+        group: the segments that they are to replace.
+        fill: writes the new segment; its answer is that of this function.
+
+    Raises:
+        Exception: `fill` raised it; no new file is there.
+        OSError: the disk refuses; likewise.
+    """
+    directory, base = inputs.path, group[0].base_offset
+    try:
+        writer = SegmentWriter.open(
+            directory,
+            base,
+            inputs.config,
+            create=True,
+            now_ms=inputs.now_ms,
+            suffix=CLEANED,
+            preallocate=False,
+        )
+        try:
+            done = fill(writer)
+        except BaseException:
+            writer.close(trim=False)
+            raise
+        writer.close()
+        _dress(directory, base, group)
+        io.flush_directory(directory)
+    except BaseException:
+        with suppress(OSError):
+            remove_cleaned(directory, base)
+        raise
+    return done
 
 
 def _append(writer: SegmentWriter, result: Filtered) -> None:
