@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kseg import Segment
 from kseg.constants import Compression
 from kseg.documents import Documented
 from kseg.errors import KsegError
@@ -35,7 +36,6 @@ from kseg.format.options import BatchOptions
 from kseg.format.request import Request
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
-from kseg.log.segment.reader import Segment
 from kseg.workers import At, Put, in_order
 
 #: Bytes of log in the sample of a topic, and the runs of batches that they come in.

@@ -141,7 +141,7 @@ def keyfilter() -> None:
     grep -x --in key KEY --filters OUT' then read the parts of segments whose filter has the key; a
     filter has a key that is not there about once in 300 times. A segment without a filter, or that
     was changed since, is searched whole. Run it again for new segments: filters that fit stay.
-    Nobody else may be able to write in OUT.
+    OUT has to be safe from other users.
     """
 
 
