@@ -65,7 +65,8 @@ def prepare(release: str, driver: str | None = None) -> str:
     pom = (folder if own else JAVA / era) / "pom.xml"
     sources = [JAVA / "Pipe.java", *sorted(folder.glob("*.java"))]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, pom]))
-    jars = BUILT / release / (f"jars-{folder.name}" if own else "jars")
+    wanted = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+    jars = BUILT / release / (f"jars-{folder.name}-{wanted}" if own else "jars")
     classes = BUILT / release / f"classes-{digest.hexdigest()[:12]}"
     if not (jars / ".complete").exists():
         _run(

@@ -43,12 +43,14 @@ public final class Driver {
     private Driver() { }
 
     public static void main(String[] args) throws IOException {
-        Pipe.serve(Map.of(
+        Map<String, Pipe.Operation> operations = new HashMap<>(Map.of(
             "create", Driver::create, "delete", Driver::delete, "leaders", Driver::leaders,
             "configure", Driver::configure, "describe", Driver::describe,
             "delete_records", Driver::deleteRecords,
             "offsets", Driver::offsets, "produce", Driver::produce, "consume", Driver::consume,
             "dump", Dump::dump));
+        operations.put("tool", Tools::run);
+        Pipe.serve(operations);
     }
 
     private static Properties settings(JsonNode request) {
