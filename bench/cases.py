@@ -17,6 +17,7 @@ from bench.fetch_cases import fetch_cases
 from bench.grep_cases import grep_cases
 from bench.growth_cases import growth_cases
 from bench.lazy_cases import lazy_cases
+from bench.metadata_cases import metadata_cases
 from bench.open_cases import open_cases
 from bench.pairs import Contest, Versus
 from bench.recover_cases import recover_cases
@@ -45,6 +46,7 @@ GROUPS = (
     "grep",
     "lazy",
     "typed",
+    "metadata",
 )
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
@@ -81,6 +83,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "grep": grep_cases,
         "lazy": lazy_cases,
         "typed": typed_cases,
+        "metadata": metadata_cases,
     }
     return [case for group in GROUPS if group in groups for case in makers[group]()]
 

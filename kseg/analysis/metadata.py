@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ENOENT
-from functools import partial
+from functools import lru_cache, partial
 from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from kseg.documents import document
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
 #: Called with the offset behind the records that were read, and with the end.
 Progress = Callable[[int, int], None]
 Row = dict[str, Any]
+Key = tuple[Any, ...]
 
 CODES: Final[dict[str, tuple[Severity, str]]] = {
     "damaged": ("error", "records that are damaged, or do not fit; the state behind is a guess"),
@@ -102,6 +102,7 @@ _KEYS: Final = {
 }
 #: The last columns of each table.
 _STAMP: Final = ("offset", "timestamp", "certain")
+_OF_PARTITIONS: Final = [each.partition(":")[0] for each in _COLUMNS["partitions"].split()[2:]]
 #: The tables that `topics` narrows; the others do without.
 _OF_TOPICS: Final = ("topics", "partitions", "configs")
 _LEVELS: Final = {2: "topic", 4: "broker", 8: "broker-logger", 16: "client-metrics", 32: "group"}
@@ -117,6 +118,8 @@ _WORDS: Final = {
     "permission": "- ANY DENY ALLOW",
     "mechanism": "- SCRAM-SHA-256 SCRAM-SHA-512",
 }
+#: Fields that a row has in another form than their records.
+_MADE: Final = {*_WORDS, "directories", "endpoints", "entity"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -186,7 +189,7 @@ class Metadata(Table):
     leader_epoch: int
     tables: Mapping[str, MetadataTable]
     findings: tuple[Finding, ...]
-    _raw: Mapping[str, dict[str, Row]] = field(default_factory=dict)
+    _raw: Mapping[str, dict[Key, Row]] = field(default_factory=dict)
     _show: bool = False
 
     @property
@@ -217,12 +220,13 @@ class Metadata(Table):
         rows = []
         for kind in (kind for kind in _COLUMNS if kind != "changes"):
             old, new = before._raw.get(kind, {}), self._raw.get(kind, {})
-            for key in sorted(old.keys() | new.keys()):
+            for key in sorted(old.keys() | new.keys(), key=str):
                 one, other = old.get(key), new.get(key)
                 differ = _differences(kind, one, other, show=self._show and before._show)
                 if differ is not None:
                     stamp = {name: other and other[name] for name in _STAMP}
-                    rows.append({"table": kind, "key": json.loads(key), **differ, **stamp})
+                    names = [(one or other or {})[name] for name in _KEYS[kind]]
+                    rows.append({"table": kind, "key": names, **differ, **stamp})
         return MetadataTable(tuple(rows), "changes")
 
     def to_json(self) -> dict[str, Any]:
@@ -431,11 +435,11 @@ def _finding(error: KsegError, log: str) -> Finding:
 # ---- rows ----------------------------------------------------------------------------------------
 
 
-def _raw_rows(cluster: Cluster, certain: int, chosen: Selection) -> dict[str, dict[str, Row]]:
+def _raw_rows(cluster: Cluster, certain: int, chosen: Selection) -> dict[str, dict[Key, Row]]:
     """The rows of each table by their keys, with every value."""
-    found: dict[str, dict[str, Row]] = {kind: {} for kind in _COLUMNS if kind != "changes"}
+    found: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind != "changes"}
     for kind, key, fields, place in _objects(cluster):
-        named = dict(zip(_KEYS[kind], key, strict=True))
+        named = {name: _cell(name, each) for name, each in zip(_KEYS[kind], key, strict=True)}
         if chosen and named.get("level") not in (_CLUSTER, "broker"):
             is_of_topic = kind in _OF_TOPICS and named.get("level", "topic") == "topic"
             if not is_of_topic or not chosen.takes(named.get("topic") or named["resource"], None):
@@ -445,13 +449,13 @@ def _raw_rows(cluster: Cluster, certain: int, chosen: Selection) -> dict[str, di
         row["offset"] = at and at.offset
         row["timestamp"] = at and at.time_ms
         row["certain"] = at is None or at.offset < certain
-        found[kind][json.dumps(key)] = row
+        found[kind][key] = row
     return found
 
 
 def _objects(
     cluster: Cluster,
-) -> Iterator[tuple[str, tuple[Any, ...], Mapping[str, Any], Place | None]]:
+) -> Iterator[tuple[str, Key, Mapping[str, Any], Place | None]]:
     """Kind, key, fields and place of each object, in the order of the keys."""
     for voter in cluster.voters or ():
         fields = {"directory_id": voter.directory_id, "endpoints": voter.endpoints}
@@ -461,12 +465,10 @@ def _objects(
             fields = dict(known)
             if kind == "topics":
                 fields["partitions"] = len(cluster.partitions.get(known["topic_id"], ()))
-            words = zip(FACTS[kind], key, strict=True)
-            yield kind, tuple(_cell(name, each) for name, each in words), fields, place
+            yield kind, key, fields, place
     for topic, topic_id in sorted(cluster.ids.items()):
         for number, one in sorted(cluster.partitions.get(topic_id, {}).items()):
-            fields = {each.partition(":")[0]: None for each in _COLUMNS["partitions"].split()[2:]}
-            fields = {name: getattr(one, name) for name in fields}
+            fields = {name: getattr(one, name) for name in _OF_PARTITIONS}
             yield "partitions", (topic, number), fields, one.place
     for (kind_id, name), configs in sorted(cluster.configs.items()):
         level = _LEVELS.get(kind_id, str(kind_id)) if name or kind_id != BROKER else _CLUSTER
@@ -476,17 +478,24 @@ def _objects(
 
 def _cell(name: str, value: Any) -> Any:
     """A field of a record as a row has it."""
-    if name in _WORDS and isinstance(value, int):
+    if name not in _MADE:
+        value = id_text(value) if isinstance(value, UUID) else value
+        return list(value) if isinstance(value, tuple) else value
+    if name in _WORDS:
         words = _WORDS[name].split()
         return words[value] if 0 < value < len(words) else str(value)
-    if name == "directories":
-        return [_DIRECTORIES.get(each.int) or id_text(each) for each in value or ()]
     if name == "endpoints":
         found = [(*each.values(),) if isinstance(each, dict) else each for each in value]
         return [f"{each[0]}://{each[1]}:{each[2]}" for each in found]
     if name == "entity":  # without a name it is the default of its type
         return [kind if one is None else f"{kind}={one}" for kind, one in value]
-    return document(value)
+    return list(map(_directory, value or ()))
+
+
+@lru_cache(maxsize=4096)
+def _directory(one: UUID) -> str:
+    """A directory's id, or the word that stands for none; many partitions have the same ones."""
+    return _DIRECTORIES.get(one.int) or id_text(one)
 
 
 def _masked(kind: str, row: Row, *, show: bool) -> Row:

@@ -324,7 +324,7 @@ def _reader(field: Schema, flexible: bool) -> Reader:
     kind, name = field["type"], field.get("name", "an item")
     nullable = field.get("nullable", False)
     if kind in _NUMBERS:
-        return partial(Cursor.unpack, form=_NUMBERS[kind], what=name)
+        return _number(_NUMBERS[kind], name)
     if kind == "uuid":
         return partial(_read_uuid, name=name)
     if kind == "struct":
@@ -338,6 +338,19 @@ def _reader(field: Schema, flexible: bool) -> Reader:
         item = _reader({"name": name} | items, flexible)
         return _array(name, length, item, smallest, nullable, width)
     return _blob(name, length, nullable, is_text=kind.removeprefix(_COMPACT) == "string")
+
+
+def _number(form: struct.Struct, name: str) -> Reader:
+    size, unpack = form.size, form.unpack_from
+
+    def read(cursor: Cursor) -> Any:
+        start = cursor.position
+        if size > cursor.end - start:
+            raise cursor.error(f"{name} has {size} bytes, {cursor.left} are left")
+        cursor.position = start + size
+        return unpack(cursor.data, start)[0]
+
+    return read
 
 
 def _length(kind: str, name: str) -> Length:

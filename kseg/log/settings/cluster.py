@@ -384,8 +384,11 @@ class Cluster:
             said = InvalidRecordError(error.reason, position=place.position, offset=place.offset)
             self.doubt(at_path(said, place.path))
             return
+        applied = _OF_PARTITIONS.get(record.name)
         if record.reason is not None:
             self._note_unknown(record, place)
+        elif applied is not None and self._pending is None:  # as most are
+            applied(self, record.value, place)
         elif record.name in (_BEGIN, _END, _ABORT):
             self._turn(record, place)
         elif self._pending is not None:
@@ -494,7 +497,9 @@ class Cluster:
 
         Source: Kafka `PartitionRegistration.merge`.
         """
-        of_topic = self.partitions.setdefault(value["topicId"], {})
+        of_topic = self.partitions.get(value["topicId"])
+        if of_topic is None:
+            of_topic = self.partitions[value["topicId"]] = {}
         found = of_topic.get(value["partitionId"])
         if "leaderEpoch" in value:
             epochs = value["leaderEpoch"], value["partitionEpoch"]
@@ -581,7 +586,7 @@ class Cluster:
             self.facts["brokers"][(number,)] = Fact({**before.fields, **changed}, place)
 
 
-_Applied = Mapping[str, Callable[[Cluster, dict[str, Any], Place], None]]
+_Applied = Mapping[str | None, Callable[[Cluster, Any, Place], None]]
 _APPLIED: Final[_Applied] = {
     "TOPIC_RECORD": Cluster._add_topic,
     "REMOVE_TOPIC_RECORD": Cluster._remove_topic,

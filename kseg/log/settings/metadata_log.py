@@ -229,7 +229,7 @@ def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
     markers: list[tuple[int, ControlType]] = []
     count = 0
     # Records of a snapshot are committed: no change among them may be undone.
-    for at, key, value, is_control, _ in _records(snapshot.path, None):
+    for at, key, value, is_control, _ in _records(snapshot.path):
         place = Place(at.path, at.position, -1, cluster.time_ms)
         if is_control:
             markers.append((count, parse_control_key(key).type))
@@ -273,27 +273,28 @@ def _read_log(
 ) -> None:
     """Apply the records behind the snapshot."""
     on_error = cluster.doubt if past_damage else None
+    wanted = cluster.snapshot_end, end_offset
+    last, expected, add = None, cluster.end_offset, cluster.add  # it is done a million times
     try:
-        for place, key, value, is_control, epoch in _behind(
-            segments, cluster.snapshot_end, on_error
-        ):
-            if end_offset is not None and place.offset >= end_offset:
-                break
-            if place.offset != cluster.end_offset and not past_damage:
-                reason = f"offset {place.offset} follows where {cluster.end_offset} should"
+        for one in _behind(segments, wanted, on_error):
+            place, key, value, is_control, _ = one
+            offset = place.offset
+            if offset != expected and not past_damage:
+                reason = f"offset {offset} follows where {expected} should"
                 raise CorruptRecordError(reason, path=place.path)
-            cluster.end_offset, cluster.last, cluster.epoch = place.offset + 1, place, epoch
-            if progress is not None and not place.offset % _TOLD_RECORDS:
-                progress(place.offset)
+            last, expected = one, offset + 1
+            if progress is not None and not offset % _TOLD_RECORDS:
+                progress(offset)
             if is_control:
                 _note_control(key, value, place, cluster)
             else:
-                cluster.add(value, place)
+                add(value, place)
     except KsegError as error:
-        cluster.cut_at = cluster.end_offset
+        cluster.cut_at = expected
         cluster.doubt(error)
-    if cluster.last is not None:
-        cluster.time_ms = cluster.last.time_ms
+    if last is not None:
+        cluster.last, cluster.epoch, cluster.end_offset = last[0], last[-1], expected
+        cluster.time_ms = last[0].time_ms
     cluster.end()
 
 
@@ -311,20 +312,22 @@ def _is_whole(segments: Sequence[SegmentFiles], snapshot_end: int) -> bool:
 
 
 def _behind(
-    segments: Sequence[SegmentFiles], start: int, on_error: _OnError | None
+    segments: Sequence[SegmentFiles], wanted: tuple[int, int | None], on_error: _OnError | None
 ) -> Iterator[_MetadataRecord]:
-    """The records of a log from an offset on; no segment that ends before it is read."""
+    """The records of a log in a range of offsets; no segment that ends before it is read."""
+    start, end = wanted
     for index, segment in enumerate(segments):
-        if index + 1 == len(segments) or segments[index + 1].base_offset > start:
-            yield from _records(segment.log, start, on_error)
+        is_late = end is not None and segment.base_offset >= end
+        if not is_late and (index + 1 == len(segments) or segments[index + 1].base_offset > start):
+            yield from _records(segment.log, wanted, on_error)
 
 
 def _records(
-    path: Path, start: int | None, on_error: _OnError | None = None
+    path: Path, wanted: tuple[int, int | None] | None = None, on_error: _OnError | None = None
 ) -> Iterator[_MetadataRecord]:
     with Segment.open(path) as segment:
         read = segment.read(
-            offset=(start, None), columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
+            offset=wanted, columns=_FIELDS, control=True, on_corrupt=on_error or "raise"
         )
         for columns in read:
             name = str(path)
