@@ -15,6 +15,7 @@ from bench.compact_cases import compact_cases
 from bench.dump_cases import dump_cases
 from bench.fetch_cases import fetch_cases
 from bench.grep_cases import grep_cases
+from bench.groups_cases import groups_cases
 from bench.growth_cases import growth_cases
 from bench.lazy_cases import lazy_cases
 from bench.metadata_cases import metadata_cases
@@ -44,6 +45,7 @@ GROUPS = (
     "growth",
     "dump",
     "grep",
+    "groups",
     "lazy",
     "typed",
     "metadata",
@@ -81,6 +83,7 @@ def cases(groups: tuple[str, ...] = GROUPS) -> list[Case]:
         "growth": growth_cases,
         "dump": dump_cases,
         "grep": grep_cases,
+        "groups": groups_cases,
         "lazy": lazy_cases,
         "typed": typed_cases,
         "metadata": metadata_cases,
