@@ -21,6 +21,9 @@ import kseg
 from kseg import BatchBuilder, BatchOptions, Compression, Log, LogConfig
 from kseg.broker import AppendOrigin
 from kseg.control import ControlType
+from kseg.log.closed import Change
+from kseg.log.recoding import Recoding
+from kseg.log.topic_policy import RetentionRules
 from kseg.spark.sink import SinkPaths, commit, parse_sink_options, stage
 from tests.interop.broker.broker import Row
 
@@ -191,6 +194,21 @@ def compacted(directory: Path, codec: Compression) -> Held:
     return held
 
 
+def recoded(directory: Path, codec: Compression) -> Held:
+    """A log whose closed segments got another codec elsewhere."""
+    with TemporaryDirectory() as home:
+        path = Path(home) / directory.name
+        path.mkdir()
+        held = appended(path, Compression((codec + 1) % len(Compression)))
+        how = Recoding(codec, None, BEGIN_MS)
+        one = how.plan(path, RetentionRules(CONFIG))
+        assert one.going
+        how.apply_all([one], Change(apply=True, keep=False))
+        assert not one.findings
+        put_in_place(path, directory)
+    return held
+
+
 def sunk(directory: Path) -> Held:
     """Rows that Spark's sink has appended, in two jobs."""
     held = Held()
@@ -330,6 +348,10 @@ MAKERS: dict[str, Maker] = {
     "recovered": recovered,
     "compacted": lambda path: compacted(path, Compression.NONE),
     "compacted-lz4": lambda path: compacted(path, Compression.LZ4),
+    **{
+        f"recoded-{codec.name.lower()}": (lambda path, codec=codec: recoded(path, codec))
+        for codec in Compression
+    },
     "merged": merged,
     "salvaged": salvaged,
     "sunk": sunk,
