@@ -1,6 +1,6 @@
 """The signatures of the kernel for Avro; `avro.pyx` describes them."""
 
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,9 @@ _Int64s = npt.NDArray[np.int64]
 _Bytes = bytes | npt.NDArray[np.uint8]
 
 @final
+class Memory: ...
+
+@final
 class Columns:
     def __new__(
         cls, nodes: _Int32s, kids: _Int32s, codes: _Int32s, columns: _Int64s
@@ -63,5 +66,6 @@ class Columns:
         data: _Bytes,
         wanted: _Bytes,
         faults: dict[int, tuple[int, int, int]],
+        prefix: int = 0,
     ) -> None: ...
-    def column(self, number: int) -> tuple[int, bytes, bytes, bytes | None]: ...
+    def column(self, number: int) -> tuple[int, Any, Any, Any]: ...

@@ -21,7 +21,7 @@ Source: Apache Avro 1.12, "Binary Encoding" and "Schema Resolution".
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
@@ -398,6 +398,32 @@ cdef bint take_row(State *s, int32_t root, const uint8_t *p, const uint8_t *end)
 
 @cython.auto_pickle(False)
 @cython.final
+cdef class Memory:
+    """Memory of a column, which whoever takes its buffer keeps."""
+
+    cdef void *data
+    cdef Py_ssize_t size
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
+
+    def __dealloc__(self):
+        free(self.data)
+
+
+cdef object memory_of(void **data, Py_ssize_t size):
+    """Memory that is no longer the column's; bytes where there is none."""
+    cdef Memory found
+    if data[0] == NULL or size == 0:
+        return bytes(4)[:size]
+    found = Memory()
+    found.data, found.size = data[0], size
+    data[0] = NULL
+    return found
+
+
+@cython.auto_pickle(False)
+@cython.final
 cdef class Columns:
     """The columns of a program while rows are added.
 
@@ -445,6 +471,7 @@ cdef class Columns:
         const uint8_t[::1] data not None,
         const uint8_t[::1] wanted not None,
         dict faults not None,
+        int64_t prefix=0,
     ):
         """Add a row for each payload.
 
@@ -453,6 +480,7 @@ cdef class Columns:
             data: the bytes.
             wanted: uint8[n], 0 for payloads that are null.
             faults: takes (why, node, position in the payload) by row.
+            prefix: bytes in front of each payload.
 
         Raises:
             ValueError: the offsets do not ascend within `data`.
@@ -463,7 +491,7 @@ cdef class Columns:
         cdef size_t saved = <size_t> self.count * 2 * sizeof(int64_t)
         cdef int64_t start, end, limit, left = CALL_STEPS + STEPS_PER_BYTE * data.shape[0]
         cdef const uint8_t *base = pointer_to(data)
-        if count < 0 or wanted.shape[0] != count:
+        if count < 0 or wanted.shape[0] != count or prefix < 0:
             raise ValueError("payloads and their nulls differ in number")
         with nogil:
             for row in range(count):
@@ -476,7 +504,9 @@ cdef class Columns:
                     limit = ROW_STEPS + STEPS_PER_BYTE * (end - start)
                     s.steps = limit = limit if limit < left else left
                     memcpy(self.saved, s.counts, saved)
-                    if take_row(s, 0, base + start, base + end):
+                    if prefix > end - start:
+                        fail(s, F_SHORT, 0, base + start)
+                    elif take_row(s, 0, base + start + prefix, base + end):
                         left -= limit - s.steps
                         continue
                     left -= limit - (s.steps if s.steps > 0 else 0)
@@ -490,10 +520,10 @@ cdef class Columns:
                         raise MemoryError
 
     def column(self, int32_t number):
-        """A column: its values, its data, its ends, and uint8[count] of validity; each is bytes.
+        """A column: its values, its data, its ends, and uint8[count] of validity, as buffers.
 
         `data` has a value each, the bytes of texts, or the type ids of a union; validity is None
-        for a column that is not nullable.
+        for a column that is not nullable. The memory is handed over: it can be taken once.
 
         Raises:
             IndexError: there is no such column.
@@ -505,7 +535,7 @@ cdef class Columns:
         cdef int64_t ends = count if c.kind == C_UNION else count + 1
         return (
             count,
-            PyBytes_FromStringAndSize(<char *> c.data, self.state.used[number]),
-            PyBytes_FromStringAndSize(<char *> c.ends, ends * 4) if c.ends and count else bytes(4),
-            PyBytes_FromStringAndSize(<char *> c.valid, count) if c.nullable else None,
+            memory_of(<void **> &c.data, self.state.used[number]),
+            memory_of(<void **> &c.ends, ends * 4),
+            memory_of(<void **> &c.valid, count) if c.nullable else None,
         )

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kseg._kernels import avro as kernel
 from kseg.constants import INT32_MAX, INT64_MAX, INT64_MIN
@@ -167,7 +168,14 @@ def _label(schema: Schema) -> str:
 
 
 class AvroDecoder:
-    """A `Decoder` of one pair of schemas."""
+    """A `Decoder` of one pair of schemas.
+
+    Attributes:
+        type: of the reader's schema.
+        takes_prefix: `decode` takes payloads with the bytes in front of them.
+    """
+
+    takes_prefix: Final = True
 
     def __init__(self, writer: Any, names: Any, reader: Any, reader_names: Any) -> None:
         """Make the program; see `decoder`."""
@@ -178,10 +186,12 @@ class AvroDecoder:
         if self._is_raw:
             self.type = pa.binary()
 
-    def decode(self, payloads: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[pa.Array, Reasons]:
-        """Decode payloads; see `Decoder`."""
+    def decode(
+        self, payloads: pa.BinaryArray | pa.LargeBinaryArray, prefix: int = 0
+    ) -> tuple[pa.Array, Reasons]:
+        """Decode payloads behind so many bytes; see `Decoder`."""
         if self._is_raw:
-            return payloads.cast(pa.binary()), {}
+            return pc.binary_slice(payloads.cast(pa.binary()), prefix, INT32_MAX), {}
         program = self._program
         wide = np.int64 if pa.types.is_large_binary(payloads.type) else np.int32
         _nulls, ends, data = payloads.buffers()
@@ -190,7 +200,7 @@ class AvroDecoder:
         wanted = payloads.is_valid().to_numpy(zero_copy_only=False).view(np.uint8)
         columns, faults = kernel.Columns(*program.tables), dict[int, tuple[int, int, int]]()
         columns.decode(
-            offsets.astype(np.int64), np.frombuffer(data or b"", np.uint8), wanted, faults
+            offsets.astype(np.int64), np.frombuffer(data or b"", np.uint8), wanted, faults, prefix
         )
         reasons = {row: program.reason(*fault) for row, fault in faults.items()}
         return program.array(columns, 0, None), reasons

@@ -241,10 +241,11 @@ class Decoding:
         for group, decoder in self._groups(groups, reasons, ids):
             whole = len(group.rows) + payloads.null_count == len(payloads)
             mine = payloads if whole else payloads.take(pyarrow.array(group.rows))
-            compute: Any = require("pyarrow.compute", extra="arrow")
-            values, failed = decoder.decode(
-                compute.binary_slice(mine, group.prefix, _END) if group.prefix else mine
-            )
+            if getattr(decoder, "takes_prefix", False):
+                values, failed = decoder.decode(mine, group.prefix)  # type: ignore[call-arg]
+            else:
+                compute: Any = require("pyarrow.compute", extra="arrow")
+                values, failed = decoder.decode(compute.binary_slice(mine, group.prefix, _END))
             if self.value == "registry-json":
                 values = arrow.binary_array(json_columns(values), self.type)
             rows = np.arange(len(mine)) if whole else group.rows

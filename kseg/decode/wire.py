@@ -20,7 +20,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.constants import Array, Bools, Int64s, Uint8s
+from kseg.constants import Bools, Int64s, Uint8s
 from kseg.decode.decoder import Reasons
 from kseg.format.values import BinaryColumn, HeadersColumn
 
@@ -98,7 +98,7 @@ def _in_headers(headers: HeadersColumn, name: bytes, left: Bools) -> Place:
     """The first header of a name, of the rows that are left and have one."""
     keys, values = headers.keys, headers.values
     found = np.flatnonzero(keys.sizes() == len(name))
-    letters = keys.data[keys.offsets[found][:, None] + np.arange(len(name))]
+    letters = _bytes_at(keys.data, keys.offsets[found].astype(np.int64), len(name))
     found = found[(letters == np.frombuffer(name, np.uint8)).all(axis=1)]
     rows, first = np.unique(
         np.searchsorted(headers.offsets, found, side="right") - 1, return_index=True
@@ -109,8 +109,11 @@ def _in_headers(headers: HeadersColumn, name: bytes, left: Bools) -> Place:
 
 
 def _bytes_at(data: Uint8s, starts: Int64s, width: int) -> Uint8s:
-    """uint8[n, width]: the bytes from each start on."""
-    found: Uint8s = data[starts[:, None] + np.arange(width)]
+    """uint8[n, width]: the bytes from each start on, all of which are there."""
+    if not len(starts):
+        return np.zeros((0, width), np.uint8)
+    every = np.ndarray(len(data) - width + 1, f"V{width}", np.ascontiguousarray(data), 0, (1,))
+    found: Uint8s = every[starts].view(np.uint8).reshape(-1, width)
     return found
 
 
@@ -126,9 +129,7 @@ def _named(place: Place, wide: int) -> Iterator[tuple[Group, Place]]:
         if not len(at):
             continue
         names = _bytes_at(place.data, place.starts[at], width)
-        kept = names[:, width - 4 :] if width == _ID else names
-        keys = np.ascontiguousarray(kept).view(f"V{kept.shape[1]}" if width != _ID else ">u4")[:, 0]
-        for chosen in _parts(keys):
+        for chosen in _parts(names):
             one = names[chosen[0]].tobytes()
             schema = UUID(bytes=one[1:]) if width == _GUID else int.from_bytes(one, "big")
             mine = at[chosen]
@@ -137,11 +138,12 @@ def _named(place: Place, wide: int) -> Iterator[tuple[Group, Place]]:
             yield group, place._replace(rows=rows, starts=starts, ends=ends)
 
 
-def _parts(keys: Array) -> Iterator[Int64s]:
-    """The places of each different key."""
-    if (keys == keys[0]).all():
-        yield np.arange(len(keys))
+def _parts(names: Uint8s) -> Iterator[Int64s]:
+    """The places of each different row of bytes."""
+    if names.tobytes() == names[:1].tobytes() * len(names):  # NumPy compares rows one by one
+        yield np.arange(len(names))
         return
+    keys = np.ascontiguousarray(names).view(f"V{names.shape[1]}")[:, 0]
     _keys, which, counts = np.unique(keys, return_inverse=True, return_counts=True)
     order, ends = np.argsort(which, kind="stable"), np.cumsum(counts)
     for start, end in zip((ends - counts).tolist(), ends.tolist(), strict=True):
@@ -173,7 +175,7 @@ def with_indexes(group: Group, place: Place) -> tuple[list[Group], Reasons]:
     kept = np.flatnonzero(sound)
     if len(kept):
         keys = np.column_stack((found[kept], (at - place.starts)[kept]))
-        for chosen in _parts(keys.view(f"V{keys.shape[1] * 8}")[:, 0]):
+        for chosen in _parts(keys.view(np.uint8)):
             *indexes, size = keys[chosen[0]].tolist()
             named = tuple(index for index in indexes if index >= 0)
             prefix = group.prefix + size if place.is_prefix else 0

@@ -51,9 +51,20 @@ def test_a_payload_that_fails_leaves_nothing_in_a_column() -> None:
     faults = decode(columns, [b"\x02\x04ab", b"\x04\x08ab", None, b"\x06\x00"])
     assert faults == {1: (avro.SHORT, 2, 2)}
     count, _data, _ends, valid = columns.column(0)
-    assert (count, valid) == (4, b"\1\0\0\1")
+    assert (count, bytes(valid or b"")) == (4, b"\1\0\0\1")
     assert np.frombuffer(columns.column(1)[1], np.int64).tolist() == [1, 0, 0, 3]
-    assert columns.column(2)[:3] == (4, b"ab", np.array([0, 2, 2, 2, 2], np.int32).tobytes())
+    count, data, ends, _valid = columns.column(2)
+    assert (count, bytes(data)) == (4, b"ab")
+    assert np.frombuffer(ends, np.int32).tolist() == [0, 2, 2, 2, 2]
+
+
+def test_bytes_in_front_of_a_payload_are_passed_over() -> None:
+    columns, payloads = pair(), b"\0\0\2\0\0"
+    faults: dict[int, tuple[int, int, int]] = {}
+    ends = np.array([0, 4, 5], np.int64)
+    columns.decode(ends, payloads, np.ones(2, np.uint8), faults, 2)
+    assert faults == {1: (avro.SHORT, 0, 0)}
+    assert np.frombuffer(columns.column(1)[1], np.int64).tolist() == [1, 0]
 
 
 def test_each_byte_that_is_cut_off_is_a_fault() -> None:
