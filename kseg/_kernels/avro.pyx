@@ -399,7 +399,7 @@ cdef bint take_row(State *s, int32_t root, const uint8_t *p, const uint8_t *end)
 @cython.auto_pickle(False)
 @cython.final
 cdef class Memory:
-    """Memory of a column, which whoever takes its buffer keeps."""
+    """Memory of a column; its buffers keep it."""
 
     cdef void *data
     cdef Py_ssize_t size
@@ -412,7 +412,7 @@ cdef class Memory:
 
 
 cdef object memory_of(void **data, Py_ssize_t size):
-    """Memory that is no longer the column's; bytes where there is none."""
+    """The memory of a column, which the column loses; bytes where there is none."""
     cdef Memory found
     if data[0] == NULL or size == 0:
         return bytes(4)[:size]
