@@ -154,13 +154,19 @@ class MetadataTable(Listed[Row]):
             "time": pa.timestamp("ms", "UTC"),
         }
         words = f"{_COLUMNS[self.kind]} offset:int64 timestamp:time certain:bool".split()
-        columns = {}
-        for name, kind in (word.split(":") for word in words):
-            cells = [row[name] for row in self]
-            if kind == "json":
-                cells = [None if each is None else json.dumps(each) for each in cells]
-            columns[name] = pa.array(cells, kinds.get(kind) or pa.type_for_alias(kind))
-        return pa.table(columns)
+        return pa.table(
+            {
+                name: pa.array(
+                    [_text(row[name]) if kind == "json" else row[name] for row in self],
+                    kinds.get(kind) or pa.type_for_alias(kind),
+                )
+                for name, kind in (word.split(":") for word in words)
+            }
+        )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -232,7 +238,7 @@ class Metadata(Table):
     def to_json(self) -> dict[str, Any]:
         """The document of `kseg metadata --json`."""
         last = self.last_batch
-        found: dict[str, Any] = {
+        return {
             "path": self.path,
             "cluster_id": self.cluster_id,
             "end_offset": self.end_offset,
@@ -244,7 +250,6 @@ class Metadata(Table):
             **{kind: list(each) for kind, each in self.tables.items()},
             "findings": [{**each.noted(), "severity": each.severity} for each in self.findings],
         }
-        return found
 
 
 def metadata(
@@ -280,7 +285,7 @@ def metadata(
         OffsetOutOfRangeError: the moment lies before what the log and its snapshots hold, or
             `at_offset` behind the end.
         KsegError: the snapshot that the log needs is damaged.
-        ValueError: the paths are of several clusters, or a time is none.
+        ValueError: the paths are of several clusters, no topic is chosen, or a time is none.
         OSError: a file cannot be read.
 
     Example:
@@ -315,10 +320,12 @@ def metadata(
         )
 
     found = state(at, at_offset)
-    if since is None:
-        return found
-    changes = found.changes_since(state(since, None))
-    return replace(found, tables={**found.tables, "changes": changes})
+    if since is not None:
+        changes = found.changes_since(state(since, None))
+        found = replace(found, tables={**found.tables, "changes": changes})
+    if chosen and not any(len(found.tables.get(kind, ())) for kind in ("topics", "changes")):
+        raise ValueError(f"the cluster has no topic {topics!r}")
+    return found
 
 
 # ---- the logs ------------------------------------------------------------------------------------

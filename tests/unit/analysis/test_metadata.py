@@ -288,6 +288,11 @@ def test_topics_narrow_the_tables(broker: Broker) -> None:
     rows = {kind: len(each) for kind, each in found.tables.items() if len(each)}
     assert rows == {"topics": 1, "partitions": 1, "configs": 2}
     assert [row["level"] for row in found["configs"]] == ["topic", "cluster"]
+    with pytest.raises(ValueError, match="no topic 'nosuch'"):
+        kseg.metadata(broker.path, topics="nosuch")
+    broker.says(told, [removed(FIRST)], times=[10, 20])
+    (gone, *_) = kseg.metadata(broker.path, topics="orders", since=10)["changes"]
+    assert (gone["table"], gone["key"], gone["after"]) == ("topics", ["orders"], None)
 
 
 # ---- what is certain, and several directories ----------------------------------------------------
