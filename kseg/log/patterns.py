@@ -62,7 +62,9 @@ class Pattern:
             from kseg import arrow
 
             empty = BinaryColumn(np.zeros(2, np.int32), np.empty(0, np.uint8), None, 0)
-            arrow.matching(empty, self._expression, ignore_case=self.ignore_case)
+            alone = self.data.decode() if self.regex else ""  # "a)|(b" is none by itself
+            for expression in (alone, self._expression):
+                arrow.matching(empty, expression, ignore_case=self.ignore_case)
 
     @property
     def _expression(self) -> str | None:

@@ -140,8 +140,8 @@ def keyfilter() -> None:
     A filter belongs to 256 KiB of a closed segment. 'kseg read --key KEY --filters OUT' and 'kseg
     grep -x --in key KEY --filters OUT' then read the parts of segments whose filter has the key; a
     filter has a key that is not there about once in 300 times. A segment without a filter, or that
-    was changed since, is searched whole. Run it again for new segments: filters that fit stay.
-    OUT has to be safe from other users.
+    was changed since, is searched whole; so is everything with --isolation read_committed. Run it
+    again for new segments: filters that fit stay. OUT has to be safe from other users.
     """
 
 

@@ -18,7 +18,7 @@ from kseg.log.segment.reader import Segment
 from tests.builders import messages, record, write_segment
 
 #: Many more where the whole tests run.
-SAMPLES = 200 if os.environ.get("KSEG_WHOLE") else 12
+SAMPLES = 200 if os.environ.get("KSEG_WHOLE") else 5
 _rng = np.random.default_rng(9)
 _WORDS = b'{"id": 17, "state": "paid", "city": "Berlin"} ' * 40
 

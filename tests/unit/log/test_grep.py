@@ -86,6 +86,7 @@ LOOKS: tuple[tuple[bytes, dict[str, Any], Any], ...] = (
     (b"\xff", {}, lambda text: b"\xff" in text),
     (b"ORDER", {"ignore_case": True}, lambda text: b"order" in text.lower()),
     ("ärger".encode(), {"ignore_case": True}, lambda text: "ÄRGER".encode() in text),
+    ("ä(\\E".encode(), {"ignore_case": True}, lambda text: False),
     (b"order", {"whole": True}, lambda text: text == b"order"),
     (b"ORDER", {"whole": True, "ignore_case": True}, lambda text: text.lower() == b"order"),
     (b"", {"whole": True}, lambda text: text == b""),
@@ -191,6 +192,8 @@ def test_a_pattern_that_is_none_is_refused(data: Path) -> None:
     ):
         with pytest.raises(ValueError, match=words):
             grep("(", data, **options)
+    with pytest.raises(ValueError, match="Invalid regular expression"):
+        grep("a)|(b", data, regex=True, whole=True)
     with pytest.raises(ValueError, match="not UTF-8"):
         grep(b"\xff", data, regex=True)
     with pytest.raises(ValueError, match="pattern too large"):
