@@ -300,7 +300,7 @@ def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Arra
     if isinstance(column.values, BinaryColumn):
         return binary_array(column.values, kind)
     if isinstance(column.values, pa.Array):
-        return column.values
+        return column.values if column.values.type == kind else column.values.cast(kind)
     return numbers_array(column.values, kind, column.valid)
 
 

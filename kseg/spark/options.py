@@ -18,7 +18,10 @@ a file.
     columns             names out of `schema.COLUMNS`, where the query brings no schema of its own
     includeHeaders      false; true adds the column headers
     decodeKey, decodeValue  the type of keys and values: text, json, int16, int32, int64, float,
-                        double, uuid, or Kafka's name; adds keyError, valueError: why one is null
+                        double, uuid, or Kafka's name; adds keyError, valueError: why one is null;
+                        registry, registry-json and others: structs by their schemas, see `scan`
+    schemas             of a registry: data directories or files, by commas; the paths if not given
+    subject, schemaVersion, record  choose the schema of the column
     includeControl      false; true gives transaction markers and other control records too
     isolation           read_uncommitted, or read_committed up to the last stable offset
     verifyCrc           true; false reads damaged batches as far as they parse
@@ -46,7 +49,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
 from typing import Any, Final
@@ -55,8 +58,7 @@ from urllib.parse import parse_qsl, urlencode
 from kseg.constants import INT32_MAX, INT64_MAX, ISOLATIONS
 from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
-from kseg.format.typed import kind_of
-from kseg.format.values import Kind
+from kseg.format.typed import SCHEMA_WORDS, has_schemas, kind_of
 from kseg.stores.path import is_remote
 
 #: Offsets with a special meaning in Spark's JSON form.
@@ -129,8 +131,12 @@ class SourceOptions:
     ending_timestamp: int | None = None
     columns: tuple[str, ...] = ()
     include_headers: bool = False
-    decode_key: Kind | None = None
-    decode_value: Kind | None = None
+    decode_key: Any = None
+    decode_value: Any = None
+    schemas: tuple[str, ...] = ()
+    subject: str | None = None
+    schema_version: int | None = None
+    record: str | None = None
     include_control: bool = False
     isolation: str = "read_uncommitted"
     verify_crc: bool = True
@@ -146,7 +152,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
 
     @property
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, Any]:
         """What keys and values are decoded as."""
         given = {"key": self.decode_key, "value": self.decode_value}
         return {name: kind for name, kind in given.items() if kind is not None}
@@ -225,7 +231,37 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         raise ValueError(f"kseg: onCorrupt=permissive is for records; mode={result.mode} shows all")
     if result.kinds and result.mode != "records":
         raise ValueError(f"kseg: mode={result.mode} has no keys and values to decode")
+    if has_schemas(result.kinds):
+        return _with_types(result)
+    for name in ("schemas", "subject", "schema_version", "record"):
+        if getattr(result, name):
+            raise ValueError(f"kseg: option {name} goes with decodeValue=registry")
     return result
+
+
+def _with_types(options: SourceOptions) -> SourceOptions:
+    """The options with the types of values that have schemas; the driver reads the schemas."""
+    from kseg import scan, schemas
+
+    if any(map(is_remote, options.paths)):
+        raise ValueError("kseg: values that have schemas are decoded from local paths")
+    found = scan(
+        list(options.paths),
+        topics=sorted(options.topics.names) or None,
+        decode=options.kinds,
+        schemas=schemas(list(options.schemas or options.paths)),
+        subject=options.subject,
+        schema_version=options.schema_version,
+        record=options.record,
+        on_error="skip",
+    ).kinds
+    return replace(options, decode_key=found.get("key"), decode_value=found.get("value"))
+
+
+def _decoded_as(text: str) -> str:
+    """A kind, or a word for values that have schemas."""
+    word = text.strip().lower()
+    return word if word in SCHEMA_WORDS else kind_of(word)
 
 
 def options_given(options: Mapping[str, str]) -> dict[str, str]:
@@ -512,8 +548,12 @@ OPTIONS: Final[OptionTable] = {
     "endingTimestamp": ("ending_timestamp", _time),
     "columns": ("columns", _columns),
     "includeHeaders": ("include_headers", _flag),
-    "decodeKey": ("decode_key", kind_of),
-    "decodeValue": ("decode_value", kind_of),
+    "decodeKey": ("decode_key", _decoded_as),
+    "decodeValue": ("decode_value", _decoded_as),
+    "schemas": ("schemas", lambda text: tuple(text.split(","))),
+    "subject": ("subject", str),
+    "schemaVersion": ("schema_version", partial(parse_integer, low=1, high=INT32_MAX)),
+    "record": ("record", str),
     "includeControl": ("include_control", _flag),
     "isolation": ("isolation", parse_word(*ISOLATIONS)),
     "verifyCrc": ("verify_crc", _flag),

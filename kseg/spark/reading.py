@@ -36,7 +36,7 @@ from kseg.constants import (
 )
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.format.header import BatchTable
-from kseg.format.typed import decode_columns
+from kseg.format.typed import decode_columns, read_fields
 from kseg.format.values import RecordColumns, TypedColumn
 from kseg.spark.damage import Damage, fault, named, passing_over, report
 from kseg.spark.options import SourceOptions
@@ -321,7 +321,7 @@ def _records(
 ) -> Iterator[RecordColumns]:
     """The records of a split, with decoded keys and values."""
     kinds = {name: kind for name, kind in options.kinds.items() if name in fields}
-    for columns in read_split(split, fields, options, on_error):
+    for columns in read_split(split, read_fields(fields, kinds), options, on_error):
         yield decode_columns(columns, kinds)
 
 

@@ -218,10 +218,22 @@ def _known(options: SourceOptions | None) -> dict[str, Column]:
     if options is None:
         return COLUMNS
     known = MODES[options.mode]
-    typed = {
-        name: replace(known[name], ddl=_KIND_DDL[kind]) for name, kind in options.kinds.items()
-    }
+    typed = {name: replace(known[name], ddl=_ddl_of(kind)) for name, kind in options.kinds.items()}
     return {**known, **typed}
+
+
+def _ddl_of(kind: Any) -> str:
+    """Spark's type of decoded keys or values."""
+    if isinstance(kind, Kind):
+        return _KIND_DDL[kind]
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    try:
+        return str(from_arrow_type(kind.type).simpleString())
+    except PySparkException as error:
+        reason = f"kseg: {kind.type} has no type in Spark; decode as registry-json ({error})"
+        raise ValueError(reason) from None
 
 
 def project(schema: StructType, options: SourceOptions | None = None) -> Projection:
@@ -268,6 +280,10 @@ def _arrow_type(field: StructField) -> pa.DataType:
     name = field.dataType.simpleString()
     if name in types:
         return types[name]
+    if name.removeprefix("array<").removesuffix(">") not in types:
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        return to_arrow_type(field.dataType)
     item = types[name.removeprefix("array<").removesuffix(">")]
     nullable = _item_nullable(field.name, field.dataType)
     return pa.list_(pa.field("element", item, nullable=nullable))
@@ -286,7 +302,7 @@ def _column(name: str, known: Mapping[str, Column]) -> Column:
 def _check_type(field: StructField, column: Column, permissive: bool) -> None:
     """Refuse another type than the column has, and NOT NULL where nulls occur."""
     type_name = field.dataType.simpleString()
-    if type_name not in _SIMPLE_NAMES[column.ddl]:
+    if type_name not in _SIMPLE_NAMES.get(column.ddl, (column.ddl,)):
         cast = f"; read it so and CAST({column.name} AS {type_name.upper()})"
         raise ValueError(f"kseg: column {field.name!r} is {column.ddl}, not {type_name}{cast}")
     if (column.nullable or permissive) and not field.nullable:

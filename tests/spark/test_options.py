@@ -85,7 +85,7 @@ def test_each_option_is_parsed(name: str, text: str, field: str, value: object) 
         ("columns", "key,,value"),
         ("columns", "key,Key"),
         ("includeHeaders", "yes"),
-        ("decodeValue", "avro"),
+        ("decodeValue", "xml"),
         ("onCorrupt", "ignore"),
         ("mode", "rows"),
         ("subscribe", "a,,b"),
