@@ -233,7 +233,8 @@ def _head_of(file: MappedFile) -> FilterHead | None:
 
 def _path_in(place: Path, segment: Path) -> Path:
     """The filter of a segment."""
-    return place / segment.parent.resolve().name / f"{segment.stem}.keys"
+    name = os.path.basename(os.path.realpath(segment.parent))
+    return place / name / f"{segment.stem}.keys"
 
 
 __all__ = ["KeyFilters", "keyfilter"]
