@@ -116,12 +116,13 @@ class ProtobufDecoder:
     """A `Decoder` of messages.
 
     Attributes:
+        name: of the message, with its package.
         type: a struct.
     """
 
     def __init__(self, descriptor: Any) -> None:
         """Take a descriptor of protobuf."""
-        self._name: str = descriptor.full_name
+        self.name: str = descriptor.full_name
         self.type = _Types().struct_of(descriptor, ())
         self._parse = require("google.protobuf.message_factory").GetMessageClass(descriptor)
         self._error = require("google.protobuf.message").DecodeError
@@ -144,7 +145,7 @@ class ProtobufDecoder:
         try:
             return _object_of(self._parse.FromString(payload))
         except self._error as error:
-            raise ValueError(f"not a {self._name}: {error}") from None
+            raise ValueError(f"not a {self.name}: {error}") from None
 
 
 # ---- compilation ---------------------------------------------------------------------------------

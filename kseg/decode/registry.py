@@ -39,6 +39,8 @@ REFERENCES_MAX: Final = 10_000
 _NAMES_MAX: Final = 20
 #: The first values of a column, whose types are those of all.
 SAMPLE_ROWS: Final = 1_000
+#: Schemas and messages of Protobuf that are looked up: each takes a compiler's time.
+MESSAGES_MAX: Final = 2_000
 #: Ids without a schema that are named in warnings.
 _UNKNOWN_MAX: Final = 100
 _END: Final = 2**31 - 1
@@ -318,6 +320,8 @@ class Decoding:
         """
         key = (schema.type, schema.text, indexes)
         if key not in self._made:
+            if indexes and len(self._made) >= MESSAGES_MAX:
+                return "one of more different messages than are looked up"
             try:
                 self._made[key] = self._new_decoder(schema, indexes)
             except (SchemaError, LimitExceededError) as error:
@@ -343,6 +347,10 @@ class Decoding:
             # A message is read by the column's schema: fields go by their numbers.
             message = indexes or None if self.column is None else self.choice.record
             made = protobuf.decoder(column, references_of(column, known), message)
+            if self.column is not None and indexes:
+                name: str = protobuf.decoder(schema, references, indexes).name
+                if name != made.name:  # type: ignore[attr-defined]  # of Protobuf alone
+                    raise SchemaError(f"the message is {name}, and not the column's")
         return made
 
 

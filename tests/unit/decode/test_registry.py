@@ -337,3 +337,42 @@ def test_a_union_of_types_has_no_parquet(tmp_path: Path) -> None:
     assert scan.to_arrow()["value"].to_pylist() == ["hi", 2, None, None]
     with pytest.raises(ValueError, match="union of several types, which Parquet"):
         scan.to_parquet(tmp_path / "out")
+
+
+PROTO = """syntax = "proto3"; package x;
+message A { int32 n = 1; message B { string s = 1; } }"""
+
+
+def test_messages_of_protobuf_go_by_their_indexes(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.register("p-value", PROTO, "PROTOBUF")
+    payloads = [b"\0\0\0\0\1\0\x08\x05", b"\0\0\0\0\1\4\0\0\x0a\x01z", b"\0\0\0\0\1\4"]
+    write_log(tmp_path / "p-0", payloads)
+    how: dict[str, Any] = {"topics": "p", "decode": "registry", "schemas": registry.write(tmp_path)}
+    table = kseg.scan(tmp_path, **how).to_arrow()
+    assert table["value"].to_pylist() == [{"n": 5}, None, None]
+    assert "the message is x.A.B, and not" in table["value_error"][1].as_py()
+    assert "indexes of its message" in table["value_error"][2].as_py()
+    table = kseg.scan(tmp_path, record="x.A.B", **how).to_arrow()
+    assert table["value"].to_pylist() == [None, {"s": "z"}, None]
+    table = kseg.scan(tmp_path, **{**how, "decode": "registry-json"}).to_arrow()
+    assert table["value"].to_pylist() == ['{"n": 5}', '{"s": "z"}', None]
+
+
+def test_json_becomes_structs(tmp_path: Path) -> None:
+    registry = Registry()
+    text = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    registry.register("j-value", text, "JSON")
+    write_log(tmp_path / "j-0", [b'\0\0\0\0\1{"a":5}', b'\0\0\0\0\1{"a"', None])
+    how: dict[str, Any] = {"decode": "registry", "schemas": registry.write(tmp_path)}
+    table = kseg.scan(tmp_path, topics="j", **how).to_arrow()
+    assert table["value"].to_pylist() == [{"a": 5}, None, None]
+    assert [each is None for each in table["value_error"].to_pylist()] == [True, False, True]
+    write_log(tmp_path / "k-0", [b'{"a":5,"b":"x"}', b"no", None])
+    for decode, wanted in (
+        ("json:struct", {"a": 5, "b": "x"}),
+        ({"value": pa.struct([("a", pa.int32())])}, {"a": 5}),
+        ({"value": text}, {"a": 5}),
+    ):
+        found = kseg.scan(tmp_path, topics="k", decode=decode).to_arrow()
+        assert found["value"].to_pylist() == [wanted, None, None]
