@@ -81,6 +81,10 @@ GOALS = {
     ("Polars count(*)", "scan.count()"): 0.5,
     ("Polars group by", "scan.count()"): 0.5,
     # Values of a log as typed columns; a bad one in ten thousand costs at most as much again.
+    ("Avro to Arrow", "confluent-kafka"): 50,
+    ("Avro of Debezium to Arrow", "confluent-kafka"): 10,
+    ("Avro to Arrow, 20 bad ones", "none bad"): 0.5,
+    ("Avro of Debezium to Arrow, 20 bad ones", "none bad"): 0.5,
     ("Protobuf to Arrow", "confluent-kafka"): 70,
     ("JSON to Arrow", "confluent-kafka"): 20,
     ("Protobuf to Arrow, 20 bad ones", "none bad"): 0.5,

@@ -48,8 +48,40 @@ JSON_SCHEMA = {
         "tags": {"type": "array", "items": {"type": "string"}},
     },
 }
+AVRO: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": "string"},
+        {"name": "amount", "type": "double"},
+        {"name": "active", "type": "boolean"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "time", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+#: As Debezium writes: decimals, bytes of a fixed number and of any, UUIDs.
+DEBEZIUM: dict[str, Any] = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {
+            "name": "price",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2},
+        },
+        {"name": "photo", "type": "bytes"},
+        {"name": "hash", "type": {"type": "fixed", "name": "Hash", "size": 16}},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+    ],
+}
 #: 00, the id of a schema; for Protobuf, the first message.
-PREFIXES = {"Protobuf": b"\0\0\0\0\1\0", "JSON": b"\0\0\0\0\1"}
+PREFIXES = {
+    "Protobuf": b"\0\0\0\0\1\0",
+    "JSON": b"\0\0\0\0\1",
+    "Avro": b"\0\0\0\0\1",
+    "Avro of Debezium": b"\0\0\0\0\1",
+}
 
 
 def typed_cases() -> list[Case]:
@@ -63,7 +95,13 @@ def typed_cases() -> list[Case]:
 
 
 def _prepare(kind: str, bad: int, stack: ExitStack) -> Contest:
-    values, found, peer = {"Protobuf": _protobuf, "JSON": _json}[kind]()
+    makers: Any = {
+        "Protobuf": _protobuf,
+        "JSON": _json,
+        "Avro": partial(_avro, "Order"),
+        "Avro of Debezium": partial(_avro, "Row"),
+    }
+    values, found, peer = makers[kind]()
     wrong = set(random.Random(1).sample(range(RECORDS), bad))
     spoilt = [each[:-1] if row in wrong else each for row, each in enumerate(values)]
     sound = _subject(_log(scratch(stack), values), found, len(PREFIXES[kind]), 0)
@@ -101,11 +139,24 @@ def _log(root: Path, values: list[bytes]) -> Path:
     return root / "orders-0"
 
 
-def _subject(log: Path, found: Decoder, prefix: int, bad: int) -> Callable[[], int]:
+def _subject(log: Path, found: Any, prefix: int, bad: int) -> Callable[[], int]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     import kseg
+    from kseg.internal.registry import Schemas
+
+    def scanned() -> int:
+        """The whole way: the schema of each value is looked up by its id."""
+        how: dict[str, Any] = {"decode": "registry", "schemas": found}
+        columns = ("offset", "value", "value_error")
+        table = kseg.scan(log, columns=columns, **how).to_arrow()
+        if table.num_rows - table["value_error"].null_count != bad:
+            raise ValueError(f"{table['value_error'].null_count} values decoded")
+        return int(table.num_rows)
+
+    if isinstance(found, Schemas):
+        return scanned
 
     def read() -> int:
         table = kseg.scan(log, columns=("offset", "value")).to_arrow()
@@ -180,3 +231,44 @@ def _json() -> tuple[list[bytes], Decoder, Callable[[list[bytes]], int]]:
         return int(pa.Table.from_pylist([deserialize(value, context) for value in some]).num_rows)
 
     return values, decoder_of_schema(text), peer
+
+
+@cache
+def _avro(name: str) -> tuple[list[bytes], Any, Callable[[list[bytes]], int]]:
+    import io
+    from decimal import Decimal
+    from uuid import UUID
+
+    import fastavro
+    import pyarrow as pa
+    from confluent_kafka.schema_registry import Schema as Registered
+    from confluent_kafka.schema_registry.avro import AvroDeserializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    from kseg.internal.registry import Schema, Schemas
+
+    text = json.dumps(AVRO if name == "Order" else DEBEZIUM)
+    parsed, values = fastavro.parse_schema(json.loads(text)), []
+    for number, row in enumerate(_rows()):
+        if name == "Row":
+            row = {
+                "price": Decimal(number).scaleb(-2),
+                "photo": b"x" * (number % 9),
+                "hash": bytes(16),
+                "id": str(UUID(int=number)),
+            }
+        out = io.BytesIO()
+        out.write(PREFIXES["Avro"])
+        fastavro.schemaless_writer(out, parsed, row)
+        values.append(out.getvalue())
+    context, registry = SerializationContext("orders", MessageField.VALUE), _registry()
+    registry.register_schema("orders-value", Registered(text, "AVRO"))
+    deserialize = AvroDeserializer(registry)
+
+    def peer(some: list[bytes]) -> int:
+        rows = [deserialize(value, context) for value in some]
+        if name == "Row":  # Arrow makes no text of UUIDs
+            rows = [{**row, "id": str(row["id"])} for row in rows]
+        return int(pa.Table.from_pylist(rows).num_rows)
+
+    return values, Schemas((Schema("orders-value", 1, 1, None, "AVRO", text),)), peer
