@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kseg.errors import InvalidRecordError
-from kseg.internal.schemas import Cursor, RecordType, load, message_reader, record_types
+from kseg.internal.schemas import Cursor, Reader, RecordType, load, message_reader, record_types
 from kseg.internal.topics import InternalTopic
 
 _INT16: Final = struct.Struct(">h")
@@ -79,9 +79,10 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
 
     Source: Kafka `CoordinatorRecordSerde`, `AbstractApiMessageSerde`.
     """
+    framed = _METADATA_TOPICS.get(topic)
+    if framed is not None:
+        return _decode_metadata(framed, key, value)
     types = record_types(topic)
-    if topic in _METADATA_TOPICS:
-        return _decode_metadata(_METADATA_TOPICS[topic], types, key, value)
     return _decode_coordinator(InternalTopic(topic), types, key, value)
 
 
@@ -109,7 +110,7 @@ def _decode_coordinator(
 
 
 def _decode_metadata(
-    topic: InternalTopic, types: RecordTypes, key: bytes | None, value: bytes | None
+    topic: InternalTopic, key: bytes | None, value: bytes | None
 ) -> InternalRecord:
     if value is None:
         raise InvalidRecordError("the value: there is none")
@@ -117,30 +118,35 @@ def _decode_metadata(
     usual = _usual_frames(topic).get(value[:_USUAL_BYTES])
     if usual is not None:
         cursor.position = _USUAL_BYTES
-        kind, version, known = usual
+        kind, version, known, reader = usual
     else:
         frame = _header(cursor, "the version of the frame")
         if frame != _FRAME_VERSION:
             why = f"frame version {frame} is not known"
             return InternalRecord(topic, None, None, None, key, value, why)
         kind, version = _header(cursor, "the type"), _header(cursor, "the version")
+        types = record_types(topic)
         if kind not in types:
             why = f"type {kind} is not known"
             return InternalRecord(topic, kind, None, version, key, value, why)
         known = types[kind]
         if reason := _unknown_version(known, version):
             return InternalRecord(topic, kind, known.name, version, key, value, reason)
-    content: Fields = message_reader(known.value, version)(cursor)
+        reader = message_reader(known.value, version)
+    content: Fields = reader(cursor)
     if cursor.position != cursor.end:
         raise cursor.error(f"{cursor.left} bytes are left over behind {known.name}")
     return InternalRecord(topic, kind, known.name, version, key, content)
 
 
 @cache
-def _usual_frames(topic: str) -> Mapping[bytes, tuple[int, int, RecordType]]:
-    """The frames of all that is known, with one byte for each number: type and version."""
+def _usual_frames(topic: str) -> Mapping[bytes, tuple[int, int, RecordType, Reader]]:
+    """The frames of all that is known, with one byte for each number: type, version, reader."""
     return {
-        bytes((_FRAME_VERSION, kind, version)): (kind, version, known)
+        bytes((_FRAME_VERSION, kind, version)): (
+            *(kind, version, known),
+            message_reader(known.value, version),
+        )
         for kind, known in record_types(topic).items()
         for version in range(known.versions[0], known.versions[1] + 1)
     }

@@ -151,6 +151,8 @@ _UUID_BYTES: Final = 16
 #: The type of the length in front of a value of variable size; compact types have a varint.
 _LENGTHS: Final = {"string": "int16", "bytes": "int32", "array": "int32"}
 _COMPACT: Final = "compact_"
+#: Arrays of fewer numbers are read without a look at the form for so many.
+_USUAL_ITEMS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +268,15 @@ def _read_tags(
     cursor: Cursor, tagged: Mapping[int, tuple[str, Reader]], value: dict[str, Any]
 ) -> None:
     """Read a tagged section; each tag has two bytes at least, so a wrong count ends soon."""
+    data, end = cursor.data, cursor.end
     for _ in range(cursor.uvarint("the number of tags")):
-        tag = cursor.uvarint("a tag")
-        size = cursor.uvarint("the size of a tag")
-        end = cursor.end
+        start = cursor.position
+        if start + 2 <= end and data[start] < 0x80 and data[start + 1] < 0x80:  # as most have it
+            tag, size = data[start], data[start + 1]
+            cursor.position = start + 2
+        else:
+            tag = cursor.uvarint("a tag")
+            size = cursor.uvarint("the size of a tag")
         after = cursor.position + size
         if size < 0 or after > end:
             raise cursor.error(f"tag {tag} has {size} bytes, {cursor.left} are left")
@@ -356,7 +363,15 @@ def _number(form: struct.Struct, name: str) -> Reader:
 def _length(kind: str, name: str) -> Length:
     what = f"the length of {name}"
     if kind.startswith(_COMPACT):
-        return lambda cursor: cursor.uvarint(what) - 1
+
+        def compact(cursor: Cursor) -> int:
+            start = cursor.position
+            if start < cursor.end and (byte := cursor.data[start]) < 0x80:  # as most are
+                cursor.position = start + 1
+                return byte - 1
+            return cursor.uvarint(what) - 1
+
+        return compact
     form = _NUMBERS[_LENGTHS[kind]]
     return lambda cursor: int(cursor.unpack(form, what))
 
@@ -388,6 +403,7 @@ def _array(
         nullable: whether it may be null.
         width: of numbers, as `struct` has it; None for other items.
     """
+    forms = [struct.Struct(f">{count}{width or 'x'}") for count in range(_USUAL_ITEMS)]
 
     def read(cursor: Cursor) -> tuple[Any, ...] | None:
         count = length(cursor)
@@ -397,8 +413,10 @@ def _array(
         cursor.count(count, smallest, name)
         if width is None:
             return tuple([item(cursor) for _ in range(count)])
-        data = cursor.take(count * smallest, name)
-        return struct.unpack(f">{count}{width}", data)
+        start = cursor.position
+        cursor.position = start + count * smallest  # `count` has compared it with the end
+        form = forms[count] if count < _USUAL_ITEMS else struct.Struct(f">{count}{width}")
+        return form.unpack_from(cursor.data, start)
 
     return read
 
