@@ -23,17 +23,25 @@ from kseg.cli.failures import (
 )
 from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import Range
-from kseg.cli.paths import Partition, known_paths, logs_once, partition_at, refuse_replicas
+from kseg.cli.paths import (
+    Partition,
+    known_paths,
+    logs_once,
+    partition_at,
+    refuse_replicas,
+    tier_of_run,
+    view_of,
+)
 from kseg.cli.typed import kinds_from
 from kseg.constants import EXTENSIONS
 from kseg.errors import KsegError, NotALogError
+from kseg.files import io
 from kseg.files.names import OFFSET_MAX, PathKind, is_new
 from kseg.files.selection import Selection
 from kseg.format.request import Request, key_needle
 from kseg.lake import FileFormat, Undecoded, refuse_other_files, targets
 from kseg.log.exports import Export, Part, by_topic, write_all
-from kseg.log.log import Log
-from kseg.log.reader import first_offsets
+from kseg.log.reader import LogView, first_offsets
 from kseg.log.sources import ScanSource
 
 if TYPE_CHECKING:
@@ -160,7 +168,8 @@ def _exports(
         if file is not None and request.isolation != "read_uncommitted":
             raise click.UsageError("--isolation read_committed wants whole partitions.")
         source = ScanSource(
-            file or partition.path, file is not None, partition.topic, partition.partition
+            *(file or partition.path, file is not None, partition.topic, partition.partition),
+            tier=tier_of_run() if file is None else None,
         )
         is_asked = file is not None and first is None
         parts = (Part(source, request, first),)
@@ -172,25 +181,40 @@ def _exports(
                 continue
             if known.file is None or not known.file.kind.holds_batches:
                 raise NotALogError("a file without records", path=path)
-            size = known.path.stat().st_size
+            size = io.size_at(known.path)
             parent = partition_at(known.path.absolute().parent)
             yield export_of(parent, Path(known.path.stem), size, known.path)
             continue
         for partition in logs_once(path, known, selection, seen):
             name = Path(partition.path.resolve().name)
-            with Log.open(partition.path, mapping=mapping) as log:
-                if not per_segment:
-                    yield export_of(partition, name, sum(info.size for info in log.segments), None)
-                    continue
-                firsts = _first_offsets(log, request.offset_start)
-                for info in log.segments:
-                    first = firsts.get(info.path, OFFSET_MAX + 1)
-                    yield export_of(partition, name / info.path.stem, info.size, info.path, first)
+            view = view_of(partition.path, mapping)
+            _say_where(view)
+            if not per_segment:
+                yield export_of(partition, name, sum(info.size for info in view.segments), None)
+                continue
+            if tier_of_run() is not None:
+                raise click.UsageError("--per segment is for local segments, without --tier.")
+            firsts = _first_offsets(view, request.offset_start)
+            for info in view.segments:
+                first = firsts.get(info.path, OFFSET_MAX + 1)
+                yield export_of(partition, name / info.path.stem, info.size, info.path, first)
 
 
-def _first_offsets(log: Log, start: int) -> dict[Path, int]:
+def _say_where(view: LogView) -> None:
+    """Say how much is read from the tier, and how much from this machine."""
+    if view.remote is None:
+        return
+    sizes = {is_tiered: 0 for is_tiered in (True, False)}
+    for info in view.segments:
+        sizes[info.end_offset is not None] += info.size
+    complain(
+        f"kseg: {view.path}: {output.human_bytes(sizes[True])} in the tier, "
+        f"{output.human_bytes(sizes[False])} here"
+    )
+
+
+def _first_offsets(view: LogView, start: int) -> dict[Path, int]:
     """The first offset that a read of the log takes from each segment, from `start` on."""
-    view = log.view
     firsts = first_offsets(view, max(view.log_start_offset, start))
     return {info.path: first for info, first in firsts}
 

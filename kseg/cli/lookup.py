@@ -7,17 +7,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kseg.cli import output
-from kseg.cli.paths import one_partition
+from kseg.cli.paths import one_partition, tier_of_run, view_of
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 from kseg.log.log import Log
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kseg.log.segment import BatchLocation
 
     #: The offset and the timestamp of the record, and its batch.
     Place = tuple[int, int, BatchLocation]
+
+
+#: The times that ask for a place in a tiered log.
+_TIERED = {-4: "earliest local", -5: "latest tiered", -6: "earliest pending upload"}
 
 
 def lookup(
@@ -32,13 +38,28 @@ def lookup(
     if (offset is None) == (time is None):
         raise click.UsageError("Give either --offset or --time.")
     chosen = one_partition((directory,), Selection(topics, partitions))
-    with Log.open(chosen.path) as log:
+    if time in _TIERED and tier_of_run() is not None:
+        _print_special(chosen.path, directory, time, as_json=as_json)
+        return
+    with Log(view_of(chosen.path), "auto") as log:
         place = _by_offset(log, offset) if offset is not None else _by_time(log, time or 0)
     asked = "offset" if offset is not None else "time"
     if as_json:
         output.write_document("lookup/1", {"path": directory, **_document(place)})
     else:
         _print(place, asked)
+
+
+def _print_special(path: Path, directory: str, time: int, *, as_json: bool) -> None:
+    """The answer to a negative time that asks where the parts of a tiered log begin and end."""
+    tier = tier_of_run()
+    assert tier is not None
+    offset, epoch = tier.log(path).special(time)
+    if as_json:
+        found = {"offset": offset, "timestamp": -1, "leader_epoch": epoch}
+        output.write_document("lookup/1", {"path": directory, **_document(None), **found})
+    else:
+        output.write_line(f"{_TIERED[time]}: {offset}")
 
 
 def _by_offset(log: Log, offset: int) -> Place | None:

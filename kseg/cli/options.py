@@ -80,6 +80,21 @@ class NewPath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class LocalPath(click.Path):
+    """A parameter type for a path whose files change, which are on this machine."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path as it was typed; a URL is refused."""
+        if is_url(os.fspath(value)):
+            self.fail(
+                f"{value} is a URL: this verb works on files of this machine; info, read, dump, "
+                "verify, export, stats, lookup and diff read stores",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
 class WholeNumber(click.IntRange):
     """A parameter type for whole numbers in a range, which errors call so."""
 
@@ -89,6 +104,8 @@ class WholeNumber(click.IntRange):
 #: A path as it was typed: the verb opens it and says what the file system says (exit 3). Click
 #: would call a path without permission a wrong command line.
 PATH = click.Path(path_type=str, readable=False)
+#: The same for verbs that change files, or ask what a broker would do with them.
+LOCAL_PATH = LocalPath(path_type=str, readable=False)
 #: The same for what is written.
 NEW_PATH = NewPath(path_type=str, readable=False)
 OFFSET = WholeNumber(min=0, max=OFFSET_MAX)
@@ -184,6 +201,38 @@ def _typed_option(name: str) -> Option:
 
 
 # ---- options of several verbs --------------------------------------------------------------------
+
+
+def _note_tier(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
+    ctx.meta[f"kseg.{parameter.name}"] = value
+
+
+#: The store with older segments; `kseg.cli.paths.tier_of_run` makes it of them.
+tier_options = together(
+    click.option(
+        "--tier",
+        metavar="URL",
+        expose_value=False,
+        callback=_note_tier,
+        help="Read older segments from here, too: a URL or a directory that brokers copy to. A "
+        "partition that is only there is named as a path: orders-0.",
+    ),
+    click.option(
+        "--tier-key",
+        metavar="ID=FILE",
+        multiple=True,
+        expose_value=False,
+        callback=_note_tier,
+        help="The private key of a key pair that the tier is encrypted with; may be repeated.",
+    ),
+    click.option(
+        "--topic-id",
+        metavar="ID",
+        expose_value=False,
+        callback=_note_tier,
+        help="The topic's id in the tier, if it was deleted and made again.",
+    ),
+)
 
 #: The chosen partitions.
 selection_options = together(
@@ -441,7 +490,7 @@ def directories_argument(*, required: bool) -> Option:
         nargs=-1,
         required=required,
         metavar="DIR...",
-        type=PATH,
+        type=LOCAL_PATH,
     )
 
 

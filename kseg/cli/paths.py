@@ -6,17 +6,18 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 
-from kseg.cli.failures import Exit, complain, has_passed_over, pass_over
+from kseg.cli.failures import Exit, complain, has_passed_over, pass_over, usage_errors
 from kseg.errors import NotALogError
 from kseg.files.names import (
     FileKind,
     FileName,
     KnownPath,
     PartitionDirectory,
+    PartitionFiles,
     PathKind,
     Unreadable,
     classify_path,
@@ -28,6 +29,13 @@ from kseg.files.names import (
     readable_partitions,
 )
 from kseg.files.selection import Selection
+from kseg.log.sources import ScanSource
+from kseg.stores.path import is_remote, place
+
+if TYPE_CHECKING:
+    from kseg.files.mapping import Mapping
+    from kseg.log.reader import LogView
+    from kseg.log.tier import Tier
 
 
 class InputFile(NamedTuple):
@@ -56,6 +64,42 @@ class Partition(NamedTuple):
     partition: int | None
 
 
+def tier_of_run() -> Tier | None:
+    """The tier that `--tier` names, made once; None without that option.
+
+    Raises:
+        UsageError: `--tier-key` or `--topic-id` is not what it should be, or stands alone.
+    """
+    meta = click.get_current_context().meta
+    url, given = meta.get("kseg.tier"), meta.get("kseg.tier_key") or ()
+    topic_id = meta.get("kseg.topic_id")
+    if url is None:
+        if given or topic_id:
+            raise click.UsageError("--tier-key and --topic-id go with --tier.")
+        return None
+    if not isinstance(url, str):
+        return cast("Tier", url)
+    from kseg.log.tier import Tier  # few runs have one
+
+    pairs = [one.partition("=") for one in given]
+    if not all(id_ and file for id_, _, file in pairs):
+        raise click.UsageError("--tier-key is ID=FILE.")
+    with usage_errors():
+        tier = Tier.of(url, keys={id_: file for id_, _, file in pairs}, topic_id=topic_id)
+    meta["kseg.tier"] = tier
+    return tier
+
+
+def view_of(path: Path, mapping: Mapping = "auto") -> LogView:
+    """A partition with its segments in the tier of this run.
+
+    Raises:
+        KsegError, OSError: as `LogView.open` and `Tier.log` raise them.
+    """
+    name = partition_at(path)
+    return ScanSource(path, False, name.topic, name.partition, tier_of_run()).view(mapping)
+
+
 def known_path(path: str) -> KnownPath:
     """Classify a path.
 
@@ -66,7 +110,13 @@ def known_path(path: str) -> KnownPath:
     """
     if path == "-":
         raise click.UsageError("- is standard input, which only dump and convert take for a PATH.")
-    known = classify_path(path)
+    with usage_errors():
+        where = place(path)
+    if tier_of_run() is not None and not is_remote(path) and not os.path.lexists(where):
+        name = parse_partition_dir(Path(where).name)
+        files = PartitionFiles(Path(where), name)
+        return KnownPath(Path(where), PathKind.PARTITION, partition=name, listing=files)
+    known = classify_path(where)
     if known.kind is PathKind.FILE and known.file is not None and known.file.base_offset is None:
         # The library is lenient with hand-made names; here a wrong one is an error.
         try:
@@ -115,7 +165,8 @@ def sources(paths: Sequence[str], selection: Selection) -> Iterator[InputFile]:
 
 def batch_files(partition: Partition) -> Iterator[InputFile]:
     """Segments and KRaft snapshots of a partition directory, by file name."""
-    listing = list_partition(partition.path)
+    remote = tier_of_run()
+    listing = list_partition(partition.path) if remote is None else view_of(partition.path).files
     found = [
         (segment.log, FileName(_log_kind(segment.kafka07), segment.base_offset))
         for segment in listing.segments

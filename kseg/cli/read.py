@@ -17,7 +17,14 @@ from kseg.cli import output
 from kseg.cli.failures import complain, tell_left_out, told_warnings, usage_errors
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import Range
-from kseg.cli.paths import known_path, known_paths, logs_once, one_partition, refuse_replicas
+from kseg.cli.paths import (
+    known_path,
+    known_paths,
+    logs_once,
+    one_partition,
+    refuse_replicas,
+    view_of,
+)
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.records import (
     RecordLines,
@@ -202,7 +209,7 @@ class Reader(RecordLines):
             for partition in logs_once(path, known, selection, seen):
                 if self.sinks.full:
                     return
-                yield from self._partition(LogView.open(partition.path))
+                yield from self._partition(view_of(partition.path))
                 self.sinks.finish()
 
     def _file(self, path: Path) -> Iterator[Work]:

@@ -296,3 +296,29 @@ def test_a_lineage_is_judged_as_by_a_broker(vectors: Any) -> None:
 def test_custom_metadata_are_read(vectors: Any) -> None:
     for one in vectors["custom_metadata"]:
         assert custom_fields(base64.b64decode(one["bytes"])) == one["fields"]
+
+
+# ---- lookups -------------------------------------------------------------------------------------
+
+
+def test_lookups_answer_as_the_broker(case: Case) -> None:
+    from kseg.log.reader.find import EARLIEST
+
+    tier = case.tier
+    for one in json.loads((case.path / "lookups.json").read_text()):
+        log = tier.log(case.path / "local" / f"{one['topic']}-{one['partition']}")
+        asked, wanted = one["timestamp_sent"], one["offset"]
+        if asked in (-4, -5, -6):
+            assert log.special(asked)[0] == wanted, one
+        elif asked == EARLIEST:
+            assert log.view.log_start_offset == wanted, one
+        elif asked == -1:
+            assert log.view.log_end_offset == wanted, one
+        elif asked >= 0:
+            found = log.view.lookup_time(asked)
+            assert (None if found is None else found.offset) == wanted, one
+            if found is not None:
+                assert (found.timestamp, found.leader_epoch) == (
+                    one["timestamp"],
+                    one["leader_epoch"],
+                )

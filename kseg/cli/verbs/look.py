@@ -37,6 +37,7 @@ from kseg.cli.options import (
     plain_option,
     selection_options,
     settings_options,
+    tier_options,
 )
 from kseg.cli.parsing import parse_names, parse_size
 from kseg.cli.starting import verb
@@ -153,6 +154,7 @@ def keyfilter() -> None:
     ),
     now_option(expose=False),
     selection_options,
+    tier_options,
     json_option,
 )
 def lookup() -> None:

@@ -37,6 +37,7 @@ from kseg.cli.options import (
     segments_backup_option,
     selection_options,
     settings_options,
+    tier_options,
     typed_options,
 )
 from kseg.cli.parsing import CODECS, parse_names
@@ -56,6 +57,7 @@ from kseg.constants import EXTENSIONS, PARTITION_KEYS
 @mapping_option
 @decode_options
 @jobs_option
+@tier_options
 @kafka_options
 @click.pass_context
 def dump(context: click.Context, /, **given: Any) -> int:
@@ -78,6 +80,7 @@ def dump(context: click.Context, /, **given: Any) -> int:
     bytes_option,
     isolation_option,
     selection_options,
+    tier_options,
     range_options,
     click.option(
         "--partitioner",
@@ -173,6 +176,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     on_corrupt_option,
     isolation_option,
     selection_options,
+    tier_options,
     offset_and_time_options,
     key_option,
     limit_option,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kseg.cli.options import (
+    LOCAL_PATH,
     OFFSET,
     PATH,
     change_options,
@@ -64,7 +65,7 @@ def recover() -> None:
 
 
 @verb(
-    click.argument("directory", metavar="DIR", type=PATH),
+    click.argument("directory", metavar="DIR", type=LOCAL_PATH),
     click.option(
         "--only",
         "kinds",
@@ -95,7 +96,7 @@ def reindex() -> None:
 
 
 @verb(
-    click.argument("directory", metavar="DIR", type=PATH),
+    click.argument("directory", metavar="DIR", type=LOCAL_PATH),
     click.option(
         "--to",
         "offset",

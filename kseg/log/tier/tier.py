@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,6 +24,7 @@ from kseg.files.mapping import Mapping
 from kseg.files.metadata import read_partition_metadata
 from kseg.files.names import NamedFile, PartitionFiles, SegmentFiles, classify_path
 from kseg.internal.topics import InternalTopic
+from kseg.log.reader.find import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView, RemotePart
 from kseg.log.reader.visible import end_of
@@ -121,6 +123,31 @@ class TierLog:
             copied = min(self.index.highest(entry.epoch), following.start_offset - 1)
             highest = copied if copied >= 0 else highest
         return highest
+
+    def special(self, time: int) -> tuple[int, int]:
+        """The offset that a broker answers to a negative time, and its leader epoch; -1 for none.
+
+        Args:
+            time: -4, the earliest local offset; -5, the highest in the tier; -6, the first that is
+                to be copied.
+
+        Raises:
+            KsegError, OSError: the log's end cannot be read.
+        """
+        end = self.view.log_end_offset
+        if time == EARLIEST_LOCAL:
+            offset = end if self.local is None else max(self.local.first_offset, self._start)
+        else:
+            offset = self.highest_remote
+            if time == EARLIEST_PENDING_UPLOAD:
+                offset = max(offset + 1, self._start) if offset + 1 < end else -1
+        epochs = self.view.leader_epochs
+        at = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
+        return offset, epochs[at - 1].epoch if at and offset >= 0 else -1
+
+    @property
+    def _start(self) -> int:
+        return self.view.log_start_offset
 
 
 @dataclass(slots=True)
