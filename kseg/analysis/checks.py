@@ -46,7 +46,7 @@ from kseg.errors import (
     NotALogError,
     UnreadableError,
 )
-from kseg.files import checkpoints, metadata, producer_snapshot
+from kseg.files import checkpoints, io, metadata, producer_snapshot
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.log_file import LogFile, OnUnreadable, Tile
 from kseg.files.mapping import MappedFile, Mapping, held_by_another
@@ -67,6 +67,7 @@ from kseg.log.recovery import (
     judge_transactions,
     lost_ranges,
 )
+from kseg.stores.path import name_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -744,8 +745,8 @@ OFFSET_CHECKPOINTS = frozenset(
 
 def examine_partition(files: PartitionFiles) -> Examined:
     """Examine everything in a partition directory but its segments."""
-    found, path = Findings(), str(files.path)
-    snapshots = [(str(s.path), s.name.base_offset or 0) for s in files.snapshots]
+    found, path = Findings(), name_of(files.path)
+    snapshots = [(name_of(s.path), s.name.base_offset or 0) for s in files.snapshots]
     first = next((each.base_offset for each in files.segments if not each.kafka07), None)
     begun: tuple[ProducerSnapshotEntry, ...] = ()
     for snapshot, offset in snapshots:
@@ -754,23 +755,23 @@ def examine_partition(files: PartitionFiles) -> Examined:
             begun = tuple(each for each in entries if each.current_txn_first_offset >= 0)
     epochs = None
     if files.leader_epochs is not None:
-        epochs = check_epochs(str(files.leader_epochs), found)
+        epochs = check_epochs(name_of(files.leader_epochs), found)
     if files.metadata is not None:
-        _guard("metadata-format", str(files.metadata), found, metadata.read_partition_metadata)
+        _guard("metadata-format", name_of(files.metadata), found, metadata.read_partition_metadata)
     _check_names(files, found)
     known = [file for file in (files.leader_epochs, files.metadata) if file is not None]
     name = files.name
     summary = PartitionSummary(
         path=path,
         key=(name.topic, name.partition) if name and name.suffix is None else None,
-        epochs_path=None if files.leader_epochs is None else str(files.leader_epochs),
+        epochs_path=None if files.leader_epochs is None else name_of(files.leader_epochs),
         epochs=epochs,
         snapshots=tuple(snapshots),
         begun=begun,
         bare=not (snapshots or known),
         live=held_by_another(os.path.join(path, FileKind.LEADER_EPOCHS.value)),
     )
-    paths = [*known, *(Path(snapshot) for snapshot, _ in snapshots)]
+    paths: list[str | Path] = [*known, *(snapshot for snapshot, _ in snapshots)]
     return Examined(
         files=len(paths), bytes=_bytes(paths), findings=found.taken(), partitions=(summary,)
     )
@@ -778,15 +779,17 @@ def examine_partition(files: PartitionFiles) -> Examined:
 
 def examine_data_directory(listing: DataDirectory) -> Examined:
     """Examine the checkpoints and ids of a data directory, and names that are not Kafka's."""
-    found, path = Findings(), str(listing.path)
+    found, path = Findings(), name_of(listing.path)
     kept: list[CheckpointSummary] = []
     for entry in listing.files:
         if entry.name.suffix is not None:
-            found.add("leftover", str(entry.path), f"half of a write of {entry.name.kind.value}")
+            found.add(
+                "leftover", name_of(entry.path), f"half of a write of {entry.name.kind.value}"
+            )
         elif entry.name.kind in OFFSET_CHECKPOINTS:
             kept += check_offset_checkpoint(path, entry, found)
         elif entry.name.kind is FileKind.META_PROPERTIES:
-            _guard("properties-format", str(entry.path), found, metadata.read_meta_properties)
+            _guard("properties-format", name_of(entry.path), found, metadata.read_meta_properties)
     for stranger in listing.foreign:
         if stranger.is_dir():
             found.add("foreign-directory", str(stranger), "not a partition directory")
@@ -801,7 +804,7 @@ def examine_data_directory(listing: DataDirectory) -> Examined:
 def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined:
     """Examine a small file by itself: an index without its log, a snapshot, a checkpoint."""
     found = Findings()
-    size = os.stat(path).st_size
+    size = io.size_at(path)
     if kind in CHECKED:
         IndexChecks(IndexPlace(path, base_offset or 0, is_last=True), found).add(kind, path)
     elif kind is FileKind.SNAPSHOT:
@@ -863,7 +866,7 @@ def check_offset_checkpoint(
     directory: str, entry: NamedFile, found: Findings
 ) -> Iterable[CheckpointSummary]:
     """Check an offset checkpoint; returns its offsets, if it can be read."""
-    path = str(entry.path)
+    path = name_of(entry.path)
     read = _guard("checkpoint-format", path, found, checkpoints.read_offset_checkpoint)
     if read is None:
         return ()
@@ -906,8 +909,8 @@ def _guard(code: str, path: str, found: Findings, read: Callable[[str], Any]) ->
     return None
 
 
-def _bytes(paths: Iterable[Path]) -> int:
-    return int(np.sum([path.stat().st_size for path in paths], dtype=np.int64))
+def _bytes(paths: Iterable[str | Path]) -> int:
+    return int(np.sum([io.size_at(path) for path in paths], dtype=np.int64))
 
 
 __all__ = [

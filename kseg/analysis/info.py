@@ -25,6 +25,7 @@ from kseg.format.times import cell_of
 from kseg.frames import Listed
 from kseg.log.log import Log
 from kseg.log.sources import StrPaths, places_of
+from kseg.stores.path import name_of, path_at
 
 
 @dataclass(slots=True)
@@ -293,7 +294,7 @@ def info(
     skipped = skipped_of(on_error)
     given = places_of(paths, Selection.of(topics, partitions), skipped)
     named = (unit for path in given for unit in _units_of(path, skipped))
-    units = [unit for unit in named if is_new(Path(unit.path), seen)]
+    units = [unit for unit in named if is_new(unit.path, seen)]
     answers = run_units(units, _of_unit, threads=threads, progress=progress, skipped=skipped)
     found = {one.path: one for one in answers}
     kept = tuple(found[unit.path] for unit in units if unit.path in found)
@@ -304,16 +305,16 @@ def _units_of(path: Path, skipped: list[Unreadable] | None) -> Iterator[Unit]:
     known = classify_path(path)
     if known.data_directory is None:
         kind = UnitKind.BATCHES if known.kind is PathKind.FILE else UnitKind.PARTITION
-        yield Unit(kind, fspath(path))
+        yield Unit(kind, name_of(path))
     else:
         listing = known.data_directory
         for entry in readable_partitions((*listing.partitions, *listing.lost), skipped):
-            yield Unit(UnitKind.PARTITION, fspath(entry.path))
+            yield Unit(UnitKind.PARTITION, name_of(entry.path))
 
 
 def _of_unit(unit: Unit) -> PartitionInfo:
     look = info_of_file if unit.kind is UnitKind.BATCHES else info_of_partition
-    return look(Path(unit.path))
+    return look(path_at(unit.path))
 
 
 def info_of_file(path: Path) -> PartitionInfo:

@@ -16,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+from kseg.files import io
 from kseg.files.names import (
     DataDirectory,
     FileKind,
@@ -28,6 +29,7 @@ from kseg.files.names import (
     readable_partitions,
 )
 from kseg.log.data_directory import CLUSTER_METADATA, DirectoryFiles, partition_of
+from kseg.stores.path import name_of, path_at
 from kseg.workers import At, Put, at_file, in_order
 
 _Listing = Callable[[Path], PartitionFiles]
@@ -77,7 +79,7 @@ class Unit:
     def cost(self) -> int:
         """Bytes to read, roughly; 0 if not known."""
         try:
-            return os.stat(self.path).st_size
+            return io.size_at(self.path)
         except OSError:
             return 0
 
@@ -119,7 +121,7 @@ def _units_of(
     skipped: list[Unreadable] | None,
     listings: Listings,
 ) -> Iterator[Unit]:
-    known = classify_path(path, whole=True)
+    known = classify_path(path_at(path), whole=True)
     if known.data_directory is not None:
         yield from _of_data_directory(known.data_directory, said, skipped, listings)
     elif known.partition_files is not None:
@@ -132,22 +134,22 @@ def _units_of(
 def _of_data_directory(
     listing: DataDirectory, said: _Said, skipped: list[Unreadable] | None, listings: Listings
 ) -> Iterator[Unit]:
-    listings[str(listing.path)] = listing._replace(partitions=())
-    yield Unit(UnitKind.DATA_DIRECTORY, str(listing.path))
+    listings[name_of(listing.path)] = listing._replace(partitions=())
+    yield Unit(UnitKind.DATA_DIRECTORY, name_of(listing.path))
     for partition in readable_partitions((*listing.partitions, *listing.lost), skipped):
         yield from _of_partition(partition.files or list_partition(partition.path), said, listings)
     for entry in listing.files:
         if entry.name.kind.holds_batches and entry.name.suffix is None:
-            yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
+            yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
 
 
 def _of_partition(files: PartitionFiles, said: _Said, listings: Listings) -> Iterator[Unit]:
-    listings[str(files.path)] = files
-    yield Unit(UnitKind.PARTITION, str(files.path))
+    listings[name_of(files.path)] = files
+    yield Unit(UnitKind.PARTITION, name_of(files.path))
     for segment, following in _with_following(files.segments):
         yield _of_segment(segment, files.path, following, said)
     for entry in files.kraft_snapshots:
-        yield Unit(UnitKind.BATCHES, str(entry.path), is_last=True)
+        yield Unit(UnitKind.BATCHES, name_of(entry.path), is_last=True)
 
 
 def _with_following(
@@ -164,6 +166,8 @@ def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
     Without any recovery point, closed segments count as flushed. The log of KRaft is recovered in
     any case.
     """
+    if io.is_elsewhere(log):
+        return False
     partition = os.path.realpath(log.parent)
     if os.path.basename(partition).startswith(CLUSTER_METADATA):
         return False
@@ -178,11 +182,11 @@ def _of_segment(
     segment: SegmentFiles, partition: Path | None, following: int | None, said: _Said
 ) -> Unit:
     def text(path: Path | None) -> str | None:
-        return None if path is None else str(path)
+        return None if path is None else name_of(path)
 
     return Unit(
         UnitKind.SEGMENT,
-        str(segment.log),
+        name_of(segment.log),
         partition=text(partition),
         base_offset=segment.base_offset,
         is_last=following is None,
@@ -205,9 +209,9 @@ def _of_file(entry: NamedFile, listing: _Listing, said: _Said) -> Iterator[Unit]
                 yield _of_segment(beside, None, following, said)
                 return
     if kind.holds_batches:
-        yield Unit(UnitKind.BATCHES, str(entry.path), base_offset=offset, is_last=True)
+        yield Unit(UnitKind.BATCHES, name_of(entry.path), base_offset=offset, is_last=True)
     else:
-        yield Unit(UnitKind.FILE, str(entry.path), base_offset=offset, is_last=True, file=kind)
+        yield Unit(UnitKind.FILE, name_of(entry.path), base_offset=offset, is_last=True, file=kind)
 
 
 def _beside(segment: SegmentFiles, path: Path) -> SegmentFiles:

@@ -77,7 +77,7 @@ def info(
 
 def _of_path(path: str, known: KnownPath, selection: Selection, seen: set[str]) -> list[Work]:
     if known.kind is PathKind.FILE:
-        return [_look(info_of_file, Path(path))] if is_new(path, seen) else []
+        return [_look(info_of_file, known.path)] if is_new(path, seen) else []
     found = (each for each in partitions_of((path,), selection) if is_new(each.path, seen))
     return [_look(info_of_partition, each.path) for each in found]
 

@@ -122,6 +122,7 @@ class LogFile(Closing):
             NotALogError: the name is not that of a log file.
             OSError: it is missing or cannot be read.
         """
+        path = getattr(path, "path", path)  # of a name of a file elsewhere
         kept = path if isinstance(path, Path) else Path(path)
         name = parse_name(kept.name)
         if name is None or not name.kind.holds_batches:

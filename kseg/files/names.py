@@ -373,6 +373,8 @@ def list_data_directory(path: str | PathLike[str], *, whole: bool = False) -> Da
     Raises:
         OSError: the directory cannot be listed.
     """
+    if isinstance(path, ClassifiesItself):
+        return path.classify_elsewhere().data_directory or DataDirectory(Path(path))
     directory = Path(path)
     return _sort_data_directory(directory, *_list_files(directory), whole=whole)
 

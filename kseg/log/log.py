@@ -25,6 +25,7 @@ from kseg.format.workspace import Workspace
 from kseg.log.clock import clock_of, now_of
 from kseg.log.reader.version import HighWatermark, SegmentInfo, Version
 from kseg.log.reader.view import ISOLATIONS, LogView
+from kseg.stores.path import path_at
 
 if TYPE_CHECKING:
     from threading import Event
@@ -142,7 +143,7 @@ class Log:
         """Open a partition directory.
 
         Args:
-            path: the directory, for reading under any name.
+            path: the directory, for reading under any name, or a URL of one.
             mode: "read" lists the directory, and opens files as they are needed; "append" takes the
                 lock of the data directory and loads the log.
             create: make a missing directory, for appending.
@@ -169,7 +170,7 @@ class Log:
             OSError: it cannot be listed; for appending, the disk refuses.
         """
         if mode == "read":
-            return cls(LogView.open(path, mapping=mapping), mapping)
+            return cls(LogView.open(path_at(path), mapping=mapping), mapping)
         if mode != "append":
             raise ValueError(f"mode is 'read' or 'append', not {mode!r}")
         from kseg.log.writer import state as opening

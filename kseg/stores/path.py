@@ -56,16 +56,26 @@ def is_remote(path: str) -> bool:
     return is_url(path) and urlsplit(path).scheme.lower() != "file"
 
 
-def place(path: str) -> str | RemotePath:
-    """A path for the functions that open files.
+def place(path: str) -> Any:
+    """A path for the functions that open files: text, or one of a file elsewhere.
 
     Raises:
         ValueError: it is a URL with credentials.
     """
+    if isinstance(path, PlaceName):
+        return path.path
     if not is_remote(path):
         return unquote(urlsplit(path).path) if is_url(path) else path
     check_url(path)
     return _remote(path)
+
+
+def path_at(name: str | PathLike[str]) -> Path:
+    """The path of a name: a URL's lists and opens itself."""
+    if isinstance(name, Path):
+        return name
+    where = place(os.fspath(name) if not isinstance(name, PlaceName) else name)
+    return where if isinstance(where, Path) else Path(where)
 
 
 def _remote(url: str) -> RemotePath:
@@ -149,6 +159,44 @@ class RemotePath(PosixPath):
     def resolve(self, strict: bool = False) -> RemotePath:
         """The path itself."""
         return self
+
+
+class PlaceName(str):
+    """The name of a file elsewhere as text, which opens as its path does.
+
+    Attributes:
+        path: of the file.
+    """
+
+    __slots__ = ("path",)
+    path: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the path."""
+        return name_of, (self.path,)
+
+    def open_elsewhere(self) -> Any:
+        """As the path."""
+        return self.path.open_elsewhere()
+
+    def size_elsewhere(self) -> int:
+        """As the path."""
+        size: int = self.path.size_elsewhere()
+        return size
+
+    def classify_elsewhere(self) -> KnownPath:
+        """As the path."""
+        known: KnownPath = self.path.classify_elsewhere()
+        return known
+
+
+def name_of(path: str | PathLike[str]) -> str:
+    """A path as text; that of a file elsewhere can still be opened."""
+    if isinstance(path, PlaceName) or not hasattr(path, "open_elsewhere"):
+        return os.fspath(path)
+    name = PlaceName(os.fspath(path))
+    name.path = path
+    return name
 
 
 def _name_of(path: Path) -> names.FileName | None:
@@ -289,4 +337,13 @@ def _under(path: RemotePath) -> Iterator[Found]:
                 yield entry.files, ()
 
 
-__all__ = ["RemotePath", "find_logs", "is_remote", "matches", "paths_of", "place"]
+__all__ = [
+    "RemotePath",
+    "find_logs",
+    "is_remote",
+    "matches",
+    "name_of",
+    "path_at",
+    "paths_of",
+    "place",
+]

@@ -13,6 +13,7 @@ from kseg.errors import NotALogError, os_reason
 from kseg.files.names import PartitionDirectory, PathKind, classify_path, list_partition
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.salvage.provable import topic_id_of
+from kseg.stores.path import is_remote, name_of, path_at
 
 #: Chooses partitions by topic and number.
 Chosen = Callable[[str | None, int | None], bool]
@@ -86,6 +87,8 @@ def places_of(copy: str | PathLike[str]) -> tuple[Path, ...]:
         OSError: a directory is missing.
     """
     text = os.fspath(copy)
+    if is_remote(text):
+        return (path_at(copy),)
     if "," not in text or os.path.lexists(text):
         return (Path(text),)
     places = tuple(Path(part) for part in text.split(",") if part)
@@ -191,8 +194,8 @@ def _copy(path: Path | None, given: str) -> CopyPath:
     try:
         listing = list_partition(path)
     except OSError as error:
-        return CopyPath(str(path), error=os_reason(error))
-    return CopyPath(str(path), topic_id_of(listing))
+        return CopyPath(name_of(path), error=os_reason(error))
+    return CopyPath(name_of(path), topic_id_of(listing))
 
 
 def _as_of(copy: CopyPath, topic_id: UUID | None, *, home: bool) -> CopyPath:

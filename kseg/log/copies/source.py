@@ -34,6 +34,7 @@ import numpy as np
 from kseg.constants import INT32_MAX, INT64_MAX, Bools, Int64s, Intps, StopReason, codec_label
 from kseg.documents import Documented
 from kseg.errors import KsegError
+from kseg.files import io
 from kseg.files.log_file import LogFile
 from kseg.files.names import classify_path
 from kseg.format.header import COLUMN, FIELDS, BatchHeader
@@ -42,6 +43,7 @@ from kseg.log.salvage.provable import clean_offset_of, read_provable
 from kseg.log.salvage.values import ProvablePartition, SegmentSeen, Span, provable_tables
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import next_offset
+from kseg.stores.path import name_of, path_at
 
 if TYPE_CHECKING:
     from collections import abc
@@ -214,7 +216,7 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
     if listing is None or any(each.kafka07 for each in listing.segments):
         raise DoubtError("no log of batches", path=path)
     seen = tuple(
-        SegmentSeen(each.base_offset, str(each.log), each.log.stat().st_size)
+        SegmentSeen(each.base_offset, name_of(each.log), io.size_at(each.log))
         for each in listing.segments
     )
     filled = [each for each in seen if each.size]
@@ -350,7 +352,7 @@ class Copy:
             DoubtError: it may not be.
             KsegError, OSError: it cannot be read.
         """
-        return cls(path, taken_for_sound(Path(path), mapping), mapping, is_assumed=True)
+        return cls(path, taken_for_sound(path_at(path), mapping), mapping, is_assumed=True)
 
     @property
     def first_offset(self) -> int:

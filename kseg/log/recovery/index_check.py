@@ -706,7 +706,7 @@ class IndexChecks:
         """
         place = self._log
         if path is not None:
-            place = replace(place, path=os.fspath(path), size=os.stat(path).st_size)
+            place = replace(place, path=os.fspath(path), size=io.size_at(path))
         self._checks[kind] = _CHECKS[kind](place, self._found)
         return place.size
 
