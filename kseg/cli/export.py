@@ -147,6 +147,8 @@ def _write_all(
 
 def _say_owner(source: Path, target: Path, out: Path) -> None:
     """Say how the files get the owner of the logs, if they have another."""
+    if not os.path.lexists(source):
+        return  # in a store
     made = [target] if target.exists() else list(out.glob(os.path.relpath(target, out)))
     complain(*(owner_lines(made[0], source, out) if made else ()))
 

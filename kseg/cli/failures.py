@@ -170,7 +170,7 @@ def _next_step(error: BaseException) -> str:
         return ""
     path = os.path.abspath(os.fsdecode(path))
     if ":/" in path and not refused:
-        return "; a URL is read by 'kseg spark VERB' alone"
+        return ""  # the store has said it
     if isinstance(error, PermissionError):
         return f"; this shows whose it is: {command_line('ls', '-ld', path)}"
     if not refused and not isinstance(error, FileNotFoundError):

@@ -12,7 +12,7 @@ from kseg.analysis.info import PartitionInfo, info_of_file, info_of_partition
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.output import human_bytes, human_count
-from kseg.cli.paths import known_paths
+from kseg.cli.paths import known_paths, tier_of_run
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.transactions import mention
 from kseg.files.names import KnownPath, PathKind, is_new
@@ -51,6 +51,8 @@ def info(
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
+    if tier_of_run() is not None:
+        return _info_of_tier(paths, Selection(topics, partitions), as_json=as_json)
     seen: set[str] = set()
     works = [
         work
@@ -73,6 +75,44 @@ def info(
     faults = [fault for one in found for fault in one.faults]
     complain(*(f"kseg: {one_line(fault)}" for fault in faults))
     return Exit.FOUND if faults else Exit.OK
+
+
+#: The columns of `--tier`.
+_TIER_HEAD: Final = (
+    *("partition", "layout", "source", "start", "end", "local start"),
+    *("remote", "bytes remote", "local", "bytes local", "overlap"),
+)
+
+
+def _info_of_tier(paths: tuple[str, ...], selection: Selection, *, as_json: bool) -> int:
+    """What is where: local and remote segments of each partition."""
+    from kseg.analysis.tiers import describe, traffic
+
+    tier = tier_of_run()
+    assert tier is not None
+    found = [describe(tier, tier.log(one.path)) for one in partitions_of(paths, selection)]
+    if as_json:
+        output.write_document("info/1", {"path": output.path_field(paths), "partitions": found})
+    else:
+        output.write_fitted_table(_TIER_HEAD, map(_tier_row, found), _TIER_HEAD[3:], LEFT)
+        asked = traffic(tier)
+        output.write_line(
+            f"{asked['requests']} requests, {human_bytes(asked['bytes_read'])} read from the store"
+        )
+    faults = [fault for one in found for fault in one["faults"]]
+    complain(*(f"kseg: {fault}" for fault in faults))
+    return Exit.FOUND if faults else Exit.OK
+
+
+def _tier_row(one: dict[str, Any]) -> list[object]:
+    names = ("layout", "source", "log_start_offset", "log_end_offset", "local_start_offset")
+    return [
+        f"{one['topic']}-{one['partition']}",
+        *(one[name] for name in names),
+        *(one["remote"]["segments"], human_bytes(one["remote"]["bytes"])),
+        *(one["local"]["segments"], human_bytes(one["local"]["bytes"])),
+        human_bytes(one["overlap"]["bytes"]),
+    ]
 
 
 def _of_path(path: str, known: KnownPath, selection: Selection, seen: set[str]) -> list[Work]:

@@ -29,7 +29,6 @@ from kseg.files.names import (
     readable_partitions,
 )
 from kseg.files.selection import Selection
-from kseg.log.sources import ScanSource
 from kseg.stores.path import is_remote, place
 
 if TYPE_CHECKING:
@@ -96,6 +95,8 @@ def view_of(path: Path, mapping: Mapping = "auto") -> LogView:
     Raises:
         KsegError, OSError: as `LogView.open` and `Tier.log` raise them.
     """
+    from kseg.log.sources import ScanSource  # a dump of files does without
+
     name = partition_at(path)
     return ScanSource(path, False, name.topic, name.partition, tier_of_run()).view(mapping)
 

@@ -9,7 +9,9 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, pass_over
+from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.paths import places as places_of
+from kseg.cli.paths import tier_of_run
 from kseg.cli.transactions import mention
 from kseg.files.selection import Selection
 
@@ -38,6 +40,8 @@ def verify(
         raise click.UsageError("Missing argument 'PATH...'.")
     from kseg.analysis.verify import VerifyOptions, verify_of
 
+    if tier_of_run() is not None:
+        return _verify_tier(paths, Selection(topics, partitions), deep, jobs, now_ms, as_json)
     options = VerifyOptions(deep=deep, mapping=mapping, now_ms=now_ms)
     places = list(places_of(paths, Selection(topics, partitions)))
     with output.progress("verify", 0) as bar:
@@ -47,6 +51,28 @@ def verify(
     if not as_json:
         mention(paths, Selection(topics, partitions))
     return write_report(report, as_json=as_json)
+
+
+def _verify_tier(
+    paths: tuple[str, ...],
+    selection: Selection,
+    deep: bool,
+    jobs: int,
+    now_ms: int | None,
+    as_json: bool,
+) -> int:
+    """Examine what the tier has of the partitions; what is local is left to a run without it."""
+    from kseg.analysis.tiers import examine_tier
+    from kseg.analysis.verify import merge_all, report
+    from kseg.log.clock import now_of
+
+    tier = tier_of_run()
+    assert tier is not None
+    answers = [
+        examine_tier(tier.log(one.path), deep=deep, now_ms=now_of(now_ms), threads=jobs)
+        for one in partitions_of(paths, selection)
+    ]
+    return write_report(report(merge_all(answers)), as_json=as_json)
 
 
 def _list_codes(*, as_json: bool) -> None:

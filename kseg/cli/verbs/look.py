@@ -46,6 +46,7 @@ from kseg.cli.starting import verb
 @verb(
     paths_argument,
     selection_options,
+    tier_options,
     click.option("--segments", "per_segment", is_flag=True, help="A line for each segment."),
     jobs_option,
     json_option,
@@ -64,6 +65,7 @@ def info() -> None:
     codes_option,
     jobs_option,
     selection_options,
+    tier_options,
     mapping_option,
     now_option(),
     json_option,

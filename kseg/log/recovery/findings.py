@@ -62,6 +62,8 @@ _NEGATIVE = (
     "the batch"
 )
 
+_TIER = "restore the object from a backup of the store; consumers cannot read these offsets"
+
 _WRITER = "find out who wrote the batch; consumers may refuse it"
 
 CODES: dict[str, Code] = {
@@ -147,6 +149,18 @@ CODES: dict[str, Code] = {
         "warning", "a folder in a data directory that no broker would start with", "move it away"
     ),
     "changed": Code("warning", "a file went or shrank while it was read", "run verify again"),
+    # A tier.
+    "tier-metadata": Code(
+        "error", "metadata or a manifest of a tier that contradicts itself", _TIER
+    ),
+    "tier-object": Code("error", "an object that the tier should have, and lacks", _TIER),
+    "tier-size": Code("error", "an object of another size than the metadata say", _TIER),
+    "tier-hole": Code("error", "offsets that neither the log nor the tier has", _REPLICA),
+    "tier-orphan": Code(
+        "warning",
+        "an object of a copy that failed, was replaced, or is being deleted",
+        "nothing reads it; delete it from the store once no broker works on it",
+    ),
     "unreadable": Code(
         "error",
         "the disk does not give its bytes, or the file is other than any of its kind",

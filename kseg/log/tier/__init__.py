@@ -25,6 +25,7 @@ from kseg._door import door
 #: What programs may use of this room.
 _HOMES = {
     "kseg.log.tier.lineage": ("RemoteSegment", "SegmentState"),
-    "kseg.log.tier.tier": ("Tier", "TierLog"),
+    "kseg.log.tier.objects": ("TierPath",),
+    "kseg.log.tier.tier": ("Tier", "TierLog", "holes"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

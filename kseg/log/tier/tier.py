@@ -177,6 +177,11 @@ class Tier:
     ) -> Tier:
         """Name a tier; nothing is read yet.
 
+        Args:
+            root: a URL, or a directory.
+            keys: files of private keys, by the ids of key pairs, for a tier that is encrypted.
+            topic_id: of the topic, where its name has more than one.
+
         Raises:
             ValueError: the URL has credentials, or the topic id is none.
         """
@@ -546,7 +551,7 @@ class _Joining:
         part = RemotePart(
             spans[0].start if spans and start is None else start,
             lineage,
-            _holes(spans, start, end if local is None else local.first_offset),
+            holes_text(holes(spans, start, end if local is None else local.first_offset)),
         )
         return LogView(self.path, (*remote, *here), self.mapping, files=files, remote=part)
 
@@ -622,19 +627,24 @@ def _info(span: Span, objects: SegmentObjects) -> SegmentInfo:
     )
 
 
-def _holes(spans: tuple[Span, ...], start: int | None, end: int | None) -> str | None:
-    """The offsets that no segment has, in words."""
-    at, holes = start, []
+def holes(spans: Sequence[Span], start: int | None, end: int | None) -> list[tuple[int, int]]:
+    """The offsets that no segment has: the first and the last of each stretch."""
+    at, found = start, []
     for span in spans:
         if at is not None and span.start > at:
-            holes.append((at, span.start - 1))
+            found.append((at, span.start - 1))
         at = span.end
     if at is not None and end is not None and end > at:
-        holes.append((at, end - 1))
-    if not holes:
+        found.append((at, end - 1))
+    return found
+
+
+def holes_text(found: list[tuple[int, int]]) -> str | None:
+    """Holes in words; None for none."""
+    if not found:
         return None
-    listed = ", ".join(f"{first} to {last}" for first, last in holes)
+    listed = ", ".join(f"{first} to {last}" for first, last in found)
     return f"offsets {listed} are neither in this directory nor in the tier, and are not read"
 
 
-__all__ = ["Copy", "Tier", "TierLog"]
+__all__ = ["Copy", "Tier", "TierLog", "holes"]

@@ -1,0 +1,149 @@
+"""What lies in a tier beside a log, and whether every byte of it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from kseg.analysis.checks import examine_segment
+from kseg.analysis.units import Unit, UnitKind
+from kseg.analysis.values import Examined, Findings
+from kseg.analysis.verify import merge_all
+from kseg.errors import KsegError, os_reason
+from kseg.log.tier import SegmentState, Tier, TierLog, TierPath, holes
+from kseg.stores.path import is_remote, name_of
+from kseg.stores.store import Store
+from kseg.workers import Work, run_in_order
+
+#: What a batch may inflate to with `deep`.
+_INFLATED_MAX = 1 << 30
+
+
+def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
+    """A partition and its tier as the document of `kseg info --tier` has them.
+
+    Raises:
+        KsegError, OSError: the log's end cannot be read.
+    """
+    local = () if log.local is None else log.local.segments
+    spans, view = log.spans, log.view
+    first = None if log.local is None else log.local.first_offset
+    read = {span.segment.id for span in spans}
+    finished = [
+        copy.segment
+        for copy in log.copies.values()
+        if copy.segment.state is SegmentState.COPY_SEGMENT_FINISHED
+    ]
+    overlap = [one for one in finished if first is not None and one.end_offset >= first]
+    document: dict[str, Any] = {
+        "path": str(view.path),
+        "topic": view.topic,
+        "partition": view.partition,
+        "topic_id": log.topic_id,
+        "layout": log.layout,
+        "source": log.source,
+        "log_start_offset": view.log_start_offset,
+        "log_end_offset": view.log_end_offset,
+        "local_start_offset": first,
+        "highest_remote_offset": log.highest_remote,
+        "local": {"segments": len(local), "bytes": sum(info.size for info in local)},
+        "remote": {
+            "segments": len(finished),
+            "bytes": sum(one.size for one in finished),
+            "read_segments": len(read),
+            "read_bytes": sum(one.size for one in finished if one.id in read),
+        },
+        "overlap": {"segments": len(overlap), "bytes": sum(one.size for one in overlap)},
+        "holes": [list(one) for one in _holes(log)],
+        "unread_objects": len(log.strays),
+        "faults": [str(fault) for fault in log.faults],
+    }
+    return document | traffic(tier)
+
+
+def traffic(tier: Tier) -> dict[str, int]:
+    """Requests that a store was sent so far, and bytes that it gave; 0 for a directory."""
+    if not is_remote(tier.root):
+        return {"requests": 0, "bytes_read": 0}
+    store = Store.of(tier.root)
+    return {"requests": store.requests, "bytes_read": store.bytes}
+
+
+def _holes(log: TierLog) -> list[tuple[int, int]]:
+    end = log.view.log_end_offset if log.local is None else log.local.first_offset
+    return holes(log.spans, log.view.log_start_offset, max(end, log.view.log_start_offset))
+
+
+def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> Examined:
+    """Examine every copy of a partition's segments in a tier, whether it is read or not.
+
+    Args:
+        log: of the partition.
+        deep: decode every record.
+        now_ms: times ahead of it are found.
+        threads: segments that are read at a time.
+    """
+    found = Findings()
+    for fault in log.faults:
+        found.add("tier-metadata", fault.path or str(log.view.path), fault.reason)
+    for url in log.strays:
+        found.add("tier-orphan", url, "no finished copy of a segment has this object")
+    for first, last in _holes(log):
+        found.add("tier-hole", str(log.view.path), f"offsets {first} to {last}", offset=first)
+    answers = [Examined(findings=found.taken())]
+    works: list[Work] = [
+        lambda put, one=one: put(one())  # type: ignore[misc]
+        for one in _examinations(log, deep=deep, now_ms=now_ms)
+    ]
+    run_in_order(works, answers.append, threads=min(threads, len(works)) or 1)
+    return merge_all(answers)
+
+
+def _examinations(log: TierLog, *, deep: bool, now_ms: int) -> Iterator[partial[Examined]]:
+    for id_, copy in log.copies.items():
+        if copy.segment.state is SegmentState.COPY_SEGMENT_FINISHED:
+            yield partial(_examine, log, id_, deep=deep, now_ms=now_ms)
+
+
+def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:
+    """Examine one copy: its objects, their sizes, every batch and index."""
+    segment, objects = log.copies[id_]
+    found, path = Findings(), TierPath.of(objects, "log")
+    names = ("index", "timeindex", "txnindex")
+    try:
+        index, time_index, txn_index = (
+            name_of(TierPath.of(objects, one)) if objects.has(one) else None for one in names
+        )
+        size = objects.size("log")
+        if size != segment.size:
+            found.add("tier-size", str(path), f"{size} bytes; the metadata say {segment.size}")
+        for needed in names[:2]:
+            objects.size(needed)
+        unit = Unit(
+            *(UnitKind.SEGMENT, name_of(path)),
+            base_offset=segment.start_offset,
+            index=index,
+            time_index=time_index,
+            txn_index=txn_index,
+        )
+        seen = examine_segment(
+            unit, deep=deep, inflated_max=_INFLATED_MAX, mapping="never", now_ms=now_ms
+        )
+    except FileNotFoundError as error:
+        found.add("tier-object", str(error.filename), f"segment {id_}: {os_reason(error)}")
+        return Examined(findings=found.taken())
+    except KsegError as error:
+        found.add("tier-metadata", error.path or str(path), error.reason)
+        return Examined(findings=found.taken())
+    except OSError as error:
+        found.add("unreadable", str(error.filename or path), os_reason(error))
+        return Examined(findings=found.taken())
+    if log.layout == "pinterest":  # it keeps no transaction indexes
+        kept = (one for one in seen.findings if not one.code.startswith("txn-index"))
+        seen = replace(seen, findings=tuple(kept))
+    return merge_all((seen, Examined(findings=found.taken())))
+
+
+__all__ = ["describe", "examine_tier", "traffic"]
