@@ -61,9 +61,8 @@ def groups(
             directories, group=group, at=at, since=since, lag_to=lag_to, progress=bar.to, **more
         )
     if as_json:
-        output.write_document(
-            "groups/1", {"path": output.path_field(directories), **found.to_json()}
-        )
+        document = {"path": output.path_field(directories), **found.to_json(commits=False)}
+        output.write_long_document("groups/1", document, "commits", found.commits.rows())
     else:
         complain(*map(str, found.findings))
         _print(found, detailed=group != "*", moments=at is not None or since is not None)
