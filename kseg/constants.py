@@ -162,3 +162,9 @@ class StopReason(IntEnum):
     BAD_LENGTH = 4  #: a size field that no batch can have
     BAD_MAGIC = 5  #: a magic byte that no release ever wrote
     BAD_CRC = 6  #: the batch is whole but its checksum does not match
+
+
+#: The words of `decode` for values that have schemas.
+SCHEMA_WORDS: Final = (
+    *("registry", "registry-json", "avro", "protobuf", "json-schema", "json:struct"),
+)

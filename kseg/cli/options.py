@@ -22,9 +22,8 @@ from kseg.cli.parsing import (
     parse_time,
     parse_time_range,
 )
-from kseg.constants import BATCH_BYTES, OPEN_TRANSACTIONS
+from kseg.constants import BATCH_BYTES, OPEN_TRANSACTIONS, SCHEMA_WORDS
 from kseg.files.grammar import OFFSET_MAX, URL_REFUSAL, is_url
-from kseg.format.typed import SCHEMA_WORDS
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]

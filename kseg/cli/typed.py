@@ -15,8 +15,9 @@ import numpy as np
 
 from kseg.cli.failures import usage_errors
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
+from kseg.constants import SCHEMA_WORDS
 from kseg.errors import SchemaError
-from kseg.format.typed import BYTES, ERRORS, SCHEMA_WORDS, Kinds, has_schemas, kinds_of
+from kseg.format.typed import BYTES, ERRORS, Kinds, has_schemas, kinds_of
 from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
 
 if TYPE_CHECKING:

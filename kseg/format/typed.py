@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from kseg._kernels.json import mark_not_json
-from kseg.constants import Bools, Uint8s
+from kseg.constants import SCHEMA_WORDS, Bools, Uint8s
 from kseg.format.text import count_not_utf8
 from kseg.format.values import (
     BinaryColumn,
@@ -61,10 +61,6 @@ BYTES: Final = {"key": "key_bytes", "value": "value_bytes"}
 KEPT_BYTES: Final = frozenset(BYTES.values())
 #: The columns, on request, of the ids of schemas.
 SCHEMA_IDS: Final = {"key": "key_schema_id", "value": "value_schema_id"}
-#: The words of `decode` for values that have schemas.
-SCHEMA_WORDS: Final = (
-    *("registry", "registry-json", "avro", "protobuf", "json-schema", "json:struct"),
-)
 #: The names of Kafka's serializers, where kseg has others.
 _SYNONYMS: Final = {
     "string": Kind.TEXT,

@@ -55,10 +55,10 @@ from os import PathLike, fspath
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
-from kseg.constants import INT32_MAX, INT64_MAX, ISOLATIONS
+from kseg.constants import INT32_MAX, INT64_MAX, ISOLATIONS, SCHEMA_WORDS
 from kseg.files.grammar import is_topic_name
 from kseg.format.times import time_ms
-from kseg.format.typed import SCHEMA_WORDS, has_schemas, kind_of
+from kseg.format.typed import has_schemas, kind_of
 from kseg.stores.path import is_remote
 
 #: Offsets with a special meaning in Spark's JSON form.
