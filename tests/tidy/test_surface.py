@@ -83,6 +83,17 @@ def test_the_first_scan_loads_what_it_uses_and_no_more(where: str, unused: tuple
     assert {module for module in loaded if module.startswith(unused)} == set()
 
 
+def test_a_search_by_partitioner_and_the_metadata_verb_need_no_pyarrow() -> None:
+    path = str(DEMO_DATA / "clicks-0")
+    search = f"kseg.scan({path!r}, key=b'x', partitioner='murmur2', partitions=[1])"
+    loaded = modules_loaded_by(
+        "import sys\nsys.modules['pyarrow'] = None\nimport kseg, kseg.analysis.metadata\n"
+        f"assert sum(len(one) for one in {search}) == 0\nimport kseg.log.key_places\n"
+        "del sys.modules['pyarrow']"
+    )
+    assert packages(loaded) & (HEAVY - {"numpy"}) == set()
+
+
 def test_arrow_columns_and_tasks_of_spark_load_no_pandas() -> None:
     path = str(DEMO_DATA)
     rows = f"from pathlib import Path\nfrom tests.spark.rows import read\nread(Path({path!r}))"
