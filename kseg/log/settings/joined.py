@@ -563,6 +563,10 @@ class _Joined:
         supposed = self.settings.sources.supposed or {}
         asked = {name: SettingValue(text, SUPPOSED) for name, text in supposed.items()}
         if self.home.known.of_broker and not self.is_joined:
+            seen = [f"{name}={broker[name].value}" for name in sorted(DELETING & broker.keys())]
+            if seen and self.why and self.skipped in (None, POLICY_UNKNOWN):
+                own = "of the broker does not count: the topic may have a setting of its own"
+                self.why += f"; {', '.join(seen)} {own}"
             _drop_deleting(broker)
         if cluster is not None and not self.is_joined:
             _drop_deleting(plain)

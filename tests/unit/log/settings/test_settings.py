@@ -12,6 +12,7 @@ import pytest
 import kseg
 from kseg import Log, LogConfig, LogDirectory
 from kseg.log.settings import PartitionSettings, SettingSources, group_by_broker
+from kseg.log.topic_policy import POLICY_UNKNOWN
 from tests.builders import batch, record
 from tests.unit.log.settings.made import (
     FIRST,
@@ -107,6 +108,18 @@ def test_a_brokers_names_and_units_are_understood(
     broker.says([topic("orders")])
     found = of_orders(broker, broker_config=properties)
     assert found.values[name] == value(text, "broker-config")
+
+
+def test_limits_of_the_broker_are_named_where_the_topic_may_have_its_own(
+    broker: Broker, tmp_path: Path
+) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.retention.hours=1\nlog.segment.bytes=1048576\n")
+    found = of_orders(broker, broker_config=properties)
+    rules = found.retention_rules()
+    assert rules.skipped == POLICY_UNKNOWN
+    assert "; retention.ms=3600000 of the broker does not count: the topic may have" in rules.why
+    assert "segment.bytes" not in rules.why
 
 
 def test_no_other_property_of_a_broker_is_kept(broker: Broker, tmp_path: Path) -> None:
