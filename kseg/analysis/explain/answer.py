@@ -49,7 +49,7 @@ from kseg.files.names import (
     path_order,
 )
 from kseg.files.selection import Selection, StrPaths
-from kseg.format.times import Time
+from kseg.format.times import Time, iso_text
 from kseg.log.cleanup import (
     StayingSegment,
     latest_of,
@@ -522,6 +522,9 @@ _REMOVED: Final = (".deleted", ".cleaned")
 #: A backup of the deleted bytes would free nothing.
 _FOR_GOOD: Final = ("--no-backup", "--apply")
 _NOT_KEPT: Final = "--no-backup, as a backup would keep the room"
+#: A change of today may have to be taken back.
+_YOUNG: Final = "what kseg has kept of a change of the last 24 hours; you may still need it"
+_DAY_MS: Final = 86_400_000
 _DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
 #: The causes that end when retention gets shorter.
 _SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
@@ -590,7 +593,15 @@ def propose(found: ExplainReport, wanted: int, given: Words) -> Proposal:
     steps: list[Step] = []
     missing = wanted
     touched = [one for one in found.partitions if not one.is_internal]
-    for step in (*_leftovers(touched, found.elsewhere), *_planned(touched, given)):
+    backups = [row for row in found.elsewhere if row.cause == "backup" and row.bytes]
+    old = [row for row in backups if _is_old(row, found.now_ms)]
+    young = [row for row in backups if row not in old]
+    for step in (
+        *_leftovers(touched),
+        *(_removal(row, "what kseg has kept of a change") for row in old),
+        *_planned(touched, given),
+        *(_removal(row, _YOUNG) for row in young),
+    ):
         if missing <= 0:
             break
         steps.append(step)
@@ -621,9 +632,13 @@ def _freed(rows: Iterable[KeptFile]) -> int:
     return sum(row.all_bytes for row in rows)
 
 
-def _leftovers(
-    partitions: Sequence[PartitionKeeps], elsewhere: Sequence[KeptFile]
-) -> Iterator[Step]:
+def _is_old(backup: KeptFile, now_ms: int) -> bool:
+    """Whether a backup was made more than a day ago, by the time in its name."""
+    yesterday = (iso_text(now_ms - _DAY_MS) or "").replace("-", "").replace(":", "")
+    return os.path.basename(backup.path) < yesterday
+
+
+def _leftovers(partitions: Sequence[PartitionKeeps]) -> Iterator[Step]:
     for one in partitions:
         rows = [row for row in one.rows if row.path.endswith(_REMOVED)]
         if _freed(rows):
@@ -632,9 +647,6 @@ def _leftovers(
         for row in one.rows:
             if row.cause in _DIRECTORIES and row.bytes:
                 yield _removal(row, row.cause)
-    for row in elsewhere:
-        if row.cause == "backup" and row.bytes:
-            yield _removal(row, "what kseg has kept of a change")
 
 
 def _removal(row: KeptFile, why: str) -> Step:

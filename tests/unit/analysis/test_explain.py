@@ -508,7 +508,13 @@ def test_free_proposes_leftovers_first_and_shorter_retention_last(tmp_path: Path
     assert found is not None
     assert not found.reached
     kinds = [step.kind for step in found.steps]
-    assert kinds == ["leftovers"] * 3 + ["due", "compaction", "retention"]
+    young = ["due", "compaction", "leftovers", "retention"]
+    assert kinds == ["leftovers"] * 2 + young
+    assert "you may still need it" in found.steps[-2].why
+    later = NOW_MS + 86_400_001
+    steps = explain(root, topic_config=own, free_bytes=1 << 50, now_ms=later).free
+    assert steps is not None
+    assert [step.kind for step in steps.steps][:3] == ["leftovers"] * 3
     assert not any("__" in step.command for step in found.steps)
     assert everything(tmp_path) == before
     least = explain(root, topic_config=own, free_bytes=1, now_ms=NOW_MS).free
