@@ -150,6 +150,12 @@ _RESET: Final = {
 }
 #: Names of the checkpoints that are read before the logs of a directory are loaded.
 READ_FIRST: Final = tuple(kind.value for kind in _RESET)
+#: The file system makes it where one is mounted.
+_FOUND: Final = "lost+found"
+_OF_MOUNT: Final = (
+    "The file system needs it: move everything else into a subdirectory of the mount, and name "
+    "that in log.dirs"
+)
 #: The code and the message for a sub-directory of a kind, and the advice.
 _SET_ASIDE: Final = {
     EntryKind.UNKNOWN: (
@@ -226,7 +232,8 @@ class BrokerDirectory:
         for entry in self.entries:
             if entry.kind in _SET_ASIDE:
                 code, message, advice = _SET_ASIDE[entry.kind]
-                self._note(code, entry.path, message, advice)
+                own = _OF_MOUNT if entry.path.name == _FOUND else advice
+                self._note(code, entry.path, message, own)
         self._check_rights()
 
     @property
@@ -1101,8 +1108,6 @@ RELEASES: Final = (
 _FORMATTED_SINCE: Final = 4
 #: Less than this says nothing about a rate.
 _RATE_BYTES_MIN: Final = 1 << 20
-#: The file system makes it where one is mounted.
-_FOUND: Final = "lost+found"
 _StrPath = str | PathLike[str]
 
 

@@ -573,6 +573,14 @@ def test_of_other_releases_only_what_is_known_is_said(data: Data) -> None:
         doctor(data.root, release="latest")
 
 
+def test_the_advice_for_lost_and_found_is_a_subdirectory(data: Data) -> None:
+    folder("lost+found")(data)
+    folder("other")(data)
+    said = {Path(one.path).name: one.mend for one in doctor(data.root).all_findings()}
+    assert "a subdirectory of the mount" in (said["lost+found"] or "")
+    assert said["other"] == "move it out of the data directory"
+
+
 def test_two_jobs_give_the_same_answer(data: Data) -> None:
     for number in range(3):
         (data.root / f"payments-{number}").mkdir()
