@@ -109,6 +109,6 @@ def _print(report: Report) -> None:
 def _lost_line(lost: Lost) -> str:
     text = f"lost: {lost.path} @ {lost.position}: {lost.extent} cannot be read"
     if lost.sound_behind:
-        text += f"; {lost.sound_batches} behind: a broker's recovery would cut them, too"
-        text += ", 'kseg salvage' keeps them"
+        text += f"; {lost.sound_batches} behind: a recovery cuts them, too, if it reads this file"
+        text += " ('kseg recover' shows that); 'kseg salvage' keeps them"
     return text
