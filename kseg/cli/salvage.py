@@ -175,9 +175,10 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
         yield f"  kseg salvage {quote(path)} -o NEW_DIRECTORY"
     if not report.ok:
         yield "a replica or a backup may have what is lost: 'kseg merge' takes it from there"
-    yield from put_back(
-        [(one.name, Path(one.path)) for one in plan.partitions], plan.out, plan.beside
-    )
+    changed = [one for one in plan.partitions if _is_changed(one)]
+    yield from put_back([(one.name, Path(one.path)) for one in changed], plan.out, plan.beside)
+    if changed and len(changed) < len(plan.partitions):
+        yield "the logs of the other partitions are sound: they stay where they are"
     if any(one.partition.topic == CLUSTER_METADATA for one in plan.partitions):
         yield (
             "this log of KRaft is for a sole controller: a repaired copy never goes back into a "
@@ -187,6 +188,11 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
     for one in plan.partitions:
         if one.start_beyond_end is not None:
             yield from _start_beyond_end(one)
+
+
+def _is_changed(one: SalvagedPartition) -> bool:
+    """Whether the log in OUT is another than the one that was read."""
+    return bool(one.lost or one.unprovable or one.markers or one.start_beyond_end is not None)
 
 
 def _start_beyond_end(one: SalvagedPartition) -> Iterator[str]:
