@@ -144,12 +144,31 @@ def _page(found: DoctorReport) -> Iterator[str]:
     warnings = output.counted(counts["warning"], "warning")
     said = f"{_SAID[found.outcome.value]}{_loss(found)}"
     yield f"Kafka {found.release}: {said}; {errors}, {warnings}"
+    yield from _of_release(found)
     for directory in found.directories:
         yield ""
         yield from _of_directory(directory, found.rate)
     if found.findings:
         yield ""
         yield from _lines(found.findings)
+
+
+def _of_release(found: DoctorReport) -> Iterator[str]:
+    """What is known of a release, where the outcome is not."""
+    from kseg.analysis.doctor import RELEASES
+
+    followed, *compared = RELEASES
+    release = f"{found.release}."
+    if found.outcome.value != "unknown" or release.startswith(f"{followed}."):
+        return
+    yield f"the answer below is that of Kafka {followed}, the only release of which all is known"
+    if any(release.startswith(f"{one}.") for one in compared):
+        yield f"Kafka {found.release} cuts the same; whether it starts here was not compared"
+    else:
+        yield (
+            f"Kafka {found.release} was not compared; these releases were, and cut the same: "
+            f"{', '.join(compared)}"
+        )
 
 
 def _loss(found: DoctorReport) -> str:
