@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kseg.spark.demo import Summary
 
 _DATA = "kafka-logs"
+_EXISTS = "it exists; give -o another name, or remove it first if it is of an earlier demo"
 #: The verbs that the tour runs.
 _TOUR = (
     ("Verify every checksum, record, index, snapshot and checkpoint:", f"verify --deep {_DATA}"),
@@ -44,7 +45,10 @@ _REPAIR = (
 def demo(no_spark: bool, out: str | None) -> int:
     """Run the verb; returns the exit code."""
     if out is not None:
-        _copy_to(Path(out))
+        try:
+            _copy_to(Path(out))
+        except FileExistsError as error:
+            raise FileExistsError(error.errno, _EXISTS, out) from error
         output.write_line(f"{out}: the data directory of a Kafka 4.2 broker, to try kseg on")
         return Exit.OK
     arrow = _lacks(lambda: require("pyarrow", extra="arrow"))

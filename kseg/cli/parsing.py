@@ -39,6 +39,8 @@ def parse_offset_range(text: str) -> Range:
     ((5, 9), (7, 8))
     """
     if ".." not in text:
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(f"{text!r} is no offset, nor a range A..B without B, such as 5..9")
         offset = _integer(text)
         return (offset, offset + 1)
     return _ordered(_split(text, _integer))

@@ -16,7 +16,7 @@ from kseg.cli.parsing import GivenSettings, Setting, by_topic
 from kseg.cli.paths import Partition
 from kseg.errors import KsegError, UnsupportedFormatError
 from kseg.files import metadata
-from kseg.files.selection import some_of
+from kseg.files.selection import Selection, some_of
 from kseg.log.config import LogConfig
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) ->
     here = set(topics)
     for each in settings:
         if each.topic is not None and each.topic not in here:
-            raise click.UsageError(f"--config: no topic {each.topic!r} here.")
+            why = Selection((each.topic,)).why_nothing((topic, 0) for topic in here)
+            raise click.UsageError(f"{each.topic}:{each.name}: {why}")
 
 
 def check_given(partitions: Sequence[Partition], given: GivenSettings) -> None:

@@ -62,6 +62,8 @@ class Selection(NamedTuple):
         given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
         near = [each for topic in self.topics for each in get_close_matches(topic, known)]
         told = f"; did you mean {near[0]}?" if near else f"; there are {some_of(known)}"
+        if any("," in topic for topic in self.topics):
+            told = f"; give --topic once for each; there are {some_of(known)}"
         return f"no topic here is {given}{told if known else ''}"
 
     def takes(self, topic: str | None, partition: int | None) -> bool:

@@ -225,7 +225,11 @@ class LogConfig:
             elif name in _FIELDS:
                 values[_FIELDS[name]] = _checked(name, _parse(name, text))
             else:
-                raise ValueError(f"{name!r} is not a setting of a topic")
+                from difflib import get_close_matches  # for what is not there
+
+                near = get_close_matches(name, _FIELDS, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ValueError(f"{name!r} is not a setting of a topic{hint}")
         return values
 
     def to_kafka(self, *, named: bool = False) -> dict[str, str]:

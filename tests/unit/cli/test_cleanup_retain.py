@@ -217,7 +217,7 @@ def test_a_limit_for_a_partition_of_a_broker_does_not_stand_for_its_policy(
 def test_a_topic_that_is_not_here_is_a_usage_error(kseg: Kseg, data: Path) -> None:
     ran = kseg("retain", data, "--config", "ordres:retention.ms=1")
     assert ran.code == 2
-    assert "no topic 'ordres' here" in ran.err
+    assert "ordres:retention.ms: no topic here is ordres; did you mean orders?" in ran.err
 
 
 A_YEAR_AHEAD = "2027-11-22"

@@ -21,6 +21,15 @@ TRIES = [
     ("read DIR/orders-0 --decode json", 2, "--decode-value json and --decode-key json"),
     ("dump DIR/orders-0 --decode text", 2, "read and export have --decode-value text"),
     ("read DIR/orders-0 --decode topics", 2, "'topics' is not one of 'offsets', "),
+    ("read DIR --topic orders,payments", 3, "give --topic once for each; there are orders, pay"),
+    ("dump DIR/orders-0 --offset 5:8", 2, "'5:8' is no offset, nor a range A..B without B"),
+    ("retain DIR --config retention.msec=1", 2, "did you mean retention.ms?"),
+    (
+        "explain DIR --what-if order:retention.ms=1",
+        2,
+        "order:retention.ms: no topic here is order; ",
+    ),
+    ("demo -o DIR", 3, "it exists; give -o another name, or remove it first"),
     ("read DIR --time yesterday", 2, "yesterday.. is from then on"),
     ("export DIR/orders-0 -o DIR/out.json", 2, "end in .parquet, .arrow, .jsonl, .csv."),
     ("export DIR/orders-0 -o DIR/out.pq --format jsonl", 2, "out.pq is no name of a file"),
@@ -137,6 +146,25 @@ def test_doctor_asks_for_the_right_name_of_a_directory_that_is_not_there(
     ran = kseg("doctor", data.with_name(f"{data.name}s"))
     assert (ran.code, ran.text) == (3, "")
     assert f"did you mean {data}?" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [
+        ("4.2.1", ""),
+        ("3.9", "Kafka 3.9 cuts the same; whether it starts here was not compared"),
+        ("3.6", "Kafka 3.6 was not compared; these releases were, and cut the same: 3.9, 2.8, "),
+        ("4.20", "Kafka 4.20 was not compared; these releases were"),
+    ],
+)
+def test_doctor_says_what_is_known_of_a_release(
+    kseg: Kseg, orders: Path, release: str, said: str
+) -> None:
+    (orders.parent / "lost+found").mkdir()
+    text = kseg("doctor", orders.parent, "--for", release).text
+    assert said in text
+    followed = "that of Kafka 4.2, the only release of which all is known"
+    assert (followed in text) == bool(said)
 
 
 def test_doctor_takes_no_partition_for_a_data_directory(kseg: Kseg, orders: Path) -> None:

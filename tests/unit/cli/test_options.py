@@ -39,7 +39,9 @@ def test_offset_ranges_are_half_open(text: str) -> None:
     assert parse_offset_range(text) == OFFSETS[text]
 
 
-@pytest.mark.parametrize("text", ["9..3", "a..b", "1..2..3", "1.5..2", "", f"0..{2**63}", "1 ..2"])
+@pytest.mark.parametrize(
+    "text", ["9..3", "a..b", "1..2..3", "1.5..2", "", f"0..{2**63}", "1 ..2", "5:8"]
+)
 def test_what_is_no_offset_range_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=REASON):
         parse_offset_range(text)

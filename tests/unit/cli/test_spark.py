@@ -145,7 +145,7 @@ def test_a_misspelt_topic_is_refused(kseg: Kseg, started: list[int], data: Path,
     words = ["--config", "odrers:retention.ms=5", data]
     for ran in (kseg(verb, *words), kseg("spark", verb, *words)):
         assert (ran.code, ran.out) == (2, b"")
-        assert "no topic 'odrers' here" in ran.err
+        assert "odrers:retention.ms: no topic here is odrers; " in ran.err
 
 
 @pytest.mark.spark

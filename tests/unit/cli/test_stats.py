@@ -124,7 +124,7 @@ def test_damage_leaves_one_partition_without_a_plan(kseg: Kseg, users: Path) -> 
     [
         (("--config", "cleanup.policy=compact"), "--compaction"),
         (("--now", "0"), "--compaction"),
-        (("--compaction", "--config", "none:retention.ms=1"), "no topic 'none'"),
+        (("--compaction", "--config", "none:retention.ms=1"), "no topic here is none"),
     ],
 )
 def test_settings_are_for_compaction(

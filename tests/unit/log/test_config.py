@@ -137,7 +137,7 @@ def test_what_storage_does_not_look_at_is_passed_over() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("segment.byte", "1", "not a setting"),
+        ("segment.byte", "1", "not a setting of a topic; did you mean segment.bytes?"),
         ("message_format_magic", "1", "not a setting"),
         ("remote.storage.enable", "true", "no remote store"),
         ("segment.bytes", "13", "14 to"),
