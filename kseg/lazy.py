@@ -69,19 +69,34 @@ _UNITS: Final = {
 #: time with a zone. They are kept from handing over any, and apply all filters themselves.
 _KEEPS_FILTERS: Final = (1, 22)
 
+#: Taken for good when the interpreter ends.
+_gate: Final = Lock()
 #: One for each reading of a frame, held while it makes a piece.
 _steps: Final = WeakSet[Any]()
 
 
 @atexit.register
 def _end_steps() -> None:
-    """Let no thread of Polars go on with a piece while the interpreter ends.
+    """Let no thread of Polars begin a piece, or go on with one, while the interpreter ends.
 
     Polars reads ahead of a query that has its rows. A thread that is ended within code of Arrow
     aborts the process.
     """
+    _gate.acquire()
     for step in list(_steps):
         step.acquire()
+
+
+def _in_arrow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A copy in memory of Arrow's own.
+
+    Polars may let a piece go while the interpreter ends, in a thread that Python ends when it asks
+    for memory of Python's.
+    """
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
 
 
 def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) -> polars.LazyFrame:
@@ -105,7 +120,8 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
         batch_size: int | None,
     ) -> Iterator[polars.DataFrame]:
         step = Lock()
-        _steps.add(step)
+        with _gate:
+            _steps.add(step)
         with step:
             conditions = () if predicate is None else polars_conditions(predicate)
             batches = iter(read(conditions, with_columns, n_rows, batch_size))
@@ -114,7 +130,8 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
                 batch = next(batches, None)
                 if batch is None:
                     return
-                frame: polars.DataFrame = engine.DataFrame(batch)
+                frame: polars.DataFrame = engine.DataFrame(_in_arrow(batch))
+                del batch
                 found = frame if predicate is None else frame.filter(predicate)
             yield found
 
