@@ -6,6 +6,7 @@ look. Where pieces end does not depend on the threads, so the files do not eithe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -115,7 +116,8 @@ class Export:
         """
         count, faults, undecoded, views = 0, list[KsegError](), Undecoded(), self._views()
         selected = self._selected(views)
-        look = replace(look, source=self.path, selected=selected, is_file=self.is_file)
+        here = self.path if os.path.lexists(self.path) else None  # else all is in a store
+        look = replace(look, source=here, selected=selected, is_file=self.is_file)
         files = Files(target, look, faults)
         with files as write:
             for columns in first_rows(self._all(views, look, faults), self.limit):

@@ -41,6 +41,13 @@ class _Block(NamedTuple):
     end: int
     data: Future[Fetched]
 
+    def lacks(self, position: int) -> bool:
+        """Whether it is known to end in front of a position, for a fault."""
+        if not self.data.done() or self.data.cancelled() or self.data.exception() is not None:
+            return False
+        data, fault = self.data.result()
+        return fault is not None and position - self.start >= len(data)
+
     def part(self, position: int, end: int) -> memoryview:
         """Its bytes from `position` to `end`, as far as these lie in it."""
         data, fault = self.data.result()
@@ -62,7 +69,10 @@ class _Walk:
     def covers(self, position: int) -> bool:
         """Whether a read at a position goes on with this walk."""
         first = self.blocks[0].start if self.blocks else self.begin
-        return first <= position <= self.end
+        if not first <= position <= self.end:
+            return False
+        here = (block for block in self.blocks if block.start <= position < block.end)
+        return not any(block.lacks(position) for block in here)
 
 
 class RangedFile(MappedFile):

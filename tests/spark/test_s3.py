@@ -15,18 +15,21 @@ import pytest
 from click import UsageError
 from pyspark.sql import SparkSession
 
+import kseg
 from kseg.arrow import to_record_batch
 from kseg.cli.spark import chosen_paths
 from kseg.constants import Compression
 from kseg.errors import CorruptRecordError, NotALogError
 from kseg.files.selection import Selection
 from kseg.log.segment.reader import Segment
+from kseg.log.tier.tier import Tier
 from kseg.spark import jobs
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split
 from kseg.spark.sink import parse_sink_options
 from kseg.stores.path import place
+from kseg.stores.store import Store
 from tests.builders import batch, record, write_segment
 
 pytestmark = pytest.mark.spark
@@ -165,6 +168,45 @@ def test_what_cannot_be_read_is_one_line(
     with pytest.raises(error, match=message) as caught:
         rows(url, **options)
     assert "\n" not in str(caught.value)
+
+
+# ---- tiers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["4.2.0-local", "4.2.0-split", "4.2.0-aiven-zstd-encrypted"])
+@pytest.mark.filterwarnings("ignore:kseg. .* is open:UserWarning")
+def test_a_tier_in_a_store_gives_the_records_of_one_on_a_disk(
+    s3: Any, fixtures_dir: Path, tmp_path: Path, name: str
+) -> None:
+    case = fixtures_dir / "tiered" / name
+    keys = {file.name.partition(".")[0]: str(file) for file in case.glob("keys/*.private.pem")}
+    url = put(s3, case / "remote", f"{BUCKET}/tiers/{name}")
+    topic = "split-0" if "split" in name else "txn-0"
+    for path in (case / "local" / topic, tmp_path / topic):
+        tables = []
+        for root in (url, case / "remote"):
+            tier = Tier.of(root, keys=keys)
+            for isolation in ("read_uncommitted", "read_committed"):
+                found = kseg.scan(path, tier=tier, isolation=isolation, columns=("offset", "value"))
+                tables.append(found.to_arrow())
+        assert tables[0].equals(tables[2])
+        assert tables[1].equals(tables[3])
+        assert tables[0].num_rows > 100
+        assert tables[0].num_rows >= tables[1].num_rows > 50
+
+
+def test_a_read_of_the_last_segment_asks_for_no_other(
+    s3: Any, fixtures_dir: Path, tmp_path: Path
+) -> None:
+    case = fixtures_dir / "tiered" / "4.2.0-aiven-plain"
+    url = put(s3, case / "remote", f"{BUCKET}/tiers/last")
+    tier, store = Tier.of(url), Store.of(url)
+    log = tier.log(case / "local" / "plain-0")
+    newest = max(copy.segment.max_timestamp for copy in log.copies.values())
+    before = store.requests
+    (found,) = kseg.scan(log.view.path, tier=tier, time=(newest, None), columns=("offset",))
+    assert len(found) >= 1
+    assert store.requests - before <= 4  # its manifest, its time index and index, its log
 
 
 # ---- jobs ----------------------------------------------------------------------------------------
