@@ -12,6 +12,7 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
@@ -322,7 +323,9 @@ def list_partition(path: str | PathLike[str]) -> PartitionFiles:
         OSError: the directory cannot be listed.
     """
     if isinstance(path, ClassifiesItself):
-        return path.classify_elsewhere().partition_files or PartitionFiles(Path(path), None)
+        with suppress(FileNotFoundError):  # as of a web server, which lists nothing
+            return path.classify_elsewhere().partition_files or PartitionFiles(Path(path), None)
+        return PartitionFiles(Path(path), None)
     directory = Path(path)
     return sort_partition(directory, *_list_files(directory))
 
