@@ -23,11 +23,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kseg.analysis.doctor import DoctorReport, doctor
 from kseg.analysis.explain import ExplainReport, explain
+from kseg.analysis.schemas import schemas
 from kseg.analysis.stats import TOP_KEYS, PartitionReport, PartitionStats, StatsReport, stats
+from kseg.analysis.transactions import Transactions, transactions
 from kseg.analysis.units import Progress
 from kseg.analysis.values import Report
 from kseg.analysis.verify import verify
 from kseg.documents import VerbReport
+from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.whole_file import FileSink
 from kseg.format.times import iso_text, time_ms
@@ -56,10 +59,15 @@ class BrokerReport(Table, VerbReport):
         paths: the data directories.
         now_ms: the time that counts.
         stats, explain, verify, doctor: the answers of the verbs with these names.
+        transactions: the answer of `kseg transactions`; None where there is no partition.
+        subjects: of schemas by id, from a topic `_schemas` in the directories.
         has_keys: whether the keys with most bytes are shown.
     """
 
-    DOCUMENT = "now_ms stats=stats_rows explain verify=verify_document doctor"
+    DOCUMENT = (
+        "now_ms stats=stats_rows explain verify=verify_document doctor"
+        " transactions=transactions_document subjects"
+    )
 
     paths: tuple[str, ...]
     now_ms: int
@@ -67,6 +75,8 @@ class BrokerReport(Table, VerbReport):
     explain: ExplainReport
     verify: Report
     doctor: DoctorReport
+    transactions: Transactions | None
+    subjects: Mapping[str, str]
     has_keys: bool = True
 
     @property
@@ -92,6 +102,12 @@ class BrokerReport(Table, VerbReport):
     def verify_document(self) -> dict[str, Any]:
         """The document of `kseg verify --json`."""
         return self.verify.to_json()
+
+    @property
+    def transactions_document(self) -> dict[str, Any] | None:
+        """The document of `kseg transactions --json`, without those that are decided."""
+        found = self.transactions
+        return None if found is None else found.to_json(transactions=False)
 
     def to_html(self) -> str:
         """The page.
@@ -160,7 +176,7 @@ def report(
         broker_config, metadata_directory, config, topic_config: settings, as for `kseg.settings`.
         now_ms: the clock.
         threads: threads to share the work.
-        progress: called with bytes done and bytes in all, of the four passes together.
+        progress: called with bytes done and bytes in all, of all passes together.
 
     Raises:
         ValueError: there is no directory, or `threads` is below 1.
@@ -195,14 +211,35 @@ def report(
         explain(paths, **sources, progress=passes.next()),
         verify(paths, now_ms=now, threads=threads, on_error="skip", progress=passes.next()),
         doctor(paths, **sources, progress=passes.next()),
+        _transactions(paths, now, passes.next()),
+        _subjects(paths),
         keys,
     )
+
+
+def _transactions(paths: Sequence[str], now: int, progress: Progress | None) -> Transactions | None:
+    try:
+        return transactions(paths, now=now, progress=progress)
+    except NotALogError:
+        return None
+
+
+def _subjects(paths: Sequence[str]) -> dict[str, str]:
+    """The subjects of each id; those of the default context, since ids of others are apart."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    try:
+        for one in schemas(paths):
+            if one.id is not None and one.context == ".":
+                found[str(one.id)].append(one.subject)
+    except (KsegError, ValueError):  # no registry's topic
+        return {}
+    return {number: ", ".join(dict.fromkeys(names)) for number, names in found.items()}
 
 
 class _Passes:
     """Progress of passes, one after the other, as one."""
 
-    COUNT: Final = 4
+    COUNT: Final = 5
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress, self._passed = progress, -1
@@ -250,6 +287,8 @@ def _numbers(found: BrokerReport) -> dict[str, Any]:
         "keys": _keys(found) if found.has_keys else None,
         "due": _due(found.explain),
         "findings": _findings(found),
+        "transactions": _undecided(found.transactions),
+        "subjects": {at: names[:_TEXT] for at, names in found.subjects.items()},
     }
 
 
@@ -370,6 +409,17 @@ def _due(found: ExplainReport) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["day"], row["cause"]))[:_ROWS]
 
 
+def _undecided(found: Transactions | None) -> dict[str, Any]:
+    """The numbers of transactions by status, and those without a marker, the oldest first."""
+    if found is None:
+        return {"counts": {}, "rows": []}
+    names = ("topic", "partition", "status", "producer_id", "transactional_id", "first_offset")
+    more = ("records", "bytes", "start_ms", "holds", "why", "command")
+    rows = sorted(found, key=lambda one: one.start_ms)[:_ROWS]
+    cells = [{name: getattr(one, name) for name in (*names, *more)} for one in rows]
+    return {"counts": found.counts, "rows": list(_shortened(cells))}
+
+
 def _findings(found: BrokerReport) -> list[dict[str, Any]]:
     """The findings of verify and doctor, errors first, each with its advice."""
     return list(_shortened(_cut(_all_findings(found))))
@@ -388,7 +438,7 @@ def _all_findings(found: BrokerReport) -> Iterator[dict[str, Any]]:
             "verb": "stats",
             "severity": "error",
             "code": "unreadable",
-            "path": skipped.path,
+            "path": str(skipped.path),
             "message": str(skipped.error),
             "advice": None,
         }
@@ -406,7 +456,9 @@ def _cut(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _shortened(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for row in rows:
-        yield {name: cell if cell is None else str(cell)[: 4 * _TEXT] for name, cell in row.items()}
+        yield {
+            name: cell[: 4 * _TEXT] if isinstance(cell, str) else cell for name, cell in row.items()
+        }
 
 
 __all__ = ["BrokerReport", "report"]
