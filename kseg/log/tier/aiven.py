@@ -41,7 +41,7 @@ _TABLE_BYTES_MAX: Final = 10 << 20
 CHUNK_BYTES_MAX: Final = 256 << 20
 _IV_BYTES: Final = 12
 #: Of an IV and a tag.
-_SEAL_BYTES: Final = 28
+SEAL_BYTES: Final = 28
 _KEY_FILE_MAX: Final = 1 << 20
 #: The names of indexes in a manifest, by their extensions in Kafka.
 INDEXES: Final = {
@@ -140,7 +140,7 @@ def _manifest(root: Any) -> Manifest:
     count = -(-file_size // chunk_size)
     sizes = _chunk_sizes(table, count)
     if not compressed:
-        seal = _SEAL_BYTES if data_key is not None else 0
+        seal = SEAL_BYTES if data_key is not None else 0
         plain = [min(chunk_size, file_size - at * chunk_size) + seal for at in range(count)]
         if sizes != plain:
             raise TierError("the sizes of the chunks do not sum up to that of the segment")
@@ -432,6 +432,7 @@ class ChunkedFile(RangedFile):
 __all__ = [
     "INDEXES",
     "MANIFEST_BYTES_MAX",
+    "SEAL_BYTES",
     "ChunkedFile",
     "Keys",
     "Manifest",

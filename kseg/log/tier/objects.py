@@ -170,6 +170,14 @@ class SegmentObjects:
         except TierError as error:
             raise TierError(f"the {extension}: {error.reason}", path=stored.url) from None
 
+    @property
+    def transaction_bytes(self) -> int:
+        """Bytes that the transaction index should have; 0 if there is none."""
+        if not self.is_chunked:
+            return self.places["txnindex"].size if "txnindex" in self.places else 0
+        size = self.manifest.indexes.get("txnindex", (0, 0))[1]
+        return size - aiven.SEAL_BYTES if size and self.manifest.data_key is not None else size
+
     def size(self, extension: str) -> int:
         """Bytes of a file of the segment; see `open` for the errors."""
         if not self.is_chunked:
@@ -266,8 +274,7 @@ class TierPath(PosixPath):
             index = TxnIndex.open(self.with_name(".txnindex"))  # an absent one is empty
         except KsegError:
             return None
-        stored = objects.places.get("txnindex")
-        if stored is not None and TXN_ENTRY_BYTES * len(index) != stored.size:
+        if TXN_ENTRY_BYTES * len(index) != objects.transaction_bytes:
             return None  # cut short, or gone since it was listed
         undecided = {
             entry.producer_id: entry.current_txn_first_offset

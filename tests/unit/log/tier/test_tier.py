@@ -1,0 +1,138 @@
+"""Tiers in a store whose requests fail: right records, or an error that names the object."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import kseg
+from kseg.analysis.tiers import describe, examine_tier
+from kseg.errors import KsegError
+from kseg.log.tier.tier import Tier
+from kseg.stores import store as stores
+from kseg.stores.store import Store, _Said
+from tests.shares import WHOLE
+
+Rows = list[tuple[int, bytes | None]]
+
+
+class Faulty:
+    """A library that serves a directory, and lets one request go wrong."""
+
+    errors: tuple[type[Exception], ...] = (OSError,)
+
+    def __init__(self, top: Path) -> None:
+        self.files = {
+            str(path.relative_to(top)): path for path in sorted(top.rglob("*")) if path.is_file()
+        }
+        self.asked, self.at, self.fault = 0, -1, ""
+
+    def head(self, key: str) -> _Said:
+        self._request()
+        return _Said(key, self.files[key].stat().st_size, "e", 1)
+
+    def read(self, key: str, start: int, end: int, etag: str | None) -> memoryview:
+        cut = self._request()
+        return memoryview(self.files[key].read_bytes()[start : end - cut])
+
+    def pages(self, key: str) -> Iterator[Sequence[_Said]]:
+        self._request()
+        yield [_Said(name, path.stat().st_size, "e", 1) for name, path in self.files.items()]
+
+    def _request(self) -> int:
+        self.asked += 1
+        if self.asked - 1 == self.at or (self.fault.startswith("always") and self.at < self.asked):
+            if self.fault == "gone":
+                raise FileNotFoundError("gone")
+            if self.fault == "denied":
+                raise PermissionError("no")
+            if self.fault == "always-reset":
+                raise OSError("connection reset")
+            return 1
+        return 0
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, case: Path) -> tuple[Faulty, Store]:
+    backend = Faulty(case / "remote")
+    store = Store("s3://fake", backend)
+    monkeypatch.setattr(stores, "_opened", lambda _root: store)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    return backend, store
+
+
+def rows(path: Path, isolation: str) -> Rows:
+    scan = kseg.scan(
+        path,
+        tier=Tier.of("s3://fake"),
+        isolation=isolation,
+        open_transactions="abort",
+        columns=("offset", "value"),
+    )
+    return [
+        (offset, None if value is None else bytes(value))
+        for piece in scan
+        for offset, value in zip(piece["offset"].tolist(), piece["value"], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["4.2.0-local", "4.2.0-aiven-zstd"])
+@pytest.mark.parametrize("fault", ["gone", "denied", "short", "always-short", "always-reset"])
+def test_a_fault_at_any_request_gives_right_records_or_an_error(
+    monkeypatch: pytest.MonkeyPatch, fixtures_dir: Path, tmp_path: Path, name: str, fault: str
+) -> None:
+    """Each request with KSEG_WHOLE=1, else one in seven."""
+    backend, _store = opened(monkeypatch, fixtures_dir / "tiered" / name)
+    for isolation in ("read_uncommitted", "read_committed"):
+        backend.asked, backend.at, backend.fault = 0, -1, ""
+        wanted = rows(tmp_path / "txn-0", isolation)
+        assert len(wanted) > 100
+        total, right = backend.asked, 0
+        for at in range(0, total, 1 if WHOLE else 7):
+            backend.asked, backend.at, backend.fault = 0, at, fault
+            try:
+                assert rows(tmp_path / "txn-0", isolation) == wanted
+                right += 1
+            except (KsegError, OSError) as error:
+                assert "s3://fake" in str(error)  # noqa: PT017
+        assert right == 0 if fault.startswith("always") else right >= (fault == "short")
+
+
+def test_a_tier_is_described_with_few_requests(
+    monkeypatch: pytest.MonkeyPatch, fixtures_dir: Path, tmp_path: Path
+) -> None:
+    _backend, store = opened(monkeypatch, fixtures_dir / "tiered" / "4.2.0-aiven-zstd")
+    tier = Tier.of("s3://fake")
+    found = describe(tier, tier.log(tmp_path / "txn-0"))
+    assert (found["layout"], found["source"]) == ("aiven", "manifests")
+    assert found["remote"]["segments"] == found["remote"]["read_segments"] > 3
+    assert store.requests <= 2 * found["remote"]["segments"] + 4
+    assert found["local"] == {"segments": 0, "bytes": 0}
+
+
+def test_verify_finds_what_is_wrong_with_a_tier(fixtures_dir: Path, tmp_path: Path) -> None:
+    import shutil
+
+    case = tmp_path / "case"
+    shutil.copytree(fixtures_dir / "tiered" / "4.2.0-local", case)
+    local = case / "local" / "plain-0"
+    clean = examine_tier(Tier.of(case / "remote").log(local), deep=True, now_ms=1 << 60)
+    assert not clean.findings
+    assert clean.records > 100
+    (directory,) = (case / "remote").glob("*/plain-0-*")
+    first, second, third = sorted(directory.glob("*.log"))[:3]
+    first.unlink()
+    data = bytearray(second.read_bytes())
+    data[200] ^= 1
+    second.write_bytes(data)
+    third.write_bytes(third.read_bytes()[:-10])
+    stray = directory / f"{first.name[:21]}{'A' * 22}.log"
+    stray.write_bytes(b"")
+    found = examine_tier(Tier.of(case / "remote").log(local), deep=False, now_ms=1 << 60)
+    by_code = {finding.code: finding.path for finding in found.findings}
+    assert by_code["tier-object"] == str(first)
+    assert by_code["batch-crc"] == str(second)
+    assert by_code["tier-size"] == str(third)
+    assert by_code["tier-orphan"] == str(stray)
