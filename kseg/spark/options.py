@@ -137,6 +137,9 @@ class SourceOptions:
     subject: str | None = None
     schema_version: int | None = None
     record: str | None = None
+    tier: str | None = None
+    tier_keys: tuple[tuple[str, str], ...] = ()
+    topic_id: str | None = None
     include_control: bool = False
     isolation: str = "read_uncommitted"
     verify_crc: bool = True
@@ -182,6 +185,7 @@ class SourceOptions:
             ("endingOffsets", bool(self.ending_offsets)),
             ("endingTimestamp", self.ending_timestamp is not None),
             ("mode", self.mode != "records"),
+            ("tier", self.tier is not None),
         ):
             if given:
                 raise ValueError(f"kseg: option {name} has no meaning for a stream")
@@ -533,6 +537,14 @@ def _offset(value: object, *, ends: bool) -> int | None:
     return value
 
 
+def _keys(text: str) -> tuple[tuple[str, str], ...]:
+    """Files of private keys: `ID=FILE`, with commas between."""
+    pairs = [one.partition("=") for one in text.split(",")]
+    if not all(id_ and file for id_, _, file in pairs):
+        raise ValueError("expected ID=FILE, with commas between")
+    return tuple((id_, file) for id_, _, file in pairs)
+
+
 _time = partial(time_ms, round_up=True)
 _positive = partial(parse_integer, low=1, high=INT64_MAX)
 OPTIONS: Final[OptionTable] = {
@@ -554,6 +566,9 @@ OPTIONS: Final[OptionTable] = {
     "subject": ("subject", str),
     "schemaVersion": ("schema_version", partial(parse_integer, low=1, high=INT32_MAX)),
     "record": ("record", str),
+    "tier": ("tier", str),
+    "tierKeys": ("tier_keys", _keys),
+    "topicId": ("topic_id", str),
     "includeControl": ("include_control", _flag),
     "isolation": ("isolation", parse_word(*ISOLATIONS)),
     "verifyCrc": ("verify_crc", _flag),

@@ -40,11 +40,13 @@ from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
 from kseg.files.index import OffsetIndex, TimeIndex, TimeIndexEntry
 from kseg.files.log_file import LogFile
 from kseg.files.names import find_replicas
+from kseg.files.selection import Selection
 from kseg.format.header import BatchHeader
-from kseg.log.log import Log
-from kseg.log.reader import AbortedRanges, aborted_ranges, believed_end
+from kseg.log.reader import AbortedRanges, LogView, aborted_ranges, believed_end
+from kseg.log.sources import paths_of, sources
+from kseg.log.tier import Tier
 from kseg.spark.options import SourceOptions
-from kseg.stores.path import find_logs, is_remote, place
+from kseg.stores.path import find_logs, is_remote, name_of, place
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -196,6 +198,7 @@ class SegmentEntry:
         size: bytes of the log file at the time of listing; nothing later is read.
         index: its offset index, if there is one.
         time_index: its time index, if there is one.
+        end_offset: no record from here on is read; None to go as far as the bytes do.
     """
 
     path: str
@@ -204,6 +207,7 @@ class SegmentEntry:
     size: int
     index: str | None = None
     time_index: str | None = None
+    end_offset: int | None = None
 
     @property
     def is_last(self) -> bool:
@@ -219,7 +223,8 @@ class LogEntry:
     `log_start_offset` is where records begin: the first segment's base, or the offset in the
     broker's checkpoint. It is None for segments that were named one by one: each is read whole.
     `end_offset` is where reading ends, if that is before the log's end. `unreadable` says why the
-    directory cannot be read, for a query that takes damage as rows.
+    directory cannot be read, for a query that takes damage as rows. `view` is the log with its
+    segments in a tier.
     """
 
     directory: str
@@ -229,6 +234,7 @@ class LogEntry:
     log_start_offset: int | None = None
     end_offset: int | None = None
     unreadable: str | None = None
+    view: LogView | None = field(default=None, compare=False, repr=False)
 
 
 def local_path(path: str | os.PathLike[str]) -> str:
@@ -265,7 +271,7 @@ def check_paths(options: SourceOptions) -> None:
         FileNotFoundError: a path that is no glob is missing.
     """
     for path in options.paths:
-        if is_remote(path):
+        if is_remote(path) or options.tier is not None:
             continue
         where = local_path(path)
         if not glob.has_magic(where) and not os.path.exists(where):
@@ -284,7 +290,7 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
         OSError: a path is missing or cannot be listed.
     """
     logs: dict[str, LogEntry] = {}
-    for found in _expand(options):
+    for found in _expand(options) if options.tier is None else _tiered(options):
         known = logs.get(found.directory)
         logs[found.directory] = found if known is None else _merge(known, found)
     chosen = [log for log in logs.values() if options.topics.wants_topic(log.topic)]
@@ -353,6 +359,38 @@ def _expand(options: SourceOptions) -> Iterator[LogEntry]:
                 files.setdefault(directory, []).append(path)
     for directory, paths in files.items():
         yield _of_topic(_list_files(Path(directory), paths), options, directory in spelled)
+
+
+def _tiered(options: SourceOptions) -> Iterator[LogEntry]:
+    """Each partition with its segments in the tier."""
+    assert options.tier is not None
+    tier = Tier.of(options.tier, keys=dict(options.tier_keys), topic_id=options.topic_id)
+    for source in sources(paths_of(options.paths), Selection(), tier=tier):
+        if not options.wants(source.topic, source.partition):
+            continue
+        view = source.view()
+        bases = [info.base_offset for info in view.segments[1:]]
+        segments = tuple(
+            SegmentEntry(
+                path=name_of(info.path),
+                base_offset=info.base_offset,
+                next_base_offset=following if info.end_offset is None else info.end_offset,
+                size=info.size,
+                index=_name_or_none(info.files.index),
+                time_index=_name_or_none(info.files.time_index),
+                end_offset=info.end_offset,
+            )
+            for info, following in zip(view.segments, [*bases, None], strict=True)
+        )
+        yield LogEntry(
+            *(str(source.path), source.topic, source.partition, segments),
+            log_start_offset=view.log_start_offset,
+            view=view,
+        )
+
+
+def _name_or_none(path: Path | None) -> str | None:
+    return None if path is None else name_of(path)
 
 
 def _of_topic(log: LogEntry, options: SourceOptions, spelled: bool) -> LogEntry:
@@ -639,11 +677,11 @@ def _committed(log: LogEntry, wanted: Split) -> Split:
     """End the range at the last stable offset, and name the aborted transactions in it."""
     if is_remote(log.directory):
         raise ValueError(f"kseg: {log.directory}: isolation=read_committed needs local files")
-    with Log.open(log.directory) as opened:
-        start = wanted.start_offset or 0
-        end = _lowest(opened.last_stable_offset, wanted.end_offset)
-        assert end is not None
-        aborted = aborted_ranges(opened.view, start, end)
+    view = log.view or LogView.open(log.directory)
+    start = wanted.start_offset or 0
+    end = _lowest(view.last_stable_offset, wanted.end_offset)
+    assert end is not None
+    aborted = aborted_ranges(view, start, end)
     return replace(wanted, end_offset=end, aborted=aborted if len(aborted) else None)
 
 
@@ -662,6 +700,11 @@ def _of_log(log: LogEntry, wanted: Split, options: SourceOptions) -> Iterator[Sp
     """
     here = wanted
     for segment in log.segments:
+        if segment.end_offset is not None:
+            end = _lowest(here.end_offset, segment.end_offset)
+            yield from _split(segment, replace(here, end_offset=end), options)
+            here = replace(here, start_offset=highest(here.start_offset, segment.end_offset))
+            continue
         yield from _split(segment, here, options)
         if log.log_start_offset is None or options.mode != "records":
             continue

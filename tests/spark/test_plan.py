@@ -419,3 +419,39 @@ def test_replicas_are_refused_unless_rows_say_their_path(tmp_path: Path) -> None
     for told in ({"columns": "value,path"}, {"mode": "segments"}, {"mode": "batches"}):
         assert plan(*both, **told).segment_count == 2
     assert plan(both[0], both[0], both[0] / "orders-0").segment_count == 1
+
+
+@pytest.mark.parametrize("name", ["4.2.0-local", "4.2.0-split", "4.2.0-aiven-zstd-encrypted"])
+def test_segments_of_a_tier_are_planned_and_read_like_local_ones(
+    fixtures_dir: Path, name: str
+) -> None:
+    import pickle
+
+    import kseg
+    from kseg.spark.reading import read_split
+
+    case = fixtures_dir / "tiered" / name
+    keys = {file.name.partition(".")[0]: str(file) for file in case.glob("keys/*.private.pem")}
+    path = case / "local" / ("split-0" if "split" in name else "txn-0")
+    for isolation in ("read_uncommitted", "read_committed"):
+        texts = {"path": str(path), "tier": str(case / "remote"), "isolation": isolation}
+        if keys:
+            texts["tierKeys"] = ",".join(f"{key}={file}" for key, file in keys.items())
+        options = parse_options(texts | {"targetPartitionBytes": "2k"})
+        tasks = pickle.loads(pickle.dumps(make_plan(list_logs(options), options)))
+        found = [
+            offset
+            for task in tasks
+            for split in task
+            for columns in read_split(split, ("offset",), options)
+            for offset in columns["offset"].tolist()
+        ]
+        tier = kseg.Tier.of(case / "remote", keys=keys)
+        view = tier.log(path).view
+        wanted = [
+            offset
+            for columns in view.read(columns=("offset",), isolation=isolation)
+            for offset in columns["offset"].tolist()
+        ]
+        assert found == wanted
+        assert len(tasks) > 3

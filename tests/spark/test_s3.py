@@ -195,6 +195,34 @@ def test_a_tier_in_a_store_gives_the_records_of_one_on_a_disk(
         assert tables[0].num_rows >= tables[1].num_rows > 50
 
 
+def test_spark_reads_a_tier_in_a_store(
+    spark: SparkSession, s3: Any, fixtures_dir: Path, tmp_path: Path
+) -> None:
+    case = fixtures_dir / "tiered" / "4.2.0-aiven-zstd-encrypted"
+    keys = {file.name.partition(".")[0]: str(file) for file in case.glob("keys/*.private.pem")}
+    url = put(s3, case / "remote", f"{BUCKET}/tiers/spark")
+    path = str(case / "local" / "txn-0")
+    for isolation in ("read_uncommitted", "read_committed"):
+        options = {
+            "tier": url,
+            "tierKeys": ",".join(f"{key}={file}" for key, file in keys.items()),
+            "isolation": isolation,
+            "columns": "offset,value",
+        }
+        frame = spark.read.format("kseg").options(**options).load(path)
+        view = Tier.of(case / "remote", keys=keys).log(path).view
+        wanted = [
+            (offset, None if value is None else bytes(value))
+            for piece in view.read(columns=("offset", "value"), isolation=isolation)
+            for offset, value in zip(piece["offset"].tolist(), piece["value"], strict=True)
+        ]
+        found = [
+            (row.offset, None if row.value is None else bytes(row.value)) for row in frame.collect()
+        ]
+        assert sorted(found) == wanted
+        assert len(found) > 100
+
+
 def test_a_read_of_the_last_segment_asks_for_no_other(
     s3: Any, fixtures_dir: Path, tmp_path: Path
 ) -> None:
