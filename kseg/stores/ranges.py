@@ -21,13 +21,13 @@ from kseg.stores.store import Store, StoredObject
 FIRST_BYTES: Final = 256 << 10
 #: Requests of a long walk.
 BLOCK_BYTES: Final = 8 << 20
-#: Bytes that are asked for ahead of a reader, at most: six requests of a long walk.
-AHEAD_BYTES: Final = 48 << 20
+#: Bytes that are asked for ahead of a reader, at most: four requests of a long walk.
+AHEAD_BYTES: Final = 32 << 20
 #: Bytes behind the furthest reader that stay in memory.
-BEHIND_BYTES: Final = 16 << 20
+BEHIND_BYTES: Final = 8 << 20
 _AHEAD_TIMES: Final = 4
 _WALKS: Final = 2
-_THREADS: Final = 8
+_THREADS: Final = 5
 
 
 #: Bytes of a block, and why those behind them cannot be had; None if they are all of it.
