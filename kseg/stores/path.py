@@ -298,6 +298,20 @@ def paths_of(paths: StrPaths) -> list[Path]:
     return found
 
 
+def local_paths_of(paths: StrPaths) -> list[Path]:
+    """As `paths_of`, for questions about files of this machine.
+
+    Raises:
+        ValueError: a path is a URL.
+        TypeError, FileNotFoundError: as `paths_of` raises them.
+    """
+    given = [paths] if isinstance(paths, str | PathLike | bytes) else paths
+    for path in given if isinstance(given, Iterable) else ():
+        if isinstance(path, str | PathLike) and is_remote(os.fspath(path)):
+            raise ValueError(f"{path} is in a store; this is about directories of this machine")
+    return paths_of(paths)
+
+
 def _kind(given: Any) -> str:
     return "an open file" if hasattr(given, "read") else type(given).__name__
 
@@ -341,6 +355,7 @@ __all__ = [
     "RemotePath",
     "find_logs",
     "is_remote",
+    "local_paths_of",
     "matches",
     "name_of",
     "path_at",

@@ -67,7 +67,7 @@ from kseg.log.settings import (
     read_cluster,
     voters_of,
 )
-from kseg.stores.path import paths_of
+from kseg.stores.path import local_paths_of
 
 #: Since Kafka 4.0 (KIP-1030); it was 1 before.
 THREADS_DEFAULT: Final = 2
@@ -1178,7 +1178,7 @@ def doctor(
         <Outcome.STARTS: 'starts'>
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    selection, places = Selection.of(topics, partitions), paths_of(data_directories)
+    selection, places = Selection.of(topics, partitions), local_paths_of(data_directories)
     asked = plan(places, release=release, sources=sources, now_ms=now_ms)
     answers = run_units(asked.units, examine, threads=threads, progress=progress)
     return _chosen(report(asked, answers), selection)

@@ -64,7 +64,7 @@ from kseg.log.recovery import backup_root
 from kseg.log.settings import OF_TOPICS, PartitionSettings, SettingSources
 from kseg.log.topic_policy import RetentionRules, is_internal
 from kseg.reports import CompactionPlan
-from kseg.stores.path import paths_of
+from kseg.stores.path import local_paths_of
 
 #: The unit of `st_blocks`, whatever the file system's blocks are.
 _SECTOR_BYTES: Final = 512
@@ -843,7 +843,7 @@ def explain(
         'younger-than-retention'
     """
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    selection, given = Selection.of(topics, partitions), paths_of(data_directories)
+    selection, given = Selection.of(topics, partitions), local_paths_of(data_directories)
     if broker_config is not None:
         os.stat(broker_config)
     sources.check()

@@ -56,7 +56,7 @@ from kseg.log.topic_policy import (
     left_alone,
     retention_rules,
 )
-from kseg.stores.path import paths_of
+from kseg.stores.path import local_paths_of
 
 #: Where a setting comes from, the strongest first; `kafka` is what is known of the topic anyway.
 GIVEN_FOR_TOPIC: Final = "config-topic"
@@ -413,7 +413,7 @@ def settings(
     """
     selection = Selection.of(topics, partitions)
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    return sources.read(paths_of(data_directories)).choosing(selection)
+    return sources.read(local_paths_of(data_directories)).choosing(selection)
 
 
 def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) -> Path | None:

@@ -43,6 +43,10 @@ def data(tmp_path: Path) -> Data:
 
 #: Codes that no lone break of this directory can bring about, and where they are tested.
 ELSEWHERE = {
+    **dict.fromkeys(
+        ("tier-metadata", "tier-object", "tier-size", "tier-hole", "tier-orphan"),
+        "tests/unit/log/tier/test_tier.py",
+    ),
     "record-crc": "test_inner_messages_are_checked_too",
     "changed": "test_a_file_gone",
     "time-ahead": "tests/unit/cli/test_cli_words.py",
