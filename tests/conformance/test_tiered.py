@@ -16,7 +16,7 @@ import kseg
 from kseg.errors import NotALogError, TierError
 from kseg.files.checkpoints import EpochEntry
 from kseg.log.tier.lineage import RemoteSegment, SegmentState, is_within
-from kseg.log.tier.segments import Replay, custom_fields
+from kseg.log.tier.segments import Replay
 from kseg.log.tier.tier import Tier
 
 CASES = (
@@ -291,11 +291,6 @@ def test_a_lineage_is_judged_as_by_a_broker(vectors: Any) -> None:
         segment = RemoteSegment("x", *bounds, 0)
         found = is_within(segment, epochs(one["lineage"]), one["log_end_offset"])
         assert found == one["within"], one
-
-
-def test_custom_metadata_are_read(vectors: Any) -> None:
-    for one in vectors["custom_metadata"]:
-        assert custom_fields(base64.b64decode(one["bytes"])) == one["fields"]
 
 
 # ---- lookups -------------------------------------------------------------------------------------

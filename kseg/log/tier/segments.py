@@ -17,7 +17,6 @@ from kseg.errors import InvalidRecordError, KsegError, TierError
 from kseg.files.checkpoints import EpochEntry
 from kseg.internal.ids import id_text
 from kseg.internal.records import decode
-from kseg.internal.schemas import Cursor
 from kseg.internal.topics import InternalTopic
 from kseg.log.reader.view import LogView
 from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState
@@ -30,10 +29,6 @@ _FOLLOWING: Final[Mapping[int | None, tuple[int, ...]]] = {
     2: (3,),
     3: (),
 }
-
-
-#: Bytes of a number of 64 bits, as a varint, at most.
-_VARLONG_MAX: Final = 10
 
 
 class Replay:
@@ -151,32 +146,6 @@ def _apply(found: dict[Place, Replay], fields: dict[str, Any]) -> None:
     )
 
 
-def custom_fields(data: bytes) -> dict[str, int | str]:
-    """Aiven's custom metadata: `remote_size`, `object_prefix` and `object_key`, where they are.
-
-    Raises:
-        TierError: the bytes are cut short, or a field is no text.
-    """
-    found: dict[str, int | str] = {}
-    cursor = Cursor(data, "the custom metadata")
-    try:
-        for _ in range(cursor.uvarint("the number of fields")):
-            tag, size = cursor.uvarint("a tag"), cursor.uvarint("the size of a field")
-            content = Cursor(cursor.take(size, "a field"), "a field")
-            if tag == 0:
-                number = 0  # a varint of 64 bits, zigzag
-                for at, byte in enumerate(content.take(min(size, _VARLONG_MAX), "the size")):
-                    number |= (byte & 0x7F) << (7 * at)
-                found["remote_size"] = (number >> 1) ^ -(number & 1)
-            elif tag in (1, 2):
-                length = content.uvarint("a length") - 1
-                text = content.take(max(length, 0), "a text").decode()
-                found["object_prefix" if tag == 1 else "object_key"] = text
-    except (InvalidRecordError, UnicodeDecodeError) as error:
-        raise TierError(f"the custom metadata are malformed: {error}") from None
-    return found
-
-
 def parse_id(text: str) -> UUID | None:
     """The id that a text of 22 characters is; None for another text."""
     from kseg.internal.ids import id_of
@@ -188,4 +157,4 @@ def parse_id(text: str) -> UUID | None:
     return found if id_text(found) == text else None
 
 
-__all__ = ["Replay", "custom_fields", "parse_id", "replay"]
+__all__ = ["Place", "Replay", "parse_id", "replay"]
