@@ -89,10 +89,7 @@ def export(
         schema_version=schema_version,
         record=record,
     )
-    if keep_bytes and not kinds:
-        raise click.UsageError("--keep-bytes goes with --decode-key or --decode-value.")
-    if no_formulas and form != "csv":
-        raise click.UsageError("--no-formulas goes with --format csv.")
+    _check_words(keep_bytes and not kinds, no_formulas and form != "csv")
     with usage_errors():
         look = AnyFormat(
             *(form, fields_of(form, fields), kinds, by, keep_bytes),
@@ -122,6 +119,18 @@ def export(
     if found:
         _say_owner(found[0].path, places[0], Path(out))
     return code
+
+
+def _check_words(lone_bytes: bool, lone_formulas: bool) -> None:
+    """Refuse an option without the one that it goes with.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if lone_bytes:
+        raise click.UsageError("--keep-bytes goes with --decode-key or --decode-value.")
+    if lone_formulas:
+        raise click.UsageError("--no-formulas goes with --format csv.")
 
 
 def _write_all(

@@ -82,6 +82,10 @@ def _retention(settings: Sequence[Setting]) -> int | None:
 
 
 def _print(found: Groups, *, detailed: bool, moments: bool) -> None:
+    if not found.logs:
+        output.write_line("no topic of groups is here: __consumer_offsets, __share_group_state")
+    elif not len(found):
+        output.write_line("no groups")
     head = "group type state epoch members commits pending lag expires_ms"
     _table(head, found.table_rows())
     if detailed:

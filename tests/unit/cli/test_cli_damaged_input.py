@@ -38,6 +38,7 @@ WORDS = [
     "grep -e key-1. DIR",
     "keyfilter DIR -o OUT",
     "groups DIR",
+    "transactions DIR",
     "lookup PART --offset 40",
     "lookup PART --time 2025-10-09",
     "schemas DIR",
