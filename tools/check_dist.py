@@ -11,7 +11,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-WHEEL_BYTES_MAX = 2_000_000
+WHEEL_BYTES_MAX = 2_300_000
 #: Of a wheel that has codec libraries linked in.
 LINKED_WHEEL_BYTES_MAX = 2_600_000
 SDIST_BYTES_MAX = 1_500_000
