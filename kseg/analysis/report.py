@@ -373,7 +373,7 @@ def _sums(at: PartitionStats, has_times: bool) -> dict[str, Any]:
             "null_keys": records.null_keys,
             "null_values": records.null_values,
             "distinct_keys": records.distinct.estimate(),
-            "payloads": sorted(records.payloads.most_common(_LINES)),
+            "payloads": sorted(Counter(records.payloads).most_common(_LINES)),
         }
         if has_times:
             row["timeline"] = records.timeline.document()

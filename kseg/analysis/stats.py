@@ -514,7 +514,7 @@ class RecordStats:
     keys: KeyTotals
     distinct: DistinctCount
     timeline: Timeline
-    payloads: Counter[str]
+    payloads: dict[str, int]
 
     def merge(self, other: RecordStats) -> RecordStats:
         """Both together."""
@@ -525,7 +525,7 @@ class RecordStats:
             self.keys.merge(other.keys),
             self.distinct.merge(other.distinct),
             self.timeline.merge(other.timeline),
-            self.payloads + other.payloads,
+            dict(Counter(self.payloads) + Counter(other.payloads)),
         )
 
 
@@ -553,7 +553,7 @@ class PartitionStats:
     fault_count: int = 0
     faults: tuple[str, ...] = ()
     batch_sizes: SizeHistogram = field(default_factory=SizeHistogram.none)
-    codec_bytes: Counter[int] = field(default_factory=Counter)
+    codec_bytes: dict[int, int] = field(default_factory=dict)
 
     def merge(self, other: PartitionStats) -> PartitionStats:
         """Both together."""
@@ -574,7 +574,7 @@ class PartitionStats:
             fault_count=self.fault_count + other.fault_count,
             faults=tuple(sorted((*self.faults, *other.faults))[:_FAULTS_NAMED_MAX]),
             batch_sizes=self.batch_sizes.merge(other.batch_sizes),
-            codec_bytes=self.codec_bytes + other.codec_bytes,
+            codec_bytes=dict(Counter(self.codec_bytes) + Counter(other.codec_bytes)),
         )
 
     def codec_labels(self) -> dict[str, int]:
@@ -918,7 +918,7 @@ def _segment(unit: Unit, options: StatsOptions) -> PartitionStats:
         fault_count=len(faults),
         faults=texts,
         batch_sizes=batch_sizes,
-        codec_bytes=codec_bytes,
+        codec_bytes=dict(codec_bytes),
     )
 
 
@@ -939,7 +939,8 @@ def _records(segment: Segment, on_error: Callable[[KsegError], None]) -> RecordS
         if payloads.total() < _SAMPLED:
             payloads += Counter(payload_kinds(value[: _SAMPLED - payloads.total()]))
     distinct = keys.distinct()
-    return RecordStats(sizes, null_keys, null_values, keys.totals(), distinct, timeline, payloads)
+    totals = keys.totals()
+    return RecordStats(sizes, null_keys, null_values, totals, distinct, timeline, dict(payloads))
 
 
 __all__ = [

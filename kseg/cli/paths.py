@@ -69,7 +69,10 @@ def tier_of_run() -> Tier | None:
     Raises:
         UsageError: `--tier-key` or `--topic-id` is not what it should be, or stands alone.
     """
-    meta = click.get_current_context().meta
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return None
+    meta = context.meta
     url, given = meta.get("kseg.tier"), meta.get("kseg.tier_key") or ()
     topic_id = meta.get("kseg.topic_id")
     if url is None:

@@ -575,8 +575,8 @@ KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch
     const int64_t *ask = source->ask;
     if (batch->magic == 2 && (batch->attributes & 0x20) && !ask[KSEG_ASK_CONTROL])
         return 1;
-    /* The largest time is that of all records if there is one, or if the broker gave them their time. */
-    const int one_time = batch->magic == 2 && (batch->time_type == 1 || batch->count == 1);
+    /* The largest time is that of each record if the broker gave them their time. */
+    const int one_time = batch->magic == 2 && batch->time_type == 1;
     return filtered &&
            (batch->last_offset < ask[KSEG_ASK_OFFSET_MIN] || batch->base_offset > ask[KSEG_ASK_OFFSET_MAX] ||
             (ask[KSEG_ASK_TIME_MIN] > INT64_MIN && batch->max_timestamp < ask[KSEG_ASK_TIME_MIN]) ||

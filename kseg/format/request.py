@@ -304,9 +304,9 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
         if earliest > INT64_MIN:
             keep &= table.max_timestamp >= earliest
         if latest < INT64_MAX:
-            # One record has the largest time; so has each record that the broker gave its time.
-            one_time = (table.timestamp_type == 1) | (table.record_count == 1)
-            keep &= (table.magic < 2) | ~one_time | (table.max_timestamp <= latest)
+            # Each record that the broker gave its time has the largest time.
+            one_time = (table.magic == 2) & (table.timestamp_type == 1)
+            keep &= ~one_time | (table.max_timestamp <= latest)
     if not request.control and table.attributes_seen & 0x20:
         data = ~table.is_control
         keep = data if keep is None else keep & data

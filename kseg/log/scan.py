@@ -768,8 +768,6 @@ def scan(
     skipped = _skipped(on_error, replicas)
     counts, places = partitions, paths_of(paths)
     selection = Selection.of(topics, None if partitioner else partitions)
-    found = _found(places, selection, replicas, skipped, tier, isolation)
-    kinds = _kinds(decode, (schemas, subject, schema_version, schema, record), found, mapping)
     offsets = _each_offset(offset) if isinstance(offset, MappingOf) else {}
     request = Request(
         offset=None if isinstance(offset, MappingOf) else offset,
@@ -785,6 +783,8 @@ def scan(
         verify_crc=verify_crc,
         inflated_max=inflated_max,
     )
+    found = _found(places, selection, replicas, skipped, tier, isolation)
+    kinds = _kinds(decode, (schemas, subject, schema_version, schema, record), found, mapping)
     wanted_key = key_bytes(key, kinds)
     names = _columns(columns, kinds, with_directory=replicas == "all")
     result = Scan(

@@ -83,6 +83,8 @@ def test_stats_of_every_fixture_are_those_of_one_process(
     here = [one.document() for one in stats_here(fixture_cases, top=3).partitions]
     assert [one.document() for one in found.report.partitions] == here
     rows = found.frame(spark).toArrow().to_pylist()
+    for one in here:
+        one.get("record_bytes", {}).pop("histogram", None)
     for name in ("path", "records", "bytes", "codecs", "record_bytes", "top_keys"):
         assert [row[name] for row in rows] == [one.get(name) for one in here]
 
