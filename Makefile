@@ -147,11 +147,11 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.with-lint $(VENV)/.with-docs $(VENV)/.with-browser: $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
-	$(PY) -m pip install -q --no-build-isolation --no-deps ./packages/echarts # no index has it yet
 	$(PY) -m pip install -q --group $*
 	@touch $@
 
 $(VENV)/.with-%: pyproject.toml | $(VENV)/.made
+	$(PY) -m pip install -q --no-build-isolation --no-deps ./packages/echarts # no index has it yet
 	KSEG_NO_KERNELS=1 $(PY) -m pip install -q --no-build-isolation -e '.[$*]'
 	@touch $@
 
