@@ -211,7 +211,7 @@ def _codec_line(one: CodecEstimate) -> str:
     return (
         f"{one.topic}: {size} would be {made} +- {error} with {how}; about "
         f"{one.compress_seconds:.1f} s of a core to compress, {one.read_seconds:.1f} s to read; "
-        f"from {sampled}"
+        f"by a sample of {sampled}"
     )
 
 

@@ -9,6 +9,7 @@ import click
 
 from kseg.cli.kafka_dump.options import kafka_options
 from kseg.cli.options import (
+    LOCAL_PATH,
     NEW_PATH,
     OFFSET,
     PATH,
@@ -208,7 +209,7 @@ def export() -> None:
 
 
 @verb(
-    paths_argument,
+    click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=LOCAL_PATH),
     out_option("A file or directory; without it, closed segments change in place.", required=False),
     click.option(
         "--magic",

@@ -42,6 +42,7 @@ TRIES = [
     ("info DIR/zzz/y", 3, "No such file or directory; this shows what is there: ls -la DIR"),
     ("info DIR/orders-0/none.log", 3, "; this shows what is there: ls -la DIR/orders-0"),
     ("verify DIR/orders-0/none.txt", 3, "; this shows what is there: ls -la DIR/orders-0"),
+    ("convert s3://bucket/topics --codec zstd", 2, "is a URL: this verb works on files of this"),
     ("recover s3://bucket/topics", 2, "is a URL: this verb works on files of this machine"),
     ("recover DIR/orders-0/00000000000000000000.log", 3, "a directory, such as DIR/orders-0"),
     ("lookup DIR/orders-0 --offset", 2, "Try 'kseg lookup --help'."),
