@@ -436,11 +436,12 @@ class _Program:
             ]
             return [kernel.RECORD, -1, *self._list(kids), 0]
         fields = dict(zip(self._children[out], reader["fields"], strict=True))
-        found: dict[int, int] = {}
+        by_name, taken, found = _by_name(fields), set[int](), dict[int, int]()
         for at, each in enumerate(writer["fields"]):
-            column = _column_for(each["name"], fields)
-            if column is not None and column not in found.values():
+            column = by_name.get(each["name"])
+            if column is not None and column not in taken:
                 found[at] = column
+                taken.add(column)
         missing = fields.keys() - found.values()
         filled = sorted(found.values())
         if any("default" not in fields[column] for column in missing) or (
@@ -576,12 +577,13 @@ def _inside(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _column_for(name: str, fields: Mapping[int, Any]) -> int | None:
-    """The reader's field for one of the writer's: by its name, else by an alias."""
+def _by_name(fields: Mapping[int, Any]) -> dict[str, int]:
+    """The reader's columns by the names that a writer may have for them: its own, and aliases."""
+    found = {field["name"]: column for column, field in fields.items()}
     for column, field in fields.items():
-        if field["name"] == name:
-            return column
-    return next((c for c, field in fields.items() if name in field.get("aliases", ())), None)
+        for alias in field.get("aliases", ()):
+            found.setdefault(alias, column)
+    return found
 
 
 def _default(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Array:
