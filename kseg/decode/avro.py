@@ -172,6 +172,7 @@ class AvroDecoder:
 
     Attributes:
         type: of the reader's schema.
+        program: what the kernel does, and how its columns become arrays.
         takes_prefix: `decode` takes payloads with the bytes in front of them.
     """
 
@@ -179,9 +180,9 @@ class AvroDecoder:
 
     def __init__(self, writer: Any, names: Any, reader: Any, reader_names: Any) -> None:
         """Make the program; see `decoder`."""
-        self._program = _Program(names, reader_names)
-        self._program.compile(writer, reader)
-        self.type: pa.DataType = self._program.types[0]
+        self.program = _Program(names, reader_names)
+        self.program.compile(writer, reader)
+        self.type: pa.DataType = self.program.types[0]
         self._is_raw = _type_of(writer) == "bytes" == _type_of(reader)
         if self._is_raw:
             self.type = pa.binary()
@@ -192,7 +193,7 @@ class AvroDecoder:
         """Decode payloads behind so many bytes; see `Decoder`."""
         if self._is_raw:
             return pc.binary_slice(payloads.cast(pa.binary()), prefix, INT32_MAX), {}
-        program = self._program
+        program = self.program
         wide = np.int64 if pa.types.is_large_binary(payloads.type) else np.int32
         _nulls, ends, data = payloads.buffers()
         first = payloads.offset

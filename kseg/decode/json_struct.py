@@ -124,7 +124,7 @@ class JsonDecoder:
         self._is_text: list[bool] = []
         avro = self._avro(kind, b"", 0)
         # Avro's columns and arrays serve any format; what a writer of Avro has is not needed.
-        self._program = AvroDecoder("null", {}, avro, {})._program
+        self._program = AvroDecoder("null", {}, avro, {}).program
         self.type: pa.DataType = self._program.types[0]
         nodes, kids, codes, columns = self._program.tables
         columns[self._is_text, 5] = 1
