@@ -432,7 +432,6 @@ cdef const uint8_t *take_json(
 
 
 cdef bint take_row(Walk *w, const uint8_t *p, const uint8_t *end) noexcept nogil:
-    cdef const uint8_t *start = p
     if not is_utf8(p, end - p):
         fail(w.s, W_TEXT, 0, p)
         return False

@@ -33,7 +33,7 @@ def mark_holding(const uint8_t[::1] data not None, const int32_t[::1] offsets no
         MemoryError: there is none for a search in linear time.
     """
     cdef Py_ssize_t row = 0, count = offsets.shape[0] - 1
-    cdef int64_t start, end, at
+    cdef int64_t end, at
     cdef const uint8_t *base = pointer_to(data)
     cdef const uint8_t *found
     cdef Needle wanted

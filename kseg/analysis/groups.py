@@ -79,17 +79,17 @@ class GroupChange(NamedTuple):
 class Commits(ColumnTable):
     """Committed offsets, in columns: object arrays of text, int64 arrays of numbers.
 
-    | column | what |
-    |---|---|
-    | group, topic, partition | of the commit |
-    | offset, leader_epoch, metadata | what was committed |
-    | commit_timestamp, expire_timestamp | in ms; the second one of old commits alone |
-    | log_start_offset, end_offset, end_from | of the log, and what says its end |
-    | lag, lag_ms | to the end: records, and the time from the next record to the last |
-    | outside | "before-start" or "behind-end": the log has no such offset |
-    | expires_ms | when the coordinator removes it, if nothing happens |
-    | pending | the producer whose open transaction it waits for |
-    | record_offset, log_partition | its record in `__consumer_offsets` |
+    Its columns:
+
+    - `group`, `topic`, `partition`: of the commit.
+    - `offset`, `leader_epoch`, `metadata`: what was committed.
+    - `commit_timestamp`, `expire_timestamp`: in ms; the second one of old commits alone.
+    - `log_start_offset`, `end_offset`, `end_from`: of the log, and what says its end.
+    - `lag`, `lag_ms`: to the end: records, and the time from the next record to the last.
+    - `outside`: "before-start" or "behind-end": the log has no such offset.
+    - `expires_ms`: when the coordinator removes it, if nothing happens.
+    - `pending`: the producer whose open transaction it waits for.
+    - `record_offset`, `log_partition`: its record in `__consumer_offsets`.
     """
 
     __slots__ = ()

@@ -130,16 +130,16 @@ class Undecided(NamedTuple):
 class TransactionRows(ColumnTable):
     """Transactions, a row for each in each partition.
 
-    | column | what |
-    |---|---|
-    | topic, partition | the partition |
-    | producer_id, producer_epoch | of its last batch |
-    | transactional_id | of that producer, if the coordinator's log names it |
-    | status | see `kseg.analysis.transactions` |
-    | first_offset, last_offset, records, bytes | of its batches |
-    | start_ms, last_ms | the times of its first and last batch |
-    | marker_offset, marker_ms, marker_epoch, coordinator_epoch | of its marker |
-    | duration_ms | from the first batch to the marker, or until now |
+    Its columns:
+
+    - `topic`, `partition`: the partition.
+    - `producer_id`, `producer_epoch`: of its last batch.
+    - `transactional_id`: of that producer, if the coordinator's log names it.
+    - `status`: see `kseg.analysis.transactions`.
+    - `first_offset`, `last_offset`, `records`, `bytes`: of its batches.
+    - `start_ms`, `last_ms`: the times of its first and last batch.
+    - `marker_offset`, `marker_ms`, `marker_epoch`, `coordinator_epoch`: of its marker.
+    - `duration_ms`: from the first batch to the marker, or until now.
     """
 
     __slots__ = ()
