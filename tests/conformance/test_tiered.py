@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import shutil
 from collections.abc import Iterator
@@ -49,10 +50,17 @@ class Case(NamedTuple):
         return Tier.of(self.path / "remote", keys=self.keys)
 
 
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text of a case, which a collection may have in gzip's format."""
+    packed = path.with_name(f"{path.name}.gz")
+    text = gzip.decompress(packed.read_bytes()) if packed.exists() else path.read_bytes()
+    return text.decode().splitlines()
+
+
 @cache
 def case_of(path: Path) -> Case:
     records: dict[tuple[str, str, int], list[Row]] = {}
-    for line in (path / "consumer.jsonl").read_text().splitlines():
+    for line in lines_of(path / "consumer.jsonl"):
         one = json.loads(line)
         place = one["isolation"], one["topic"], one["partition"]
         row = one["offset"], one["timestamp"], one["key"], one["value"]
@@ -194,7 +202,7 @@ def test_pinterests_layout_gives_the_uploaded_records(
 ) -> None:
     path = fixtures_dir / "tiered" / "pinterest"
     wanted: dict[str, list[Row]] = {}
-    for line in (path / "records.jsonl").read_text().splitlines():
+    for line in lines_of(path / "records.jsonl"):
         one = json.loads(line)
         row = one["offset"], one["timestamp"], one["key"], one["value"]
         wanted.setdefault(one["dir"], []).append(row)
