@@ -137,7 +137,8 @@ cdef inline int compare(
     cdef int64_t known = w.ends[column + 1] - start
     if known != size:
         return -1 if known < size else 1
-    return memcmp(w.names + start, name, <size_t> size)
+    # memcmp takes no null pointer, which no names, or no name, may be.
+    return 0 if size == 0 else memcmp(w.names + start, name, <size_t> size)
 
 
 cdef int32_t find_name(

@@ -28,6 +28,14 @@ PARTS = (
 )
 SANITIZERS = "address,undefined"
 TESTS = ("tests/unit", "tests/conformance", "tests/fuzz")
+#: Run in any case: kernels for bytes from outside that the fuzzer does not reach.
+DECODERS = (
+    "tests/unit/_kernels/test_avro.py",
+    "tests/unit/_kernels/test_json_struct.py",
+    "tests/unit/_kernels/test_needle.py",
+    "tests/unit/_kernels/test_protobuf.py",
+    "tests/fuzz/test_typed.py",
+)
 #: Batches that `fuzz_columns` is given for each second of the fuzzer before it.
 CASES_A_SECOND = 100
 #: Java goes without sanitizers.
@@ -98,7 +106,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", default="60", help="how long to fuzz")
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--no-tests", action="store_true", help="fuzz only")
+    parser.add_argument("--no-tests", action="store_true", help="fuzz, and test decoders alone")
     options = parser.parse_args()
     copy_tree()
     build()
@@ -108,9 +116,9 @@ def main() -> int:
     well.append(run("-m", "tests.fuzz.fuzz_read", *fuzz, "--save", str(ROOT / "build" / "fuzz")))
     cases = ("--cases", str(CASES_A_SECOND * int(options.seconds)), "--seed", options.seed)
     well.append(run("-m", "tests.fuzz.fuzz_columns", *cases))
-    if not options.no_tests:
-        plugins = ("-p", "no:cacheprovider", "-p", "no:benchmark")
-        well.append(run("-m", "pytest", "-q", *plugins, "-m", NOT_HERE, *TESTS))
+    tests = DECODERS if options.no_tests else TESTS
+    plugins = ("-p", "no:cacheprovider", "-p", "no:benchmark")
+    well.append(run("-m", "pytest", "-q", *plugins, "-m", NOT_HERE, *tests))
     return int(not all(well))
 
 
