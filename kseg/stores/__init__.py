@@ -3,6 +3,7 @@
 store    one store: requests, retries, errors, listings
 ranges   a file that is read by ranges, several of them ahead of the reader
 path     a URL as a path that lists and opens itself
+url      the schemes of stores, and what a URL may not have
 
 A path of a store opens itself (`kseg.files.io.Elsewhere`), so everything above reads it as it reads
 a file of this machine. obstore speaks with S3, Google's and Microsoft's stores and with web

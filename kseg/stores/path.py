@@ -10,7 +10,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from kseg.errors import NotALogError
@@ -18,13 +18,11 @@ from kseg.files import names
 from kseg.files.grammar import is_url
 from kseg.files.names import KnownPath, PartitionDirectory, PartitionFiles, PathKind
 from kseg.files.selection import StrPaths
+from kseg.stores.url import SCHEMES, check_url
 
 if TYPE_CHECKING:
     from kseg.stores.ranges import StoredFile
     from kseg.stores.store import Store, StoredObject
-
-#: Other names of a scheme, as Hadoop and others have them.
-SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "azure": "az"}
 
 
 def _store(url: str) -> Store:
@@ -32,23 +30,6 @@ def _store(url: str) -> Store:
     from kseg.stores.store import Store
 
     return Store.of(url)
-
-
-def check_url(url: str) -> None:
-    """Refuse a URL that has credentials or a query.
-
-    Raises:
-        ValueError: it has; the message does not repeat them.
-    """
-    parts = urlsplit(url)
-    is_container = SCHEMES.get(parts.scheme, parts.scheme) in ("abfs", "az")
-    has_query = parts.scheme in ("http", "https") and bool(parts.query or parts.fragment)
-    if has_query or ("@" in parts.netloc and not is_container):
-        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        raise ValueError(
-            f"kseg: {place}: a URL has no user, password, query or fragment: credentials come "
-            "from the environment, and a URL appears in messages"
-        )
 
 
 def is_remote(path: str) -> bool:

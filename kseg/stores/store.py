@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from kseg.errors import CorruptRecordError, LimitExceededError, MissingExtraError, os_reason
 from kseg.extras import check_memory, require
-from kseg.stores.path import SCHEMES, check_url
+from kseg.stores.url import SCHEMES, check_url
 
 #: The schemes that obstore knows; fsspec has the others.
 _OBSTORE: Final = ("s3", "gs", "abfs", "az", "adl", "http", "https")
