@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 from kseg.analysis.doctor import DoctorReport, doctor
 from kseg.analysis.explain import ExplainReport, explain
 from kseg.analysis.schemas import schemas
-from kseg.analysis.stats import TOP_KEYS, PartitionReport, PartitionStats, StatsReport, stats
+from kseg.analysis.stats import (
+    TOP_KEYS,
+    PartitionReport,
+    PartitionStats,
+    StatsByTopic,
+    StatsReport,
+    stats,
+)
 from kseg.analysis.transactions import Transactions, transactions
 from kseg.analysis.units import Progress
 from kseg.analysis.values import Report
@@ -271,6 +278,7 @@ def _with_texts(one: PartitionReport, *, has_keys: bool) -> dict[str, Any]:
 
 def _numbers(found: BrokerReport) -> dict[str, Any]:
     """The document that the page's script draws; its size is bounded."""
+    topics = found.stats.topics  # sums that take time, so they are made once
     spaces = [{"free": one.free, "size": one.size} for one in found.explain.spaces]
     return {
         "now": found.now_ms,
@@ -282,9 +290,9 @@ def _numbers(found: BrokerReport) -> dict[str, Any]:
         "spaces": spaces,
         "causes": [one.to_dict() for one in found.explain.totals],
         "tree": _tree(found),
-        "topics": _topics(found),
-        "all": _all_topics(found),
-        "keys": _keys(found) if found.has_keys else None,
+        "topics": _topics(topics),
+        "all": _all_topics(topics),
+        "keys": _keys(topics) if found.has_keys else None,
         "due": _due(found.explain),
         "findings": _findings(found),
         "transactions": _undecided(found.transactions),
@@ -336,9 +344,9 @@ def _largest(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     return [{**row, "name": row["name"][:_TEXT]} for row in kept]
 
 
-def _topics(found: BrokerReport) -> list[dict[str, Any]]:
+def _topics(topics: StatsByTopic) -> list[dict[str, Any]]:
     """The numbers of each topic, the largest first."""
-    rows = sorted(found.stats.topics, key=lambda each: -each.stats.bytes)
+    rows = sorted(topics, key=lambda each: -each.stats.bytes)
     kept = [
         {"name": one.topic[:_TEXT], "partitions": one.partitions, **_sums(one.stats, at < _LINES)}
         for at, one in enumerate(rows[:_ROWS])
@@ -349,13 +357,13 @@ def _topics(found: BrokerReport) -> list[dict[str, Any]]:
     return kept
 
 
-def _all_topics(found: BrokerReport) -> dict[str, Any]:
+def _all_topics(topics: StatsByTopic) -> dict[str, Any]:
     """The numbers of all topics together."""
-    partitions = [one.stats for one in found.stats.partitions]
+    sums = reduce(PartitionStats.merge, (one.stats for one in topics), PartitionStats())
     return {
-        "topics": len(found.stats.topics),
-        "partitions": len(partitions),
-        **_sums(reduce(PartitionStats.merge, partitions, PartitionStats()), has_times=True),
+        "topics": len(topics),
+        "partitions": sum(one.partitions for one in topics),
+        **_sums(sums, has_times=True),
     }
 
 
@@ -380,7 +388,7 @@ def _sums(at: PartitionStats, has_times: bool) -> dict[str, Any]:
     return row
 
 
-def _keys(found: BrokerReport) -> list[dict[str, Any]]:
+def _keys(topics: StatsByTopic) -> list[dict[str, Any]]:
     """The keys with most bytes, of all topics."""
     keys: list[dict[str, Any]] = [
         {
@@ -390,7 +398,7 @@ def _keys(found: BrokerReport) -> list[dict[str, Any]]:
             "bytes": key.bytes,
             "error": key.bytes_error,
         }
-        for one in found.stats.topics
+        for one in topics
         for key in one.top_keys
     ]
     return sorted(keys, key=lambda row: -row["bytes"])[:_ROWS]
