@@ -233,16 +233,22 @@ tier_options = together(
     ),
 )
 
-#: The chosen partitions.
-selection_options = together(
-    click.option(
+
+def topics_option(help_text: str) -> Option:
+    """`--topic`, which may be repeated, as `topics`."""
+    return click.option(
         "--topic",
         "topics",
         multiple=True,
         metavar="GLOB",
         shell_complete=completed("topics"),
-        help="Only topics that match; may be repeated.",
-    ),
+        help=help_text,
+    )
+
+
+#: The chosen partitions.
+selection_options = together(
+    topics_option("Only topics that match; may be repeated."),
     click.option(
         "--partition",
         "partitions",

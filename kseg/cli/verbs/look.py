@@ -17,7 +17,6 @@ from kseg.cli.options import (
     at_since_options,
     bytes_option,
     codes_option,
-    completed,
     copies_argument,
     decode_options,
     directories_argument,
@@ -38,6 +37,7 @@ from kseg.cli.options import (
     selection_options,
     settings_options,
     tier_options,
+    topics_option,
 )
 from kseg.cli.parsing import parse_names, parse_size
 from kseg.cli.starting import verb
@@ -264,13 +264,8 @@ def groups() -> None:
 
 @verb(
     directories_argument(required=False),
-    click.option(
-        "--topic",
-        "topics",
-        multiple=True,
-        metavar="GLOB",
-        shell_complete=completed("topics"),
-        help="Only topics that match, with their partitions and configurations; may be repeated.",
+    topics_option(
+        "Only topics that match, with their partitions and configurations; may be repeated."
     ),
     click.option(
         "--diff",
