@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from kseg.extras import require
 
@@ -108,13 +108,18 @@ class Table(Frames):
 class Listed(Table, Generic[_Value]):
     """A base class of reports that are a list: of a value for each row.
 
-    It is no tuple: Polars would take the values instead of the rows.
+    It is no tuple: Polars would take the values instead of the rows. Its rows are the attributes of
+    the values, if these are named tuples and a subclass has no other rows.
 
     Attributes:
         values: the list.
     """
 
     values: tuple[_Value, ...]
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The attributes of each value."""
+        return [cast("Any", value)._asdict() for value in self.values]
 
     def __len__(self) -> int:
         """The number of values."""

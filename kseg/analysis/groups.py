@@ -120,10 +120,6 @@ class Groups(Listed[Group]):
         """The numbers of groups, commits and findings."""
         return f"{len(self)} groups, {len(self.commits)} commits, {len(self.findings)} findings"
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The attributes of each group."""
-        return [each._asdict() for each in self]
-
     def to_json(self, *, commits: bool = True) -> dict[str, Any]:
         """The document of `kseg groups --json`, without `schema` and `path`.
 

@@ -174,10 +174,6 @@ class Transactions(Listed[Undecided]):
         """The numbers."""
         return ", ".join(f"{count} {status}" for status, count in self.counts.items() if count)
 
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The attributes of each undecided transaction."""
-        return [each._asdict() for each in self]
-
     def to_json(self, *, transactions: bool = True) -> dict[str, Any]:
         """The document of `kseg transactions --json`, without `schema` and `path`.
 
