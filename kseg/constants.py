@@ -111,7 +111,7 @@ def codec_label(codec: int) -> str:
 
 
 class TimestampType(IntEnum):
-    """What a timestamp means: bit 3 of the attributes, and none at all for magic 0."""
+    """The meaning of a timestamp: bit 3 of the attributes; magic 0 has no timestamps."""
 
     NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
@@ -144,7 +144,7 @@ class ControlType(IntEnum):
 
 
 class AppendOrigin(IntEnum):
-    """Who appends. Source: Kafka AppendOrigin."""
+    """The origin of an append. Source: Kafka AppendOrigin."""
 
     REPLICATION = 0  #: a follower, which keeps the leader's offsets
     COORDINATOR = 1  #: the group or transaction coordinator, who may write markers

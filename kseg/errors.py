@@ -123,7 +123,7 @@ def at_path(error: _ErrorT, path: str | PathLike[str]) -> _ErrorT:
 
 
 def os_reason(error: OSError) -> str:
-    """What the file system says, without the path that it names."""
+    """The reason that the file system gives, without the path."""
     return error.strerror or str(error)
 
 
@@ -275,7 +275,7 @@ class LogLockedError(KsegError):
 
 
 class TierError(KsegError):
-    """What a tier says of its segments contradicts itself, or a key or an object is missing."""
+    """A tier contradicts itself, or lacks a key or an object."""
 
 
 class UncleanShutdownError(KsegError):

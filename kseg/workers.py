@@ -364,7 +364,7 @@ class _OrderedWork:
 
 
 class _Life:
-    """What only a thread holds: it is gone when the thread is, however that ended."""
+    """An object that only a thread holds: it goes when the thread ends, in whatever way."""
 
     __slots__ = ("__weakref__",)
 
@@ -545,7 +545,7 @@ class Results:
     __slots__ = ("_read", "path")
 
     def __init__(self, path: str | PathLike[str], read: Read) -> None:
-        """What `read` gives."""
+        """Take the results of `read`."""
         self.path = path
         self._read = read
 

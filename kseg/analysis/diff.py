@@ -354,7 +354,7 @@ class RangeList:
         self._last = int(last[-1])
 
     def value(self) -> Ranges:
-        """What was noted."""
+        """The ranges so far."""
         listed = tuple(OffsetRange(*each) for each in self.listed)
         return Ranges(listed, self.count, self.batches)
 
@@ -367,7 +367,7 @@ _NONE: Final = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordsFound:
-    """What some records of both came to, as offsets, int64[n], ascending.
+    """Differences between the records of two copies, as offsets, int64[n], ascending.
 
     Attributes:
         differing: both have a record there, and these differ.
@@ -544,7 +544,7 @@ class Pair:
             self._epochs.add(*_offsets_of(rows))
 
     def _lacking(self, side: int, rows: Rows) -> Rows:
-        """What the other copy lacks, out of batches that no batch of it overlaps."""
+        """Rows that the other copy lacks, from batches that overlap none of its batches."""
         return rows[self._known_to(1 - side, rows[:, FIRST], rows[:, LAST])]
 
     def _known_to(self, side: int, first: Offsets, last: Offsets) -> Mask:
@@ -581,7 +581,7 @@ class Pair:
                     ranges.add(offsets, offsets, len(offsets))
 
     def value(self, other: CopySeen) -> Compared:
-        """What was found."""
+        """The result of the comparison."""
         listed = zip(self._differing.listed, self._batches, strict=True)
         return Compared(
             other,

@@ -59,7 +59,7 @@ _Records = dict[str, GroupRecords]
 
 
 class GroupChange(NamedTuple):
-    """What is different from the moment of `since`.
+    """A difference from the state at `since`.
 
     Attributes:
         group: which.
@@ -184,7 +184,7 @@ def groups(
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What is asked about the groups under some paths."""
+    """A question about the groups under some paths."""
 
     home: Home
     glob: str
@@ -415,7 +415,7 @@ def _expiry(built: Sequence[Built], code: Any, commits: _Columns) -> Any:
 
 
 def _changes(before: Groups, after: Groups) -> Iterator[GroupChange]:
-    """What differs between two answers."""
+    """The differences between two answers."""
     olds, news = ({each.group: each for each in found} for found in (before, after))
     for name in sorted({*olds, *news}):
         for field in ("type", "state", "epoch", "members"):

@@ -1,4 +1,4 @@
-"""What logs hold, by headers and indexes alone: `info`, as `kseg info` prints it.
+"""Contents of logs, by headers and indexes alone: `info`, as `kseg info` prints it.
 
 `Summary` sums up the headers of any number of batches: counts, times, codecs, formats.
 """

@@ -27,7 +27,7 @@ class KnownSettings:
             self._by_home |= dict.fromkeys(group, _read_log(sources, group))
 
     def of(self, path: str | PathLike[str]) -> PartitionSettings | str:
-        """Those of a partition; else why they cannot be read, in words."""
+        """The settings of a partition, or the reason why they cannot be read, in words."""
         name = fspath(path)
         if name not in self._of:
             self._of[name] = self._read(path)
@@ -45,7 +45,7 @@ class KnownSettings:
 
     @property
     def cluster(self) -> Cluster | None:
-        """What the metadata log says; None without one."""
+        """The cluster as the metadata log describes it; None without such a log."""
         known = (each for each in self._by_home.values() if not isinstance(each, str))
         return next((each.cluster for each in known if each.cluster is not None), None)
 

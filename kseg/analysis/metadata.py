@@ -213,7 +213,7 @@ class Metadata(Table):
         return [{"table": kind, "rows": len(each)} for kind, each in self.tables.items()]
 
     def changes_since(self, before: Metadata) -> MetadataTable:
-        """What differs from another state.
+        """The differences from another state.
 
         Args:
             before: the same cluster earlier, or another one.

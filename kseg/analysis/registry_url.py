@@ -106,7 +106,7 @@ class _AnyStatus(HTTPErrorProcessor):
 
 
 def _opener(address: str) -> OpenerDirector:
-    """What opens pages, with the credentials for an address."""
+    """An opener for pages, with the credentials for an address."""
     parts = urlsplit(address)
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError(

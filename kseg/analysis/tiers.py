@@ -1,4 +1,4 @@
-"""What lies in a tier beside a log, and whether every byte of it is right."""
+"""The contents of a tier beside a log, and the check of every byte in it."""
 
 from __future__ import annotations
 

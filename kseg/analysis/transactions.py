@@ -68,7 +68,7 @@ _SCRIPT: Final = ("kafka-transactions.sh", "--bootstrap-server", "HOST:PORT")
 
 
 class TransactionalId(NamedTuple):
-    """What the coordinator knows of a transactional id.
+    """The coordinator's state of a transactional id.
 
     Attributes:
         transactional_id: the name.
@@ -381,7 +381,7 @@ def _durations(part: Mapping[str, Any], clock_ms: int) -> Int64s:
 
 
 class _Coordinator:
-    """What `__transaction_state` says, and what follows for transactions."""
+    """The contents of `__transaction_state`, and their meaning for transactions."""
 
     def __init__(self, home: Home, at: int | None, old_ms: int) -> None:
         """Read it up to a time; transactions without a batch behind `old_ms` may hang."""
@@ -464,7 +464,7 @@ def _transactional_id(record: Any, log_partition: int) -> TransactionalId:
 
 
 def _held(directory: Path) -> str:
-    """What waits for the first open transaction of a partition."""
+    """The consequences of the first open transaction of a partition, in words."""
     is_cleaned = read_clean_offset(directory, partition_of(directory)) is not None
     return "last-stable-offset, cleaner" if is_cleaned else "last-stable-offset"
 

@@ -39,7 +39,7 @@ Listings = dict[str, PartitionFiles | DataDirectory]
 
 
 class UnitKind(Enum):
-    """What a unit is made of."""
+    """The kinds of units."""
 
     SEGMENT = "a log file and its indexes"
     BATCHES = "a file of batches that is no segment: a KRaft snapshot, a leftover"

@@ -160,7 +160,7 @@ def verify_of(
 
 
 def _unread(units: Iterable[Unit], skipped: Iterable[Unreadable]) -> Examined:
-    """What is known of skipped segments: that they exist, so that the log does not end before."""
+    """The examination of skipped segments: they exist, so the log does not end before them."""
     reasons, found = {str(one.path): one.error for one in skipped}, Findings()
     segments = []
     for unit in units:

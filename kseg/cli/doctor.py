@@ -154,7 +154,7 @@ def _page(found: DoctorReport) -> Iterator[str]:
 
 
 def _of_release(found: DoctorReport) -> Iterator[str]:
-    """What is known of a release, where the outcome is not."""
+    """Lines about a release for which the outcome is not known."""
     from kseg.analysis.doctor import RELEASES
 
     followed, *compared = RELEASES

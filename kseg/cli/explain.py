@@ -119,7 +119,7 @@ def _total(cause: str, size: str, meaning: str, date: str | None) -> str:
 
 
 def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
-    """What lies outside of partitions, and what was asked for besides."""
+    """Lines about files outside of partitions, and about extra questions."""
     yield from _rows([row for row in found.elsewhere if row.cause != "metadata"], whole=segments)
     yield from (f"unknown: {why}" for why in found.unknown)
     unsettled = _unsettled(found.partitions)

@@ -85,7 +85,7 @@ _TIER_HEAD: Final = (
 
 
 def _info_of_tier(paths: tuple[str, ...], selection: Selection, *, as_json: bool) -> int:
-    """What is where: local and remote segments of each partition."""
+    """Print where the segments of each partition are: here, or in the tier."""
     from kseg.analysis.tiers import describe, traffic
 
     tier = tier_of_run()

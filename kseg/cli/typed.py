@@ -47,7 +47,7 @@ def kinds_from(
     places: tuple[str, ...],
     **choice: Any,
 ) -> Kinds:
-    """What `--decode-key` and `--decode-value` name.
+    """The kinds that `--decode-key` and `--decode-value` name.
 
     Args:
         given: the words, by "key" and "value".

@@ -208,7 +208,7 @@ class AvroDecoder:
 
 
 class _Program:
-    """What the kernel does for a pair of schemas, and how its columns become arrays.
+    """The steps of the kernel for a pair of schemas, and the arrays for its columns.
 
     Attributes:
         tables: as the kernel takes them, when all is compiled.

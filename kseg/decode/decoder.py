@@ -1,4 +1,4 @@
-"""What each format of typed values provides: a decoder with one Arrow type."""
+"""The interface of every format of typed values: a decoder with one Arrow type."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ class _Types:
         return pa.struct([(name, self.of(each, document, above)) for name, each in fields.items()])
 
     def _referred(self, reference: str, document: str) -> tuple[Any, str]:
-        """What `$ref` names, and the document that it lies in."""
+        """The target of a `$ref`, and the document that holds it."""
         place, _, pointer = reference.partition("#")
         place = place or document
         found: Any = self._documents.get(place)

@@ -51,7 +51,7 @@ _WAYS: Final = (
 
 
 class Choice(NamedTuple):
-    """What the caller says of the schemas of a scan.
+    """The caller's choice of schemas for a scan.
 
     Attributes:
         schemas: of the registry; None if there is none.

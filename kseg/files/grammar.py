@@ -38,7 +38,7 @@ _NAME_MAX: Final = 255
 
 
 class FileKind(Enum):
-    """What a file holds; the value is its extension, or its whole name where that is fixed."""
+    """The kind of a file; the value is its extension, or its whole name where that is fixed."""
 
     LOG = "log"
     KAFKA07 = "kafka"
@@ -111,7 +111,7 @@ _SUFFIXED_DIRECTORY: Final = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stra
 
 
 class FileName(NamedTuple):
-    """What a file's name says.
+    """A parsed file name.
 
     Attributes:
         kind: what it holds.
@@ -128,7 +128,7 @@ class FileName(NamedTuple):
 
 
 class PartitionName(NamedTuple):
-    """What a partition directory's name says.
+    """A parsed name of a partition directory.
 
     Attributes:
         topic: cut short in the names of deleted and stray logs that would be too long.
@@ -188,7 +188,7 @@ def offset_from_file_name(name: str) -> int:
 
 
 def parse_name(name: str) -> FileName | None:
-    """What a file holds, by its name alone; None for a name that is not Kafka's.
+    """Parse a file name; None for a name that is not Kafka's.
 
     Raises:
         NotALogError: a segment's extension after text that is no offset; Kafka's own loading fails
@@ -214,7 +214,7 @@ def parse_name(name: str) -> FileName | None:
 
 
 def file_name(path: str | PathLike[str]) -> FileName:
-    """What a file holds, by its name; lenient: `copy.log` is a log without a base offset.
+    """Parse a file name leniently: `copy.log` is a log without a base offset.
 
     Args:
         path: of the file, which need not be there; only its last part counts.

@@ -60,7 +60,7 @@ RECOVERED_NAME: Final = ".kseg-recovered"
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """What `partition.metadata` says: the id of the topic, as Kafka writes it."""
+    """The contents of `partition.metadata`: the id of the topic, as Kafka writes it."""
 
     version: int
     topic_id: str
@@ -73,7 +73,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """What `meta.properties` says about a data directory.
+    """The contents of `meta.properties` in a data directory.
 
     Attributes:
         version: 0 (ZooKeeper) or 1 (KRaft).

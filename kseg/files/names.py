@@ -1,4 +1,4 @@
-"""What a path is, by its name and, for a directory, by the names inside.
+"""Kinds of paths, by name and, for a directory, by the names inside.
 
 It opens no file and lists a directory once. The grammar of the names is in `grammar`, whose public
 names are offered here too.
@@ -293,12 +293,12 @@ class KnownPath:
 
     @property
     def partition_files(self) -> PartitionFiles | None:
-        """What lies in a partition directory; None for anything else."""
+        """The files of a partition directory; None for other paths."""
         return self.listing if isinstance(self.listing, PartitionFiles) else None
 
     @property
     def data_directory(self) -> DataDirectory | None:
-        """What lies in a data directory; None for anything else."""
+        """The entries of a data directory; None for other paths."""
         return self.listing if isinstance(self.listing, DataDirectory) else None
 
 
@@ -461,7 +461,7 @@ def _leads_nowhere(path: Path) -> bool:
 def readable_partitions(
     found: Iterable[PartitionDirectory], skipped: list[Unreadable] | None
 ) -> Iterator[PartitionDirectory]:
-    """Those of some partition directories that can be read: listed, and each log opened.
+    """Choose the partition directories that can be read: list each, and open each log.
 
     Args:
         found: as `list_data_directory` has them, lost ones among them.
@@ -517,7 +517,7 @@ class Replicas(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What this means for a reader."""
+        """The meaning of several copies for a reader."""
         return (
             f"{self.partition} is both {self.first} and {self.second}: the records of replicas "
             "would count twice; read one of them, or make one log of both"
@@ -525,7 +525,7 @@ class Replicas(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What makes one log of them."""
+        """The command that makes one log of them."""
         from kseg.commands import command_line  # rarely wanted
 
         return command_line("kseg", "merge", self.first, self.second, "-o", "OUT")

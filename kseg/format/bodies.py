@@ -1,4 +1,4 @@
-"""What lies inside batches that are not read in one pass: inflated bytes, or the error.
+"""Records of batches that are not read in one pass: inflated bytes, or the error.
 
 A batch that is unusual is taken alone: `body_of` inflates it, or says what is wrong with it, and
 `record_error` turns what a kernel found wrong with a record into an error. Messages of Kafka 0.7
@@ -53,7 +53,7 @@ def body_of(
     inflated_max: int,
     refuse_bad_crc: bool,
 ) -> memoryview | None:
-    """What the compressed bytes of the one batch of a table hold; None where it is read as it is.
+    """Inflate the records of the one batch of a table; None where no inflating is needed.
 
     Args:
         data: borrowed bytes; `data[0]` is at file position `base`.

@@ -406,7 +406,7 @@ class BatchBuilder:
 
     @property
     def options(self) -> BatchOptions:
-        """What all records share, as of now."""
+        """The fields that all records share at this moment."""
         return self._options
 
     @property

@@ -419,7 +419,7 @@ def _inflate_by_kernel(codec: int, data: memoryview, arena: Arena, magic: int) -
 
 
 def _inflate_by_package(codec: int, data: memoryview, magic: int, limit: int) -> memoryview | None:
-    """What kernels get where no library is open; None where an error has to be put in words."""
+    """Inflate by a Python package; None where the caller has to find the error."""
     try:
         arena: Arena = _kept.arena
     except AttributeError:

@@ -37,7 +37,7 @@ _FASTER = {
 
 @dataclass(frozen=True, slots=True)
 class CodecLibrary:
-    """What inflates one codec.
+    """The library or package that inflates one codec.
 
     Attributes:
         name: of the library or package; `kseg` for kseg's own code.
@@ -63,7 +63,7 @@ class CodecLibrary:
 
 
 def codecs() -> dict[Compression, CodecLibrary]:
-    """What inflates each codec in this process; compression is always left to packages.
+    """The library of each codec in this process; packages always compress.
 
     The choice is made when compressed bytes are first read, by the libraries that are linked into
     kseg, by what the loader finds, and by the environment: with `KSEG_CODECS=system` kseg leaves
@@ -82,7 +82,7 @@ def checksums() -> str:
 
 
 def slow_codecs() -> str:
-    """What to do about slow packages that this process has inflated by; empty where none has.
+    """Advice about slow packages that this process has used; empty without any.
 
     An environment that asks for packages gets no advice. Neither does zstd: the library of many
     systems is too old, so the line would come with each verb, and only a wheel mends it.

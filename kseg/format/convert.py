@@ -165,7 +165,7 @@ class Losses:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def sentences(self) -> list[str]:
-        """What was lost, in words; one sentence for each kind."""
+        """The losses in words; one sentence for each kind."""
         return [
             text.format(count) for name, text in _TEXT.items() if (count := getattr(self, name))
         ]
@@ -187,7 +187,7 @@ _TEXT = {
 
 
 def of_batches(table: BatchTable) -> Losses:
-    """What batches of magic 2 lose by their headers when they become magic 0 or 1."""
+    """The fields in headers of magic 2 that magic 0 or 1 cannot keep."""
     control = table.is_control
     data = table.take(~control)
 
@@ -205,7 +205,7 @@ def of_batches(table: BatchTable) -> Losses:
 
 
 def of_records(columns: RecordColumns, magic: int) -> Losses:
-    """What records lose in `magic`, of those fields that were asked for."""
+    """The fields of records that `magic` cannot keep, of those asked for."""
     losses = Losses()
     if magic < 2 and "headers" in columns.arrays:
         losses.header_records = int(np.count_nonzero(np.diff(columns["headers"].offsets)))
@@ -215,7 +215,7 @@ def of_records(columns: RecordColumns, magic: int) -> Losses:
 
 
 def of_wrappers(whole: WholeBatches, table: BatchTable, magic: int) -> Losses:
-    """What messages lose that become one batch each with those around them, as in Kafka.
+    """The losses of messages that are joined with their neighbours in one batch, as in Kafka.
 
     Args:
         whole: their records, with timestamps.
@@ -240,7 +240,7 @@ _COPY, _OMIT, _RECODE, _REWRITE, _GATHER = range(5)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What batches are to become.
+    """The format to convert batches to.
 
     Attributes:
         magic: 0, 1 or 2.
@@ -295,7 +295,7 @@ class Conversion:
 
 @dataclass(slots=True)
 class Tally:
-    """What was done so far.
+    """Counts of the work so far.
 
     Attributes:
         copied_batches: batches, or messages outermost, taken over byte for byte.
@@ -596,7 +596,7 @@ class Converter:
     def _alike(
         self, own: int, kind: int, columns: RecordColumns, first: int
     ) -> tuple[int, int, int]:
-        """What makes the options of a gathered batch: codec, type of timestamps, append time."""
+        """The key by which batches are gathered: codec, type of timestamps, append time."""
         wanted = self.target.compression
         log_append = kind == TimestampType.LOG_APPEND_TIME
         time = int(columns["timestamp_ms"][first]) if log_append else NO_TIMESTAMP

@@ -113,7 +113,7 @@ class BatchHeader:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """What the timestamps mean; none for magic 0."""
+        """The meaning of the timestamps; none for magic 0."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
         return TimestampType(bool(self.attributes & LOG_APPEND))
@@ -407,7 +407,7 @@ def scan(
 
 
 def _code(name: str, codes: Mapping[str, int], word: str) -> int:
-    """What a kernel takes for the word of an argument."""
+    """The kernel's code for the word of an argument."""
     code = codes.get(word)
     if code is None:
         raise ValueError(f"{name} is one of {', '.join(codes)}, not {word!r}")

@@ -55,7 +55,7 @@ _HALF: Final = np.uint64(32)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterHead:
-    """What the file of a segment says of it.
+    """The head of a filter file, which describes its segment.
 
     Attributes:
         base_offset, size: of the segment.
@@ -109,7 +109,7 @@ class FilterHead:
 
 
 def parse_head(head: bytes, file_size: int, table: bytes) -> FilterHead | None:
-    """What the file of a segment says; None where it is damaged, or another kind of file.
+    """Parse the head of a filter file; None for a damaged file, or one of another kind.
 
     Args:
         head: its first `HEAD_BYTES`.

@@ -305,7 +305,7 @@ class Message(Borrowed):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """What the timestamp means: the wrapper decides, else bit 3; none for magic 0."""
+        """The meaning of the timestamp: the wrapper decides, else bit 3; none for magic 0."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
         if self.wrapper_timestamp_type is not None:
@@ -536,7 +536,7 @@ class MagicAndTimestamp(NamedTuple):
 
 
 def magic_and_largest_timestamp(messages: Sequence[Message]) -> MagicAndTimestamp:
-    """What a wrapper around these messages has to say.
+    """The magic and the timestamp of a wrapper around these messages.
 
     Raises:
         ValueError: there is no message.
@@ -862,7 +862,7 @@ def _survey(inner: memoryview, magic: int, limits: _Limits) -> int | None:
 
 
 def _shift(magic: int, wrapper_offset: int, last: int, limits: _Limits) -> int:
-    """What to add to the offsets inside: the wrapper's magic decides, not theirs."""
+    """The number to add to inner offsets; the wrapper's magic decides, not theirs."""
     if magic == 0:
         return 0
     if limits.as_0_10:
@@ -984,7 +984,7 @@ class MessageAndMetadata:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """What the timestamp means."""
+        """The meaning of the timestamp."""
         return self.message.timestamp_type
 
     def key(self) -> Any:

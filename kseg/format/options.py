@@ -1,4 +1,4 @@
-"""What all records of a batch share when it is written; the checks that need no record."""
+"""Fields that all records of a written batch share, and the checks that need no record."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ _ROOM_BYTES: Final = 256 << 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rewritten:
-    """What became of the batches of a table, and those that were written.
+    """The result for each batch of a table, and the batches that were written.
 
     Attributes:
         fates: int64[n, 6], columns as in `FATE_FIELDS`: "way" is `LEFT` to be read as columns,
@@ -176,7 +176,7 @@ _BACKWARDS = "the last offset lies below the base offset"
 
 
 class Retention(IntEnum):
-    """What becomes of a batch."""
+    """The result for a batch."""
 
     DELETE = 0  #: dropped, its records not read
     DELETE_EMPTY = 1  #: dropped if no record stays
@@ -184,7 +184,7 @@ class Retention(IntEnum):
 
 
 class Known(IntEnum):
-    """What is known of the records of a batch, before one looks at them."""
+    """The knowledge about the records of a batch before they are read."""
 
     NOTHING = 0
     NONE_STAYS = 1
@@ -193,7 +193,7 @@ class Known(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """What becomes of batches, one value a batch.
+    """The results for batches, one value a batch.
 
     Attributes:
         retention: uint8[n], each a `Retention`.
@@ -214,7 +214,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Filtered:
-    """What a filter made of batches. Counts start at none, offsets and times at -1.
+    """The output of a filter. Counts start at zero, offsets and times at -1.
 
     Attributes:
         bytes_read: of the input, whole batches; where to go on from if there was no room.
@@ -423,7 +423,7 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unread:
-    """What becomes of batches whose records are not read as columns, and which the others are.
+    """The results for batches whose records are not read as columns, and the other batches.
 
     Attributes:
         others: int64[k], the batches whose records are read; if they have none, they go or are kept
@@ -552,7 +552,7 @@ class _Rewrite:
     # ---- deciding --------------------------------------------------------------------------------
 
     def _judged(self, whole: WholeBatches, keep: Bools) -> _Judged:
-        """What becomes of each batch of a piece, and the records of those to be rebuilt."""
+        """The result for each batch of a piece, and the records of batches to be rebuilt."""
         starts, batches = whole.ends[:-1], whole.batches
         kept = np.add.reduceat(keep, starts, dtype=np.int64)
         due = np.logical_or.reduceat(keep & ~whole.columns["value"].is_valid(), starts)
@@ -847,7 +847,7 @@ def _has_usual_header(rows: Int64s) -> Bools:
 
 
 def _of_header(header: BatchHeader) -> dict[str, Any]:
-    """What a batch of magic 2 keeps of its header."""
+    """The header fields that a batch of magic 2 keeps."""
     return {
         "producer_id": header.producer_id,
         "producer_epoch": header.producer_epoch,

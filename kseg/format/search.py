@@ -160,7 +160,7 @@ class _Search:
         self._budget = _LARGE_SHARE * (stop - start)
 
     def runs(self) -> Iterator[SoundRun]:
-        """What is found, in pieces that may have to be joined."""
+        """The runs that were found, in pieces that may have to be joined."""
         position, end = int(self._state[_POSITION]), -1
         while end < self._stop:
             size = min(WINDOW_BYTES, self._stop - position)

@@ -402,7 +402,7 @@ def _refuse(word: str) -> None:
 
 
 def _not_uuid(column: BinaryColumn) -> Reasons:
-    """Those that are not the 36 characters of a UUID, in either case."""
+    """Mark values that are not the 36 characters of a UUID, in either case."""
     wrong = [
         first + row
         for first in range(0, len(column), _UUIDS_AT_ONCE)

@@ -159,7 +159,7 @@ class HeadersColumn:
 
 
 class Kind(StrEnum):
-    """What decoded keys or values are; see `kseg.format.typed`."""
+    """The kinds of decoded keys and values; see `kseg.format.typed`."""
 
     TEXT = "text"
     JSON = "json"
@@ -228,7 +228,7 @@ class TypedColumn:
         return 0 if self.valid is None else int(np.count_nonzero(~self.valid))
 
     def __repr__(self) -> str:
-        """What they are, how many, and how many of them null."""
+        """The kind, the count, and the count of nulls."""
         return f"TypedColumn({self.kind}, {len(self)} values, {self.null_count} null)"
 
 

@@ -1,4 +1,4 @@
-"""What a reader keeps from piece to piece: the meaning of its request, and memory to use again."""
+"""State that a reader keeps between pieces: the parsed request, and memory to use again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GROWTH: Final[dict[str, dict[str, int]]] = {
 
 
 class Plan:
-    """What a request means for the kernels; made once a reader.
+    """A request in the terms of the kernels; made once a reader.
 
     Attributes:
         asked: what is wanted, and the bounds of a piece, as `BatchReader` takes them.

@@ -114,7 +114,7 @@ class LastValues:
         return out.view(np.bool_)
 
     def _names(self, chunk: RecordColumns) -> BinaryColumn:
-        """What records replace each other by: the key, and the producer of a pending one."""
+        """The identity of each record: its key, and the producer of a pending one."""
         key, count = chunk["key"], len(chunk)
         skip = _TYPE_BYTES if self._topic is InternalTopic.SHARE else 0
         spans = np.zeros((2 * count, 3), np.int64)

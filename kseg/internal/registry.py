@@ -302,7 +302,7 @@ def _flat(value: Any) -> Iterator[bytes]:
 
 
 class RefusedError(Exception):
-    """What is no part of a registry: the code of its finding, and the message."""
+    """A record that is not part of a registry: the code of its finding, and the message."""
 
 
 def depth_of(data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""What a broker takes for granted of a segment's indexes once its log was closed cleanly.
+"""Checks that a broker omits for the indexes of a log that was closed cleanly.
 
 A broker makes room for 10 MB of entries beside the segment that it appends to, and cuts that off
 when it closes the segment. After a clean stop it believes the last entry that an index has room

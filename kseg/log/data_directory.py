@@ -57,7 +57,7 @@ _WHITE_SPACE: Final = re.compile(r"\s")
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """What a data directory says about one partition.
+    """The offsets of one partition in the checkpoints of a data directory.
 
     Attributes:
         recovery_point: everything before it is flushed; 0 without an entry.
@@ -74,7 +74,7 @@ class PartitionOffsets:
 
 @dataclass(slots=True)
 class DirectoryFiles:
-    """What the small files of a data directory say.
+    """The contents of the small files of a data directory.
 
     Attributes:
         mark: of a clean shutdown; None without one.
@@ -109,7 +109,7 @@ class DirectoryFiles:
         return cls(mark, offsets, tuple(findings))
 
     def of(self, partition: TopicPartition | None, *, clean: bool = False) -> PartitionOffsets:
-        """What they say of one partition; defaults for None."""
+        """The offsets of one partition; defaults for None."""
         if partition is None:
             return PartitionOffsets(clean=clean)
         points, starts, high_watermarks = (
@@ -120,7 +120,7 @@ class DirectoryFiles:
 
 
 def partition_of(directory: str | PathLike[str]) -> TopicPartition | None:
-    """What checkpoints call a partition, by the name of its directory; None for another name."""
+    """The name of a partition in checkpoints, by its directory; None for another name."""
     try:
         name = parse_partition_dir(os.path.basename(os.path.realpath(directory)))
     except NotALogError:
@@ -129,7 +129,7 @@ def partition_of(directory: str | PathLike[str]) -> TopicPartition | None:
 
 
 def offsets_beside(directory: str | PathLike[str]) -> PartitionOffsets:
-    """What the files beside a partition say, without a lock; an unreadable one says nothing."""
+    """Read the files beside a partition without a lock; unreadable ones are ignored."""
     files = DirectoryFiles.read(os.path.dirname(os.path.realpath(directory)), locked=False)
     return files.of(partition_of(directory), clean=files.mark is not None)
 
@@ -148,7 +148,7 @@ def lower_start(directory: str | PathLike[str], start: int, base: int) -> str:
 
 @dataclass(slots=True)
 class _SharedLease:
-    """What the leases of one directory share, from the first to the last of them."""
+    """The state that all leases of one directory share, from the first to the last of them."""
 
     path: str
     key: tuple[int, int]
@@ -207,7 +207,7 @@ class DataDirectoryLease:
         return self._shared.said.findings
 
     def offsets_of(self, partition: TopicPartition | None) -> PartitionOffsets:
-        """What checkpoints and notes of this lease say of a partition; defaults for None."""
+        """The offsets of a partition in checkpoints and this lease's notes; defaults for None."""
         with _guard:
             return self._shared.said.of(partition)
 
@@ -521,7 +521,7 @@ _CACHE: Final = "remote-log-index-cache"
 
 
 class EntryKind(Enum):
-    """What a sub-directory of a data directory is."""
+    """The kinds of sub-directories of a data directory."""
 
     LOG = "log"
     DELETE = "delete"
@@ -560,7 +560,7 @@ def list_entries(path: str | os.PathLike[str]) -> tuple[DirectoryEntry, ...]:
 
 
 def entry_of(path: Path) -> DirectoryEntry:
-    """What a sub-directory of a data directory is, by its name."""
+    """Classify a sub-directory of a data directory by its name."""
     if path.name == _CACHE:
         return DirectoryEntry(path, EntryKind.CACHE)
     try:

@@ -189,7 +189,7 @@ def _offsets(part: Part, view: LogView | None) -> tuple[int | None, int | None]:
 
 
 class Written(NamedTuple):
-    """What an export wrote.
+    """The result of an export.
 
     Attributes:
         records: their number.

@@ -218,7 +218,7 @@ def _fits(head: FilterHead, segment: Segment) -> bool:
 
 
 def _found(path: Path) -> tuple[int, int, int]:
-    """What tells the contents of a file; zeros where it was changed just now."""
+    """The state of a file, by which a change is noticed; zeros where it was changed just now."""
     status = os.stat(path)
     if time.time_ns() - status.st_ctime_ns < _SETTLED_NS:
         return 0, 0, 0

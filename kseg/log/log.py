@@ -222,7 +222,7 @@ class Log:
 
     @property
     def version(self) -> Version:
-        """What readers of a log open for appending see; KsegError otherwise."""
+        """The version of the log for its readers; raises KsegError where the log is not open."""
         return self.state.version
 
     @property

@@ -30,7 +30,7 @@ _PLAIN_RUNS: Final = re.compile(rb"[\x00-jl-rt-\x7f]+")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a record has to hold in one of its fields.
+    """A condition on one field of a record.
 
     Attributes:
         data: the bytes that are looked for; of a regular expression, its UTF-8.

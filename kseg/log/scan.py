@@ -123,7 +123,7 @@ class Scan(Frames):
 
     @property
     def kinds(self) -> Kinds:
-        """What keys and values are decoded as."""
+        """The kinds that keys and values are decoded as."""
         return self._kinds
 
     def head(self, n: int = 10) -> Scan:
@@ -811,7 +811,7 @@ def _found(
     tier: str | PathLike[str] | Tier | None,
     isolation: str,
 ) -> tuple[ScanSource, ...]:
-    """What is read; single files have no transactions to look for."""
+    """The sources to read; single files are not searched for transactions."""
     if isinstance(tier, str | PathLike):
         from kseg.log.tier.tier import Tier  # most logs have none
 
@@ -900,7 +900,7 @@ def _skipped(on_error: OnError, replicas: Replicas) -> list[Unreadable] | None:
 def _kinds(
     decode: Any, said: tuple[Any, ...], found: tuple[ScanSource, ...], mapping: Mapping
 ) -> Kinds:
-    """What keys and values are decoded as, by what is said of schemas."""
+    """The kinds of keys and values, by the schemas that the caller names."""
     if not has_schemas(decode):
         if any(one is not None for one in said):
             raise ValueError('schemas, and what chooses among them, go with decode="registry"')

@@ -75,7 +75,7 @@ class KnownTopics:
 
 @dataclass(frozen=True, slots=True)
 class RetentionRules:
-    """What retention goes by in one log.
+    """The rules of retention for one log.
 
     Attributes:
         config: its cleanup policy and limits count.
@@ -142,7 +142,7 @@ def retention_rules(
 
 
 def left_alone(config: LogConfig, skipped: str, why: str) -> RetentionRules:
-    """What retention goes by in a log from which nothing goes by time or size."""
+    """Rules for a log from which nothing is deleted by time or size."""
     return RetentionRules(config.with_changes(**_NOTHING), skipped, why)
 
 

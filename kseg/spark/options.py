@@ -156,7 +156,7 @@ class SourceOptions:
 
     @property
     def kinds(self) -> dict[str, Any]:
-        """What keys and values are decoded as."""
+        """The kinds that keys and values are decoded as."""
         given = {"key": self.decode_key, "value": self.decode_value}
         return {name: kind for name, kind in given.items() if kind is not None}
 

@@ -91,7 +91,7 @@ class RemotePath(PosixPath):
         return str(self)
 
     def described(self) -> StoredObject:
-        """What the store says of the object: no request where a listing said it.
+        """The store's description of the object: no request where a listing gave it.
 
         Raises:
             MissingExtraError: no package here speaks with this store.
@@ -112,7 +112,7 @@ class RemotePath(PosixPath):
         return StoredFile(_store(str(self)), self.described())
 
     def classify_elsewhere(self) -> KnownPath:
-        """What lies at the URL, as `kseg.files.names.classify_path` says it; lists it once.
+        """Classify the URL as `kseg.files.names.classify_path` does; lists it once.
 
         Raises:
             NotALogError: nothing of Kafka's.
@@ -181,7 +181,7 @@ def name_of(path: str | PathLike[str]) -> str:
 
 
 def _name_of(path: Path) -> names.FileName | None:
-    """What the name of a file says; None for a name that is none of Kafka's."""
+    """Parse the name of a file; None for a name that is not Kafka's."""
     try:
         return names.parse_name(path.name)
     except NotALogError:

@@ -51,7 +51,7 @@ class StoredObject:
 
 
 class _Said(NamedTuple):
-    """What a store says of an object, by its key."""
+    """A store's description of an object, by its key."""
 
     key: str
     size: int

@@ -90,3 +90,14 @@ def test_the_package_and_its_pages_say_who_does_what(path: Path) -> None:
         for found in re.finditer(rf"\b(?:{word})\b", text, re.IGNORECASE)
     ]
     assert riddles == []
+
+
+#: Words with which a docstring begins that names neither a thing nor an action.
+VAGUE = re.compile(r"(?:What|Who|Whoever|Those) ")
+
+
+@pytest.mark.parametrize("path", tree.files(".py", folders=("kseg", "pyspark_kseg")), ids=tree.name)
+def test_a_docstring_begins_with_a_noun_or_a_verb(path: Path) -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    texts = [ast.get_docstring(n) for n in ast.walk(tree.module(path)) if isinstance(n, documented)]
+    assert [text for text in texts if text and VAGUE.match(text)] == []

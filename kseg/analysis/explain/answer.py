@@ -897,7 +897,7 @@ def _others(words: Mapping[str, str]) -> dict[str, str]:
 def _estimates(
     kept: Sequence[PartitionKeeps], words: Mapping[str, Mapping[str, str]], threads: int
 ) -> Iterator[codecs.CodecEstimate]:
-    """What codecs would make of topics; of Kafka's own only if they are named."""
+    """Estimates for other codecs; Kafka's own topics only if they are named."""
     places: dict[str, list[Path]] = {}
     for one in kept:
         if one.topic is not None and one.kind == EntryKind.LOG.value:

@@ -1,4 +1,4 @@
-"""What another codec, or other batches, would make of topics: estimated from a sample of each.
+"""Estimates the size of topics with another codec or batch size, from a sample of each.
 
 A topic's log is cut into strata of equal size, in the order of its segments, so that all times are
 in the sample. In each, the batches that begin in a stretch at a random place are taken. The ratio
@@ -60,7 +60,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class CodecEstimate(Documented):
-    """What a codec would make of a topic.
+    """The estimated size of a topic with another codec.
 
     Attributes:
         topic: its name.

@@ -270,7 +270,7 @@ class LastOffsets:
         return at, last
 
     def keep(self, tombstones: Bools, discarded: Bools) -> KeepLatest:
-        """What keeps the last record of each key in batches of data of a table.
+        """A function that keeps the last record of each key in the data batches of a table.
 
         Args:
             tombstones: bool[n], of each batch: whether it keeps tombstones, too.

@@ -719,7 +719,7 @@ def readable_rows(copy: Copy, *reasons: str) -> Rows:
 
 
 def _keys_within(copy: Copy, rows: Rows) -> Iterator[bytes]:
-    """What says which batches a copy has, of those with offsets of some rows."""
+    """Keys of the batches of a copy, of those with offsets of some rows."""
     first, last = int(rows[:, FIRST].min()), int(rows[:, LAST].max())
     in_doubt = readable_rows(copy, "offset-order")
     for table in (*copy.tables(), in_doubt):

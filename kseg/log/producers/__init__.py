@@ -1,4 +1,4 @@
-"""What a log knows of its producers: checked before an append, kept after it.
+"""The state of the producers of a log: checked before an append, updated after it.
 
 state      all producers of a log: `prepare` judges an append, `commit` keeps it
 entry      one producer: the rules that refuse a sequence or an epoch

@@ -1,4 +1,4 @@
-"""What a log knows of one producer, and whether its next batch may follow: values and rules only.
+"""The state of one producer, and the rules for its next batch: values and rules only.
 
 Has the rules for one producer at a time. The map of all producers, and their transactions, are in
 `kseg.log.producers.state`. An entry never changes: an append prepares a new one, which replaces it
@@ -124,7 +124,7 @@ class CompletedTxn(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """What is known of one producer.
+    """The state of one producer.
 
     Attributes:
         producer_id: its number.
@@ -227,7 +227,7 @@ class VerificationGuard:
 
 @dataclass(slots=True)
 class VerificationEntry:
-    """What a producer announced of the transaction that it is about to begin.
+    """The announcement of a producer's next transaction.
 
     Attributes:
         created_ms: when the guard was made.

@@ -1,4 +1,4 @@
-"""What a log knows of all its producers: their last batches, and their transactions.
+"""The state of all producers of a log: their last batches, and their transactions.
 
 An append is prepared, written, and then committed. `prepare` checks every batch against what is
 known and changes nothing. So an append that is refused, or cannot be written, leaves no trace.
@@ -111,7 +111,7 @@ _LAST_OFFSET: Final = COLUMN["last_offset"]
 
 @dataclass(slots=True, eq=False)
 class ProducerUpdate:
-    """What an append will change once it is written.
+    """The changes that an append makes once it is written.
 
     Attributes:
         duplicate: the batch appended before that this append repeats; nothing is to be written.

@@ -275,7 +275,7 @@ def _fetch_from(
     limit: OffsetMetadata,
     wanted: _Wanted,
 ) -> Fetched | None:
-    """What one segment holds from the offset on; None if it ends before.
+    """Fetch from one segment; None if it ends before the offset.
 
     Source: Kafka `LogSegment.read`.
     """

@@ -71,7 +71,7 @@ class SeenLog(NamedTuple):
 
 
 def seen_log(view: LogView) -> SeenLog:
-    """What a view holds, up to the last batch that is whole and sound.
+    """The contents of a view, up to the last batch that is whole and sound.
 
     Raises:
         UnsupportedFormatError: the log is one of Kafka 0.7, which has no batches.
@@ -146,7 +146,7 @@ def _version(
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """What shows that a log has changed: names, and the last log file's size and time."""
+    """Signs of a change of a log: names, and the last log file's size and time."""
 
     names_ns: int
     written_ns: int

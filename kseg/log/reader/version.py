@@ -1,4 +1,4 @@
-"""What readers of a log see: one value that never changes, and is replaced whole.
+"""The state of a log for its readers: one immutable value, replaced as a whole.
 
 A reader takes it once and needs no lock. It has the segments, how much of each is there, and the
 offsets that bound what may be read, all of one moment. `Changes` lets readers wait for the next

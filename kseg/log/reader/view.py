@@ -63,7 +63,7 @@ class OpenTransaction(NamedTuple):
     timestamp: int
 
     def __str__(self) -> str:
-        """What it means for a reader of committed records."""
+        """The consequence for a reader of committed records."""
         since = iso_text(self.timestamp)
         return (
             f"read_committed ends at offset {self.offset} of {self.log_end_offset}: a transaction "
@@ -72,7 +72,7 @@ class OpenTransaction(NamedTuple):
 
 
 class RemotePart(NamedTuple):
-    """What a view knows of the segments in front of those in its directory.
+    """The facts about remote segments that stand in front of those in the directory.
 
     Attributes:
         log_start_offset: the first offset to be read; None for that of the first segment.
@@ -156,14 +156,14 @@ class LogView:
 
     @property
     def files(self) -> PartitionFiles:
-        """What lies in the directory; listed when it is first asked for."""
+        """The files of the directory; listed when first asked for."""
         if self._files is None:
             self._files = list_partition(self.path)
         return self._files
 
     @cached_property
     def name(self) -> PartitionName | None:
-        """What the directory's name says; None for a copy under another name."""
+        """The parsed name of the directory; None for a copy under another name."""
         if self._files is not None:
             return self._files.name
         with suppress(NotALogError):
@@ -234,7 +234,7 @@ class LogView:
 
     @property
     def remote_warning(self) -> str | None:
-        """What a reader of this directory does not get of a tiered topic; None for nothing."""
+        """A warning about history that a reader of this directory does not get; None for none."""
         if self.remote is not None:
             return self.remote.warning
         if self.remote_start_offset is None:

@@ -98,7 +98,7 @@ def end_of(segment: Segment) -> int | None:
 
 
 def believed_end(segment: Segment, next_base_offset: int) -> int | None:
-    """What `end_of` says, but past the base offset of the next segment only if checksums match."""
+    """As `end_of`, but past the base offset of the next segment only if checksums match."""
     end = end_of(segment)
     if end is None or end <= next_base_offset:
         return end
@@ -168,7 +168,7 @@ class AbortedRanges:
 
 
 class Decided(NamedTuple):
-    """What is known of a segment's transactions without its headers.
+    """The transactions of a segment, known without its headers.
 
     Attributes:
         open: first offset of each producer's transaction that is undecided behind the segment.
@@ -280,7 +280,7 @@ class AbortedAhead:
         self._end = end_offset
 
     def beside(self, start_offset: int, next_base_offset: int | None) -> Keep:
-        """What leaves out aborted records of a segment, and of no other one before the next.
+        """A filter that leaves out aborted records of this segment alone.
 
         Args:
             start_offset: where its reading begins.
@@ -359,7 +359,7 @@ def _parts_from(log: LogSegments, offset: int) -> Iterator[tuple[int | None, Bat
 
 
 def _decided(info: SegmentInfo) -> Decided | None:
-    """What a whole segment in a tier says of its transactions; None for other segments."""
+    """The transactions of a whole segment in a tier; None for other segments."""
     if info.end_offset is None or not info.is_whole:
         return None
     path = info.path

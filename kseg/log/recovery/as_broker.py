@@ -214,7 +214,7 @@ class AsBroker(Loading):
     # ---- producers -------------------------------------------------------------------------------
 
     def snapshots_before(self) -> SnapshotFiles:
-        """Those that are there; a load writes some, and deletes others."""
+        """The snapshots that exist; a load writes some, and deletes others."""
         return self.same_snapshots()
 
     def feed(

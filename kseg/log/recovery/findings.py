@@ -205,7 +205,7 @@ class Finding:
 
     @property
     def advice(self) -> str:
-        """What to do next."""
+        """The next step."""
         return CODES[self.code].advice
 
     @property

@@ -780,7 +780,7 @@ def _named(context: LoadContext, name: str) -> int | None:
 
 
 def _stored_epochs(context: LoadContext) -> LeaderEpochs | None:
-    """What the checkpoint says; None if it cannot be read, or is gone and there are segments."""
+    """The stored epochs; None if the checkpoint cannot be read, or is missing beside segments."""
     name = EPOCHS
     if name not in context.overlay.files:
         return None if context.bases else LeaderEpochs(None)

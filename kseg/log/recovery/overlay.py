@@ -339,7 +339,7 @@ class Overlay:
         return sorted(self.files)
 
     def path(self, name: str) -> str:
-        """What a file is called, for messages."""
+        """The path of a file, for messages."""
         return self._prefix + name
 
     def size(self, name: str) -> int:

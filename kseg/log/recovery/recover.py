@@ -117,7 +117,7 @@ class RecoveryPlan(Table):
 
     @property
     def start_advice(self) -> str:
-        """What to do about `start_fault`; the last line is a command."""
+        """Advice about `start_fault`; the last line is a command."""
         start = self.inputs.log_start_offset
         base = min(each.base_offset for each in self.segments)
         command = data_directory.lower_start(self.path, start, base)
@@ -428,7 +428,7 @@ def _apply(
 
 
 def _noted(directory: Path) -> TopicPartition | None:
-    """What checkpoints are to say of a log; nothing of a stray one beside the partition's own log.
+    """The name of a log in checkpoints; None for a stray one beside the partition's own log.
 
     Both have one line in each checkpoint.
     """

@@ -181,7 +181,7 @@ class ReindexPlan(Table):
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What is to be done, in order."""
+        """The planned actions, in order."""
         return tuple(file.as_action() for file in self.files)
 
     @property
@@ -269,7 +269,7 @@ class ReindexReport(Table):
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """What was done, in order."""
+        """The actions that were done, in order."""
         return tuple(file.as_action() for file in self.files)
 
     @property

@@ -234,7 +234,7 @@ class _Sweep:
     # ---- offsets ---------------------------------------------------------------------------------
 
     def _offset_error(self, table: BatchTable, row: int) -> KsegError:
-        """What is wrong with the offsets of a batch."""
+        """The error in the offsets of a batch."""
         header = table[row]
         before = int(table.last_offset[row - 1]) if row else self._last_offset
         last = header.last_offset

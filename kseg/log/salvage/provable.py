@@ -401,7 +401,7 @@ class _UnkeptBytes:
         self._first, self._last = bounds
 
     def between(self, chains: Chains) -> Iterator[Span]:
-        """Those of each gap: first the bytes that can be read, then the others."""
+        """The unkept bytes of each gap: first those that can be read, then the others."""
         others = (replace(run, reason="not-anchored") for run in chains.others)
         known = sorted((*chains.damaged, *others), key=lambda one: (one.position, -one.end))
         positions = [one.position for one in known]

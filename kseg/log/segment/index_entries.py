@@ -46,7 +46,7 @@ class Indexed(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """What batches do to the indexes.
+    """The effect of batches on the indexes.
 
     Attributes:
         offsets, times: the new entries of both indexes, as they lie there.
@@ -69,7 +69,7 @@ class Placement(NamedTuple):
 
 
 class Refused(IntEnum):
-    """What the kernel says of a batch that cannot have its entry."""
+    """The kernel's reason why a batch cannot have its entry."""
 
     FULL = 1
     FAR = 2

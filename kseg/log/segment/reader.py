@@ -784,7 +784,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _Ahead:
-    """What `keep` leaves of the batches in front of a reader.
+    """The batches ahead of a reader that `keep` leaves.
 
     Attributes:
         end: file position behind the batches that it was asked about.

@@ -1,4 +1,4 @@
-"""What a writer must know of a segment, and only a walk over it finds.
+"""Facts about a segment that a writer needs, and that only a walk over it finds.
 
 Source: Kafka `LogSegment`.
 """

@@ -407,7 +407,7 @@ class SegmentWriter(Closing):
 
     @property
     def largest_timestamp(self) -> int:
-        """What time retention goes by: the largest timestamp, or else the file's age, in ms.
+        """The time for time retention: the largest timestamp, or else the file's age, in ms.
 
         Source: Kafka `LogSegment.largestTimestamp`.
         """

@@ -125,7 +125,7 @@ class PartitionSettings:
     _known: KnownTopics = field(default_factory=KnownTopics, repr=False)
 
     def retention_rules(self, *, of_one_log: bool = False) -> RetentionRules:
-        """What retention goes by here.
+        """The rules of retention for this partition.
 
         Args:
             of_one_log: what was given for all topics was given for this log alone, so that a limit
@@ -144,7 +144,7 @@ class PartitionSettings:
         return self._with_why(rules)
 
     def compaction_rules(self) -> RetentionRules:
-        """What compaction goes by here.
+        """The rules of compaction for this partition.
 
         Where the topic's configuration is unknown, only a policy that was given for it counts: the
         cleaner's checkpoint does not say how long records are to stay.
@@ -180,7 +180,7 @@ class PartitionSettings:
 
 @dataclass(frozen=True, slots=True)
 class SettingSources:
-    """What a caller names beside the data directories; see `settings`.
+    """The sources that a caller names beside the data directories; see `settings`.
 
     Attributes:
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
@@ -250,7 +250,7 @@ class SettingSources:
 
 @dataclass(frozen=True, slots=True)
 class _DirectoryFacts:
-    """What a data directory says of its topics, cluster and node."""
+    """The topics, the cluster and the node of a data directory."""
 
     known: KnownTopics
     cluster: Cluster | None
@@ -318,7 +318,7 @@ class Settings(Table):
                     yield each.path
 
     def __iter__(self) -> Iterator[PartitionSettings]:
-        """Those of every chosen partition, in the order of the directories."""
+        """The settings of every chosen partition, in the order of the directories."""
         return map(self.of, self._places())
 
     @property
@@ -336,7 +336,7 @@ class Settings(Table):
         ]
 
     def of(self, path: str | PathLike[str]) -> PartitionSettings:
-        """Those of one partition.
+        """The settings of one partition.
 
         Args:
             path: its directory, in one of the data directories.
@@ -352,7 +352,7 @@ class Settings(Table):
         return _Joined(place, home, self).result()
 
     def broker_values(self, cluster: Cluster | None, node_id: int | None) -> Values:
-        """What a broker's own configuration says of the settings of topics.
+        """The values that a broker's own configuration gives to the settings of topics.
 
         Args:
             cluster: the state of its metadata log; None without one.
@@ -463,7 +463,7 @@ def _meta_of(place: Path) -> metadata.MetaProperties | None:
 
 
 def _read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """What a `server.properties` says of the settings of topics, and nothing else of it."""
+    """Read the settings of topics from a `server.properties`, and no other settings."""
     found = metadata.read_properties(path)
     return {name: text for name, text in found.items() if name in BROKER_NAMES}
 
@@ -484,7 +484,7 @@ class _Joined:
         self.is_joined = False
 
     def result(self) -> PartitionSettings:
-        """What they come to."""
+        """The joined settings."""
         self._join()
         sources = self.settings.sources
         own, given = dict(sources.topic_config.get(self.topic or "", {})), dict(sources.config)
@@ -546,7 +546,7 @@ class _Joined:
     # ---- sources ---------------------------------------------------------------------------------
 
     def _record(self) -> Values:
-        """What the topic's own configuration says."""
+        """The topic's own configuration."""
         cluster = self.home.cluster
         assert cluster is not None
         found = dict(cluster.configs.get((TOPIC, self.topic or ""), {}))
@@ -556,7 +556,7 @@ class _Joined:
         return self._sound({name: each for name, each in read.items() if name in _READ})
 
     def _weak(self, given: Mapping[str, str]) -> Values:
-        """What goes behind the topic's own; where that is not known, it deletes nothing."""
+        """The defaults behind the topic's own values; if those are unknown, nothing is deleted."""
         cluster = self.home.cluster
         broker = self._sound(self.settings.broker_values(cluster, self.home.node_id))
         plain = {name: SettingValue(text, GIVEN) for name, text in given.items()}

@@ -217,7 +217,7 @@ def _snapshot_id(snapshot: NamedFile) -> tuple[int, int]:
 
 
 def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
-    """What a snapshot says; an empty cluster without one.
+    """Read a snapshot; an empty cluster without one.
 
     Raises:
         KsegError: it is damaged, or not whole.
@@ -245,7 +245,7 @@ def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
 
 
 def _note_control(key: bytes | None, value: bytes | None, place: Place, cluster: Cluster) -> None:
-    """What a control record says of the quorum, or of the time of a snapshot."""
+    """Note a control record: the state of the quorum, or the time of a snapshot."""
     try:
         said = parse_control(key, value)
     except InvalidRecordError:

@@ -58,7 +58,7 @@ Keys = Mapping[str, str | PathLike[str]]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a manifest says of one segment.
+    """The manifest of one segment.
 
     Attributes:
         segment: offsets, epochs and times, where the manifest has them.
@@ -113,7 +113,7 @@ def parse_manifest(data: bytes | memoryview, path: str) -> Manifest:
 
 
 def _word(error: Exception) -> str:
-    """What is wrong, without the contents: a manifest has keys in it."""
+    """The fault without the contents: a manifest has keys in it."""
     return f"{error} is missing" if isinstance(error, KeyError) else type(error).__name__
 
 

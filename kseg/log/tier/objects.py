@@ -258,7 +258,7 @@ class TierPath(PosixPath):
         return self.objects.open(self.extension)
 
     def decided(self) -> Decided | None:
-        """What the segment's own indexes say of its transactions; None to walk its headers.
+        """The segment's transactions, from its own indexes; None to walk its headers.
 
         The transaction index has those that a marker in the segment aborts, the producer snapshot
         those that are open behind it.

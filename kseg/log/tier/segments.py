@@ -1,4 +1,4 @@
-"""What the metadata topic says of a partition's remote segments.
+"""A partition's remote segments, as the metadata topic describes them.
 
 A segment begins with a record that has everything but its custom metadata; each update changes its
 state. The order of the records decides, so they are taken one after the other.
@@ -87,7 +87,7 @@ Place = tuple[str, int, str]
 
 
 def replay(views: Iterable[LogView]) -> tuple[dict[Place, Replay], list[KsegError]]:
-    """What partitions of the metadata topic say, and the faults of records that do not decode.
+    """Replay partitions of the metadata topic; also gives the faults of records that do not decode.
 
     All records of a partition are in one partition of that topic.
 

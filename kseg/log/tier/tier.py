@@ -191,7 +191,7 @@ class Tier:
 
     @property
     def groups(self) -> list[_Group]:
-        """What the listing shows."""
+        """The objects by partition, from the listing."""
         if self._groups is None:
             self._groups = _grouped(_listed(self.root))
         return self._groups
@@ -344,7 +344,7 @@ class _Joining:
         )
 
     def _replays(self) -> dict[str, Replay]:
-        """What the metadata topic beside the log says of the partition, by topic id."""
+        """The partition's segments by topic id, from the metadata topic beside the log."""
         beside = self.path.absolute().parent
         known = self.tier._replays.get(str(beside))
         if known is None:

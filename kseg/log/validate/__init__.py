@@ -1,4 +1,4 @@
-"""What a log asks of an append before it takes it, from a leader or a follower.
+"""Checks of an append before a log takes it, from a leader or a follower.
 
 append      `validate_append` for leaders, `validate_replica` for followers; builds batches anew
 rules       origins, rules and results, as values

@@ -1,4 +1,4 @@
-"""What a broker of Kafka 0.10.1 did to a produced message set before it wrote it.
+"""Changes that a broker of Kafka 0.10.1 made to a produced message set before it wrote it.
 
 Callers use `kseg.broker.validate_append_010`. It takes two steps, as the broker's `Log.append` did:
 `analyze_0_10` checks the outermost messages, their sizes and checksums. `validate_0_10` assigns

@@ -77,7 +77,7 @@ _KEEPING_OFFSETS: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
 
 
 class AppendResult(NamedTuple):
-    """What became of an append; -1 where a value is unknown. A tuple, since each append makes one.
+    """The result of an append; -1 where a value is unknown. A tuple, since each append makes one.
 
     Attributes:
         first_offset, last_offset: of its records; of those written before, if it is a duplicate.
@@ -534,7 +534,7 @@ def _repeated(
 
 
 def _commit(state: LogState, update: ProducerUpdate, end: int) -> None:
-    """What follows from bytes that are written: the log's end, producers, transactions.
+    """Update the log after written bytes: its end, producers, transactions.
 
     Source: Kafka `UnifiedLog.updateLogEndOffset`, `ProducerStateManager.update`.
     """

@@ -78,7 +78,7 @@ class RetiredSegment:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RetentionPlan(Table):
-    """What retention would do to a log.
+    """The changes that retention would make to a log.
 
     Attributes:
         path: the partition directory.
@@ -152,7 +152,7 @@ class RetentionPlan(Table):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RetentionReport(Table):
-    """What retention did.
+    """The changes that retention made.
 
     Attributes:
         segments_count: how many went.

@@ -359,7 +359,7 @@ class LogState:
                 self.changed.notify_all()
 
     def foresee(self, end: OffsetMetadata) -> Version | None:
-        """What readers see once the log ends there, after an append that no transaction is part of.
+        """The version of the log after an append outside of any transaction.
 
         Where no transaction is open and the high watermark follows the end, all three offsets are
         the new end, and the rest is as before; else None, and `publish` works it out.
@@ -631,7 +631,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of how a log was left, in place of what its data directory says.
+    """Facts about how a log was left, in place of those of its data directory.
 
     Attributes:
         clean: it was closed in good order.

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TruncationPlan(Table):
-    """What cutting the end of a log back to an offset would do.
+    """The changes that cutting the end of a log back to an offset would make.
 
     Attributes:
         path: the partition directory.
@@ -111,7 +111,7 @@ class TruncationPlan(Table):
 
 
 def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
-    """What `truncate_to` would do; nothing is changed.
+    """Plan `truncate_to`; nothing is changed.
 
     Args:
         path: the partition directory.

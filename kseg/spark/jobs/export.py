@@ -78,7 +78,7 @@ class FileOptions:
 
     @property
     def decoded(self) -> tuple[str, ...]:
-        """What to decode: the fields, and those of the manifest."""
+        """The fields to decode, with those of the manifest."""
         names = {"timestamp" if name == "timestamp_ms" else name for name in self.fields}
         return tuple(sorted((names | {"offset", "timestamp"}) - set(PLACE_FIELDS)))
 
@@ -257,7 +257,7 @@ _DDL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What was written.
+    """The files that an export wrote.
 
     Attributes:
         out: the directory.
@@ -281,7 +281,7 @@ class ExportResult:
         return sum(file.records for file in self.files)
 
     def manifest(self) -> dict[str, Any]:
-        """What stands in `_manifest.json`."""
+        """The contents of `_manifest.json`."""
         return {
             "schema": SCHEMA,
             "records": self.records,

@@ -517,7 +517,7 @@ def _finished_tasks(tracker: Any, group: str) -> int:
 
 
 def mark_of(state: object) -> str:
-    """What an item depends on as text: the same in each run, as the order of a set is not.
+    """A text for an item's inputs, the same in each run; the order of a set is not.
 
     Dataclasses, sets, mappings and tuples are taken apart; of all else the `repr` counts.
     """
