@@ -1,4 +1,4 @@
-"""What Python sees of the memory of pieces; what it does is said in `blocks.pyx`."""
+"""The Python interface of the memory of pieces; see `blocks.pyx`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, final

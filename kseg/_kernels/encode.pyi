@@ -1,4 +1,4 @@
-"""What Python sees of the write kernels; what they do is said in `encode.pyx`."""
+"""The Python interface of the write kernels; see `encode.pyx`."""
 
 from collections.abc import Iterable
 from typing import Any, SupportsIndex, final

@@ -1,4 +1,4 @@
-"""What Python sees of the fetch kernel; what it does is said in `fetch.pyx`."""
+"""The Python interface of the fetch kernel; see `fetch.pyx`."""
 
 def fetch_batches(
     log: bytes,

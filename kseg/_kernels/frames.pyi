@@ -1,4 +1,4 @@
-"""What Python sees of the kernels for frames; what they do is said in `frames.pyx`."""
+"""The Python interface of the kernels for frames; see `frames.pyx`."""
 
 from typing_extensions import Buffer
 

@@ -1,4 +1,4 @@
-"""What Python sees of the index kernels; what they do is said in `index.pyx`."""
+"""The Python interface of the index kernels; see `index.pyx`."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""What Python sees of the kernel that inflates; what it does is said in `inflate.pyx`."""
+"""The Python interface of the kernel that inflates; see `inflate.pyx`."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What Python sees of the kernels for keys; what they do is said in `keymap.pyx`."""
+"""The Python interface of the kernels for keys; see `keymap.pyx`."""
 
 from typing import Any, final
 

@@ -1,4 +1,4 @@
-"""What Python sees of the kernels for old message sets; what they do is said in `legacy.pyx`."""
+"""The Python interface of the kernels for old message sets; see `legacy.pyx`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What Python sees of records where they lie; what it does is said in `located.pyx`."""
+"""The Python interface of records where they lie; see `located.pyx`."""
 
 from typing import Any, final
 

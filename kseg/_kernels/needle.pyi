@@ -1,4 +1,4 @@
-"""What Python sees of the search for bytes in a column; what it does is said in `needle.pyx`."""
+"""The Python interface of the search for bytes in a column; see `needle.pyx`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What Python sees of the offset map; what it does is said in `offset_map.pyx`."""
+"""The Python interface of the offset map; see `offset_map.pyx`."""
 
 from typing import Any, final
 

@@ -1,4 +1,4 @@
-"""What Python sees of the placement kernel; what it does is said in `placement.pyx`."""
+"""The Python interface of the placement kernel; see `placement.pyx`."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What Python sees of the reader of batches; what it does is said in `reader.pyx`."""
+"""The Python interface of the reader of batches; see `reader.pyx`."""
 
 from typing import final
 

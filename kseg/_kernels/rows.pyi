@@ -1,4 +1,4 @@
-"""What Python sees of the kernel for rows; `rows.pyx` documents it."""
+"""The Python interface of the kernel for rows; see `rows.pyx`."""
 
 from typing import Any, Self, final
 

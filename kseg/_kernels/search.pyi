@@ -1,4 +1,4 @@
-"""What Python sees of the search for batches; what it does is said in `search.pyx`."""
+"""The Python interface of the search for batches; see `search.pyx`."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""What Python sees of the kernels for appends; what they do is said in `validate.pyx`."""
+"""The Python interface of the kernels for appends; see `validate.pyx`."""
 
 from collections.abc import Callable
 

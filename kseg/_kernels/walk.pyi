@@ -1,4 +1,4 @@
-"""What Python sees of the walk over batches; what it does is said in `walk.pyx`."""
+"""The Python interface of the walk over batches; see `walk.pyx`."""
 
 import numpy as np
 import numpy.typing as npt
