@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 import sys
 import tarfile
+import tomllib
 import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 
 WHEEL_BYTES_MAX = 2_300_000
@@ -18,6 +20,17 @@ SDIST_BYTES_MAX = 1_500_000
 KERNELS = tuple(sorted(str(path.with_suffix("")) for path in Path("kseg").rglob("*.pyx")))
 #: What the kernels share: Cython writes it, so it has neither source nor stub.
 SHARED = "kseg/_cyutility"
+SETTINGS = tomllib.loads(Path("pyproject.toml").read_text())["tool"]["setuptools"]
+#: Files beside the modules that the package reads when it runs.
+DATA = sorted(
+    str(path)
+    for path in Path("kseg").rglob("*")
+    if any(
+        fnmatch(str(path.relative_to("kseg")), each) for each in SETTINGS["package-data"]["kseg"]
+    )
+    and path.is_file()
+    and path.name != ".gitattributes"
+)
 #: Tests that the sdist brings.
 KERNEL_TESTS = Path("tools/kernel_tests.txt").read_text().split()
 
@@ -32,13 +45,12 @@ def wheel_faults(path: Path) -> list[str]:
     allowed = re.compile(r"(kseg|pyspark_kseg)/.*|kseg-[^/]+\.dist-info/.*|.*/man1/kseg\.1")
     source = re.compile(r".*\.(c|h|pyx|pxd|html|pyc|gitattributes)")
     faults += [f"stray {name}" for name in names if not allowed.fullmatch(name)]
-    faults += [f"source {name}" for name in names if source.fullmatch(name)]
+    faults += [f"source {name}" for name in names if source.fullmatch(name) and name not in DATA]
     for kernel in (*KERNELS, SHARED):
         if not any(re.fullmatch(rf"{kernel}\.[^/]*so", name) for name in names):
             faults.append(f"no extension {kernel}")
     faults += [f"no stub {kernel}.pyi" for kernel in KERNELS if f"{kernel}.pyi" not in names]
-    demo = [f"kseg/demo_data/{name}" for name in ("ORIGIN.md", ".kafka_cleanshutdown")]
-    wanted = ["kseg/__init__.py", "kseg/py.typed", "pyspark_kseg/__init__.py", *demo]
+    wanted = ["kseg/__init__.py", "pyspark_kseg/__init__.py", *DATA]
     faults += [f"no {name}" for name in wanted if name not in names]
     faults += [] if ends(names, ".data/data/share/man/man1/kseg.1") else ["no manual page"]
     licenses = ["/LICENSE", *(f"/{library}.txt" for library in linked)]
@@ -74,11 +86,11 @@ def sdist_faults(path: Path) -> list[str]:
         f"generated {name}"
         for name in names
         if name.startswith("build/")
-        or name.endswith((".so", ".pyc", ".html"))
+        or (name.endswith((".so", ".pyc", ".html")) and name not in DATA)
         or (name.endswith(".c") and not name.startswith("kseg/csrc/"))
     ]
     wanted = ["setup.py", "LICENSE", "kseg/csrc/crc.c", "tests/conftest.py"]
-    wanted += [f"{kernel}.pyx" for kernel in KERNELS]
+    wanted += [*DATA, *(f"{kernel}.pyx" for kernel in KERNELS)]
     wanted += [f"tests/unit/{name}" for name in KERNEL_TESTS]
     wanted += sorted({module for text in tests.values() for module in imported(text)})
     faults += [f"no {name}" for name in wanted if name not in names]
