@@ -1,4 +1,4 @@
-"""`python -m kseg`: the command line, for who has no `kseg` on the path."""
+"""Run the command line as `python -m kseg`."""
 
 from kseg.cli.main import main
 

@@ -19,7 +19,7 @@ def door(
 
     Args:
         package: its name.
-        homes: by the modules that have them, the names to be had from the package.
+        homes: the names that the package offers, by the modules that define them.
     """
     home_of = {name: module for module, names in homes.items() for name in names}
 

@@ -90,10 +90,10 @@ def schema(fields: Iterable[str], kinds: Mapping[str, Any] | None = None) -> pa.
 
     Args:
         fields: their names, in this order.
-        kinds: of those that are decoded, by name.
+        kinds: the kinds of decoded fields, by name.
 
     Raises:
-        ValueError: no such field.
+        ValueError: an unknown field.
     """
     types = {
         **TYPES,
@@ -132,10 +132,10 @@ def to_record_batch(
 
     Args:
         columns: the piece.
-        fields: which fields, in which order; all of the piece's if None.
+        fields: the fields in order; all fields of the piece if None.
 
     Raises:
-        ValueError: no such field.
+        ValueError: an unknown field.
         MissingFieldError: the piece has no column of a field.
     """
     names = columns.fields if fields is None else fields
@@ -162,10 +162,10 @@ def to_reader(
     Args:
         pieces: each with all of the fields; each becomes one record batch.
         fields: names of columns, in order.
-        kinds: of those that are decoded, by name.
+        kinds: the kinds of decoded fields, by name.
 
     Raises:
-        ValueError: no such field.
+        ValueError: an unknown field.
     """
     kind = schema(fields, kinds)
     return pa.RecordBatchReader.from_batches(kind, (_batch(piece, kind) for piece in pieces))
@@ -182,12 +182,12 @@ def stream(
     Args:
         pieces: as for `to_reader`.
         fields: likewise.
-        requested_schema: an `arrow_schema` capsule that the consumer would like; None for what
-            `schema` says.
+        requested_schema: an `arrow_schema` capsule with the schema that the consumer would like;
+            None for that of `schema`.
         kinds: as for `to_reader`.
 
     Raises:
-        ValueError: no such field.
+        ValueError: an unknown field.
     """
     reader = to_reader(pieces, fields, kinds)
     return reader.__arrow_c_stream__(requested_schema)
@@ -250,7 +250,7 @@ def binary_array(column: BinaryColumn, kind: pa.DataType | None = None) -> pa.Ar
 
     Args:
         column: n values, some of them null.
-        kind: a type of 32-bit offsets, such as `pa.string()` for what is known to be UTF-8;
+        kind: a type of 32-bit offsets, such as `pa.string()` for bytes that are known to be UTF-8;
             `pa.binary()` if None.
 
     Returns:
@@ -276,7 +276,7 @@ def matching(column: BinaryColumn, expression: str, *, ignore_case: bool) -> Boo
         bool[n].
 
     Raises:
-        ValueError: it is no expression of RE2, or one that takes too much memory.
+        ValueError: it is not an expression of RE2, or takes too much memory.
     """
     compute = require("pyarrow.compute", extra="arrow")
     # RE2 takes any bytes for a text, so they need not be known to be UTF-8.
@@ -291,7 +291,7 @@ def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Arra
 
     Args:
         column: n values, some of them null.
-        kind: the type to give them; that of their kind if None.
+        kind: the Arrow type of the column; that of their kind if None.
 
     Returns:
         An array of n values.
@@ -305,7 +305,7 @@ def typed_array(column: TypedColumn, kind: pa.DataType | None = None) -> pa.Arra
 
 
 def headers_array(column: HeadersColumn, kind: pa.DataType = HEADERS) -> pa.Array:
-    """A headers column as a list of (key, value); what is not UTF-8 in a name becomes U+FFFD.
+    """A headers column as a list of (key, value); invalid UTF-8 in a name becomes U+FFFD.
 
     Args:
         column: n lists.
@@ -344,8 +344,8 @@ def timestamp_array(values: np.ndarray[Any, Any]) -> pa.Array:
     return numbers_array(times, _TIMESTAMP, known)
 
 
-# `pa.array` and `pa.scalar` import pandas wherever it is installed, which takes 0.3 s of a process:
-# of each new worker of Spark. So columns are made from buffers.
+# `pa.array` and `pa.scalar` import pandas if it is installed, which takes 0.3 s in each new worker
+# of Spark. So columns are made from buffers.
 
 
 def numbers_array(
@@ -374,7 +374,7 @@ def validity_bits(valid: Bools) -> pa.Buffer | None:
 
 
 def texts_array(texts: Sequence[str]) -> pa.Array:
-    """A few texts, none of them null, as an Arrow array."""
+    """A few non-null texts as an Arrow array."""
     return binary_array(binary_column([text.encode() for text in texts]), pa.string())
 
 
@@ -431,7 +431,7 @@ def _array(name: str, columns: RecordColumns) -> pa.Array:
 
 # ---- from Arrow ----------------------------------------------------------------------------------
 
-#: What a binary column of one piece may hold.
+#: The most bytes that a binary column of one piece can hold.
 _BYTES_MAX = 2**31 - 1
 _MS_PER_SECOND = 1000
 _SECONDS_MAX = (2**63 - 1) // _MS_PER_SECOND
@@ -453,16 +453,16 @@ def from_record_batch(batch: Any) -> RecordColumns:
     * `key`, `value`: binary or string of any layout; data is copied only for views, dictionaries
       and values of fixed size.
     * `timestamp`, `timestamp_ms`: integers are milliseconds; timestamps of any unit are rounded
-      down to milliseconds, one without a zone is in UTC; null is none (-1).
-    * `headers`: a list of structs with `key` and `value`, or a map; null is no headers.
+      down to milliseconds, naive timestamps are UTC; null means no timestamp (-1).
+    * `headers`: a list of structs with `key` and `value`, or a map; null means no headers.
 
     Args:
         batch: a `pyarrow.RecordBatch`, a table, or any object with the PyCapsule interface. Several
             chunks are copied into one.
 
     Raises:
-        ValueError: no such column, one of another type, or more bytes than one piece can hold
-            (`from_arrow` cuts those).
+        ValueError: an unknown column, one of another type, or more bytes than one piece can hold
+            (`from_arrow` splits those).
         InvalidRecordError: the name of a header is null.
     """
     batch = _one_batch(batch)
@@ -477,7 +477,7 @@ def binary_column_of(source: Any, name: str) -> BinaryColumn:
 
     Args:
         source: an Arrow array, a chunked array, or a column of Polars or pandas.
-        name: what an error calls it.
+        name: the name of the column in errors.
 
     Raises:
         TypeError: its values are neither bytes nor text.
@@ -499,8 +499,8 @@ def from_arrow(source: Any, names: Mapping[str, str] | None = None) -> Iterator[
     """The records of a table, reader, frame or stream, a piece for each of its chunks.
 
     Args:
-        source: what `from_record_batch` takes, chunk by chunk, so memory stays flat; a chunk with
-            more bytes than a piece can hold is cut.
+        source: as for `from_record_batch`, chunk by chunk, so memory stays flat; a chunk with more
+            bytes than a piece can hold is split.
         names: the column of the source for each field; None for columns named like the fields.
 
     Yields:

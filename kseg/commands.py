@@ -9,7 +9,7 @@ import shlex
 def command_line(*words: str | os.PathLike[str]) -> str:
     r"""Spell a command: words that need it are quoted.
 
-    The result is one line without control characters, whatever the words hold.
+    The result is one line without control characters, for all words.
 
     >>> command_line("kseg", "recover", "sp ace/orders-0", "--apply")
     "kseg recover 'sp ace/orders-0' --apply"
@@ -20,7 +20,7 @@ def command_line(*words: str | os.PathLike[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word as shells read it; `$'...'` where it holds what a terminal would not show."""
+    """A word in shell syntax; `$'...'` if it holds characters that a terminal would not show."""
     if word.isprintable():
         return shlex.quote(word)
     escaped = (

@@ -33,9 +33,9 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_PARTITION_LEADER_EPOCH = -1
 
-#: What a reader sees of transactions.
+#: The isolation levels of readers.
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
-#: What becomes of a transaction that nothing has ended, for a reader of committed records.
+#: Unfinished transactions, for a reader of committed records: wait, or take them as aborted.
 OPEN_TRANSACTIONS: Final = ("wait", "abort")
 #: The files that an export writes, by their extensions, and the columns of Hive's layout.
 EXTENSIONS: Final = ("parquet", "arrow", "jsonl", "csv")
@@ -56,7 +56,7 @@ SEGMENT_BYTES_MAX = INT32_MAX
 #: depth).
 NESTING_MAX = 8
 
-#: Kafka's producers close a batch at this size unless told otherwise.
+#: The default size at which Kafka's producers close a batch.
 BATCH_BYTES: Final = 16384
 #: Memory of the offset map in bytes; Kafka's `log.cleaner.dedupe.buffer.size`.
 COMPACTION_MAP_BYTES: Final = 128 << 20
@@ -147,9 +147,9 @@ class AppendOrigin(IntEnum):
     """The origin of an append. Source: Kafka AppendOrigin."""
 
     REPLICATION = 0  #: a follower, which keeps the leader's offsets
-    COORDINATOR = 1  #: the group or transaction coordinator, who may write markers
+    COORDINATOR = 1  #: the group or transaction coordinator, which may write markers
     CLIENT = 2  #: a producer, checked the most strictly
-    RAFT_LEADER = 3  #: a KRaft leader, who brings offsets and epochs
+    RAFT_LEADER = 3  #: a KRaft leader, which brings offsets and epochs
 
 
 class StopReason(IntEnum):

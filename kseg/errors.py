@@ -50,7 +50,7 @@ class KsegError(Exception):
     """The root: catch this to catch everything kseg itself raises.
 
     Attributes:
-        kafka_exception: what Kafka raises instead, where it is known of this very error.
+        kafka_exception: the exception that Kafka raises instead, where it is known for this error.
     """
 
     kafka_exception: str | None = None
@@ -214,7 +214,7 @@ class UnexpectedAppendOffsetError(OffsetsOutOfOrderError):
 
 
 class InconsistentTopicIdError(AppendError):
-    """The topic's id is not the one that the partition has (InconsistentTopicIdException)."""
+    """The topic id differs from that of the partition (InconsistentTopicIdException)."""
 
 
 class OffsetOverflowError(AppendError):
@@ -227,7 +227,7 @@ class OffsetOverflowError(AppendError):
 
 
 class ProducerError(KsegError):
-    """A batch does not follow what its producer wrote before."""
+    """A batch does not follow its producer's previous batch."""
 
 
 class OutOfOrderSequenceError(ProducerError):

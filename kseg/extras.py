@@ -18,11 +18,11 @@ def require(module: str, *, extra: str = "") -> ModuleType:
 
     Args:
         module: its dotted name.
-        extra: the extra of kseg that brings it; empty if none does.
+        extra: the extra of kseg that brings it; empty without one.
 
     Raises:
         MissingExtraError: it, or a module that it needs, is not installed.
-        MemoryError: there is no memory for it.
+        MemoryError: there is not enough memory to import it.
         ImportError: it is installed, and cannot be loaded.
     """
     try:
@@ -59,7 +59,7 @@ def check_pyspark() -> None:
     """Make sure that a pyspark is there with which the source works.
 
     Raises:
-        MissingExtraError: there is none, or it is too old; the message has the command to run.
+        MissingExtraError: it is missing or too old; the message has the command to run.
     """
     version: str = require("pyspark", extra="spark").__version__
     require("pyarrow", extra="spark")

@@ -20,7 +20,7 @@ _ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
 
 
 class ArrowStream(Protocol):
-    """A value of another library with a stream of Arrow's record batches, such as a frame."""
+    """A value of another library that exports a stream of Arrow batches, such as a frame."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The stream, in a capsule."""
@@ -108,8 +108,8 @@ class Table(Frames):
 class Listed(Table, Generic[_Value]):
     """A base class of reports that are a list: of a value for each row.
 
-    It is no tuple: Polars would take the values instead of the rows. Its rows are the attributes of
-    the values, if these are named tuples and a subclass has no other rows.
+    It is not a tuple: Polars would take the values instead of the rows. Its rows are the attributes
+    of the values, if these are named tuples and a subclass has no other rows.
 
     Attributes:
         values: the list.
@@ -133,7 +133,7 @@ class Listed(Table, Generic[_Value]):
         """One value.
 
         Raises:
-            IndexError: there is no such value.
+            IndexError: there is no value at this index.
         """
         return self.values[index]
 

@@ -7,9 +7,9 @@ Parquet and Arrow files say which records they have in the metadata of their sch
 `kseg.export`. JSON lines and CSV have no place for it: an export with bounds does not replace them.
 
 With `by` they stand in Hive's layout: `day=2026-11-23/topic=t/part-t-0.parquet`. The names of
-directories say what the files leave out. Few files are open at a time: records are mostly in order
-of time, so a day that many others have followed is done; where it comes again after all, it gets
-one more file.
+directories hold values that the files leave out. Few files are open at a time: records are mostly
+in order of time, so a day is done once many others have followed; if it comes again, it gets one
+more file.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Selected(NamedTuple):
 
 #: All of any log.
 EVERYTHING: Final = Selected()
-#: What most files do not say in their metadata.
+#: Fields that most files lack in their metadata.
 _FURTHER: Final = ("key", "limit", "logs")
 _NO: Final = Selected._field_defaults
 
@@ -147,7 +147,7 @@ def refuse_loss(target: Path, form: str, selected: Selected) -> None:
     Args:
         target: of the new file.
         form: of both files.
-        selected: what the new file will have.
+        selected: the selection of the new file.
 
     Raises:
         FileExistsError: the file may have others.
@@ -168,7 +168,7 @@ def refusal(target: Path, why: str) -> FileExistsError:
 
 
 def _selected_of(target: Path, form: str) -> Selected | None:
-    """The records that a file holds, by its metadata; None if it has no such metadata."""
+    """The records in a file, by its metadata; None if it lacks this metadata."""
     if form not in ("parquet", "arrow"):
         return None
     pyarrow: Any = require("pyarrow", extra="arrow")
@@ -204,9 +204,9 @@ class FileFormat:
         columns: names, in order.
         kinds: the kinds that keys and values are decoded as.
         by: the columns in the names of directories, which files leave out.
-        keep_bytes: also the bytes of what does not decode.
+        keep_bytes: also the bytes of values that do not decode.
         selected: the records that the file has.
-        replace: replace any file, whatever it has.
+        replace: replace any file, whatever its contents.
         source: the log or partition directory whose owner and permissions the file gets.
         is_file: whether the source is a single file that was asked for.
     """
@@ -226,7 +226,7 @@ class FileFormat:
         """The columns of a file in order, decoded ones with their reasons behind them.
 
         Raises:
-            ValueError: the columns do not go with what is decoded.
+            ValueError: the columns do not match the decoded kinds.
         """
         kept = (name for name in self.columns if name not in self.by)
         return decoded_fields(kept, self.kinds, keep_bytes=self.keep_bytes)
@@ -308,7 +308,7 @@ def _arrow(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
 
 
 class Files:
-    """The files of one source of records, by what is said of each record. Not for threads.
+    """The files of one source of records. Not for threads.
 
     Attributes:
         records: the number of records in each file so far.
@@ -381,7 +381,7 @@ class Files:
             reason = f"more than {_FILES_MAX} files; --time leaves out times that mean nothing"
             raise LimitExceededError(reason, path=self._target)
         part = self._parts[directory] = self._parts.get(directory, 0) + 1
-        # No partition's directory has a name with such an end.
+        # No partition's directory has a name with this end.
         again = "" if part == 1 else f".{part}"
         stack = ExitStack()
         path = directory / fitting_name(self._target.stem + again, self._target.suffix)
@@ -419,7 +419,7 @@ class Undecoded:
         self._first: dict[str, str] = {}
 
     def note(self, columns: RecordColumns) -> None:
-        """Count those of a piece."""
+        """Count the rows of a piece."""
         for name, error in ERRORS.items():
             reasons = columns.arrays.get(error)
             if reasons is None or reasons.null_count == len(columns):
@@ -429,12 +429,12 @@ class Undecoded:
             self._first.setdefault(name, first)
 
     def merge(self, other: Undecoded) -> None:
-        """Add what another one counted behind this one."""
+        """Add the counts of a later part."""
         self.counts += other.counts
         self._first = other._first | self._first
 
     def lines(self, file_format: FileFormat, way: str = "--keep-bytes") -> Iterator[str]:
-        """A line for keys, and one for values, if there are such.
+        """A line for keys, and one for values, if they are decoded.
 
         Args:
             file_format: of the files.
@@ -464,7 +464,7 @@ def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) ->
         by: the columns in the names of directories.
 
     Raises:
-        ValueError: the output has the name of another file, or is no place for these files.
+        ValueError: the output has the name of another file, or is not a place for these files.
     """
     refuse_other_files(out)
     is_file = out.suffix[1:] in EXTENSIONS and not out.is_dir()
@@ -507,7 +507,7 @@ def refuse_other_files(out: Path) -> None:
     """Refuse the name of a file that is not written, as if it were one of a directory.
 
     Raises:
-        ValueError: it is such a name.
+        ValueError: it is one of those names.
     """
     if out.suffix[1:].lower() in _OTHERS and not out.is_dir():
         written = ", ".join(f".{each}" for each in EXTENSIONS)

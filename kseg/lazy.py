@@ -1,10 +1,10 @@
 """Lazy frames of Polars and datasets of Arrow, over a function that reads pieces of records.
 
-An engine hands over the columns and the filter of a query. A filter is read as conditions that all
-hold. A condition that this module does not understand is left out: the reading then gives more
-records than the filter takes. The filter itself is applied to each piece at the end, so conditions
-only save reading. Neither library describes its filters in a lasting form; a form of a later
-release is no condition.
+An engine hands over the columns and the filter of a query. A filter is parsed into conditions that
+must all hold. A condition that this module does not understand is left out: the reading then gives
+more records than the filter accepts. The filter itself is applied to each piece at the end, so
+conditions only save reading. Neither library promises a stable form of its filters; a form of a
+later release counts as no condition.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ _UNITS: Final = {
 }
 
 
-#: Earlier releases of Polars forget a filter that they cannot hand to a source, such as one on a
-#: time with a zone. They are kept from handing over any, and apply all filters themselves.
+#: Earlier releases of Polars lose a filter that they cannot hand to a source, such as one on a time
+#: with a zone. With them no filter is handed over, and Polars applies all filters itself.
 _KEEPS_FILTERS: Final = (1, 22)
 
 #: Taken for good when the interpreter ends.
@@ -352,7 +352,7 @@ def _named(names: Iterable[str], text: str) -> list[str]:
 class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no types
     """Records as a `pyarrow.dataset.Dataset`, which DuckDB and Polars query.
 
-    Columns and filters of a query are handed to the reading. Each query reads anew.
+    Columns and filters of a query are handed to the reading. Each query reads again.
     """
 
     def __init__(
@@ -394,7 +394,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]  # pyarrow has no t
             _hints: how other datasets read ahead.
 
         Raises:
-            KeyError: there is no such column.
+            KeyError: the column does not exist.
         """
         if isinstance(columns, dict):
             used = _named(self.schema.names, f"{[*map(str, columns.values())]} {filter}")

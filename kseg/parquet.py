@@ -48,10 +48,10 @@ def parquet_writer(
     Args:
         sink: a path, or a file to write to.
         fields: names of `kseg.arrow`, in order.
-        kinds: those of decoded fields.
+        kinds: of decoded fields.
         first: the first row group, which shows whether keys repeat; None for no rows.
         compression: as pyarrow names it.
-        metadata: what the schema says besides.
+        metadata: further metadata of the schema.
     """
     pyarrow: Any = require("pyarrow", extra="arrow")
     parquet: Any = require("pyarrow.parquet", extra="arrow")
@@ -99,8 +99,8 @@ class ParquetFile:
         Args:
             sink: a file open for writing bytes, as pyarrow takes it.
             fields: names of columns, in order; each piece has all of them.
-            kinds: of those that are decoded, by name.
-            metadata: what the schema says besides.
+            kinds: of decoded fields, by name.
+            metadata: further metadata of the schema.
             compression: as pyarrow names it.
         """
         self._sink = sink
@@ -122,7 +122,7 @@ class ParquetFile:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        """Write what waits, and the end of the file; after an error only let go of it."""
+        """Write pending rows, and the end of the file; after an error only release it."""
         if kind is None and (self._waiting or self._writer is None):
             self._write_group()
         if self._writer is not None:

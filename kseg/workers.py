@@ -4,7 +4,7 @@ A piece of work is a function that calls `put` with each of its results. With on
 hands a result to its taker at once. With several threads, pieces run side by side, and each keeps
 its results in a bounded queue. The taker gets the results in the order of the pieces, the same for
 any number of threads. A piece whose queue is full waits until the taker comes to it. This module
-does not know what the work is.
+does not know the work.
 
 The kernels release the GIL, so threads are enough, and data is not copied between processes.
 
@@ -51,12 +51,12 @@ ROOM_BYTES: Final = 32 << 20
 #: over may cost two threads a switch.
 WAITING_BYTES: Final = 2 << 20
 
-#: Seconds after which a thread that waits looks whether those that it waits for are still there.
+#: Seconds after which a waiting thread checks whether the threads it waits for still live.
 _BEAT: Final = 0.2
 
 
 class Buffer(bytearray):
-    """Memory for results that are bytes, which `put` keeps with what was written, uncopied."""
+    """Memory for results that are bytes, which `put` keeps with the result, without a copy."""
 
 
 def usable_cores() -> int:
@@ -97,12 +97,12 @@ def window_of(threads: int) -> int:
 def run_in_order(pieces: Iterable[Work], take: Put, *, threads: int) -> None:
     """Do pieces of work; `take` gets all results, in order, in this thread.
 
-    This thread does pieces, too, while others do theirs: what it does of the piece in front is
-    taken while it is in the cache.
+    This thread works on pieces, too: its results for the piece in front are taken while they are in
+    the cache.
 
     Args:
-        pieces: the work; the next is asked for, in this thread, when few are under way. What
-            pieces share has a `SharedUse`.
+        pieces: the work; the next piece is requested, in this thread, when few are unfinished.
+            Things that pieces share have a `SharedUse`.
         take: called with each result; bytes may change after it returns.
         threads: how many share the work; 1 does all of it here.
 
@@ -130,19 +130,19 @@ def in_order(
     Args:
         pieces: the work.
         threads: how many share it, 1 or more.
-        window: pieces under way at the most; None for `window_of(threads)`. More where results are
-            small, so that a long piece in front keeps no thread waiting.
+        window: the most unfinished pieces; None for `window_of(threads)`. Use more where results
+            are small, so that a long piece in front keeps no thread waiting.
         helps: whether this thread does pieces, too, as for `run_in_order`; with 2 threads or more.
     """
     return _OrderedWork(pieces, threads, window or window_of(threads), helps=helps).results()
 
 
 class _OrderedWork:
-    """Pieces under way, in order, those still to come, and the threads that do them.
+    """Unfinished pieces in order, pieces still to come, and the threads that do them.
 
-    A thread for which there is no memory may fail to start, or end at any of its lines, the first
-    included, without a word. So nothing waits for what a thread has promised without looking, once
-    in a `_BEAT`, whether the thread lives. What none has begun is done by the taker of results.
+    A thread for which there is no memory may fail to start, or end silently at any of its lines. So
+    every wait for a thread also checks, once in a `_BEAT`, whether it lives. Pieces that no thread
+    has begun are done by the taker of results.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class _OrderedWork:
         except _StoppedError as error:  # without another: by the run around this one
             self._error = self._error or error
         finally:
-            self.stopped = True  # first: should an interrupt end what follows
+            self.stopped = True  # first: an interrupt may end the rest
             self._stop()
         if isinstance(self._error, MemoryError):
             path = self._under_way[0].path if self._under_way else None
@@ -239,8 +239,8 @@ class _OrderedWork:
     def buffer(self, size: int) -> Buffer:
         """Memory for so many bytes, some that was given back where there is any.
 
-        New memory for each is a page fault for every 4 KiB, which takes longer than what is
-        written.
+        New memory for each is a page fault for every 4 KiB, which takes longer than writing the
+        bytes.
         """
         size = 1 << (size - 1).bit_length()
         try:
@@ -264,7 +264,7 @@ class _OrderedWork:
             raise KsegError("another process began this, and its threads are not in this one")
 
     def _fill(self) -> bool:
-        """Take up as many pieces as may be under way; whether there are any.
+        """Start as many pieces as may be unfinished; returns whether there are any.
 
         Raises:
             KsegError: another process began them.
@@ -289,13 +289,13 @@ class _OrderedWork:
             return None
 
     def _hire(self) -> None:
-        """Start one more thread, if all are busy and it may be had."""
+        """Start one more thread, if all are busy and the system allows it."""
         busy = sum(not piece.ended for piece in self._under_way) - self._helps
         if len(self._workers) >= min(busy, self._threads):
             return
         try:
             self._workers.append(_Worker(self))
-        except (RuntimeError, MemoryError):  # those that there are share the work
+        except (RuntimeError, MemoryError):  # the present threads share the work
             self._threads = len(self._workers)
 
     def _claimed(self) -> _Piece | None:
@@ -349,7 +349,7 @@ class _OrderedWork:
     def _stop(self) -> None:
         """Tell all threads that no more results are taken, and wait for their end.
 
-        A process forked from this one has none of them, and maybe a lock that one of them held.
+        A process forked from this one has no threads, and maybe a lock that one of them held.
         """
         if self._process != os.getpid():
             return
@@ -372,8 +372,8 @@ class _Life:
 class _Worker:
     """A thread that does pieces, one after another.
 
-    `threading.Thread` waits for ever for one that ends before its first line (CPython, up to 3.14
-    at least), hence the plain one of `_thread`.
+    `threading.Thread` waits for ever for a thread that ends before its first line (CPython, up to
+    3.14 at least), so this uses `_thread`.
 
     Attributes:
         ident: of the thread, once it has begun.
@@ -384,7 +384,7 @@ class _Worker:
 
         Raises:
             RuntimeError: the system has no thread to give.
-            MemoryError: there is no memory for one.
+            MemoryError: there is no memory for a thread.
         """
         life = _Life()
         self.ident: int | None = None
@@ -423,11 +423,12 @@ _ThingT = TypeVar("_ThingT")
 class PerThread(Generic[_ThingT]):
     """Things that a piece has for itself while it is done, used again by later pieces.
 
-    A thread gets what it had before: memory that another core has written to is slow to write to.
+    A thread gets its former object back: memory that another core has written to is slow to write
+    to.
     """
 
     def __init__(self, make: Callable[[], _ThingT]) -> None:
-        """Start with none; `make` makes one where none is free."""
+        """Start empty; `make` makes an object when none is free."""
         self._make = make
         self._of_threads: dict[int, list[_ThingT]] = defaultdict(list)
 
@@ -443,7 +444,7 @@ class PerThread(Generic[_ThingT]):
 class SharedUse:
     """Something to be closed once the block has ended and no piece uses it any more.
 
-    What pieces that were never begun had in use is closed when it is collected.
+    Objects of pieces that were never begun are closed when they are collected.
     """
 
     def __init__(self, close: Callable[[], object]) -> None:
@@ -457,7 +458,7 @@ class SharedUse:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End; pieces may still be under way."""
+        """End; pieces may still be unfinished."""
         self._give_back()
 
     def to(self, work: Work) -> Work:
@@ -467,7 +468,7 @@ class SharedUse:
         return partial(self._do, work)
 
     def to_reader(self, read: Read) -> Read:
-        """The same for what is read result by result."""
+        """The same for objects that are read result by result."""
         with self._lock:
             self._users += 1
         return partial(self._read, read)
@@ -598,16 +599,16 @@ def check() -> None:
 
 
 class _Piece:
-    """One piece under way: what it has put and the taker has not taken yet.
+    """One unfinished piece: its results that the taker has not taken yet.
 
     Attributes:
         path: the file that the work is about, if it says so.
         worker: the thread that has begun it; None for the taker's, too.
-        waiting: what it has put.
+        waiting: these results.
         order: the work that the piece is part of.
         awaited: the taker waits for this piece.
         ended: no more comes.
-        error: what ended it.
+        error: the error that ended it.
     """
 
     def __init__(self, run: _OrderedWork, work: Work) -> None:
@@ -627,7 +628,7 @@ class _Piece:
         return len(self.waiting) >= ROOM or self._bytes >= ROOM_BYTES
 
     def run(self) -> None:
-        """Do the work; what ends it waits for the taker."""
+        """Do the work; its error waits for the taker."""
         try:
             _HERE.piece = self
             check()
@@ -662,7 +663,7 @@ class _Piece:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """End with the block, or with its error; what is to end all goes through."""
+        """End with the block, or with its error; errors that end the process pass through."""
         try:
             yield
         except BaseException as error:
@@ -684,15 +685,15 @@ class _Piece:
             if self.order.stopped:
                 raise _StoppedError
             other = self.keep(result, WAITING_BYTES)
-        # The taker is woken when there is much to take, or all: a thread that wakes another and
-        # goes to sleep in its turn costs more than most results. What comes slowly is taken once in
-        # a `_BEAT`. The taker may also be busy with a piece in front.
+        # The taker is woken when there is much to take, or everything: a thread that wakes another
+        # and sleeps in its turn costs more than most results. Slow results are taken once in a
+        # `_BEAT`. The taker may also be busy with a piece in front.
         if self.awaited and self.is_full:
             self.order.ring()
         return other
 
     def keep(self, result: Any, least: int = 0) -> Buffer | None:
-        """Let a result wait; what replaces its memory, if that is kept with it.
+        """Queue a result; returns memory in place of its own, if that is kept with the result.
 
         Args:
             result: a view is copied, unless it is of a `Buffer`.
@@ -713,7 +714,7 @@ class _Piece:
         return other
 
     def taken(self) -> list[Any]:
-        """Take what waits."""
+        """Take the waiting results."""
         with self.order.lock:
             results, was_full = list(self.waiting), self.is_full
             self.waiting.clear()

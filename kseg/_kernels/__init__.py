@@ -12,14 +12,14 @@ inflate     compressed bodies, by libraries of the system where they are there, 
 keymap      keys by their hashes: a column hashed, different ones counted, sums by key
 legacy      messages of magic 0 and 1 written, those of Kafka 0.7 walked and written
 lines       lines of JSON as columns
-located     records where they lie, and batches written anew of those that stay, for compaction
-needle      bytes looked for in the values of a column
+located     records at their places, and batches rewritten from those that stay, for compaction
+needle      a search for bytes in the values of a column
 offset_map  the last offset of each key, in a bounded number of slots, for compaction
-placement   appends that are judged and placed at once; which batch gets an index entry
-reader      batches of magic 0 to 2 in one pass, into columns; an unusual one alone
-search      sound batches where no length leads: behind damage
+placement   appends that are judged and placed at once; choosing batches for index entries
+reader      batches of magic 0 to 2 in one pass, into columns; unusual batches one by one
+search      sound batches where no length leads to them: behind damage
 text        rows of columns as JSON lines, CSV or text
-validate    what a log asks of a batch and of each record of it, in one pass
+validate    the checks of an append, on a batch and each of its records, in one pass
 walk        the walk over batches of magic 0, 1 and 2, by their bytes or by headers read alone
 
 A kernel imports nothing above it; seven may be shared among kernels (`cimport`): `kseg._core`,

@@ -1,7 +1,7 @@
-"""Questions about whole logs: what is wrong with them (`verify`), what fills them (`stats`).
+"""Questions about whole logs: `verify` finds damage, `stats` counts the contents.
 
-`doctor` asks what a broker would make of them, `explain` what keeps each byte on the disk; their
-rooms have guides of their own.
+`doctor` predicts a broker's start, `explain` names the reason that each byte is still on the disk;
+their packages have guides of their own.
 
 Every analysis has one shape: `examine(unit, options)` gives a small picklable value for one file or
 directory, `merge` joins two of them in any order, `report` turns the merged one into rows. One

@@ -1,8 +1,8 @@
 """The checks of `verify`: one segment, the files beside segments, and checks across files.
 
 `examine_segment` walks a log file once and compares its indexes on the way. `LogChecks` takes the
-headers a table at a time, and with `deep` the records; it works on columns and looks at no single
-record. `check_across` joins facts of all segments of a partition, and of the partitions of a data
+headers a table at a time, and with `deep` the records; it works on columns, never on single
+records. `check_across` joins facts of all segments of a partition, and of the partitions of a data
 directory. Only two segments that hold the same offsets are walked again, to compare their bytes.
 """
 
@@ -233,7 +233,7 @@ def _check_epochs(
     found: Findings,
 ) -> None:
     """Each change of epoch in the log must agree with the checkpoint's entry for that offset."""
-    # As Kafka takes them: one that falls displaces those before it.
+    # As in Kafka: a change of epoch displaces later entries that contradict it.
     entries = (EpochEntry(*change) for segment in segments for change in segment.epochs)
     changes = assign_epochs(entries)
     if partition.epochs_path is None:
@@ -303,7 +303,7 @@ _BENIGN = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 
 @dataclass(slots=True)
 class _OddTimes:
-    """Batches with odd times: how many, and the one with the largest time."""
+    """Batches with odd times: their count, and the batch with the largest time."""
 
     count: int = 0
     time: int = 0
@@ -324,7 +324,7 @@ class _OddTimes:
 
 @dataclass(slots=True)
 class LogChecks:
-    """The state of one walk: what came before the table at hand.
+    """The state of one walk.
 
     Attributes:
         path: the log file.
@@ -339,7 +339,7 @@ class LogChecks:
         bad_crc_count: batches that do not match their checksums.
         reached: where the last batch so far ends.
         damaged_at: the position of the first damage; None for none.
-        damaged_from: the offset behind what is sound in front of it; None if nothing is.
+        damaged_from: the offset behind the sound batches in front of the damage; None without any.
         now_ms: times more than a day behind it are ahead.
     """
 
@@ -365,7 +365,7 @@ class LogChecks:
     _workspace: Workspace = field(default_factory=Workspace)
 
     def feed(self, table: BatchTable) -> None:
-        """Check the batches of a table, the headers of those that match their checksums."""
+        """Check the batches of a table; fields of headers only where checksums match."""
         self.batches += len(table)
         self.magics_seen |= table.magics_seen
         good = table
@@ -412,7 +412,7 @@ class LogChecks:
         self._negative.note(table, ~first, first < NO_TIMESTAMP)
 
     def _report_times(self) -> None:
-        """One finding a file: such times come from a producer's clock, and then in numbers."""
+        """Add one finding for the file: a producer's clock causes many such times at once."""
         for code, odd, time, word in (
             ("time-ahead", self._ahead, self._ahead.time, "latest"),
             ("time-negative", self._negative, ~self._negative.time, "earliest"),
@@ -430,7 +430,7 @@ class LogChecks:
             self.damaged_from = None if last is None else last + 1
 
     def note_damage(self, position: int) -> None:
-        """Keep in mind where the first damage begins, and what is sound in front of it."""
+        """Remember where the first damage begins, and the sound batches in front of it."""
         if self.damaged_at is None:
             self.damaged_at = position
             self.damaged_from = None if self.last_offset is None else self.last_offset + 1
@@ -521,7 +521,7 @@ class LogChecks:
     # Records.
 
     def decode(self, tile: Tile) -> None:
-        """Decode the records of one tile's batches, those that match their checksums.
+        """Decode the records of one tile's batches whose checksums match.
 
         Without `deep` those alone whose messages have checksums of their own, which only inflating
         shows: compressed ones of magic 0 and 1, and of Kafka 0.7.
@@ -566,9 +566,9 @@ class LogChecks:
     def _check_records(
         self, table: BatchTable, position: Int64Array, offset: Int64Array, timestamp: Int64Array
     ) -> None:
-        """Record offsets grow within their batch's; the latest time is the one in the header.
+        """Check that record offsets ascend within their batch, and the header's latest time.
 
-        A batch whose records are cut between two pieces is judged by what each holds of it.
+        A batch whose records are cut between two pieces is checked in each piece by itself.
         """
         starts = np.concatenate(([0], np.flatnonzero(position[1:] != position[:-1]) + 1))
         counts = np.diff(np.append(starts, len(position)))
@@ -831,7 +831,7 @@ def check_snapshot(
     try:
         entries = producer_snapshot.read(path)
     except CorruptIndexError as error:
-        # The checksum is the one field at byte 2.
+        # Byte 2 is the checksum field.
         code = "snapshot-crc" if error.position == 2 else "snapshot-format"
         found.add(code, path, error.reason, position=error.position, offset=offset)
         return ()

@@ -7,7 +7,7 @@ no record is read. The batches that only one side has are
     differing   the other copy has other batches with offsets of it
     ahead       it lies behind the end of the other copy
     unknown     it lies where the other copy is damaged
-    lacking     none of these: the other copy lacks it
+    lacking     neither of these: the other copy lacks it
 
 With `--records`, the records of differing and lacking batches are compared by their offsets.
 Records in front of the later log start of both copies are not compared.
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     Sides = tuple[Rows, Rows]
 
 
-#: What a copy is to the first one, in stable words; a pair has the last of those that hold.
+#: The relation of a copy to the first one; a pair has the last relation that holds.
 RELATIONS: Final = {
     "same": "both have the same records",
     "prefix": "one of both ends earlier, and has the same records up to there",
@@ -172,12 +172,12 @@ class Compared(Documented):
         relation: a word of `RELATIONS`.
         same_batches: how many both have.
         differences: where both have records that differ, the first `LISTED_MAX` of them.
-        difference_count: how many such ranges there are.
+        difference_count: the number of all such ranges.
         epochs: where the same records have other leader epochs.
-        lacks: what the first copy has and the other one lacks; and the other way round.
+        lacks: offsets that the first copy has and the other one lacks; and the other way round.
         ahead: batches of the first copy behind the end of the other one, and the other way round.
-        compacted: with `--records`, what the other one lacks because it was compacted, and the
-            first one; no difference.
+        compacted: with `--records`, offsets that the other copy lacks because of compaction, and
+            the first one; they are not differences.
     """
 
     copy: CopySeen
@@ -232,7 +232,7 @@ class PartitionDiff(Documented):
 
     @property
     def ok(self) -> bool:
-        """Whether all copies are the same, and nothing of them is unknown."""
+        """Whether all copies are the same, and fully readable."""
         return all(one.relation == "same" for one in self.compared)
 
     @property
@@ -320,7 +320,7 @@ def joined(first: Offsets, last: Offsets) -> tuple[Offsets, Offsets]:
 
 
 class RangeList:
-    """Ranges as they are found, by offset; it stays small, whatever their number.
+    """Ranges as they are found, by offset; bounded in size, whatever their number.
 
     Attributes:
         listed: first and last offset of the first `LISTED_MAX`.
@@ -372,7 +372,7 @@ class RecordsFound:
     Attributes:
         differing: both have a record there, and these differ.
         epochs: the same record under another leader epoch.
-        lacks: by copy, what it has and the other one lacks.
+        lacks: by copy, the offsets that it has and the other one lacks.
         compacted: the same, where compaction has taken it from the other one.
     """
 
@@ -444,7 +444,7 @@ def _compared(
 
 
 def _is_compacted(offsets: Offsets, other: Copy, rows: Rows) -> Mask:
-    """bool[n]: what the other copy lacks because it was compacted.
+    """bool[n]: offsets that the other copy lacks because of compaction.
 
     These offsets are below its clean offset, or inside one of its batches: Kafka writes no
     batch with a gap, but the cleaner keeps the first and the last offset of one that it thins out.
@@ -630,7 +630,7 @@ class DiffUnit:
 
     Attributes:
         topic, partition: by the directories' names; None for copies under other names.
-        copies: the first one that has it comes first.
+        copies: beginning with the first copy that has it.
         records: compare records where batches differ.
         mapping: see `kseg.files.mapping`.
         cost: bytes of log, roughly.
@@ -683,8 +683,9 @@ def _cost(copies: Sequence[CopyPath]) -> int:
 def examine(unit: DiffUnit) -> PartitionDiff:
     """Compare the copies of a partition; the answer names copies that cannot be read.
 
-    Copies are taken for sound, and read once. If one may not be, what can be proved of each is
-    found first. A copy whose files change on the way, as by retention, is read once more.
+    Copies are assumed to be sound, and read once. If a copy may be damaged, its provable batches
+    are found first. A copy whose files change during the comparison, as by retention, is read once
+    more.
     """
     if sum(each.is_readable for each in unit.copies) > 1:
         with suppress(KsegError, OSError):
@@ -788,9 +789,9 @@ def diff(
 ) -> Diff:
     """Compare copies of a partition, or of whole data directories, with the first one.
 
-    Batches are the same if their offsets, checksums and headers are. Where segments are cut, where
-    a log starts, and what its indexes say is no difference. Nothing is changed, and nothing is
-    locked: a copy that is being written is compared up to what was there.
+    Batches are the same if their offsets, checksums and headers are. Different segment boundaries,
+    log starts and index entries do not count as differences. Nothing is changed or locked: of a
+    copy that is being written, the batches present at the start are compared.
 
     Args:
         copies: partition directories, copies of one partition whatever their names; or data
@@ -808,7 +809,7 @@ def diff(
         ValueError: fewer than two copies, the same directory twice, `threads` below 1, or no
             partition is chosen.
         TypeError: an argument has a wrong type.
-        NotALogError: a path is nothing of Kafka's, or a file.
+        NotALogError: a path is not Kafka's, or is a file.
         OSError: a path is missing, or cannot be listed.
 
     Example:
@@ -844,7 +845,7 @@ def diff_of(
     """As `diff`, with a function that chooses partitions of data directories.
 
     Args:
-        copies, records, mapping, threads, progress: as for `diff`; or what runs the work elsewhere.
+        copies, records, mapping, threads, progress: as for `diff`; or a runner for the work.
         chosen: takes a topic and a number; None for all.
 
     Raises:
@@ -855,7 +856,7 @@ def diff_of(
 
 
 def report(found: Iterable[PartitionDiff]) -> Diff:
-    """Join what was found of each partition, in any order."""
+    """Join the findings for each partition, in any order."""
     return Diff(tuple(sorted(found, key=lambda one: (one.topic or "", one.partition or 0))))
 
 

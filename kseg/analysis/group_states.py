@@ -45,8 +45,8 @@ class Group(NamedTuple):
         group: its id.
         type: Classic, Consumer, Share or Streams; "" for a group of which tombstones are left.
         state: Stable, Empty, Dead; of the newer protocols also Assigning, Reconciling, NotReady.
-        protocol_type: consumer, share or streams; of a classic group also another, such as
-            connect, and "" for commits alone.
+        protocol_type: consumer, share or streams; for a classic group also others, such as connect,
+            and "" for commits alone.
         protocol: of a classic group, the assignor; of a consumer group, the server's.
         epoch: the generation of a classic group, else the group epoch.
         assignment_epoch: of the target assignment; None for a classic group.
@@ -54,7 +54,7 @@ class Group(NamedTuple):
         members: how many there are.
         commits: how many offsets are committed.
         pending: how many commits wait for the end of a transaction.
-        lag: the sum over the commits whose log is here; None where none is.
+        lag: the sum over the commits whose log is here; None without any.
         expires_ms: the first of its commits to expire; None for none.
         log_partition: the partition of `__consumer_offsets` that has it.
     """
@@ -84,10 +84,10 @@ class Member(NamedTuple):
         state: of the member, Kafka's number; None in a classic group.
         topics: that it subscribes to; None where they cannot be read.
         regex: that it subscribes to.
-        assignment: what it has: `topic` (of a streams group, the subtopology), `partitions`, and
-            `role` (active, standby or warmup of a streams group).
-        target: what it is to have; None in a classic group.
-        user_data_bytes: the size of what it adds to subscription and assignment.
+        assignment: its `topic` (for a streams group, the subtopology), `partitions`, and `role`
+            (active, standby or warmup, for a streams group).
+        target: the assignment to reach; None in a classic group.
+        user_data_bytes: the size of its additions to subscription and assignment.
     """
 
     group: str
@@ -116,7 +116,7 @@ class ShareState(NamedTuple):
         delivery_complete_count: records from the start on that are done; None before Kafka 4.2.
         in_flight: records from the start on that have a state.
         available, acquired, acknowledged, archiving, archived: how many of them are in each.
-        snapshot_epoch, state_epoch, leader_epoch: of the last snapshot and what came since.
+        snapshot_epoch, state_epoch, leader_epoch: of the last snapshot and the updates after it.
     """
 
     group: str
@@ -148,7 +148,7 @@ class GroupRecords:
     )
 
     def live(self, name: str) -> dict[str, Fields]:
-        """The values of a record that are no tombstones."""
+        """The values of a record that is not a tombstone."""
         return {key: value for key, value in self.values.get(name, {}).items() if value is not None}
 
 
@@ -170,7 +170,7 @@ class Built:
 
 
 def file_record(record: InternalRecord, log_partition: int, into: dict[str, GroupRecords]) -> None:
-    """Add a record of `__consumer_offsets` to those of its group."""
+    """Add a record of `__consumer_offsets` to its group."""
     key: Any = record.key
     group = key.get("groupId", key.get("group"))
     records = into.setdefault(group, GroupRecords(log_partition))
@@ -318,7 +318,7 @@ class Delivery:
     """The last snapshot of a share partition, and the updates behind it.
 
     Attributes:
-        last: fields of the snapshot, with those that updates changed.
+        last: fields of the snapshot, with the changes of the updates.
         batches: first and last offset, delivery count and state, of all of these records.
     """
 

@@ -1,8 +1,8 @@
 """`groups`: consumer, share and streams groups, from Kafka's internal topics in data directories.
 
 Members and states come from the last records of each group (see `group_states`), commits from the
-last value of each key, column by column. What no record has is left out: the coordinator's node,
-the steps of a rebalance, positions of consumers that were not committed.
+last value of each key, column by column. Facts without a record are left out: the coordinator's
+node, the steps of a rebalance, positions of consumers that were not committed.
 
 Source: Kafka `OffsetMetadataManager.cleanupExpiredOffsets`, `ConsumerGroupCommand`.
 """
@@ -64,7 +64,7 @@ class GroupChange(NamedTuple):
     Attributes:
         group: which.
         topic, partition: of a commit, or of a share group's state; None for the group.
-        field: what changed: state, epoch, members, offset or start_offset.
+        field: the changed field: state, epoch, members, offset or start_offset.
         before, after: None where it was not there, or is not there any more.
     """
 
@@ -82,11 +82,11 @@ class Commits(ColumnTable):
     Its columns:
 
     - `group`, `topic`, `partition`: of the commit.
-    - `offset`, `leader_epoch`, `metadata`: what was committed.
+    - `offset`, `leader_epoch`, `metadata`: the committed values.
     - `commit_timestamp`, `expire_timestamp`: in ms; the second one of old commits alone.
-    - `log_start_offset`, `end_offset`, `end_from`: of the log, and what says its end.
+    - `log_start_offset`, `end_offset`, `end_from`: of the log, and the source of its end.
     - `lag`, `lag_ms`: to the end: records, and the time from the next record to the last.
-    - `outside`: "before-start" or "behind-end": the log has no such offset.
+    - `outside`: "before-start" or "behind-end": the log does not have this offset.
     - `expires_ms`: when the coordinator removes it, if nothing happens.
     - `pending`: the producer whose open transaction it waits for.
     - `record_offset`, `log_partition`: its record in `__consumer_offsets`.
@@ -152,15 +152,15 @@ def groups(
     """Read the groups of a cluster from its internal topics; no broker is asked.
 
     Args:
-        paths: data directories of one or several brokers, partitions, or globs. Where a partition
-            lies twice, the one with the newest leader epoch is read.
+        paths: data directories of one or several brokers, partitions, or globs. Of two replicas of
+            a partition, the replica with the newest leader epoch is read.
         at: the groups as they were then: batches are taken whose time is at or before it.
-        since: also what changed from then to `at`.
+        since: also list the changes between this time and `at`.
         group: only groups whose ids match this glob.
         lag_to: "high-watermark" as the checkpoint beside the log has it, else the log's end; or
             "last-stable-offset". With `at`, lag ends with the last record of that time or before.
         retention_minutes: the broker's `offsets.retention.minutes`, by which commits expire.
-        now: the time that "now" and "-7d" count from; the machine's clock if None.
+        now: the time that "now" and "-7d" refer to; the machine's clock if None.
         progress: called with the bytes of the internal logs that are read, and of all of them.
 
     Raises:
@@ -267,7 +267,7 @@ class _Question:
                     into["lag_ms"][row] = max(last - known[offset], 0)
 
     def _end(self, view: LogView, at: int | None) -> tuple[int, str]:
-        """Where lag ends, and what says so."""
+        """The end that lag is measured to, and its source."""
         if at is not None:
             found = view.lookup_time(at + 1)
             return (view.log_end_offset if found is None else found.offset), "time"

@@ -37,7 +37,7 @@ class Summary:
         records: how many, control records among them; None where compressed messages of magic 0
             and 1 do not say how many they hold.
         min_timestamp, max_timestamp: ms, as headers state them; None where no header does.
-        codecs, magics: those that occur.
+        codecs, magics: the codecs and magics in it.
         first_offset, last_offset: of the batches in order of feeding; None without batches.
     """
 
@@ -127,8 +127,8 @@ class SegmentFacts:
         last_offset: of its last batch; None without batches.
         bytes: how long it is.
         summary: counts, times, codecs and formats of its batches.
-        index_entries, time_index_entries, txn_index_entries: in use; None where there is no such
-            file, or a broken one.
+        index_entries, time_index_entries, txn_index_entries: in use; None without such a file, or
+            for a broken one.
         end_position: where the walk ended.
         stop: why it ended, by the name of a `StopReason`.
     """
@@ -172,12 +172,12 @@ class PartitionInfo:
         summary: counts, times, codecs and formats of all batches.
         segments: rising.
         leader_epochs: as the checkpoint has them; None for a file, or a broken checkpoint.
-        leftovers: names of what interrupted work has left.
-        faults: what could not be read; the numbers are without it.
+        leftovers: names of files that interrupted work has left.
+        faults: the reasons for missing facts; the numbers leave these parts out.
         path: the directory or the file, as it was given.
         remote_start_offset: where the log of a tiered topic began whose first segments are not on
             this disk; None else.
-        notes: what is not here, in words.
+        notes: in words, facts that cannot be known here.
     """
 
     dir: str | None
@@ -262,7 +262,7 @@ def info(
     progress: Progress | None = None,
     on_error: OnError = "raise",
 ) -> Infos:
-    """Look at files, partition directories and data directories, by headers and indexes alone.
+    """Describe files, partition directories and data directories, by headers and indexes.
 
     Args:
         paths: one path or several, or globs.
@@ -274,12 +274,12 @@ def info(
             rest, see `Infos.skipped`.
 
     Returns:
-        One for each partition directory, replicas each by themselves, and for each file that was
-        named; what is damaged is among its `faults`. A path that is given twice counts once. Counts
+        One value for each partition directory (replicas separately) and each named file; damage is
+        among its `faults`. A path that is given twice counts once. Counts
         are of the files: an offset that two segments hold counts twice.
 
     Raises:
-        NotALogError: a path is nothing of Kafka's, or holds no batches.
+        NotALogError: a path is not Kafka's, or holds no batches.
         ValueError: no partition is chosen, a path is a URL, `threads` is below 1, or `on_error`
             neither of its values.
         TypeError: an argument has a wrong type.

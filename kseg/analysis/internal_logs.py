@@ -1,6 +1,7 @@
 """The logs of coordinators' topics, as `groups` and `transactions` read them: up to a time.
 
-A batch is taken if its time is at or before the moment. What compaction has removed since is lost:
+A batch counts if its time is at or before the moment. Records that compaction removed since are
+lost:
 `LogTaken.compacted` says so. Each answer has the last batch that was taken of each partition.
 """
 
@@ -203,7 +204,7 @@ class Taken(WholeBatches):
 
 
 class Home:
-    """The partitions under some paths, and what lies beside them.
+    """The partitions under some paths, and the files beside them.
 
     Attributes:
         notes: the oddities.
@@ -311,7 +312,7 @@ class Home:
         return log, values.taken()
 
     def decoded(self, topic: InternalTopic, columns: RecordColumns) -> Iterator[InternalRow]:
-        """Records one by one; those that cannot be understood are noted and left out."""
+        """Records one by one; unreadable records are noted and left out."""
         pairs = zip(columns["offset"].tolist(), columns["key"], columns["value"], strict=True)
         for offset, key, value in pairs:
             record, error = decode_or_keep(topic, key, value)

@@ -15,10 +15,10 @@ class KnownSettings:
     """The settings of the partitions of some data directories, each read once."""
 
     def __init__(self, sources: SettingSources, homes: Iterable[Path]) -> None:
-        """Read what the metadata logs say.
+        """Read the metadata logs.
 
         Raises:
-            ValueError: what was given is no setting, or `broker_config` is malformed.
+            ValueError: an invalid setting is given, or `broker_config` is malformed.
         """
         sources.check()
         self._of: dict[str, PartitionSettings | str] = {}

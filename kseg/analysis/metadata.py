@@ -75,7 +75,7 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
 _NO_LEVEL: Final = Fact({"level": 0}, Place("", 0, -1))
 #: The metadata version of Kafka 4.2.
 _VERSION_MAX: Final = 29
-#: Columns of each table with their types in Arrow, those of the key first.
+#: Columns of each table with their Arrow types, key columns first.
 _COLUMNS: Final = {
     "voters": "voter:int32 directory_id:string endpoints:texts",
     "brokers": "broker:int32 endpoints:texts rack:string fenced:bool in_controlled_shutdown:bool"
@@ -174,15 +174,15 @@ class Metadata(Table):
     """The answer of `kseg.metadata`. `found["partitions"]` is one of its tables.
 
     Attributes:
-        path: the metadata log that was read: of several, the one that goes the furthest.
+        path: the metadata log that was read: of several, the longest.
         cluster_id: of `meta.properties`; None where that is not known.
         end_offset: the offset behind the last record that was taken.
-        certain_end_offset: the offset behind the last one that a majority of the voters has.
+        certain_end_offset: the end of the records that a majority of the voters has.
         last_batch: the place of the last batch that was taken; None where all is from a snapshot.
         timestamp: the time of the last record that was taken, in ms; -1 for none.
         leader, leader_epoch: of the quorum, by the log; None, and -1, for none.
         tables: a table for each kind of object; with `since`, `changes` too.
-        findings: what could not be understood, and what is not certain.
+        findings: records that cannot be understood, and facts that are not certain.
     """
 
     path: str
@@ -269,7 +269,7 @@ def metadata(
             several; or that directory itself.
         at: the state by the batches up to the first one behind this time.
         at_offset: the state up to the record with this offset.
-        since: add the table `changes`: what has changed since the state at this time.
+        since: add the table `changes`: the differences from the state at this time.
         topics: topics, partitions and configurations of these alone: a name or a glob, or several.
             The configurations of brokers, which topics fall back on, stay; other tables are empty.
         show_secrets: show values of configurations that are passwords, or have unknown names.
@@ -282,10 +282,10 @@ def metadata(
 
     Raises:
         NotALogError: no path has a metadata log, as in ZooKeeper's era.
-        OffsetOutOfRangeError: the moment lies before what the log and its snapshots hold, or
+        OffsetOutOfRangeError: the moment lies before the contents of the log and its snapshots, or
             `at_offset` behind the end.
         KsegError: the snapshot that the log needs is damaged.
-        ValueError: the paths are of several clusters, no topic is chosen, or a time is none.
+        ValueError: the paths are of several clusters, no topic is chosen, or a time is invalid.
         OSError: a file cannot be read.
 
     Example:
@@ -340,10 +340,10 @@ class _Copy(NamedTuple):
 
 
 def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
-    """The metadata logs, the one that goes the furthest first; and the cluster's id.
+    """The metadata logs, the longest first; and the cluster's id.
 
     Raises:
-        NotALogError: there is none.
+        NotALogError: there is no metadata log.
         ValueError: they are of several clusters.
     """
     logs, ids = {}, {}
@@ -378,7 +378,7 @@ def _end_of(batches: Int64s) -> tuple[int, int]:
 def _read(
     copies: Sequence[_Copy], at_ms: int | None, at_offset: int | None, progress: Progress | None
 ) -> tuple[Cluster, int, tuple[Finding, ...]]:
-    """The state at a moment, the end of what is certain, and the findings.
+    """The state at a moment, the end of the certain records, and the findings.
 
     Raises:
         OffsetOutOfRangeError: the moment is not in the log.
@@ -514,7 +514,7 @@ def _masked(kind: str, row: Row, *, show: bool) -> Row:
 
 
 def _differences(kind: str, old: Row | None, new: Row | None, *, show: bool) -> Row | None:
-    """The fields of an object that differ, before and after; None if none does."""
+    """The differing fields of an object, before and after; None without a difference."""
     names = [name for name in new or old or () if name not in (*_KEYS[kind], *_STAMP)]
     if old and new:
         names = [name for name in names if old[name] != new[name]]

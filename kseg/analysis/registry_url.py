@@ -5,9 +5,9 @@ names is opened. Certificates are checked. Credentials come from the environment
 appear in no message. An answer is bounded, and so is the wait for it.
 
     GET /contexts                                    the contexts; a registry may have no such page
-    GET /subjects?deleted=true                       the subjects, those that are deleted among them
-    GET /subjects/SUBJECT/versions?deleted=true      the versions of one, likewise
-    GET /subjects/SUBJECT/versions                   those that are not deleted
+    GET /subjects?deleted=true                       the subjects, also deleted ones
+    GET /subjects/SUBJECT/versions?deleted=true      the versions of one, also deleted ones
+    GET /subjects/SUBJECT/versions                   the versions that are not deleted
     GET /subjects/SUBJECT/versions/N?deleted=true    a schema, nearly as its record has it
 
 Source: the REST interfaces of Confluent's schema registry (8.x) and of Karapace.
@@ -50,7 +50,7 @@ def feed_registry(
 
     Raises:
         ValueError: the URL has credentials or a query in it.
-        NotALogError: the answers are not those of a registry.
+        NotALogError: the server does not answer as a registry does.
         LimitExceededError: all texts together are larger than 1 GiB.
         OSError: the registry does not answer, or refuses to.
     """
@@ -85,7 +85,7 @@ def _entries(get: Callable[[str], bytes], page: str, kind: type[Any] = str) -> l
 
 
 def _get(opener: OpenerDirector, address: str, page: str) -> bytes:
-    """The bytes of a page, no more than one too many; an empty list without such a page."""
+    """The bytes of a page, at most one more than allowed; an empty list without such a page."""
     try:
         with opener.open(address + page, timeout=_TIMEOUT_SECONDS) as answer:
             status, data = answer.status, bytes(answer.read(BYTES_MAX + 1))

@@ -66,7 +66,7 @@ class BrokerReport(Table, VerbReport):
         paths: the data directories.
         now_ms: the time that counts.
         stats, explain, verify, doctor: the answers of the verbs with these names.
-        transactions: the answer of `kseg transactions`; None where there is no partition.
+        transactions: the answer of `kseg transactions`; None without any partition.
         subjects: of schemas by id, from a topic `_schemas` in the directories.
         has_keys: whether the keys with most bytes are shown.
     """
@@ -112,7 +112,7 @@ class BrokerReport(Table, VerbReport):
 
     @property
     def transactions_document(self) -> dict[str, Any] | None:
-        """The document of `kseg transactions --json`, without those that are decided."""
+        """The document of `kseg transactions --json`, without decided transactions."""
         found = self.transactions
         return None if found is None else found.to_json(transactions=False)
 
@@ -172,7 +172,7 @@ def report(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> BrokerReport:
-    """Look at the data directories of a broker in all ways that need no more than their files.
+    """Examine a broker's data directories in all ways that need its files alone.
 
     Nothing is changed, and nothing is locked. Damage and files that cannot be read are rows.
 
@@ -186,7 +186,7 @@ def report(
         progress: called with bytes done and bytes in all, of all passes together.
 
     Raises:
-        ValueError: there is no directory, or `threads` is below 1.
+        ValueError: no directory is given, or `threads` is below 1.
         OSError: a directory is missing.
 
     Example:
@@ -232,7 +232,7 @@ def _transactions(paths: Sequence[str], now: int, progress: Progress | None) -> 
 
 
 def _subjects(paths: Sequence[str]) -> dict[str, str]:
-    """The subjects of each id; those of the default context, since ids of others are apart."""
+    """The subjects of each id in the default context; other contexts have their own ids."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     try:
         for one in schemas(paths):
@@ -405,7 +405,7 @@ def _keys(topics: StatsByTopic) -> list[dict[str, Any]]:
 
 
 def _due(found: ExplainReport) -> list[dict[str, Any]]:
-    """Bytes that go by day and cause, the next days first."""
+    """Bytes that expire, by day and cause, the next days first."""
     days = Counter[tuple[str, str]]()
     for row in found.rows():
         day = iso_text(row.until_ms)

@@ -32,7 +32,7 @@ def schemas(
 ) -> Schemas:
     """Read the schemas of a schema registry: Confluent's, Karapace, and others with its topic.
 
-    No registry is asked but one that is named, and nothing that a schema names is opened.
+    Only a registry that the caller names is asked, and references in a schema are never opened.
 
     Args:
         paths: data directories and partitions that hold the registry's topic, files of schemas

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     Hashes = npt.NDArray[np.uint64]
 
 
-#: Widths of a bin of a timeline, in ms, each a multiple of the one in front: 1 s, 10 s, 1 min,
+#: Widths of a bin of a timeline, in ms, each a multiple of the width before it: 1 s, 10 s, 1 min,
 #: 10 min, 1 h, 6 h, 1 day, 4 weeks, then 13 times that and ten times on.
 _DAY_MS: Final = 86_400_000
 WIDTHS_MS: Final = (
@@ -82,7 +82,7 @@ class SizeHistogram:
 
     Attributes:
         count, total: how many sizes, and their sum.
-        least, greatest: the extremes; 0 where there are no sizes.
+        least, greatest: the extremes; 0 without any sizes.
         buckets: int64[960], sizes in each bucket.
     """
 
@@ -118,7 +118,7 @@ class SizeHistogram:
         )
 
     def quantile(self, share: float) -> int:
-        """A size that `share` of all sizes do not exceed, at most a sixteenth too large; 0 of none.
+        """A size that `share` of all sizes do not exceed, at most a sixteenth too large; else 0.
 
         >>> SizeHistogram.of(np.arange(1, 101)).quantile(0.5)
         51
@@ -145,7 +145,7 @@ class SizeHistogram:
         }
 
     def by_power(self) -> list[tuple[int, int]]:
-        """The numbers of sizes below each power of two, and not below the one in front."""
+        """The numbers of sizes below each power of two, and not below the power before."""
         powers = np.maximum(np.arange(_BUCKETS) // _STEPS - 1, 0) + _STEPS.bit_length() - 1
         small = np.arange(2 * _STEPS)
         powers[: 2 * _STEPS] = np.frexp(small)[1]
@@ -228,7 +228,7 @@ class Timeline:
 def _binned(
     width: int, bins: Counts, records: Counts | None, sizes: Counts, untimed: int
 ) -> Timeline:
-    """A timeline of bins that may come several times; each is one record if `records` is None."""
+    """A timeline of bins that may occur several times; each is one record if `records` is None."""
     starts = np.flatnonzero(np.diff(bins, prepend=bins[:1] - 1))
     if records is None:
         records = np.diff(starts, append=len(bins))
@@ -304,7 +304,7 @@ class KeyTotals:
     lost: int = 0
 
     def merge(self, other: KeyTotals) -> KeyTotals:
-        """Both together: what one side does not list may have had up to its `lost` there."""
+        """Join two tables; a key missing from one may have had up to its `lost` bytes there."""
         hashes = np.union1d(self.hashes, other.hashes)
         records, sizes = np.zeros(len(hashes), np.int64), np.zeros(len(hashes), np.int64)
         errors = np.zeros(len(hashes), np.int64)
@@ -432,11 +432,11 @@ class KeyCounter:
         return hashes, records, sizes
 
     def _shrink(self) -> None:
-        """Begin a table anew with the larger half of the keys."""
+        """Start the table again with the larger half of the keys."""
         hashes, records, sizes = self._arrays()
         first = _first(hashes, sizes, self._counted // 2)
         kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
-        # A key let go twice may have had as much each time.
+        # A key that was dropped twice may have had as much each time.
         self._lost += int(sizes[gone].max())
         self._table = _keymap.KeyTable(self._counted)
         self._table.feed(hashes[kept], sizes[kept], records[kept], np.empty(len(kept), np.int32))
@@ -536,7 +536,7 @@ class PartitionStats:
     Attributes:
         segments, bytes: log files, and how long they are.
         summary: from headers.
-        records: from decoded records; None if none was decoded.
+        records: the count from decoded records; None if records were not decoded.
         log_start_offset, log_end_offset: of the directory; None until it was looked at.
         fault_count: batches and tails that could not be read.
         faults: the first of them, as text.
@@ -582,7 +582,7 @@ class PartitionStats:
         return {codec_label(codec): size for codec, size in sorted(self.codec_bytes.items())}
 
     def cells(self, top_keys: Iterable[TopKey]) -> dict[str, Any]:
-        """The numbers as they stand in a table; those of records are None if none was decoded."""
+        """The numbers for a table; those of records are None if records were not decoded."""
         records = self.records
         found = {"segments": self.segments, "bytes": self.bytes, **self.summary.cells()}
         if records is None:
@@ -782,7 +782,7 @@ def stats(
             see `StatsReport.skipped`.
 
     Raises:
-        NotALogError: a path is nothing of Kafka's.
+        NotALogError: a path is not Kafka's.
         OSError: something is missing or cannot be read.
         ValueError: no partition is chosen, a path is a URL, `threads` is below 1, or `on_error`
             neither of its values.
@@ -813,7 +813,7 @@ def stats_of(
         places: paths; there may be no path.
         options: how closely to look.
         threads, progress: as for `stats`.
-        skipped: takes what cannot be read; None to raise the error.
+        skipped: receives paths that cannot be read; None to raise the error.
 
     Raises:
         NotALogError, OSError, ValueError: as for `stats`.

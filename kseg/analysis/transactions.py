@@ -1,6 +1,6 @@
 """`transactions`: every transaction in data directories, joined with `__transaction_state`.
 
-A transaction of a partition is what one producer wrote in front of a marker, by headers alone.
+A transaction of a partition is the data of one producer in front of a marker, by headers alone.
 
 | status | when |
 |---|---|
@@ -49,7 +49,7 @@ from kseg.log.reader import LogView
 if TYPE_CHECKING:
     from kseg.format.times import Time
 
-#: Kafka's tool takes so long for the longest transaction, unless it is told another time.
+#: The longest transaction that Kafka's tool assumes by default.
 MAX_TIMEOUT_MINUTES: Final = 15
 _MINUTE_MS: Final = 60_000
 #: `transactionStatus`.
@@ -76,7 +76,7 @@ class TransactionalId(NamedTuple):
             PrepareEpochFence.
         producer_id, producer_epoch: of its producer.
         timeout_ms: of its transactions.
-        partitions: of the transaction under way, as `topic-0`.
+        partitions: of the unfinished transaction, as `topic-0`.
         start_ms: when that began; None for none.
         update_ms: of the last change.
         client_transaction_version: 2 for KIP-890; 0 and 1 are older.
@@ -104,8 +104,8 @@ class Undecided(NamedTuple):
         first_offset, last_offset, records, bytes: of its batches.
         start_ms, last_ms: the times of its first and last batch.
         transactional_id: None where no record names one.
-        holds: what waits for it: "last-stable-offset", and "cleaner" if the log is cleaned; "" if
-            another transaction is in front of it.
+        holds: things that wait for it: "last-stable-offset", and "cleaner" if the log is compacted;
+            "" if another transaction is in front of it.
         why: the reason of the status.
         command: ends it; None where nothing is to be typed.
     """
@@ -202,19 +202,19 @@ def transactions(
     now: Time | None = None,
     progress: Progress | None = None,
 ) -> Transactions:
-    """Find every transaction of partitions by their headers, and what the coordinator knows of it.
+    """Find every transaction of partitions by headers, and the coordinator's state of it.
 
     Args:
-        paths: data directories of one or several brokers, partitions, or globs. Where a partition
-            lies twice, the one with the newest leader epoch is read.
+        paths: data directories of one or several brokers, partitions, or globs. Of two replicas of
+            a partition, the replica with the newest leader epoch is read.
         topics: only transactions in these: a name or a glob, or several.
         partitions: only in these partitions: a number, or several.
         at: the state at that time: batches are taken whose time is at or before it.
         since: only transactions with a batch or a marker after it.
         max_timeout_minutes: the broker's `transaction.max.timeout.ms`; an open transaction is not
             hanging before its last batch is older.
-        now: the time that ages count to, and that "now" and "-7d" count from; the machine's clock
-            if None. With `at`, ages count to that.
+        now: the end of ages, and the time that "now" and "-7d" refer to; the machine's clock if
+            None. With `at`, ages end there.
         progress: called with the bytes of the segments that are walked, and of all of them.
 
     Raises:

@@ -34,7 +34,7 @@ from kseg.workers import At, Put, at_file, in_order
 
 _Listing = Callable[[Path], PartitionFiles]
 _Said = Callable[[str], DirectoryFiles]
-#: What directories hold, by their paths as units have them.
+#: The contents of directories, by the paths in units.
 Listings = dict[str, PartitionFiles | DataDirectory]
 
 
@@ -53,14 +53,14 @@ class Unit:
     """One unit of work.
 
     Attributes:
-        kind: what to do with it.
+        kind: the work to do.
         path: the file or directory.
         partition: the partition directory that a segment was found in; None for a lone file.
         base_offset: of a segment.
         is_last: no segment of the partition follows.
         index, time_index, txn_index: the segment's indexes that exist.
         believed: a starting broker takes the segment's indexes without a check.
-        file: what the name of a lone file says.
+        file: the parsed name of a lone file.
     """
 
     kind: UnitKind
@@ -94,10 +94,10 @@ def plan(
     Args:
         paths: one path or several; a file under two of them is one unit.
         skipped: takes partitions of data directories that cannot be read; None to raise the fault.
-        listings: takes what the directories hold, for those who examine them at once.
+        listings: receives the contents of the directories, for callers that examine them at once.
 
     Raises:
-        NotALogError: a path is nothing of Kafka's.
+        NotALogError: a path is not Kafka's.
         OSError: a path is missing or cannot be listed.
     """
     units: dict[tuple[UnitKind, str], Unit] = {}
@@ -155,7 +155,7 @@ def _of_partition(files: PartitionFiles, said: _Said, listings: Listings) -> Ite
 def _with_following(
     segments: Sequence[SegmentFiles],
 ) -> Iterator[tuple[SegmentFiles, int | None]]:
-    """Each segment, and where the one behind it begins."""
+    """Each segment, with the base offset of the next one."""
     bases = [segment.base_offset for segment in segments[1:]]
     return zip(segments, [*bases, None], strict=False)
 
@@ -236,7 +236,7 @@ _OF_SEGMENTS = frozenset(
 
 
 class Costed(Protocol):
-    """A unit of work: what it is about, and bytes to read, roughly."""
+    """A unit of work: its subject, and the rough number of bytes to read."""
 
     @property
     def path(self) -> str:
@@ -254,7 +254,7 @@ _Answer = TypeVar("_Answer")
 #: `progress(done, total)`: bytes examined so far, and in all; called after each unit.
 Progress = Callable[[int, int], None]
 
-#: What becomes of what cannot be read.
+#: The treatment of unreadable paths.
 OnError = Literal["raise", "skip"]
 
 
@@ -278,7 +278,7 @@ class Runner(Protocol):
         """
 
 
-#: Who does the work: so many threads, or a runner.
+#: The workers: a number of threads, or a runner.
 Threads = int | Runner
 
 
@@ -307,7 +307,7 @@ def run_units(
     Args:
         units: of `kseg.analysis.units.plan`, or others that pickle.
         work: takes one unit; several threads call it if `threads` is above 1.
-        threads: threads to share the work; 1 does all of it in this one. Or what runs it elsewhere.
+        threads: threads to share the work; 1 does all of it in this thread. Or a runner.
         progress: called after each unit.
         skipped: takes units whose files cannot be read; None to raise the fault.
         merge: joins answers, where a runner may do so.
@@ -332,7 +332,7 @@ def run_units(
 
 
 def _taken(answer: _Answer | Unreadable, skipped: list[Unreadable] | None) -> Iterator[_Answer]:
-    """An answer; what cannot be read is raised, or noted in `skipped`."""
+    """An answer; unreadable paths raise their error, or are noted in `skipped`."""
     if not isinstance(answer, Unreadable):
         yield answer
     elif skipped is None:

@@ -100,7 +100,7 @@ class SegmentSummary:
         whole: the walk reached the end of the file, past sound batches only.
         magics_seen: bit n is set where magic n occurs.
         kafka07: offsets are positions.
-        transactions: what it and its index say of those; None for nothing.
+        transactions: transactions in it and in its index; None without any.
     """
 
     partition: str
@@ -158,7 +158,7 @@ class Examined:
         files: how many were read.
         bytes: how long the log files among them are, and the other files.
         batches: walked.
-        records: counted by headers, or by decoding: all of them with `deep`, else those of
+        records: counted by headers, or by decoding: all records with `deep`, else those of
             compressed messages of magic 0 and 1, which no header counts.
         lost: each damaged place of their logs.
     """

@@ -70,7 +70,7 @@ class VerifyOptions:
         deep: decode every record too.
         inflated_max: with `deep`, no batch may inflate to more bytes.
         mapping: see `kseg.files.mapping`.
-        now_ms: the time that others are ahead of; the clock's if None.
+        now_ms: the time that future times are measured from; the machine's clock if None.
     """
 
     deep: bool = False
@@ -101,17 +101,17 @@ def verify(
         deep: decode every record too, not only the headers.
         inflated_max: with `deep`, no batch may inflate to more bytes.
         mapping: see `kseg.files.mapping`.
-        now_ms: the time that others are ahead of, in ms; the clock's if None.
+        now_ms: the time that future times are measured from, in ms; the machine's clock if None.
         threads: threads to share the work; 1 does all of it in this one.
         progress: called with bytes done and bytes in all.
-        on_error: "raise" what the file system says of what cannot be read, or "skip" it and
-            examine the rest, see `Report.skipped`.
+        on_error: "raise" the file system's error for unreadable paths, or "skip" these and examine
+            the rest, see `Report.skipped`.
 
     Returns:
         The report; `ok` unless there is an error among the findings.
 
     Raises:
-        NotALogError: a path is nothing of Kafka's.
+        NotALogError: a path is not Kafka's.
         OSError: something is missing or cannot be read.
         ValueError: no partition is chosen, a path is a URL, `threads` is below 1, or `on_error`
             neither of its values.
@@ -141,8 +141,8 @@ def verify_of(
     Args:
         places: paths; there may be no path.
         options: how to look.
-        threads, progress: as for `verify`; or what runs the work elsewhere.
-        skipped: takes what cannot be read; None to raise the error.
+        threads, progress: as for `verify`; or a runner for the work.
+        skipped: receives paths that cannot be read; None to raise the error.
 
     Raises:
         NotALogError, OSError, ValueError: as for `verify`.
@@ -191,9 +191,9 @@ def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None
     """Examine one unit; the answer is small, whatever the unit's size.
 
     Args:
-        unit: what to examine.
+        unit: the unit to examine.
         options: how.
-        listings: what `plan` saw of directories; each is taken out, and not listed again.
+        listings: the directories as `plan` listed them; entries are removed as they are used.
 
     Raises:
         OSError: a file is missing or cannot be read.
@@ -262,7 +262,7 @@ def merge_all(answers: Iterable[Examined]) -> Examined:
 
 
 def report(examined: Examined) -> Report:
-    """Add what only shows across segments and files, and put everything in order."""
+    """Add findings that only several segments and files show, and sort everything."""
     found = Findings()
     check_across(examined, found)
     findings = sorted(

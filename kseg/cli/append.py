@@ -257,7 +257,7 @@ def encode_lines(
             are left out: a marker means nothing without its transaction.
 
     Raises:
-        InvalidRecordError: a line is no record; says which line, counted from 1.
+        InvalidRecordError: a line is not a record; the message has its number, counted from 1.
         LimitExceededError: a line is longer than the options allow.
     """
     held: RecordColumns | None = None
@@ -303,7 +303,7 @@ def read_lines(
     """The records of a stream, some MiB of text a piece.
 
     The fields are `timestamp`, `key`, `value`, `headers`, and `line` for the zero-based number of
-    the line. Arguments and errors are those of `encode_lines`. Blank lines are passed over.
+    the line. Arguments and errors are those of `encode_lines`. Blank lines are skipped.
     """
     number = 0
     for text in _whole_lines(stream, options):

@@ -125,7 +125,7 @@ def _walk(logs: Sequence[Path], on_bad_crc: str) -> int:
 
 
 def _pieces(logs: Sequence[Path], fields: tuple[str, ...]) -> Any:
-    """Every piece of every log, checksums looked at; what is damaged is passed over."""
+    """Every piece of every log, with checksums; damaged batches are skipped."""
     request = Request(columns=fields, control=True)
     workspace = Workspace()
     for path in logs:
@@ -184,7 +184,7 @@ def _inflate(codec: Compression, logs: Sequence[Path]) -> tuple[int, int, int]:
 
 
 def _inflated(tile: Tile, table: BatchTable, row: int, arena: Arena) -> int:
-    """Bytes that a batch inflates to; 0 for one that is damaged."""
+    """The inflated size of a batch in bytes; 0 for a damaged batch."""
     try:
         body = body_of(
             tile.data,

@@ -113,7 +113,7 @@ def _clean_up(
     selection: Selection,
     given: GivenSettings,
 ) -> tuple[tuple[str, ...], list[ClosedPartition], list[KsegError]]:
-    """Plan, and change what goes; answers the data directories, the partitions, the findings.
+    """Plan and apply the changes; returns the data directories, partitions and findings.
 
     The findings are those in the sources of the settings.
     """
@@ -239,7 +239,7 @@ def write_compaction(
     *,
     as_json: bool,
 ) -> Exit:
-    """Print what compaction does, or would do; returns the exit code.
+    """Print the changes of compaction, made or planned; returns the exit code.
 
     Args:
         ones: the partitions.
@@ -371,7 +371,7 @@ def planned_for_stats(
     selection: Selection,
     given: GivenSettings,
 ) -> list[ClosedPartition]:
-    """The partitions with segments, and what compaction would do to them."""
+    """The partitions with segments, and the planned compaction of each."""
     found = list(partitions_of(paths, selection))
     known = known_settings(found, given)
     say_of_findings(known.findings)
@@ -392,7 +392,7 @@ def planned_for_stats(
 def add_to_stats(
     rows: Sequence[dict[str, Any]], planned: Sequence[ClosedPartition], *, as_json: bool
 ) -> None:
-    """Add what compaction would do to the documents of partitions, or print it as tables."""
+    """Add the planned compaction to the documents of partitions, or print it as tables."""
     if not as_json:
         _print_plans(planned)
         return
@@ -402,7 +402,7 @@ def add_to_stats(
 
 
 def _print_plans(planned: Sequence[ClosedPartition]) -> None:
-    """Print what would be saved, by partition and by segment; then what stays, and why."""
+    """Print savings by partition and segment; then the bytes that stay, and why."""
     plans = [(one.path.name, one.plan) for one in planned if one.plan is not None]
     names = ("bytes", "kept_bytes", "saved_bytes", "records", "kept_records", "saved_records")
     output.write_line()

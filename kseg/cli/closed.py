@@ -90,7 +90,7 @@ def changeable(found: Sequence[Partition]) -> list[Partition]:
 
 
 def report_lost_mark(home: Path) -> None:
-    """Say that a data directory has lost its mark of a clean stop, and what a broker then does."""
+    """Say that a data directory has lost its clean shutdown mark, and the consequence."""
     complain(
         f"kseg: {home}: the mark of a clean stop is gone: a broker reads logs "
         "again when it starts, since some indexes are not as after a clean stop; run",
@@ -118,7 +118,7 @@ def _share(
 
     Raises:
         LimitExceededError: a partition ran out of memory; it names the partition.
-        KsegError, OSError: those of the work.
+        KsegError, OSError: the errors of the work.
     """
     if not paths:
         return  # a bar for nothing would stand above that of the next step
@@ -165,7 +165,7 @@ def report(
         verb: names the schema.
         path: as it was given.
         change: how it was made.
-        actions: what was or would be done, in order.
+        actions: the actions, done or planned, in order.
         kept: files in the backup.
         freed_bytes: bytes that the disk has got back; None if not counted.
         as_json: one document instead of a table.
@@ -211,12 +211,12 @@ def say(
     as_json: bool,
     **fields: Any,
 ) -> Exit:
-    """Print what `report` prints, for changes that are made elsewhere.
+    """Print as `report` does, for changes that another process makes.
 
     Args:
         verb: names the schema.
         path: as it was given.
-        actions: what was or would be done, in order.
+        actions: the actions, done or planned, in order.
         applied: whether it was done.
         backups: directories of the backups.
         remedy: how to carry out the plan.
@@ -471,7 +471,7 @@ def _report_recovery(
 
 
 def _say_of_homes(plans: Sequence[RecoveryPlan], *, is_plan: bool) -> None:
-    """Report what no action shows: another writer, and what becomes of the mark."""
+    """Report facts that no action shows: another writer, and the mark after the change."""
     for home in homes_of(plan.path for plan in plans):
         holder = lock.holder(home) if is_plan else None
         if holder is not None:

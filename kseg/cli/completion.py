@@ -2,7 +2,7 @@
 
 Those are topics and partitions of the paths, and names of fields.
 
-Whatever is wrong with the paths, there is just nothing to complete: a shell shows no errors.
+With wrong paths there is nothing to complete: a shell shows no errors.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _partitions(ctx: click.Context) -> Iterator[PartitionName]:
 
 
 def _paths(ctx: click.Context) -> tuple[str, ...]:
-    """The words that are no options: with an option that lacks its value, click parses none."""
+    """The words that are not options: where an option lacks its value, click parses none."""
     return tuple(word for word in ctx.args if not word.startswith("-")) or (".",)
 
 

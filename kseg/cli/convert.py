@@ -144,8 +144,8 @@ def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path |
     """The segments of a partition or a data directory, each with its place under OUT.
 
     Raises:
-        UsageError: OUT is no directory, or a name of a file.
-        NotALogError: there are none.
+        UsageError: OUT is not a directory, or is the name of a file.
+        NotALogError: there are no logs.
         FileExistsError: a place is taken, and `--force` was not given; nothing was written.
     """
     if out == "-" or Path(out).suffix == ".log":
@@ -165,7 +165,7 @@ def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path |
 
 
 class FileConversion:
-    """The conversion of one file, a tile at a time; what tiles are does not depend on the jobs."""
+    """Convert one file tile by tile; tiles do not depend on the number of jobs."""
 
     def __init__(self, path: str, target: Target, jobs: int, *, skip: bool) -> None:
         """Start with nothing written and nothing found."""

@@ -98,7 +98,7 @@ def _diff_page(found: Diff, *, show_all: bool) -> Iterator[str]:
 
 
 def _is_same(partition: PartitionDiff) -> bool:
-    """Whether nothing is to be said of a partition."""
+    """Whether there is nothing to report about a partition."""
     return (
         partition.ok
         and partition.first.error is None
@@ -217,7 +217,7 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
 
 
 def _compacted(plan: MergePlan) -> Iterator[str]:
-    """Advice if the copies may be compacted apart."""
+    """Advice for copies that may have been compacted separately."""
     if any(one.is_compacted for each in plan.partitions for one in each.conflicts):
         yield (
             "some of them have fewer records of the same append: the copies may be compacted "

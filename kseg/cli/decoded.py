@@ -1,8 +1,8 @@
 """Records of internal topics as rows: their keys and values decoded.
 
 A row has the fields of any record, in between them `type`, `type_id`, `version`, `tombstone` and
-`reason`; `key` and `value` are objects of JSON. A record of a type or version that is not known,
-and one that is not what its schema says, has its bytes there, and the `reason` says why.
+`reason`; `key` and `value` are JSON objects. A record of an unknown type or version, or one that
+does not match its schema, has its bytes there, and the `reason` says why.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kseg.internal.topics import InternalTopic
 
-#: Records decoded at a time: what is made of them lies in memory until it is written.
+#: Records decoded at a time: their rows stay in memory until they are written.
 _ROWS_MAX: Final = 1024
 _BYTES_MAX: Final = 1 << 20
 
@@ -108,7 +108,7 @@ def _records(
     records, faults = [], []
     parts = zip(columns.key, columns.value, columns.control.tolist(), strict=True)
     for row, (key, value, control) in enumerate(parts):
-        if control:  # what its batch says of itself, by schemas of its own
+        if control:  # the batch's own description, by its own schemas
             records.append(InternalRecord(topic, None, None, None, key, value))
             continue
         record, error = decode_or_keep(topic, key, value)

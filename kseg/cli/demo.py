@@ -67,7 +67,7 @@ def demo(no_spark: bool, out: str | None) -> int:
 
 
 def _lacks(check: Callable[[], object]) -> KsegError | None:
-    """The error that names what a part of the tour needs and lacks; None if it can run."""
+    """The error that names the missing needs of a part of the tour; None if it can run."""
     try:
         check()
     except KsegError as error:

@@ -1,4 +1,4 @@
-"""`kseg doctor`: will a broker start here, what will it do, what would be lost, what mends it."""
+"""`kseg doctor`: predict a broker's start, its changes and losses, and the repairs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def write_report(
     *,
     as_json: bool,
 ) -> Exit:
-    """Print what becomes of a broker; returns the exit code.
+    """Print the prediction for a broker; returns the exit code.
 
     Raises:
         UsageError: a setting was given for a topic that is not here.
@@ -138,7 +138,7 @@ def _list_codes(*, as_json: bool) -> None:
 
 
 def _page(found: DoctorReport) -> Iterator[str]:
-    """The answer first, then each directory, then what is about all of them."""
+    """The answer, then each directory, then findings about all of them."""
     counts = Counter(one.severity for one in found.all_findings())
     errors = output.counted(counts["error"], "error")
     warnings = output.counted(counts["warning"], "warning")
@@ -239,7 +239,7 @@ def _lines(findings: Sequence[BrokerFinding], indent: str = "", home: str = "") 
 
 
 def _with_mend(one: BrokerFinding, home: str, indent: str) -> Iterator[str]:
-    """A finding in one line, then what mends it, each command on a line of its own."""
+    """A finding in one line, then its repair, each command on a line of its own."""
     exception = f" ({one.exception})" if one.exception else ""
     yield f"{indent}{one.severity}: {one.path.removeprefix(home)}: {one.message}{exception}"
     for line in (one.mend or "").splitlines():

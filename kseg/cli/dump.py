@@ -222,7 +222,7 @@ class Dump(RecordLines):
                 yield use.to(work)
 
     def _narrowed(self, logs: list[InputFile]) -> tuple[list[InputFile], int]:
-        """The files that can hold what is wanted, and where to begin in the first of them."""
+        """The files that can hold the wanted offsets, and the place to begin in the first one."""
         if self.last is not None and self.takes_all and not self._batches_only:
             skipped, start = tail_of(
                 [source.path for source in logs], self.last, mapping=self._mapping
@@ -240,7 +240,7 @@ class Dump(RecordLines):
             self.find(error, source.path, put)
 
     def _log(self, file: InputFile, tiles: Iterator[Tile], is_last: bool) -> Iterator[Work]:
-        """Dump one file of batches, up to bytes that are no batch."""
+        """Dump one file of batches, up to bytes that are not a batch."""
         self._met_log = True
         style = self.style_of(file.directory, file.path.name)
         source = Source(file.path, style, self._topic(file), is_last)
@@ -391,7 +391,7 @@ def message_errors(columns: RecordColumns, table: BatchTable) -> Iterator[Corrup
 
     Args:
         columns: with `position`, `offset` and `valid`.
-        table: the headers that they come from, with what a walk found of their checksums.
+        table: their headers, with the results of the checksums.
     """
     rows = np.flatnonzero(~columns.valid)
     if not len(rows):

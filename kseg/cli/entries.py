@@ -40,7 +40,7 @@ _SNAPSHOT_FIELDS = (
 def dump_entries(
     source: InputFile, style: Style, writer: RowWriter, write: Callable[[bytes], object]
 ) -> None:
-    """Write every entry of a file that is no log.
+    """Write every entry of a file that is not a log.
 
     Raises:
         CorruptIndexError: the file fails its check.

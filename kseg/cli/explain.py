@@ -1,4 +1,4 @@
-"""`kseg explain`: why is the disk full, until when, and what would free room."""
+"""`kseg explain`: the reasons for a full disk, until when, and ways to free room."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write_report(
     segments: bool,
     as_json: bool,
 ) -> Exit:
-    """Print what keeps each byte; returns the exit code.
+    """Print the reason for each byte; returns the exit code.
 
     Raises:
         UsageError: a setting was given for a topic that is not here.
@@ -135,7 +135,7 @@ def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
 
 
 def _unsettled(partitions: Sequence[PartitionKeeps]) -> list[str]:
-    """Of each partition whose settings are not known: which, and what names them."""
+    """For each partition with unknown settings: its name, and the option that names them."""
     found: dict[str, str] = {}
     for one in partitions:
         for row in one.rows:

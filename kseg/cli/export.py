@@ -122,7 +122,7 @@ def export(
 
 
 def _check_words(lone_bytes: bool, lone_formulas: bool) -> None:
-    """Refuse an option without the one that it goes with.
+    """Refuse an option that needs another one which is missing.
 
     Raises:
         UsageError: there is one.

@@ -32,7 +32,7 @@ _ARROW_FIELDS = (
 
 
 def fields_of(form: str, chosen: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The fields in order, all if None is chosen. Arrow and Parquet files say their place too.
+    """The fields in order; all if None. Arrow and Parquet files also hold topic and partition.
 
     Raises:
         ValueError: the form does not have one.
@@ -51,7 +51,7 @@ class AnyFormat(FileFormat):
 
     Attributes:
         encoding: of bytes.
-        has_place: whether lines have the file, and the directory of one that was asked for.
+        has_place: whether lines have the file, and the directory where one was asked for.
         formulas: leave text in CSV that a spreadsheet would compute as it is.
     """
 

@@ -39,7 +39,7 @@ class Exit(IntEnum):
     OK = 0
     FOUND = 1  #: damage or a difference, or a dry run that would change bytes
     USAGE = 2
-    FILES = 3  #: the file system said no, or holds nothing of Kafka's here
+    FILES = 3  #: the file system refused, or the path is not Kafka's
     LIMIT = 4
     BUG = 5
     INTERRUPTED = 130
@@ -61,7 +61,7 @@ _CODES: Final[tuple[tuple[tuple[type[BaseException], ...], Exit], ...]] = (
 
 def exit_code(error: BaseException) -> Exit:
     """The code for an exception that ended a verb."""
-    if type(error) is KsegError:  # raised for what a machine lacks, such as Java
+    if type(error) is KsegError:  # raised for a missing part of the machine, such as Java
         return Exit.FILES
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), Exit.BUG)
 
@@ -83,7 +83,7 @@ def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
 
     Args:
         option: the option whose value is read, for the message; empty where the message names it.
-        marked: what the messages meant begin with, and lose here; other ValueErrors pass.
+        marked: the prefix of the messages that are meant, which is removed; other ValueErrors pass.
 
     Raises:
         UsageError: the words are wrong.
@@ -101,7 +101,7 @@ def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
 
 
 def refuse_verb(context: click.Context, word: str, verbs: Iterable[str]) -> NoReturn:
-    """Say that a word is no verb, and which one is near it.
+    """Report an unknown verb, with the most similar verb.
 
     Raises:
         UsageError: always.
@@ -114,7 +114,7 @@ def refuse_verb(context: click.Context, word: str, verbs: Iterable[str]) -> NoRe
 
 
 def one_line(error: BaseException) -> str:
-    """An exception in one line: what, where and why, without control characters."""
+    """An exception in one line: the problem, its place and reason, without control characters."""
     if isinstance(error, OSError) and not isinstance(error, KsegError):
         place = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         text = f"{place}{error.strerror or error}"
@@ -128,7 +128,7 @@ def one_line(error: BaseException) -> str:
 
 
 def report(error: BaseException, *, debug: bool) -> Exit:
-    """Report on standard error what ended the verb; returns the exit code."""
+    """Report on standard error the error that ended the verb; returns the exit code."""
     if isinstance(error, ImportError):
         try:
             check_memory(error)
@@ -205,7 +205,7 @@ def tell_replaced(count: int, place: str = "") -> None:
 
 
 def tell_left_out(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """Report what a reader of a partition does not get, and how to get more of it."""
+    """Report history that a reader of a partition does not get, and how to get it."""
     for line in lines:
         more = ""
         if line.startswith("read_committed "):

@@ -117,13 +117,13 @@ def _write_records(found: Scan, lines: RecordLines) -> int:
             source = Source(path, style, lines.topic_of(partition.topic, None, None))
             lines.write_head(source)
             lines.write_columns(columns, source, sink, take)
-            lines.out.flush()  # the first hits are there before the search has come to its end
+            lines.out.flush()  # the first hits are printed before the search ends
             count += len(columns)
     return count
 
 
 def _write_places(found: Scan, form: str, list_only: bool) -> int:
-    """Write each partition or file that has such records, or all with their number; returns it."""
+    """Write each partition or file with matching records, or all with counts; return the sum."""
     total = 0
     for source in found.sources:
         one = replace(found.head(1) if list_only else found, sources=(source,))

@@ -1,4 +1,4 @@
-"""`kseg groups`: what the internal topics say of groups, now or at another time."""
+"""`kseg groups`: groups by the internal topics, now or at another time."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _by_offset(log: Log, offset: int) -> Place | None:
     except OffsetOutOfRangeError:
         if not log.log_start_offset <= offset < log.log_end_offset:
             raise
-        return None  # the log has lost what was there
+        return None  # the log has lost these records
     info = next(info for info in log.segments if info.path == batch.segment)
     with log.open_segment(info) as segment:
         pieces = segment.read(

@@ -183,7 +183,7 @@ def run(arguments: list[str] | None = None) -> int:
         return failures.report(error.__cause__ or error, debug=debug)
     except SystemExit as done:  # click's own way out of completion
         return done.code if isinstance(done.code, int) else Exit.OK
-    # The outermost frame: whatever is left becomes an exit code of the contract.
+    # The outermost frame: any error left becomes an exit code of the contract.
     except (Exception, KeyboardInterrupt) as error:
         return failures.report(error, debug=debug)
 

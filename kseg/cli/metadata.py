@@ -1,4 +1,4 @@
-"""`kseg metadata`: what the log of KRaft says of a cluster, at a moment or between two."""
+"""`kseg metadata`: a cluster by the log of KRaft, at a moment or between two."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _write_table(rows: list[dict[str, str]]) -> None:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, str]:
-    """A row as text; without what goes without saying."""
+    """A row as text, without default values."""
     found = {name: _cell(each) for name, each in row.items() if name != "hidden"}
     if row.get("hidden"):
         found["value"] = "(hidden)"

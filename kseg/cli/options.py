@@ -1,4 +1,4 @@
-"""Options that several verbs share; what their words mean is in `kseg.cli.parsing`."""
+"""Options that several verbs share; `kseg.cli.parsing` has the meaning of their words."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
 
-#: A path as it was typed: the verb opens it and says what the file system says (exit 3). Click
-#: would call a path without permission a wrong command line.
+#: A path as typed: the verb opens it and reports the file system's error (exit 3). Click would call
+#: a path without permission a wrong command line.
 PATH = click.Path(path_type=str, readable=False)
-#: The same for verbs that change files, or ask what a broker would do with them.
+#: The same for verbs that change files, or predict a broker's changes to them.
 LOCAL_PATH = LocalPath(path_type=str, readable=False)
-#: The same for what is written.
+#: The same for output paths.
 NEW_PATH = NewPath(path_type=str, readable=False)
 OFFSET = WholeNumber(min=0, max=OFFSET_MAX)
 OFFSET_RANGE = Parsed("A..B", parse_offset_range)
@@ -462,7 +462,7 @@ output_option = click.option(
     type=NEW_PATH,
     help="Change a copy in this directory, and leave the original alone.",
 )
-#: Of verbs that write segments anew, and keep nothing unless it is given.
+#: For verbs that rewrite segments, and keep a backup only if asked to.
 segments_backup_option = click.option(
     "--backup-dir",
     metavar="DIR",

@@ -34,7 +34,7 @@ _SEVERITIES: Final = {
     "warning": "bold yellow",
     "note": "bold cyan",
 }
-#: What is coloured in a line of text: how bad it is, commands, outcomes of `doctor`, sizes.
+#: The coloured parts of a line: severities, commands, outcomes of `doctor`, sizes.
 _STYLES: Final = (
     (re.compile(r"^ *(error|warning|note|lost)(?=: )"), ""),
     (re.compile(r"^ {4,}((?:kseg|rm|kafka-[a-z-]+\.sh) .*)"), "green"),
@@ -64,7 +64,7 @@ def binary_stdout() -> IO[bytes]:
 
 
 def taker(write: Callable[[Any], object]) -> Put:
-    """Takes what pieces of work put: text to write, and what to call once all before is written."""
+    """Takes the output of pieces of work: text to write, and functions to call after it."""
 
     def take(result: Any) -> None:
         if callable(result):
@@ -96,7 +96,7 @@ def write_long_document(
 
 
 def path_field(paths: Sequence[str]) -> str | list[str]:
-    """`path` of a document: the one that was given, or all of them."""
+    """`path` of a document: the given path, or all of them."""
     return paths[0] if len(paths) == 1 else list(paths)
 
 
@@ -141,7 +141,7 @@ def wants_color() -> bool:
 
 
 def _echo_drawn(drawn: Text | Table, *, soft_wrap: bool) -> None:
-    """Print what rich draws, as wide as the terminal; 80 columns without one."""
+    """Print rich output as wide as the terminal; 80 columns without one."""
     from rich.console import Console
 
     console = Console(
@@ -236,7 +236,7 @@ def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence
         for at in range(len(head))
     ]
     columns = shutil.get_terminal_size().columns
-    # Words go on in the next line where there is no room; names do so if that is not enough.
+    # Words wrap to the next line where the room ends; names do so if that is not enough.
     for at, name in enumerate(head):
         table.add_column(
             Text(name),
@@ -381,7 +381,7 @@ class Bar:
 
 
 class MinuteLines(Bar):
-    """A line on standard error each minute, where that is no terminal: what and how far."""
+    """A line on standard error each minute, if that is not a terminal: task and progress."""
 
     __slots__ = ("_label", "_started", "_written")
 
@@ -413,7 +413,7 @@ def progress(label: str, total: int, *, in_bytes: bool = False) -> Iterator[Bar]
 
     Args:
         label: the words in front of the bar.
-        total: of what is to be done.
+        total: of the whole task.
         in_bytes: the bar also shows bytes and their rate; without a terminal there is a line a
             minute.
     """

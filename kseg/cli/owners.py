@@ -67,14 +67,14 @@ def owner_lines(
     source: str | os.PathLike[str],
     *places: str | os.PathLike[str],
 ) -> Iterator[str]:
-    """Lines with a command for root; none if the owner and group are those of the source.
+    """Lines with a command for root; empty if owner and group are those of the source.
 
-    The command gives new files to the user whose logs they were made of. Root gives them itself;
-    any other user cannot, so a broker cannot write to them before root does.
+    The command gives new files to the user who owns the source logs. Root gives them itself; any
+    other user cannot, so a broker cannot write to them before root does.
 
     Args:
         made: something new.
-        source: the log or partition directory that it was made of.
+        source: the log or partition directory that it was made from.
         places: files and directories to give away, with their contents.
     """
     status, wanted = os.stat(made), ownership.owner_of(source)

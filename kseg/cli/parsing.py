@@ -1,6 +1,6 @@
 """The values of a command line: ranges, times, sizes, settings, names, chosen partitions.
 
-Each function takes the text of one option and raises ValueError, which says what is wanted. Nothing
+Each function parses the text of one option. It raises ValueError with the expected form. Nothing
 here is slow to load, nor knows how options are declared: that is `kseg.cli.options`.
 """
 

@@ -9,7 +9,7 @@ from kseg.log.partitioners import partition_for
 
 
 def partition(keys: tuple[str, ...], partitions: int, partitioner: str, as_json: bool) -> None:
-    """Do what the verb says."""
+    """Run the verb."""
     found = [(key, partition_for(parse_key(key), partitions, partitioner)) for key in keys]
     if as_json:
         rows = [{"key": key, "partition": number} for key, number in found]

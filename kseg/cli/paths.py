@@ -42,7 +42,7 @@ class InputFile(NamedTuple):
 
     Attributes:
         path: the file.
-        name: what its name says.
+        name: its parsed name.
         directory: name of its partition directory, where a directory was asked for; else None.
         topic: by the partition directory's name, else None.
         partition: likewise.
@@ -56,7 +56,7 @@ class InputFile(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """A partition directory and what its name says."""
+    """A partition directory and its parsed name."""
 
     path: Path
     topic: str | None
@@ -67,7 +67,7 @@ def tier_of_run() -> Tier | None:
     """The tier that `--tier` names, made once; None without that option.
 
     Raises:
-        UsageError: `--tier-key` or `--topic-id` is not what it should be, or stands alone.
+        UsageError: `--tier-key` or `--topic-id` is malformed, or stands alone.
     """
     context = click.get_current_context(silent=True)
     if context is None:
@@ -109,7 +109,8 @@ def known_path(path: str) -> KnownPath:
 
     Raises:
         UsageError: standard input, which most verbs do not read.
-        NotALogError: nothing of Kafka's, or a segment's extension after text that is no offset.
+        NotALogError: not a file of Kafka's, or a segment's extension after text that is not an
+        offset.
         OSError: missing, or not to be listed.
     """
     if path == "-":
@@ -186,8 +187,8 @@ def partitions(
 ) -> Iterator[Partition]:
     """The chosen partition directories among the paths and in them.
 
-    Reports one that cannot be read on standard error and skips it: the verb goes on with the rest,
-    and exits with 1 if it finds damage, else with 3.
+    Reports an unreadable path on standard error and skips it: the verb goes on with the rest, and
+    exits with 1 if it finds damage, else with 3.
 
     Args:
         paths: partition directories and data directories.
@@ -232,9 +233,9 @@ def logs_once(
 
     Args:
         path: as it was typed.
-        known: what it is: no file.
+        known: the classified path, which is not a file.
         selection: of topics and partitions.
-        seen: the directories so far, under any path; takes those of this one.
+        seen: the directories so far, under any path; the directories of this path are added.
     """
     for partition in partitions((path,), selection):
         if known.kind is PathKind.DATA_DIRECTORY and _is_future(partition.path):
@@ -257,7 +258,7 @@ def refuse_replicas(paths: Sequence[str], selection: Selection, *, files: bool =
     """Refuse two directories of one partition: their records would count twice.
 
     Args:
-        paths: of any kind; those that cannot be read are left to the verb.
+        paths: of any kind; unreadable ones are left to the verb.
         selection: of topics and partitions.
         files: whether single files count, too.
 
@@ -281,10 +282,10 @@ def refuse_replicas(paths: Sequence[str], selection: Selection, *, files: bool =
 
 
 def one_partition(paths: Sequence[str], selection: Selection, *, strict: bool = False) -> Partition:
-    """The one partition that is chosen, for verbs that are about one.
+    """The chosen partition, for verbs that take exactly one.
 
     Raises:
-        UsageError: there are none or several.
+        UsageError: there is none, or several.
         Exit: it cannot be read, which was reported.
         NotALogError, OSError: as `partitions` has it.
     """
@@ -315,7 +316,7 @@ def places(paths: Sequence[str], selection: Selection) -> Iterator[str]:
     """The paths themselves, or the partitions in them that are chosen; see `partitions`.
 
     Raises:
-        NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
+        NotALogError: a path is not Kafka's, or nothing in it is chosen.
         OSError: the only path cannot be read.
     """
     seen: set[str] = set()
@@ -325,7 +326,7 @@ def places(paths: Sequence[str], selection: Selection) -> Iterator[str]:
 
 
 def partition_at(path: Path) -> Partition:
-    """A directory with its parsed name, which is None if Kafka would not take the name."""
+    """A directory with its parsed name; None for a name that Kafka would not accept."""
     try:
         # `resolve` would not take a link in a circle.
         name = parse_partition_dir(os.path.basename(os.path.realpath(path)))

@@ -151,10 +151,10 @@ def _paths_with(
 def _check_key_options(
     by_key: bool, partitioner: str | None, counts: tuple[int, ...], filters: str | None
 ) -> None:
-    """Refuse options that only make the search for a key faster, where there is none.
+    """Refuse options that only speed up the search for a key, if there is no search.
 
     Raises:
-        UsageError: one of them is given, and not what it wants.
+        UsageError: such an option is given without the option that it needs.
     """
     if (partitioner or counts) and not (by_key and partitioner):
         raise click.UsageError(

@@ -145,7 +145,7 @@ class RecordLines:
             return
         fields = self.fields
         if source.topic is not None:
-            from kseg.cli.decoded import DECODED_FIELDS  # few logs are of such a topic
+            from kseg.cli.decoded import DECODED_FIELDS  # only few logs belong to such a topic
 
             fields = DECODED_FIELDS
         self.out.write(csv_head(fields, source.style))

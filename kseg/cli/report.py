@@ -27,7 +27,7 @@ def report(
 
     if (out is None) is not as_json:
         raise click.UsageError("Give -o FILE for a page, or --json.")
-    if out is not None:  # what is missing is said before the reading
+    if out is not None:  # missing packages are reported before the reading
         require("kseg_echarts", extra="report")
         if os.path.lexists(out):
             raise click.UsageError(f"{out} is there already; choose a new name.")

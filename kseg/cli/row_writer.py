@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 #: bool[n]: the chosen rows.
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
-#: Lines, and where those of each batch begin and end, int32[n + 1].
+#: Lines, and the positions where those of each batch begin and end, int32[n + 1].
 Before = tuple[bytes, np.ndarray[Any, np.dtype[np.int32]]]
 Piece = tuple[Any, ...]
 #: The pieces of a row, with the columns that fill them.
@@ -237,8 +237,8 @@ def _nowhere(_text: memoryview) -> None:
 def dump_workspace() -> Workspace:
     """Memory for a piece whose rows are written at once.
 
-    What Python does for a piece costs more than columns of a piece this large, which the
-    second-level cache does not hold.
+    Python's work for a piece costs more than columns of a piece this large, which exceed the
+    second-level cache.
     """
     return Workspace(piece_bytes=_PIECE_BYTES)
 
@@ -353,7 +353,7 @@ class RowSink:
         return self._writer.records(template, batches, start, stop)
 
     def finish(self) -> None:
-        """Write what was held back; the next rows belong to another partition."""
+        """Write the pending rows; the next rows belong to another partition."""
         surplus = self._held_count - (self._last or 0)
         for text, _count in self._held:
             # A row is a line, and its contents have no line ends that are not escaped.
@@ -408,7 +408,7 @@ class RowSinks:
 
     @contextmanager
     def sink(self, put: Put) -> Iterator[RowSink]:
-        """The sink of a piece of work, which puts its text, and behind it what adds to the sums."""
+        """The sink of a piece of work: it puts its text, and then a function that adds its sums."""
         if self._one is not None:
             yield self._one
             return
@@ -418,12 +418,12 @@ class RowSinks:
         put(partial(self.add, sink.replaced, sink.is_empty))
 
     def add(self, replaced: int, is_empty: bool) -> None:
-        """Add what another sink counted to the sums."""
+        """Add the counts of another sink to the sums."""
         self._replaced += replaced
         self._is_empty = self._is_empty and is_empty
 
     def finish(self) -> None:
-        """Write what was held back; the next rows belong to another partition."""
+        """Write the pending rows; the next rows belong to another partition."""
         if self._one is not None:
             self._one.finish()
 
@@ -431,7 +431,7 @@ class RowSinks:
         """Report that the ranges of a request have nothing, if they do.
 
         Args:
-            noun: what rows are: record or batch.
+            noun: for one row: record or batch.
             request: with the ranges.
         """
         if not self.is_empty or self.full:
@@ -489,7 +489,7 @@ OWN: dict[str, Any] = {
 }
 
 
-#: Where batches are alike in these, they are in all fields but those of their place.
+#: Batches that are equal in these fields are equal in all fields but their position.
 _TELLING = [
     COLUMN[name]
     for name in ("magic", "attributes", "producer_id", "producer_epoch", "leader_epoch", "crc_ok")
@@ -510,7 +510,7 @@ class BatchColumns:
             self._same = _columns_of_one(telling[0].tobytes(), table.kafka07)
 
     def __getitem__(self, name: str) -> Any:
-        """A column by the name of its field, or what stands for it."""
+        """A column by the name of its field, or a constant in place of it."""
         if name in OWN:
             return OWN[name]
         return self._same[name] if name in self._same else self._shared.column(name)
@@ -545,9 +545,9 @@ def each_stretch(
 
     Args:
         table: the batches.
-        direct: writes the records of usual batches from one up to another; answers where it ended,
-            which is in front of one that is not so usual. None where there is no such way.
-        other: writes those of any batches.
+        direct: writes the records of usual batches from one up to another; returns the place where
+            it ended, in front of the first unusual batch. None without such a function.
+        other: writes the records of any batches.
     """
     if direct is None:
         other(0, len(table))

@@ -100,7 +100,7 @@ RECORD_FIELDS = (
     Field("control_type", "enum", ("", "UNKNOWN", *_CONTROL_TYPES, "UNKNOWN"), -2, -2, True),
 )
 
-#: The fields of a record of magic 2 that is no control record.
+#: The fields of a record of magic 2, control records left out.
 _STORED = tuple(
     field.name for field in RECORD_FIELDS if field.name not in ("next_offset", "control_type")
 )
@@ -161,7 +161,7 @@ def record_rows(
 
 
 def stored_rows(table: BatchTable, style: Style) -> Template:
-    """The template for the records of batches of magic 2 that are no control batches.
+    """The template for the records of batches of magic 2, control batches left out.
 
     It has a row for each batch, see `BatchColumns`.
     """
@@ -183,7 +183,7 @@ def held_columns(columns: RecordColumns) -> dict[str, Any]:
 
 def rows_of(held: dict[str, Any], style: Style, fields: tuple[Field, ...]) -> Template:
     """The template for columns by the names of their fields."""
-    # Lines of JSON have what there is; those of CSV have as many fields as their head.
+    # Lines of JSON hold the existing fields; lines of CSV hold as many as the head.
     chosen = fields if style.form == "csv" else tuple(f for f in fields if f.name in held)
     return field_rows([(field, held.get(field.name)) for field in chosen], style)
 
@@ -306,7 +306,7 @@ def _text_style(kind: str, style: Style) -> int:
 def _headers_piece(column: HeadersColumn, lead: bytes, null: bytes | None, style: int) -> Piece:
     keys, values = column.keys, column.values
     sources = (keys.offsets, keys.data, values.offsets, values.data, values.validity)
-    if style & _ENCODING == _text.RAW:  # what stands in a list of JSON is a string of JSON
+    if style & _ENCODING == _text.RAW:  # an element of a JSON list is a JSON string
         style += _text.UTF8 - _text.RAW
     return (_text.HEADERS, lead, null, style, column.offsets, *sources)
 

@@ -1,4 +1,4 @@
-"""`kseg salvage`: what can be proved of damaged logs, in a new data directory."""
+"""`kseg salvage`: the provable part of damaged logs, in a new data directory."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _details(one: SalvagedPartition) -> Iterator[str]:
 
 
 def _places(one: SalvagedPartition, reason: str) -> Iterator[str]:
-    """The bytes that are not kept for a reason, which is said in words once."""
+    """The bytes that are not kept for a reason; the reason is explained once."""
     found = [each for each in one.unprovable if each.reason == reason]
     if len(found) == 1:
         yield f"{one.name}: {reason}: {_place(found[0])}: {REASONS[reason]}"
@@ -191,7 +191,7 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
 
 
 def _is_changed(one: SalvagedPartition) -> bool:
-    """Whether the log in OUT is another than the one that was read."""
+    """Whether OUT contains a log of another partition than the one that was read."""
     return bool(one.lost or one.unprovable or one.markers or one.start_beyond_end is not None)
 
 

@@ -1,4 +1,4 @@
-"""The settings of the partitions of a command line: what was given, and what the broker has."""
+"""The settings of partitions: given on the command line, or found beside the logs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 def data_directories(
     paths: Sequence[str], given: GivenSettings
 ) -> tuple[tuple[str, ...], GivenSettings]:
-    """The data directories DIR... of a verb; a file among them stands for those that it names.
+    """The data directories DIR... of a verb; a `server.properties` stands for its `log.dirs`.
 
     Args:
         paths: partition directories, data directories, or a broker's `server.properties`. Without
             any, the file of `--broker-config` is taken.
-        given: what else was given of settings.
+        given: other given settings.
 
     Returns:
-        The directories, and the same settings with that file as `--broker-config` if none is given.
+        The directories, and the same settings, with that file as `--broker-config` if not given.
 
     Raises:
         UsageError: the file names no directory, or is malformed.
@@ -74,7 +74,7 @@ def config_of(settings: Sequence[Setting], topic: str | None = None) -> LogConfi
 
 
 def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) -> None:
-    """Refuse settings of a topic that is none of these, such as a misspelt one.
+    """Refuse settings of topics that are not here, such as misspelt ones.
 
     Raises:
         UsageError: names it.
@@ -87,10 +87,10 @@ def check_settings(settings: Sequence[Setting], topics: Iterable[str | None]) ->
 
 
 def check_given(partitions: Sequence[Partition], given: GivenSettings) -> None:
-    """Refuse what `--config` says that is no setting of these partitions.
+    """Refuse `--config` values that are not settings of these partitions.
 
     Raises:
-        UsageError: a setting is none, or of a topic that is not here.
+        UsageError: a setting is invalid, or of a topic that is not here.
     """
     topics = {each.topic for each in partitions}
     check_settings(given.settings, topics)
@@ -105,11 +105,11 @@ def known_settings(
 
     Args:
         partitions: whose data directories are looked at.
-        given: what goes before what the broker has.
+        given: values that override the broker's.
         directories: as they were given: one without a chosen partition may have the metadata log.
 
     Raises:
-        UsageError: a setting is none, or of a topic that is not here.
+        UsageError: a setting is invalid, or of a topic that is not here.
         OSError: a file cannot be read.
     """
     check_given(partitions, given)
@@ -125,7 +125,7 @@ def known_configs(
 ) -> dict[Path, LogConfig]:
     """The configuration of each partition, for verbs that delete nothing by it.
 
-    What could not be understood is named on standard error. For the arguments and errors see
+    Values that cannot be parsed are reported on standard error. For the arguments and errors see
     `known_settings`.
     """
     known = known_settings(partitions, given, directories)
@@ -165,9 +165,9 @@ def defaults_lines(
 def say_of_settings(
     findings: Iterable[KsegError], found: Iterable[kseg.reports.PartitionSettings]
 ) -> None:
-    """Name what was not understood, on standard error, and changes that may not be committed.
+    """Report on standard error values that cannot be parsed, and changes that may be uncommitted.
 
-    Kafka's defaults that count for what is deleted are named, too.
+    Kafka's defaults that decide on deletion are reported, too.
     """
     say_of_findings(findings)
     found = list(found)
@@ -177,10 +177,10 @@ def say_of_settings(
 
 
 def say_of_findings(findings: Iterable[KsegError]) -> None:
-    """Name what was not understood, on standard error."""
+    """Report on standard error values that cannot be parsed."""
     complain(*(f"kseg: {finding}" for finding in findings))
 
 
 def have_damage(findings: Iterable[KsegError]) -> bool:
-    """Whether some of them are damage, and not only newer than what is known here."""
+    """Whether some of them are damage, and not only newer than this version of kseg."""
     return any(not isinstance(each, UnsupportedFormatError) for each in findings)

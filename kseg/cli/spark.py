@@ -85,7 +85,7 @@ def analysis(
 
     Args:
         verb: its name.
-        run: does what the verb says.
+        run: runs the verb.
         cores: of this machine.
         job: of `--job`.
         words: options and paths.
@@ -120,7 +120,7 @@ def chosen_paths(
 
     Raises:
         UsageError: a path is in a store, and the job reads no stores.
-        NotALogError: a path is nothing of Kafka's, or nothing in it is chosen.
+        NotALogError: a path is not Kafka's, or nothing in it is chosen.
         OSError: the store refuses.
     """
     found: list[str] = []

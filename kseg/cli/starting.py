@@ -135,7 +135,7 @@ class ReaderGone(threading.Event):
 
 
 def let_go_of_stdout() -> None:
-    """Discard what the interpreter flushes at exit."""
+    """Discard output that the interpreter would flush at exit."""
     with suppress(OSError, ValueError):
         descriptor = sys.stdout.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -74,7 +74,7 @@ def write_report(
         report: the counts.
         paths: as they were given.
         encoding: of keys in JSON.
-        planned: what compaction would do; None where it was not asked for.
+        planned: the planned compaction; None if it was not asked for.
         as_json: one document instead of tables.
     """
     rows = [_document(one, _ENCODERS[encoding]) for one in report.partitions] if as_json else []

@@ -9,13 +9,14 @@ from kseg.constants import StopReason
 from kseg.files.log_file import Tile
 from kseg.format.header import scan
 
-#: Bytes asked of the pipe at a time. What a batch announces is never allocated before it came.
+#: Bytes read from the pipe at a time. No memory is allocated for announced bytes that have not
+#: come.
 _CHUNK_BYTES = 1 << 20
 _UNKNOWN_END = 2**62
 
 
 def stream_tiles(stream: IO[bytes]) -> Iterator[Tile]:
-    """Walk the batches of a stream to its end, or to bytes that are no batch.
+    """Walk the batches of a stream to its end, or to bytes that are not a batch.
 
     Positions count from the first byte of the stream.
     """

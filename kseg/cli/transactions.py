@@ -1,4 +1,4 @@
-"""`kseg transactions`: open and hanging transactions, what they hold, and what ends them."""
+"""`kseg transactions`: open and hanging transactions, things that wait, and the way to end each."""
 
 from __future__ import annotations
 

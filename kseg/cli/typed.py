@@ -1,7 +1,7 @@
 """Decoded keys and values as fields of rows, for `read` and `export`.
 
-JSON stands in a row as it is, on one line and in ASCII; a number as JSON has it. The reasons for
-what does not decode are words.
+JSON stays in a row as it is, on one line and in ASCII; a number as JSON has it. Reasons for values
+that do not decode are words.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def kinds_from(
     Args:
         given: the words, by "key" and "value".
         paths, topics: of the records.
-        places: where the schemas are; the paths if there is none.
+        places: the places of the schemas; the paths if empty.
         choice: `subject`, `schema_version` and `record`, as for `kseg.scan`.
 
     Raises:
@@ -76,11 +76,11 @@ def kinds_from(
 
 
 def typed_fields(kinds: Kinds, *, keep_bytes: bool = False) -> tuple[Field, ...]:
-    """The fields of a record's line, those that are decoded with their reasons behind them.
+    """The fields of a record's line; the reasons of decoded fields follow them.
 
     Args:
-        kinds: what is decoded.
-        keep_bytes: with a field for the bytes of what does not decode.
+        kinds: of the decoded fields.
+        keep_bytes: add a field with the bytes of values that do not decode.
     """
     return tuple(_fields(kinds, keep_bytes=keep_bytes))
 
@@ -118,7 +118,7 @@ def _shown(column: TypedColumn) -> BinaryColumn:
 def _plain_json(column: BinaryColumn) -> BinaryColumn:
     """JSON on one line, in ASCII: nothing in it ends a row or steers a terminal.
 
-    Line ends and tabs stand between its parts only, since in strings they are escaped; what is not
+    Line ends and tabs stand between its parts only, since strings escape them; text outside of
     ASCII stands in strings only.
     """
     if not len(column.data):
@@ -142,7 +142,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _numbers(column: TypedColumn) -> BinaryColumn:
-    """Numbers as JSON has them; those of floats that it has not as words, as Kafka prints them."""
+    """Numbers as JSON has them; floats that JSON lacks as words, as Kafka prints them."""
     values: Any = column.values
     texts = values.astype(f"S{_NUMBER_BYTES_MAX}")
     if values.dtype.kind == "f":

@@ -5,8 +5,8 @@ over the payloads. Records become structs, enums text, and a union of null and o
 type. A union of several types becomes a dense union, whose type 0 is null. A decimal with more than
 76 digits, and a logical type that is not known, are what they are stored as.
 
-What depends on itself, or is too large, is refused before a payload is read. Times outside the
-years 1 to 9999 and decimals with too many digits do not decode.
+Recursive or too large schemas are refused before a payload is read. Times outside the years 1 to
+9999 and decimals with too many digits do not decode.
 
 Source: Apache Avro 1.12, "Schema Resolution"; Confluent's serializers, which write values of the
 schema "bytes" as they are.
@@ -30,7 +30,7 @@ from kseg.extras import require
 from kseg.format.times import DATETIMES_MS, DAY_MS
 from kseg.internal.registry import RefusedError, Schema, parse
 
-#: Bounds of what one schema may be: columns, steps of a program, types in types.
+#: Limits of one schema: columns, steps of a program, nested types.
 COLUMNS_MAX: Final = 10_000
 NODES_MAX: Final = 100_000
 LEVELS_MAX: Final = 200
@@ -78,7 +78,7 @@ _OPS: Final = {
     "bytes": kernel.BYTES,
     "string": kernel.STRING,
 }
-#: What a reader may have for each of the writer's types.
+#: The reader's types that each of the writer's types may become.
 _PROMOTED: Final = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
@@ -107,15 +107,15 @@ def decoder(
     *,
     record: str | None = None,
 ) -> AvroDecoder:
-    """A decoder of what one schema wrote.
+    """A decoder of values that one schema wrote.
 
     Args:
         writer: the schema of the payloads.
-        reader: the schema of the values; the writer's if it is None.
-        references: the schemas that the writer refers to, by name, each behind those that it refers
-            to.
-        reader_references: likewise of the reader; the writer's if it is None.
-        record: the name of the one type in the reader's schema that is wanted.
+        reader: the schema of the values; the writer's if None.
+        references: the schemas that the writer refers to, by name, in the order of their
+            dependencies.
+        reader_references: the same for the reader; the writer's if None.
+        record: the name of the wanted type in the reader's schema.
 
     Raises:
         SchemaError: a schema is damaged, depends on itself, or is too large.
@@ -172,7 +172,7 @@ class AvroDecoder:
 
     Attributes:
         type: of the reader's schema.
-        program: what the kernel does, and how its columns become arrays.
+        program: the kernel's steps, and the arrays for its columns.
         takes_prefix: `decode` takes payloads with the bytes in front of them.
     """
 
@@ -310,7 +310,7 @@ class _Program:
         return kernel.K_STRUCT, 0, _INT64, pa.struct(fields)
 
     def _field(self, name: str, schema: Any, number: int) -> pa.Field:
-        # Engines differ in what they make of NOT NULL inside of nullable structs.
+        # Engines differ in their treatment of NOT NULL inside of nullable structs.
         return pa.field(name, self.types[number])
 
     def _union(
@@ -522,7 +522,7 @@ class _Program:
 def _entered(
     schema: Any, names: Mapping[str, Any], above: tuple[str, ...]
 ) -> tuple[Any, tuple[str, ...]]:
-    """A type by its name, and the names around what is in it.
+    """A type by its name, and the names of the types in it.
 
     Raises:
         SchemaError: it is in itself, or too deep.
@@ -591,7 +591,7 @@ def _default(field: Any, kind: pa.DataType, names: Mapping[str, Any]) -> pa.Arra
     """The default of a field, as an array of one value.
 
     Raises:
-        SchemaError: it is no value of its type.
+        SchemaError: it is not a value of its type.
     """
     try:
         value = _value(field["type"], field["default"], names)

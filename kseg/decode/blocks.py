@@ -27,14 +27,14 @@ BLOCK_BYTES: Final = 32 << 20
 EXACT_ROWS: Final = 1024
 #: A block has at most so many values in columns: a few bytes may mean very many.
 VALUES_MAX: Final = 1 << 24
-#: What a fast reader marks: a row for the exact reader, and one with too many values.
+#: Marks of a fast reader: a row for the exact reader, and a row with too many values.
 ODD: Final = 1
 LARGE: Final = 2
 
-#: Marks rows of a block from the first on, and gives the values of so many; those of marked rows do
-#: not count.
+#: Marks rows of a block from the first on, and gives the values of so many; the values of marked
+#: rows are ignored.
 Fast = Callable[["Block"], tuple["pa.Array", Uint8s]]
-#: Gives a value as `pa.array` takes it; ValueError with the reason if there is none.
+#: Gives a value as `pa.array` takes it; ValueError with the reason if it does not decode.
 Exact = Callable[[bytes], Any]
 
 
@@ -44,7 +44,7 @@ class Block(NamedTuple):
     Attributes:
         payloads: n of them, of type binary.
         offsets: int32[n + 1].
-        data: uint8, what the offsets lead into.
+        data: uint8, the bytes that the offsets refer to.
         valid: bool[n]: which are not null.
     """
 
@@ -63,7 +63,7 @@ def decode_blocks(
         payloads: n of them; null stays null.
         kind: the type of the values.
         fast: the reader of blocks.
-        exact: the reader of what `fast` marks as `ODD`.
+        exact: the reader for rows that `fast` marks as `ODD`.
 
     Returns:
         n values, and why a row is null whose payload is not.

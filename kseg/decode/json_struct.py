@@ -1,9 +1,8 @@
 """JSON to structs: the type comes from a JSON Schema, from the caller, or from a sample.
 
-A JSON Schema gives types and nothing else: values are not validated against it. What it leaves open
-(several types, no type, an object without properties, what holds itself) is the text of JSON that
-stands there. `$ref` leads to places in the schema, and in references that are given; no file and no
-URL is opened.
+A JSON Schema only gives types: values are not validated against it. Places that it leaves open
+(several types, no type, an object without properties, recursion) become the JSON text there. `$ref`
+leads to places in the schema, and in given references; no file or URL is opened.
 
 A field that is missing is null. A value that does not fit the type makes the record null, with the
 reason. Names that the type does not have are passed over.
@@ -29,7 +28,7 @@ from kseg.decode.decoder import Reasons
 from kseg.errors import SchemaError
 from kseg.internal.registry import RefusedError, Schema, parse
 
-#: The text of any value: what `infer` gives where values have no type in common.
+#: The text of any value: the type from `infer` where values have no type in common.
 JSON_TEXT: Final = pa.json_(pa.string())
 #: So many values of a sample are looked at.
 SAMPLE_MAX: Final = 10_000
@@ -65,14 +64,14 @@ _WHY: Final = {
 def decoder_of_schema(
     schema: str | Mapping[str, Any], references: Mapping[str, Schema] | None = None
 ) -> JsonDecoder:
-    """A decoder of what a JSON Schema describes.
+    """A decoder of values that a JSON Schema describes.
 
     Args:
-        schema: its text, or what it is as JSON.
+        schema: its text, or the parsed JSON.
         references: other schemas, by the names under which `$ref` asks for them.
 
     Raises:
-        SchemaError: it is not JSON, too large, or asks for what is not there.
+        SchemaError: it is not JSON, too large, or refers to a place that does not exist.
     """
     texts = {name: _parsed(one.text) for name, one in (references or {}).items()}
     own = _parsed(schema) if isinstance(schema, str) else schema
@@ -93,7 +92,7 @@ def decoder_of_type(kind: pa.DataType) -> JsonDecoder:
 
 
 def infer(sample: pa.BinaryArray) -> pa.DataType:
-    """The type of which all values of a sample are, those that are not JSON aside.
+    """The common type of all values of a sample; values that are not JSON are ignored.
 
     Args:
         sample: payloads; the first `SAMPLE_MAX` are looked at.
@@ -123,7 +122,7 @@ class JsonDecoder:
         self._names: list[bytes] = []
         self._is_text: list[bool] = []
         avro = self._avro(kind, b"", 0)
-        # Avro's columns and arrays serve any format; what a writer of Avro has is not needed.
+        # Avro's columns and arrays serve any format; its writer's fields are not needed.
         self._program = AvroDecoder("null", {}, avro, {}).program
         self.type: pa.DataType = self._program.types[0]
         nodes, kids, codes, columns = self._program.tables
@@ -203,7 +202,7 @@ def _parsed(text: str) -> Any:
 
 
 class _Types:
-    """Arrow's types of what schemas describe."""
+    """Arrow types for schemas."""
 
     def __init__(self, documents: Mapping[str, Any]) -> None:
         self._documents = documents

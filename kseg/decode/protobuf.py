@@ -3,12 +3,12 @@
 The compiler runs in a process of its own, in a directory that holds the text and its references,
 and nothing else. A recursive type has no columns, so it is refused.
 
-Types: a field that knows whether it is there is null where it is not; others have their default. An
+Types: an absent field is null if it tracks presence; others have their default. An
 enum is the name of its value, or the number where no name is; a Timestamp is `timestamp[us, UTC]`,
 a Duration `duration[us]`, finer parts are cut; a wrapper such as `Int64Value` is its value.
 
-ptars decodes in bulk. It has no check for much of what bytes can do, so a kernel looks at each
-payload first, and what is unusual goes to protobuf itself, as do types that ptars does not take.
+ptars decodes in bulk. It lacks many checks, so a kernel examines each payload first; unusual
+payloads go to protobuf itself, as do types that ptars does not support.
 
 Source: protobuf.dev, "Encoding" and "Language Guide".
 """
@@ -40,7 +40,7 @@ else:
 
 #: A compilation takes milliseconds.
 COMPILE_SECONDS: Final = 30
-#: All fields of a type, those of its messages with them; rows of ptars' table of field numbers.
+#: All fields of a type and of its messages; rows of ptars' table of field numbers.
 FIELDS_MAX: Final = 10_000
 NUMBERS_MAX: Final = 1 << 16
 
@@ -48,7 +48,7 @@ _UTC: Final = pa.timestamp("us", tz="UTC")
 #: Lines of the compiler's log that are not errors.
 _NOISE: Final = re.compile(r"WARNING: |[A-Z]\d{4} ")
 _WELL_KNOWN: Final = "google/protobuf/"
-#: What ptars has other types for.
+#: Types for which ptars uses another type.
 _OTHERS: Final = ("google.type.Date", "google.type.TimeOfDay")
 #: Seconds and nanoseconds of the first and the last one. Source: timestamp.proto, duration.proto.
 _TIMES: Final = {
@@ -86,7 +86,7 @@ _SCALARS: Final[dict[int, tuple[pa.DataType, int, tuple[int, int]]]] = {
 }
 _TEXT: Final = 9
 _GROUP: Final = 10
-#: What the kernel has of a field.
+#: The kernel's description of a field.
 _COLUMNS: Final = 8
 
 
@@ -100,8 +100,8 @@ def decoder(
     Args:
         schema: the text of a `.proto` file, or its descriptor in base64.
         references: all schemas that it needs, by the names of its imports.
-        message: the full name of the type; or indexes of messages, each within the one before, in
-            which entries of maps do not count; None for the first message.
+        message: the full name of the type; or indexes of messages, each within the one before,
+            where entries of maps do not count; None for the first message.
 
     Raises:
         SchemaError: the text or a reference does not compile, the message is not there, or the
@@ -141,7 +141,7 @@ class ProtobufDecoder:
         return self._bulk(block, block.valid[: len(marks)] & (marks == 0)), marks
 
     def exact(self, payload: bytes) -> dict[str, Any]:
-        """One value by protobuf itself; ValueError if it is none."""
+        """One value by protobuf itself; raises ValueError if it does not decode."""
         try:
             return _object_of(self._parse.FromString(payload))
         except self._error as error:
@@ -414,7 +414,7 @@ def _bulk_of(descriptor: Any, kind: pa.DataType) -> Callable[[Block, Bools], pa.
         buffers = [bits, pa.py_buffer(block.offsets), pa.py_buffer(block.data)]
         some = pa.Array.from_buffers(pa.binary(), len(plain), buffers)
         found = convert.array_to_record_batch(some).columns
-        # ptars has flags of its own for what may be null.
+        # ptars has its own flags for nullable fields.
         columns = [each.cast(field.type) for each, field in zip(found, kind, strict=True)]
         return pa.StructArray.from_arrays(columns, fields=[*kind], mask=pa.array(~plain))
 

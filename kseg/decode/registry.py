@@ -1,4 +1,4 @@
-"""Typed keys and values: the schema of a column, and what each record's schema makes of its bytes.
+"""Typed keys and values: the schema of a column, and the decoding of each record to it.
 
 A column has one Arrow type, which is known before a record is read and is the same for any range of
 records: that of one schema, the column's. Each record is read by the schema that it names, and
@@ -54,11 +54,11 @@ class Choice(NamedTuple):
     """The caller's choice of schemas for a scan.
 
     Attributes:
-        schemas: of the registry; None if there is none.
+        schemas: of the registry; None without one.
         subject, schema_version: of the column's schema; the latest version that is not deleted of
             the subject `<topic>-value` or `<topic>-key` if both are None.
         schema: the column's schema, or its id.
-        record: the one record type, or message, that is wanted.
+        record: the wanted record type, or message.
     """
 
     schemas: Schemas | None = None
@@ -344,7 +344,7 @@ class Decoding:
             made = structs.decoder_of_schema(column.text)
         else:
             protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
-            # A message is read by the column's schema: fields go by their numbers.
+            # A message is read by the column's schema: fields match by number.
             message = indexes or None if self.column is None else self.choice.record
             made = protobuf.decoder(column, references_of(column, known), message)
             if self.column is not None and indexes:
@@ -359,7 +359,7 @@ def _id(group: wire.Group) -> str:
 
 
 def references_of(schema: Schema, schemas: Schemas | None) -> dict[str, Schema]:
-    """The schemas that one refers to, by name, each behind those that it refers to itself.
+    """The schemas that one refers to, by name, in the order of their dependencies.
 
     Raises:
         SchemaError: one is missing, or refers to itself.

@@ -158,7 +158,7 @@ def with_indexes(group: Group, place: Place) -> tuple[list[Group], Reasons]:
         place: the bytes behind its name.
 
     Returns:
-        Groups, and a reason for each row whose indexes are none.
+        Groups, and a reason for each row with invalid indexes.
     """
     at = place.starts.copy()
     counts, sound = _varints(place, at, np.ones(len(at), np.bool_))

@@ -27,14 +27,14 @@ def replace_file(
 ) -> None:
     """Give `path` the bytes `data`, lasting when this returns.
 
-    A file that is replaced leaves its owner and permissions to the new one; a new one has those of
-    the files around it.
+    A replaced file passes its owner and permissions on; a new file has those of the files around
+    it.
 
     Args:
         path: the file, there or not.
         data: all of it, but for zeros.
         size: add zeros up to here.
-        keep_modified: the new file also has the time of modification of the one that it replaces.
+        keep_modified: the new file also has the modification time of the replaced file.
         flush_directory: make the name lasting, too; else the caller does it.
 
     Raises:

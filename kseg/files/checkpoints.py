@@ -23,7 +23,7 @@ from kseg.errors import CorruptIndexError
 from kseg.files import atomic, io
 
 CHECKPOINT_VERSION: Final = 0
-#: Room for about a million partitions; what is longer is not read.
+#: Room for about a million partitions; the rest is not read.
 CHECKPOINT_BYTES_MAX: Final = 2**28
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,64}", re.ASCII)
@@ -31,7 +31,7 @@ _WHITE_SPACE: Final = re.compile(r"\s+", re.ASCII)
 _BLANKS: Final = " \t\n\x0b\f\r"
 _INT32: Final = range(-(2**31), 2**31)
 _INT64: Final = range(-(2**63), 2**63)
-#: What a malformed line is to Kafka: an error of input and output.
+#: Kafka treats a malformed line as an error of input and output.
 _MALFORMED: Final = CorruptIndexError.kafka_exception
 
 
@@ -205,7 +205,7 @@ class _Reader:
         return number
 
     def field(self, text: str, bounds: range, what: str) -> int:
-        """An integer of an entry; one that is none is no malformed line to Kafka."""
+        """An integer of an entry; Kafka does not count other text as a malformed line."""
         return self.integer(text, bounds, what, "NumberFormatException")
 
     def fail(self, reason: str, exception: str = _MALFORMED) -> NoReturn:

@@ -11,7 +11,7 @@ class Closing:
     __slots__ = ()
 
     def close(self) -> None:
-        """Release what is held; a second call does nothing."""
+        """Release everything; a second call does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

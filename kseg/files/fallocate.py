@@ -24,7 +24,7 @@ def fallocate(fd: int, position: int, size: int) -> None:
         size: how many bytes.
 
     Raises:
-        OSError: the disk has not so many blocks, or the system or file system no such call.
+        OSError: the disk lacks the blocks, or the system or file system lacks the call.
     """
     number = _call()(fd, position, size)
     if number:
@@ -39,7 +39,7 @@ def _call() -> Callable[[int, int, int], int]:
     import ctypes  # takes its time, and few processes need it
 
     libc = ctypes.CDLL(None, use_errno=True)
-    # Of two, the one that takes 64 bits everywhere.
+    # Of the two functions, the one with 64 bits everywhere.
     made = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if made is None:
         return _lacking

@@ -59,7 +59,7 @@ class FileKind(Enum):
     CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
     LOCK = ".lock"
 
-    #: Members equal themselves alone; what `Enum` has takes a call in Python for each look.
+    #: Members are compared by identity; `Enum`'s own comparison takes a Python call each time.
     __hash__ = object.__hash__
 
     @property
@@ -114,7 +114,7 @@ class FileName(NamedTuple):
     """A parsed file name.
 
     Attributes:
-        kind: what it holds.
+        kind: of its contents.
         base_offset: the integer before the first dot: base offset of a segment, end offset of a
             snapshot; None where the name carries none.
         suffix: `cleaned`, `swap`, `deleted`, `tmp` or `part` of a transient form, else None.
@@ -134,7 +134,7 @@ class PartitionName(NamedTuple):
         topic: cut short in the names of deleted and stray logs that would be too long.
         partition: number of the partition.
         suffix: `delete`, `future` or `stray`, else None.
-        uuid: what stands between the last dot and the suffix, else None.
+        uuid: the text between the last dot and the suffix, else None.
     """
 
     topic: str
@@ -191,8 +191,8 @@ def parse_name(name: str) -> FileName | None:
     """Parse a file name; None for a name that is not Kafka's.
 
     Raises:
-        NotALogError: a segment's extension after text that is no offset; Kafka's own loading fails
-            there.
+        NotALogError: a segment's extension after text that is not an offset; Kafka's own loading
+            fails there.
     """
     digits, _dot, extension = name.rpartition(".")
     kind = SEGMENT_KINDS.get(extension)
@@ -238,7 +238,7 @@ def file_name(path: str | PathLike[str]) -> FileName:
 
 
 def parse_partition_dir(name: str) -> PartitionName:
-    """Take a partition directory's name apart, as Kafka does at start.
+    """Parse the name of a partition directory, as Kafka does at start.
 
     Raises:
         NotALogError: not a name that Kafka would load.
@@ -260,7 +260,7 @@ def parse_partition_dir(name: str) -> PartitionName:
 
 
 def suffixed_directory(topic: str, partition: int, suffix: str, uuid: str) -> str:
-    """The name of a partition directory that is deleted, future (a copy under way) or stray.
+    """The name of a partition directory that is deleted, future (an unfinished copy) or stray.
 
     `suffixed_directory("orders", 3, "delete", 32 * "0")` is `orders-3.000...000-delete`. All but
     future ones are cut, at the topic's end, to a length that every file system takes.

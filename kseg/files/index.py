@@ -67,7 +67,7 @@ _WINDOW_BYTES: Final = 2**20
 _RELATIVE: Final = struct.Struct(">i")
 _unpack_offset: Final = OFFSET_ENTRY.unpack_from
 _unpack_time: Final = TIME_ENTRY.unpack_from
-#: What a named tuple's constructor calls; to go through that costs as much as the search.
+#: The function behind a named tuple's constructor; the constructor costs as much as the search.
 _new: Final = tuple.__new__
 
 
@@ -240,10 +240,10 @@ class IndexFile(Closing):
         return raw, relative + self.base_offset
 
     def _check_shape(self) -> None:
-        """Check what holds for both kinds: whole slots, and nothing but zeros past the entries.
+        """Check the rules of both kinds: whole slots, and only zeros past the entries.
 
         Raises:
-            CorruptIndexError: the length is no multiple of a slot's, or the tail is not empty.
+            CorruptIndexError: the length is not a multiple of a slot's, or the tail is not empty.
         """
         size = self.LAYOUT.itemsize
         if self.length % size:
@@ -259,7 +259,7 @@ class IndexFile(Closing):
             )
 
     def stray_slot(self) -> int | None:
-        """The first slot behind the used ones that is not empty; None if there is none.
+        """The first slot behind the used ones that is not empty; None if all are.
 
         Raises:
             CorruptRecordError: slots behind the used ones are gone by now.
@@ -294,7 +294,7 @@ class OffsetIndex(IndexFile):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset without entries."""
         data, count = self._entries
         if count < 0:
             self._check_open()
@@ -309,7 +309,7 @@ class OffsetIndex(IndexFile):
         return data[: max(count, 0) * OFFSET_ENTRY_BYTES]
 
     def lookup(self, offset: int) -> IndexEntry:
-        """The last entry at or below `offset`; (base offset, 0) if there is none.
+        """The last entry at or below `offset`; (base offset, 0) without one.
 
         Raises:
             CorruptIndexError: the entry found has a negative offset or position.
@@ -350,7 +350,7 @@ class OffsetIndex(IndexFile):
         return found
 
     def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:
-        """The first entry whose position is at or past `position + size`; None if there is none.
+        """The first entry whose position is at or past `position + size`; None without one.
 
         An equal entry in the first slot is passed over, as Kafka does; the bound is only wider.
 
@@ -378,14 +378,14 @@ class OffsetIndex(IndexFile):
         return OffsetEntries(offsets, raw["position"].astype(np.int64))
 
     def check(self) -> None:
-        """Check what does not need the log.
+        """Check the rules that do not need the log.
 
         Raises:
-            CorruptIndexError: the length is no multiple of 8; an offset is below the base, or not
-                above the one before; a position is negative, or below the one before; something
+            CorruptIndexError: the length is not a multiple of 8; an offset is below the base, or
+                not above the one before; a position is negative, or below the one before; something
                 follows the end of the entries.
 
-        Source: Kafka `OffsetIndex.sanityCheck` looks at the length and the last offset only.
+        Source: Kafka `OffsetIndex.sanityCheck`, which checks the length and the last offset only.
         """
         self._check_shape()
         offsets, positions = self.entries()
@@ -412,7 +412,7 @@ class TimeIndex(IndexFile):
 
     @property
     def last_entry(self) -> TimeIndexEntry:
-        """The last entry; (-1, base offset) if there is none."""
+        """The last entry; (-1, base offset) without entries."""
         data, count = self._entries
         if count < 0:
             self._check_open()
@@ -422,7 +422,7 @@ class TimeIndex(IndexFile):
         return TimeIndexEntry(timestamp, self.base_offset + relative)
 
     def lookup(self, timestamp: int) -> TimeIndexEntry:
-        """The last entry at or below `timestamp` in ms; (-1, base offset) if there is none.
+        """The last entry at or below `timestamp` in ms; (-1, base offset) without one.
 
         Raises:
             CorruptIndexError: the entry found has an offset below the base, or above 2^63 - 1.
@@ -471,12 +471,12 @@ class TimeIndex(IndexFile):
         return TimeEntries(raw["timestamp"].astype(np.int64), offsets)
 
     def check(self) -> None:
-        """Check what does not need the log.
+        """Check the rules that do not need the log.
 
         Raises:
-            CorruptIndexError: the length is no multiple of 12; an offset is below the base, or
-                below the one before; a timestamp is not above the one before; something follows
-                the end of the entries.
+            CorruptIndexError: the length is not a multiple of 12; an offset is below the base, or
+                below the one before; a timestamp is not above the one before; something follows the
+                end of the entries.
 
         Source: Kafka `TimeIndex.sanityCheck` compares the last entry with the first only.
         """
@@ -510,7 +510,7 @@ def _values_of(
     least: int,
     base: int,
 ) -> Int64s:
-    """The values of the last entries at or below many targets, int64[n]; 0 where there is none.
+    """The values of the last entries at or below many targets, int64[n]; 0 without one.
 
     Args:
         data: the entries.
@@ -538,7 +538,7 @@ _OFFSET, _POSITION = 0, 1
 
 
 def probe_offset(path: io.StrPath, base_offset: int, offset: int) -> IndexEntry:
-    """The last entry at or below `offset`; (base offset, 0) if there is none, or no such file.
+    """The last entry at or below `offset`; (base offset, 0) without one, or without the file.
 
     Raises:
         OSError: there is a file, but it cannot be read.
@@ -560,7 +560,7 @@ def probe_offset(path: io.StrPath, base_offset: int, offset: int) -> IndexEntry:
 
 
 def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> IndexEntry | None:
-    """The first entry whose position is at or past `position`; None if there is none.
+    """The first entry whose position is at or past `position`; None without one.
 
     An equal one in the first slot is passed over, as Kafka does; the bound is only wider.
 
@@ -588,8 +588,8 @@ def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> Inde
 def _last_slot(fd: int, key: int, target: int, path: io.StrPath) -> int:
     """The last used slot whose key is at most `target`; -1 without one.
 
-    It looks at the slots that the search of the fetch kernel looks at, so that both lead to the
-    same place in an index that is out of order.
+    It reads the same slots as the search of the fetch kernel, so both lead to the same place in an
+    index that is out of order.
     """
     low, high = -1, io.file_size(fd) // OFFSET_ENTRY_BYTES
     first, block = 0, b""

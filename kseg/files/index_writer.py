@@ -87,7 +87,7 @@ class IndexSlots(Closing):
             path: the file.
             base_offset: of the segment.
             bytes_max: the size of a new file, rounded down to whole slots.
-            used: how many entries of an existing file count; found out if None.
+            used: the number of entries of an existing file; searched for if None.
 
         Raises:
             ValueError: `bytes_max` has no room for an entry.
@@ -158,7 +158,7 @@ class IndexSlots(Closing):
             raise
         self._file = file
         self._count, self._slots, self._length = count, length // size, length
-        # What is in an existing file may be in the page cache alone.
+        # The contents of an existing file may be in the page cache alone.
         self._dirty = True
         return file
 
@@ -270,7 +270,7 @@ class IndexSlots(Closing):
     # ---- closing ---------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make the entries lasting; makes the file if there is none yet.
+        """Flush the entries; creates a missing file.
 
         Raises:
             PoisonedFileError: a flush has failed before.
@@ -324,7 +324,7 @@ class OffsetIndexWriter(IndexSlots):
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset without entries."""
         if self._file is None:
             self._load()
         return self._last_offset
@@ -351,7 +351,7 @@ class OffsetIndexWriter(IndexSlots):
         self._last_offset = offset
 
     def stand(self) -> tuple[int, int]:
-        """Offset of the last entry, one below the base if there is none; slots that are left."""
+        """Offset of the last entry, one below the base without entries; and the free slots."""
         if self._file is None:
             self._load()
         count = self._count
@@ -399,7 +399,7 @@ class TimeIndexWriter(IndexSlots):
 
     @property
     def last_entry(self) -> TimeIndexEntry:
-        """The last entry; (-1, base offset) if there is none."""
+        """The last entry; (-1, base offset) without entries."""
         if self._file is None:
             self._load()
         return self._last
@@ -433,7 +433,7 @@ class TimeIndexWriter(IndexSlots):
         return True
 
     def stand(self) -> tuple[TimeIndexEntry, int]:
-        """The last entry, (-1, base offset) if there is none; slots that are left but the last."""
+        """The last entry, (-1, base offset) without entries; and the free slots but the last."""
         if self._file is None:
             self._load()
         return self._last, self._slots - 1 - self._count

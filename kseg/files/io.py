@@ -10,7 +10,7 @@ Every change of a disk goes through `Calls`, one field a system call. A test rep
 An error of a call that takes a descriptor has no path; `named` adds that of the file.
 
 A `WriteFile` whose flush failed is poisoned: the kernel has marked its pages clean, so a second
-flush would report success for bytes that are lost. Reopen, and look at what the disk holds.
+flush would report success for bytes that are lost. Reopen, and read the file again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kseg.files.ownership import Look
 
 StrPath = str | PathLike[str]
 Bytes = bytes | bytearray | memoryview
-#: Whose owner, group and permissions a new file gets: those of a file, or a look.
+#: The source of owner, group and permissions of a new file: another file, or given values.
 Model = os.stat_result | Look
 
 
@@ -140,7 +140,7 @@ def size_at(path: StrPath | Elsewhere) -> int:
     """Bytes of the file at a path, on this machine or elsewhere.
 
     Raises:
-        OSError: there is no such file.
+        OSError: the file does not exist.
     """
     return path.size_elsewhere() if is_elsewhere(path) else os.stat(path).st_size
 
@@ -182,7 +182,7 @@ def reads_directly() -> bool:
 def read_at(fd: int, position: int, size: int, path: StrPath) -> bytes:
     """Read `size` bytes from `position`, fewer only where the file ends.
 
-    The caller takes `size` from the file's length, never from what the file says.
+    The caller takes `size` from the file's length, never from its contents.
 
     Args:
         fd: open for reading.
@@ -234,7 +234,7 @@ def read_kernel_number(path: StrPath) -> int:
     """A number in a file that the kernel makes, as under /proc: it has no size.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: it is not a number.
         OSError: as `open_read`.
     """
     fd = open_read(path)
@@ -275,7 +275,7 @@ def _write_joined(fd: int, parts: Sequence[Bytes], position: int) -> int:
     return os.pwrite(fd, b"".join(parts), position)
 
 
-#: A Python that is built for macOS 10 has no such call.
+#: A Python built for macOS 10 lacks this call.
 _pwritev: Final[Callable[[int, Sequence[Bytes], int], int]] = getattr(os, "pwritev", _write_joined)
 #: Blocks are taken for bytes to come as long as the disk has so many times as much left.
 _FREE_TIMES: Final = 256
@@ -283,7 +283,7 @@ _FREE_TIMES: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Calls:
-    """The system calls that change what a disk holds; each takes what its namesake in `os` takes.
+    """The system calls that change a disk; each takes the arguments of its namesake in `os`.
 
     `fsync` and `fdatasync` reach the disk itself, also where the system has another call for that.
     `fallocate` takes a descriptor, a position and a size, and leaves the file's size as it is.
@@ -319,11 +319,11 @@ def calls_replaced(calls: Calls) -> Iterator[None]:
         _calls = before
 
 
-#: What a file is called that is about to take the place of another.
+#: The name of a file that is about to replace another one.
 _BESIDE: Final = ".tmp"
 #: Bytes that are copied at a time.
 _COPIED_BYTES: Final = 1 << 20
-#: Linux alone has files without a name; elsewhere a directory is no file to be written.
+#: Only Linux has files without a name; elsewhere a directory cannot be opened for writing.
 _NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
 _WRITING: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 #: Buffers that one call takes (IOV_MAX of Linux and Darwin).
@@ -358,12 +358,13 @@ class WriteFile(Closing):
         Args:
             path: the file.
             create: make it if it is missing.
-            exclusive: make it, and refuse one that is there.
-            like: a file that is made gets the owner, group and permissions of this one; those of
-                the files around it if None.
+            exclusive: create it, and refuse an existing file.
+            like: the file whose owner, group and permissions a new file gets; those of the files
+                around it if None.
 
         Raises:
-            PermissionError: no permission, also to give a new file its owner; there is none then.
+            PermissionError: no permission, also to give a new file its owner; the file is removed
+            then.
             OSError: missing, there already, or no regular file.
         """
         if create or exclusive:
@@ -453,11 +454,11 @@ class WriteFile(Closing):
             if written == size:
                 return
             self._some(written)
-        # One call does nearly always; parts are taken apart only where it does not.
+        # One call nearly always suffices; parts are split only if it does not.
         self._write_rest(position, parts, written)
 
     def _write_rest(self, position: int, parts: Sequence[Bytes], written: int) -> None:
-        """Go on behind what is written already."""
+        """Continue behind the bytes that are written already."""
         left = [memoryview(part).cast("B") for part in parts if len(part)]
         while True:
             position += written
@@ -503,7 +504,7 @@ class WriteFile(Closing):
             record_locks.exclude(self._fd, size)
         except BlockingIOError:
             self._begin_anew(size)
-        except OSError:  # there are no such locks here, so no reader maps unasked
+        except OSError:  # this system has no such locks, so readers map only where that is safe
             _calls.ftruncate(self._fd, size)
         else:
             try:
@@ -577,7 +578,7 @@ class WriteFile(Closing):
         status = os.fstat(self._fd)
         with naming(self.path):
             _calls.ftruncate(self._fd, size)
-            with suppress(PermissionError):  # who may write a file need not own it
+            with suppress(PermissionError):  # a process that may write a file need not own it
                 _calls.utime(self._fd, ns=(status.st_atime_ns, status.st_mtime_ns))
 
     def flush(self) -> None:
@@ -660,7 +661,7 @@ def _in_use(fd: int, path: StrPath, size: int, why: str) -> SegmentInUseError:
 def _readers(fd: int) -> list[int]:
     """Ids of the processes that have mapped an open file, ascending, as far as we may look.
 
-    The kernel does not say who holds such a lock, so every visible descriptor is asked.
+    The kernel does not name the holder of such a lock, so every visible descriptor is checked.
     """
     status = os.fstat(fd)
     found: list[int] = []
@@ -684,7 +685,7 @@ def _has_mapped(process: int, file: os.stat_result) -> bool:
     return False
 
 
-#: What a file system answers that cannot take blocks ahead.
+#: Errors of a file system that cannot allocate blocks ahead.
 _NO_BLOCKS_AHEAD: Final = frozenset((errno.ENOTSUP, errno.ENOSYS, errno.EINVAL))
 #: Where that is so, no more zeros than this are written to find out.
 _TRIED_BYTES_MAX: Final = 2**20
@@ -727,7 +728,7 @@ def has_room(directory: StrPath, size: int) -> bool:
 
 
 def _made_anew(path: StrPath) -> WriteFile:
-    """Make a file in place of one that was left, or that another process has just made."""
+    """Make a file that replaces a leftover, or one that another process has just made."""
     while True:
         unlink(path, missing_ok=True)
         with suppress(FileExistsError):
@@ -738,7 +739,7 @@ def bytes_given_back(path: StrPath, *, cut_at: int | None = None) -> int:
     """Bytes of blocks that the disk gets back when a name goes; none if the file has another name.
 
     Args:
-        path: the name; 0 if there is no such file.
+        path: the name; the answer is 0 without such a file.
         cut_at: the file keeps its name and so many bytes instead; its other names do not matter
             then.
     """
@@ -777,7 +778,7 @@ def _behind(parts: list[memoryview], written: int) -> list[memoryview]:
 
 
 def rename(source: StrPath, target: StrPath) -> None:
-    """Give a file another name in the same file system, in place of one that has it.
+    """Rename a file within its file system; an existing file of that name is replaced.
 
     Lasting after `flush_directory`.
     """
@@ -794,7 +795,7 @@ def unlink(path: StrPath, *, missing_ok: bool = False) -> None:
 
     Args:
         path: the name.
-        missing_ok: not to raise FileNotFoundError where there is no such name.
+        missing_ok: do not raise FileNotFoundError if the name does not exist.
     """
     try:
         _calls.unlink(path)
@@ -808,8 +809,8 @@ def make_directory(path: StrPath, *, like: Model | None = None) -> None:
 
     Args:
         path: the directory.
-        like: it gets the owner, group and permissions of this one; those of the partitions around
-            it, or else the owner of the directory that it is made in, if None.
+        like: the source of its owner, group and permissions; if None, the partitions around it, or
+            else the owner of the directory around it.
     """
     look = ownership.of_directories(_directory_of(path)) if like is None else _look(like)
     _calls.mkdir(path, look.mode)
@@ -822,7 +823,7 @@ def make_directory(path: StrPath, *, like: Model | None = None) -> None:
 
 
 def make_directories(path: StrPath, *, like: Model | None = None) -> None:
-    """Make a directory and those above it that are missing, each lasting in the one above.
+    """Make a directory and missing parents, each durable in its parent.
 
     Others may do the same meanwhile.
 
@@ -917,9 +918,9 @@ def set_modified(path: StrPath, modified_ns: int) -> None:
 
 
 def check_new_files(directory: StrPath, *, like: os.stat_result | None = None) -> None:
-    """Refuse a directory where this process cannot make files like those that are there.
+    """Refuse a directory where this process cannot make files with the owner of the others.
 
-    Call it before you change anything there. For a missing directory it asks about the one above.
+    Call it before any change there. For a missing directory it checks the parent.
 
     Args:
         directory: the place of the new files.
@@ -986,10 +987,10 @@ def _dress(fd: int, look: Look, path: StrPath) -> None:
 
 
 def _may_give(directory: str, look: Look) -> bool:
-    """Whether a file in a directory can be given away: tried on one that gets no name."""
+    """Whether a file in a directory can be given away: tested on one without a name."""
     try:
         fd = _calls.open(directory, os.O_RDWR | os.O_CLOEXEC | _NAMELESS, 0o600)
-    except OSError:  # no such files here, or no room: then by the rule
+    except OSError:  # no unnamed files here, or no room: then by the rule
         groups = (os.getegid(), *os.getgroups())
         return os.geteuid() == 0 or (look.uid == os.geteuid() and look.gid in groups)
     try:

@@ -1,14 +1,14 @@
 """The lock of a data directory: Kafka's `.lock`, taken as a broker takes it, or only queried.
 
-A broker takes a POSIX record lock over the whole of `<data directory>/.lock` and keeps it for as
-long as it lives (Java's `FileChannel.tryLock`). `flock` knows nothing of such locks; `fcntl` does.
+A broker takes a POSIX record lock over the whole of `<data directory>/.lock` and keeps it until it
+ends (Java's `FileChannel.tryLock`). `flock` does not see such locks; `fcntl` does.
 
 Two traps shape this module. A process that closes *any* descriptor of a file drops *all* its POSIX
 locks on it. So one registry keeps the descriptor that holds a directory, and every query goes
 through it. And the kernel never reports a process's own locks, so the answer is about other
 processes, also in a child after a fork, for which its parent is another.
 
-Several logs of one directory share this process's lock; the last to let go deletes the file, as an
+Several logs of one directory share this process's lock; the last release deletes the file, as an
 orderly shutdown of a broker does.
 
 Source: Kafka `FileLock`, `LogManager.lockLogDirs`; fcntl(2).
@@ -118,16 +118,16 @@ class DirectoryLock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let go."""
+        """Release the lock."""
         self.release()
 
 
 def acquire(data_directory: str | PathLike[str]) -> DirectoryLock:
-    """Take the lock of a data directory, or share the one that this process has.
+    """Take the lock of a data directory, or share this process's lock.
 
     Raises:
         LogLockedError: another process holds it.
-        PermissionError: this process cannot make files like those that are there.
+        PermissionError: this process cannot make files with the owner of the others there.
         OSError: `.lock` cannot be made or opened.
 
     Source: Kafka `LogManager.lockLogDirs`.

@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 #: Bytes of log between two tables of a mapped file: few enough to be in cache still when they are
 #: decoded.
 TILE_BYTES: Final = 2 << 20
-#: The same where the walk itself compares checksums: such a caller looks at tables more
-#: than at bytes, and each tile costs some microseconds.
+#: The same where the walk itself compares checksums: such a caller reads tables more than bytes,
+#: and each tile costs some microseconds.
 CHECKED_TILE_BYTES: Final = 8 << 20
-#: The same where each is a piece of work for one of several threads: some milliseconds of it, or
-#: what Python does for each, one thread at a time, keeps the others waiting.
+#: The same where each is a piece of work for one of several threads: some milliseconds of work, or
+#: Python's part of it, which runs in one thread at a time, keeps the others waiting.
 PIECE_BYTES: Final = 4 << 20
 #: Batches of a tile at the most: a table is allocated for so many, and used again from the heap.
 TILE_BATCHES: Final = 8_192
-#: Batches of the first table of `headers`, and by how much those after it grow: who needs few pays
-#: for few, and a long walk has few tables.
+#: Batches of the first table of `headers`, and the growth of later tables: a short walk costs
+#: little, and a long walk has few tables.
 HEADERS_FIRST: Final = 64
 HEADERS_GROWTH: Final = 8
 #: Batches of a table of `headers` at the most. Two are alive at a time: both stay in the cache, and
@@ -161,14 +161,14 @@ class LogFile(Closing):
 
         Args:
             start: position of a batch.
-            limit: no batch that starts here or later is read; the end if None.
-            end: take the file to end here, at most its size; its size if None.
+            limit: batches that start here or later are not read; the end if None.
+            end: treat this position as the file's end, at most its size; its size if None.
             on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
             policy: "strict" or "file", see there.
             on_unreadable: called with each range that the disk cannot read; the walk goes on at the
                 next sound batch behind it. None to raise.
-            window_bytes: of a file that is not mapped, bytes of a window; None for what suits.
-            tile_bytes: of a mapped file, bytes between two tables; None for what suits.
+            window_bytes: of a file that is not mapped, bytes of a window; None for the default.
+            tile_bytes: of a mapped file, bytes between two tables; None for the default.
 
         Yields:
             At least one tile; the last one's `table.stop` says why the walk ended.
@@ -196,7 +196,7 @@ class LogFile(Closing):
 
         Args:
             start, limit, end, policy, on_unreadable: as for `walk`.
-            entries: those of the file's offset index, as they lie in it; see
+            entries: the entries of the file's offset index, as stored; see
                 `kseg.format.header.scan`.
 
         Yields:
@@ -314,7 +314,7 @@ class LogFile(Closing):
     ) -> Iterator[Tile]:
         """Walk by headers that are read alone, as long as batches are usual, large and in memory.
 
-        What is not goes by its bytes, for longer each time that the other way does not get far.
+        Other batches are read by their bytes, for longer each time that the fast way ends early.
         """
         position, stretch, batches = start, CACHED_RETRY_BYTES, how.first_batches
         last: int | None = None
@@ -423,7 +423,7 @@ class LogFile(Closing):
 
         Args:
             start: where the damage begins.
-            stop: take the file to end here; its size if None.
+            stop: treat this position as the file's end; its size if None.
             first_offset: the least offset of a batch that counts.
             last_offset: the largest offset that counts; None for the largest that the segment can
                 hold.
@@ -504,7 +504,7 @@ class LogFile(Closing):
         return None
 
     def batch_at(self, position: int) -> BatchTable:
-        """The one batch at `position`, its checksum noted; an empty table's `stop` says why not."""
+        """The batch at `position`, its checksum noted; an empty table's `stop` gives the reason."""
         for tile in self.walk(start=position, limit=position + 1):
             return tile.table
         raise AssertionError("a walk gives a tile")
@@ -647,7 +647,7 @@ def _nothing_at(position: int) -> BatchTable:
 
 
 def _following(table: BatchTable, otherwise: int) -> int:
-    """The offset behind the last batch; the given one if there is none, or a damaged one."""
+    """The offset behind the last batch; the given one without a batch, or after a damaged one."""
     known = len(table) and table.crc_ok[-1] != 0
     return int(table.last_offset[-1]) + 1 if known else otherwise
 

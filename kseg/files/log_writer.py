@@ -1,13 +1,12 @@
 """The log file of a segment, open for appending.
 
 Owns the end of the log, which differs from the end of a preallocated file. An append is written
-whole or not at all: after an error the file is cut back to its end before. If that fails too, it is
-not known what follows the end, and the writer refuses to go on.
+whole or not at all: after an error the file is cut back to its end before. If that fails too, the
+bytes behind the end are unknown, and the writer refuses to go on.
 
 A large log takes blocks from the file system in large pieces, ahead of the writes: one by one they
-cost a third of an append. They lie behind the end of the file, where no reader sees them, and go
-back when the segment is finished. Those of a killed process go back when the log is closed the next
-time.
+cost a third of an append. They lie behind the end of the file, where no reader sees them, and are
+released when the segment is finished, or after a kill when the log is closed the next time.
 
 Source: Kafka `FileRecords`.
 """
@@ -45,9 +44,9 @@ class LogWriter(Closing):
         self._size = size
         self._file_bytes = file_bytes
         self._failure: BaseException | None = None
-        # What is in an existing file may be in the page cache alone.
+        # The contents of an existing file may be in the page cache alone.
         self._dirty = True
-        # Whether blocks may lie behind the end of the file, and up to where none are asked for.
+        # Whether blocks may lie behind the end of the file, and the end of those allocated ahead.
         self._reserves = file.blocks_bytes - file_bytes > _LEFT_BYTES
         self._room = max(file_bytes, RESERVED_BYTES)
 
@@ -60,7 +59,7 @@ class LogWriter(Closing):
         Args:
             path: the file.
             create: it must not be there yet.
-            preallocate_bytes: what a new file has at once, in zeros; its log is empty all the same.
+            preallocate_bytes: the size of a new file, all zeros; its log is empty all the same.
 
         Raises:
             LimitExceededError: the file is longer than any segment.
@@ -155,9 +154,9 @@ class LogWriter(Closing):
         self._room = room if taken else SEGMENT_BYTES_MAX
 
     def cut_back(self, size: int, cause: BaseException) -> None:
-        """Cut off what follows `size` because of `cause`; if that fails, never write again.
+        """Cut off the bytes behind `size` because of `cause`; if that fails, never write again.
 
-        What was preallocated goes too, since bytes may lie there by now. Blocks are not reserved
+        Preallocated bytes are cut off too, since data may lie there now. Blocks are not reserved
         any more: the disk may have none for others.
         """
         self._dirty = True
@@ -171,7 +170,7 @@ class LogWriter(Closing):
         self._reserves = False
 
     def truncate(self, size: int) -> int:
-        """Cut the log to `size` bytes; a file that is no longer is not touched.
+        """Cut the log to `size` bytes; a shorter file is not changed.
 
         Returns:
             How many bytes of log went.
@@ -196,7 +195,7 @@ class LogWriter(Closing):
         return removed
 
     def trim(self) -> None:
-        """Cut off what was preallocated and is not used, and give back blocks.
+        """Cut off unused preallocated bytes, and release blocks.
 
         Raises:
             PoisonedFileError: an error before could not be undone.

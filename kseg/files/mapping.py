@@ -9,7 +9,7 @@ hole for which a full tmpfs has no memory, a bad sector. So `mapping="auto"` map
   lock, and leaves the bytes in place if it is refused; the lock ends with the last view of the map;
 - files without holes, and of indexes those that are large and lie on a disk.
 
-Otherwise bytes come through `pread`, which merely answers less, or an error. `"always"` maps
+Otherwise bytes come through `pread`, which gives fewer bytes or an error at worst. `"always"` maps
 without these checks, for callers who know that no process shortens the file; `"never"` avoids bad
 sectors.
 
@@ -37,7 +37,7 @@ Mapping = Literal["auto", "unheld", "always", "never"]
 
 _MODES: Final = ("auto", "unheld", "always", "never")
 
-#: An index that is no larger is read sooner than it is mapped.
+#: Up to this size, reading an index is faster than mapping it.
 INDEX_BYTES_READ: Final = 1 << 17
 
 
@@ -50,7 +50,7 @@ _PRIVATE: Final = (
     | getattr(mmap, "MAP_NORESERVE", 0)
 )
 _HUGE: Final = getattr(mmap, "MADV_HUGEPAGE", None)
-#: What a disk gives or does not give as one: a page of memory.
+#: The unit in which a disk succeeds or fails: a page of memory.
 _BLOCK_BYTES: Final = 4096
 
 
@@ -84,15 +84,15 @@ class MappedFile(Closing):
 
         Args:
             path: a file of a partition directory.
-            mapping: `"auto"` maps where that is safe, see the module; the data directory, which
-                another process may hold, is the parent of the file's directory. `"unheld"` is
-                that for a caller who has just asked who holds it. `"always"` and `"never"` do not
-                ask. A file that this process has open for writing, or that another is shortening
-                just now, is not mapped.
+            mapping: `"auto"` maps if that is safe, see the module; the data directory, which
+                another process may hold, is the parent of the file's directory. `"unheld"` is the
+                same for a caller who has just checked the directory's holder. `"always"` and
+                `"never"` do not check. A file that this process has open for writing, or that
+                another process is shortening, is not mapped.
             index: the file is an index, of which a reader touches little.
 
         Raises:
-            ValueError: `mapping` is none of the three.
+            ValueError: `mapping` has another value.
             OSError: the file is missing, unreadable, or not a regular file.
         """
         if mapping not in _MODES:
@@ -127,7 +127,7 @@ class MappedFile(Closing):
 
     @property
     def descriptor(self) -> int | None:
-        """For a kernel that reads by itself; None where there is none, or reads go another way."""
+        """For a kernel that reads by itself; None without one, or if reads need Python."""
         return self._fd if self._fd >= 0 and io.reads_directly() else None
 
     @contextmanager
@@ -227,7 +227,7 @@ class MappedFile(Closing):
         return True
 
     def refresh(self) -> int:
-        """Read the file's present size and return it; map anew if it changed.
+        """Read the file's present size and return it; map again if it changed.
 
         Earlier views stay as they are.
         """
@@ -252,9 +252,9 @@ class MappedFile(Closing):
                 path=self.path,
             ) from error
         if not self._index:
-            # Else each page that is not in memory brings those around it, and nothing is read
-            # while those are parsed: 3 to 5 times as slow. This also leaves the pages of others in
-            # memory, such as a broker's.
+            # Else each missing page brings its neighbours, and nothing is read while those are
+            # parsed: 3 to 5 times as slow. This also leaves the pages of others, such as a
+            # broker's, in memory.
             mapped.madvise(mmap.MADV_SEQUENTIAL)
         return mapped
 
@@ -272,7 +272,7 @@ class MappedFile(Closing):
             record_locks.share(self._fd, size)
         except BlockingIOError:
             return False
-        except OSError:  # there are no such locks here
+        except OSError:  # this system has no such locks
             return self._mapping == "always"
         return True
 
@@ -325,8 +325,8 @@ def private_memory(size: int, filled: Iterable[tuple[int, int]]) -> Uint8s:
 
     Args:
         size: bytes, at least 1.
-        filled: where it will be written for sure: first byte and end of each stretch. Huge pages
-            are asked for there alone, as one that is written in part takes all its memory.
+        filled: the parts that will certainly be written: first byte and end of each. Huge pages are
+            used there alone, as a partly written one takes all its memory.
 
     Returns:
         uint8[size], zeros.

@@ -9,8 +9,8 @@
                               cluster.id=YIbuvpCOTVtvnNvnn8ytFg
 
 Ids are 16 bytes in URL-safe base64 without padding. `meta.properties` is Java properties text in
-ISO 8859-1 with all its escapes. The mark was an empty file before Kafka 3.8; it counts if it is
-there, whatever it holds. Files are written as Kafka 4.2 writes them.
+ISO 8859-1 with all its escapes. The mark was an empty file before Kafka 3.8; its existence counts,
+whatever its contents. Files are written as Kafka 4.2 writes them.
 
 Source: Kafka `PartitionMetadataFile`, `MetaProperties`, `CleanShutdownFileHandler`;
 `java.util.Properties.load`.
@@ -33,14 +33,14 @@ from kseg.files import atomic, io
 from kseg.files.names import FileKind
 from kseg.internal.ids import id_of, id_text
 
-#: The broker epoch of a mark that no broker made, as Kafka has it for one that it does not know.
+#: The broker epoch of a mark that no broker made; Kafka's value for an unknown epoch.
 BROKER_EPOCH_UNKNOWN: Final = -1
-#: What `quorum-state` must name, by its version.
+#: The fields that `quorum-state` must have, by its version.
 _QUORUM_FIELDS: Final = {
     0: ("clusterId", "leaderId", "leaderEpoch", "votedId", "appliedOffset", "currentVoters"),
     1: ("leaderId", "leaderEpoch", "votedId", "votedDirectoryId"),
 }
-#: None of these files has more than a few hundred bytes.
+#: The maximum size of these files, which have a few hundred bytes.
 METADATA_BYTES_MAX: Final = 2**20
 #: A broker's properties are written by hand, and may have long lists.
 PROPERTIES_BYTES_MAX: Final = 2**24
@@ -92,7 +92,7 @@ class MetaProperties:
 
 @dataclass(frozen=True, slots=True)
 class CleanShutdown:
-    """The mark of a clean shutdown; the epoch is None if it names none."""
+    """The mark of a clean shutdown; the epoch is None if the file has none."""
 
     broker_epoch: int | None
 
@@ -101,7 +101,8 @@ def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
     """Read a `partition.metadata` file.
 
     Raises:
-        CorruptIndexError: a line is malformed, the version is below 0, or the id is no id or zero.
+        CorruptIndexError: a line is malformed, the version is below 0, or the id is invalid or
+        zero.
         OSError: the file is missing or cannot be read.
     """
     lines = io.read_file(path, bytes_max=METADATA_BYTES_MAX).decode("utf-8", "replace").splitlines()
@@ -127,7 +128,7 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
 
     Raises:
         ValueError: a malformed escape.
-        LimitExceededError: longer than any such file.
+        LimitExceededError: it is longer than such files can be.
         OSError: the file is missing or cannot be read.
     """
     return parse_properties(io.read_file(path, bytes_max=PROPERTIES_BYTES_MAX).decode("latin-1"))
@@ -199,12 +200,12 @@ def check_quorum_state(path: str | PathLike[str]) -> None:
 
 
 def is_of_broker(data_directory: str | PathLike[str]) -> bool:
-    """Whether a data directory is a broker's: `meta.properties` lies in it, whatever it says."""
+    """Whether a data directory is a broker's: it has a `meta.properties`, whatever its contents."""
     return os.path.lexists(os.path.join(data_directory, FileKind.META_PROPERTIES.value))
 
 
 def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | None:
-    """Look for the mark of a clean shutdown; None where there is none.
+    """Look for the mark of a clean shutdown; None without one.
 
     Raises:
         OSError: it cannot be determined.
@@ -216,7 +217,7 @@ def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | 
         return None
     try:
         content = json.loads(data)
-    except (ValueError, RecursionError):  # its being there is what counts
+    except (ValueError, RecursionError):  # only its existence counts
         return CleanShutdown(None)
     epoch = content.get("brokerEpoch") if isinstance(content, dict) else None
     known = type(epoch) is int and epoch in _INT64
@@ -237,7 +238,7 @@ def write_partition_metadata(path: str | PathLike[str], topic_id: UUID) -> None:
 
 
 def has_topic_id(path: str | PathLike[str], topic_id: UUID) -> bool:
-    """Whether a `partition.metadata` file says a topic's id; false if there is no such file.
+    """Whether a `partition.metadata` file has a topic id; false without the file.
 
     Raises:
         InconsistentTopicIdError: it says another.
@@ -282,7 +283,7 @@ def write_clean_shutdown(
 
 
 def remove_recovery_notes(data_directory: str | PathLike[str]) -> None:
-    """Remove the notes of an interrupted recovery; does nothing if there are none.
+    """Remove the notes of an interrupted recovery; does nothing without them.
 
     Raises:
         OSError: they are still there.
@@ -291,7 +292,7 @@ def remove_recovery_notes(data_directory: str | PathLike[str]) -> None:
 
 
 def remove_clean_shutdown(data_directory: str | PathLike[str]) -> None:
-    """Remove the mark, lasting when this returns; does nothing if there is none.
+    """Remove the mark durably; does nothing without it.
 
     Raises:
         OSError: the mark may still be there.
@@ -327,7 +328,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks, those that end in a backslash joined with the next."""
+    """Lines without comments and blanks; a line that ends in a backslash is joined to the next."""
     parts: list[str] = []
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip(" \t\f")
@@ -369,7 +370,7 @@ def parse_topic_id(text: str) -> UUID:
     1
 
     Raises:
-        ValueError: it is no id, or zero, which no topic has.
+        ValueError: it is invalid, or zero, which no topic has.
     """
     with suppress(ValueError):
         found = id_of(text)

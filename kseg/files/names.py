@@ -111,7 +111,7 @@ class SegmentFiles:
         txn_index: Path | str | None = None,
         kafka07: bool = False,
     ) -> None:
-        """Take paths, or what they are as text."""
+        """Take paths, or their text."""
         self.base_offset = base_offset
         self.kafka07 = kafka07
         self._encoded: tuple[bytes, bytes | None] | None = None
@@ -122,7 +122,7 @@ class SegmentFiles:
 
     @property
     def place(self) -> Path | str:
-        """The path of the log, or what it is as text."""
+        """The path of the log, or its text."""
         return self._log
 
     @property
@@ -151,10 +151,10 @@ class SegmentFiles:
 
 
 class NamedFile:
-    """A file and what its name says.
+    """A file and its parsed name.
 
     Attributes:
-        name: what its name says.
+        name: the parsed name.
         path: where it is.
     """
 
@@ -162,13 +162,13 @@ class NamedFile:
     path: Path = _path_of("_path")
 
     def __init__(self, name: FileName, path: Path | str) -> None:
-        """Take a path, or what it is as text."""
+        """Take a path, or its text."""
         self.name = name
         self._path = path
 
     @property
     def place(self) -> Path | str:
-        """The path, or what it is as text."""
+        """The path, or its text."""
         return self._path
 
     def __eq__(self, other: object) -> bool:
@@ -191,7 +191,7 @@ class PartitionFiles(NamedTuple):
 
     Attributes:
         path: the directory.
-        name: what its name says; None for a copy under a name that Kafka would not take.
+        name: the parsed name; None for a copy under a name that Kafka would not accept.
         segments: by base offset.
         snapshots: producer snapshots by offset.
         kraft_snapshots: KRaft snapshots by end offset and epoch.
@@ -199,7 +199,7 @@ class PartitionFiles(NamedTuple):
         metadata: `partition.metadata`, if there is one.
         orphans: indexes without a log.
         temporary_files: of interrupted work: cleaned, swap, deleted, tmp, part.
-        foreign: names that are none of Kafka's, sub-directories among them.
+        foreign: names that are not Kafka's, also of sub-directories.
     """
 
     path: Path
@@ -220,8 +220,8 @@ class PartitionDirectory:
 
     Attributes:
         path: the directory.
-        name: what its name says; None for a copy under another name.
-        files: what lies in it, where the listing that has found it looked at all; else None.
+        name: the parsed name; None for a copy under another name.
+        files: its files, if the listing that found it read them; else None.
     """
 
     path: Path
@@ -239,7 +239,7 @@ class DataDirectory(NamedTuple):
             copies under other names that hold segments.
         files: its checkpoints, `meta.properties`, `.lock` and the like.
         foreign: everything else.
-        lost: those of `foreign` that are links under a partition's name and have no target.
+        lost: names in `foreign` that are links under a partition's name and have no target.
     """
 
     path: Path
@@ -279,10 +279,10 @@ class KnownPath:
 
     Attributes:
         path: the path.
-        kind: what it is.
-        file: what the name of a file says; None for a directory.
-        partition: what the name of a partition directory says, if it is one of Kafka's.
-        listing: of a directory, as it was read to tell what it is, so that it is listed once.
+        kind: of the path.
+        file: the parsed name of a file; None for a directory.
+        partition: the parsed name of a partition directory, if it is Kafka's.
+        listing: of a directory, as read to classify it, so that it is listed once.
     """
 
     path: Path
@@ -311,9 +311,9 @@ class ClassifiesItself(Protocol):
 
 
 def list_partition(path: str | PathLike[str]) -> PartitionFiles:
-    """List a partition directory, once, and sort out what is in it.
+    """List a partition directory once, and sort its files.
 
-    Of two files that say the same base offset, the one named in 20 digits counts, and a `.log`
+    Of two files with the same base offset, the one with 20 digits in its name counts, and a `.log`
     before a `.kafka`; the other is foreign.
 
     Args:
@@ -333,7 +333,7 @@ def list_partition(path: str | PathLike[str]) -> PartitionFiles:
 def sort_partition(
     directory: Path, known: Iterable[NamedFile], foreign: Iterable[Path]
 ) -> PartitionFiles:
-    """Sort out what a listing of a partition directory showed, as `list_partition` does.
+    """Sort the listing of a partition directory, as `list_partition` does.
 
     Args:
         directory: the partition directory, whose name has topic and partition.
@@ -440,7 +440,7 @@ def _sort_data_directory(
 
 
 def _by_number(partition: PartitionDirectory) -> tuple[str, int, str]:
-    """By topic and number: 2 before 10; those of other names by these."""
+    """By topic and number: 2 before 10; directories with other names by name."""
     name = partition.name
     if name is None:
         return partition.path.name, -1, ""
@@ -481,7 +481,7 @@ def readable_partitions(
 
 
 def _why_unreadable(entry: PartitionDirectory) -> OSError | None:
-    """The error of reading a partition directory or one of its logs; None if there is none.
+    """The error of reading a partition directory or one of its logs; None if both are readable.
 
     A log that goes away meanwhile, by retention for example, counts as readable.
     """
@@ -507,7 +507,7 @@ class Replicas(NamedTuple):
     """Two directories of one partition.
 
     Attributes:
-        partition: what both are called.
+        partition: the name of both.
         first, second: the directories, as they were given.
     """
 
@@ -536,10 +536,10 @@ class Replicas(NamedTuple):
 
 
 def find_replicas(directories: Iterable[str | PathLike[str]]) -> Replicas | None:
-    """The first partition that two directories hold; None if there is none.
+    """The first partition that two directories hold; None without one.
 
-    A directory that is given twice is one. The copy that a broker makes when it moves a log
-    (`-future`), and logs that are deleted or stray, are no replicas.
+    A directory that is given twice counts once. Copies that a broker makes to move a log
+    (`-future`), and logs that are deleted or stray, are not replicas.
     """
     seen: dict[str, tuple[str, str]] = {}
     for directory in directories:
@@ -568,16 +568,15 @@ def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPat
     """Whether a path is a file of Kafka's, a partition directory or a data directory.
 
     A directory that holds segments is a partition, whatever its name, and so is an empty one under
-    a partition's name; one that holds partitions is a data directory. A file that ends in `.log`
-    and the like is what its extension says, even if no offset precedes it: a copy made by hand can
-    still be looked into.
+    a partition's name; one that holds partitions is a data directory. A file with one of Kafka's
+    extensions has that kind even without an offset in its name: kseg reads copies made by hand.
 
     Args:
-        path: of whatever it is.
+        path: of a file or directory.
         whole: see `list_data_directory`.
 
     Raises:
-        NotALogError: none of the three; the message says what was found instead.
+        NotALogError: neither of the three; the message says what was found instead.
         OSError: there is nothing there, or it cannot be listed.
     """
     if isinstance(path, ClassifiesItself):
@@ -691,7 +690,7 @@ def _partition_at(directory: Path, *, whole: bool) -> PartitionDirectory | None:
 
 
 def _holds_partition(names: Iterable[str], *, named: bool) -> bool:
-    """Whether a directory is a partition by what lies in it, and by its own name."""
+    """Whether a directory is a partition, by its contents and its own name."""
     empty = True
     for name in names:
         empty = False

@@ -16,14 +16,14 @@ from typing import Final
 NAME_BYTES_MAX: Final = 255
 #: The value in a directory's name for records without one, as Hive and Spark have it.
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-#: Files of such directories that are open at a time, each with a few MiB in front of it.
+#: The most files of such directories that are open at a time, each with a few MiB of buffer.
 OPEN_MAX: Final = 8
 _DIGEST_CHARACTERS: Final = 16
 _ESCAPED: Final = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 
 
 def fitting_name(stem: str, end: str = "", *, bytes_max: int = NAME_BYTES_MAX) -> str:
-    """A file name of a stem and an end; a digest replaces what is too long of the stem.
+    """A file name from a stem and an end; a digest replaces the end of a long stem.
 
     >>> fitting_name("orders-0", ".parquet")
     'orders-0.parquet'

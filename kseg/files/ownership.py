@@ -7,13 +7,13 @@ and its partitions. If Kafka has no file there at all, it belongs to the directo
 process may give it away, and is readable by all, as far as the process's mask allows.
 
 Copies of a log in another place (`of_copied_file`) get the owner, group and permissions of the log.
-What belongs beside them (`private`) is readable by this user alone.
+Files that belong to this user alone (`private`) are readable by no other user.
 
 This module only looks up; `io` applies the answer to new files. An answer is kept until the next
 lock of a data directory is taken, for as long as the directory itself is the same: a log that rolls
 asks for one status.
 
-Source: nothing of Kafka's, which always runs as one user.
+Source: no Kafka class; Kafka always runs as one user.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Look(NamedTuple):
 
 #: Whether this thread makes files for this user alone.
 _private: ContextVar[bool] = ContextVar("_private", default=False)
-#: By path, what identifies the directory there, and its look.
+#: By path: the identity of the directory, and its owner, group and permissions.
 _known: dict[tuple[str | int, ...], Look] = {}
 
 
@@ -139,9 +139,9 @@ def private() -> Iterator[None]:
 def of_copied_file(source: str | PathLike[str]) -> Look:
     """The look of a new file elsewhere that holds the records of a log.
 
-    If root makes it, it gets the owner, group and permissions of the source, as far as the file
-    system lets root give files away. Otherwise it belongs to this user, and its permissions
-    are never wider than those of the source.
+    If root makes it, it gets the owner, group and permissions of the source, if the file system
+    lets root give files away. Otherwise it belongs to this user, and its permissions are never
+    wider than those of the source.
 
     Args:
         source: the log, or its partition directory.
@@ -162,7 +162,7 @@ def owner_of(source: str | PathLike[str]) -> tuple[int, int]:
 
 
 def of_copied_directory(source: str | PathLike[str]) -> Look:
-    """The look of a new directory for such files: as `of_copied_file`.
+    """The owner and permissions of a new directory for such files: as `of_copied_file`.
 
     Args:
         source: the partition or data directory, or a log in it.
@@ -221,7 +221,7 @@ def _unsafe(why: str, place: str) -> PermissionError:
 
 
 def _model_for(place: str, around: os.stat_result) -> os.stat_result | None:
-    """The status of the file that new ones are made like; None if there is none."""
+    """The status of the file that is the model for new ones; None without one."""
     if around.st_mode & stat.S_ISVTX:
         return None  # shared by users, each with files of their own
     model = _model_in(place)
@@ -252,7 +252,7 @@ def _model_in(place: str) -> os.stat_result | None:
 
 
 def _rank(name: str) -> tuple[int, str] | None:
-    """The rank of a file as a model, lower first; None if it is none."""
+    """The rank of a file as a model, lower first; None if it cannot be one."""
     if _LOG.fullmatch(name):
         return -1, name
     return (_MODELS.index(name), name) if name in _MODELS else None

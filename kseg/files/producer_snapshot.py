@@ -1,4 +1,4 @@
-"""The producer snapshot: what Kafka knew of each producer up to the offset in the file's name.
+"""The producer snapshot: Kafka's state of each producer up to the offset in the file's name.
 
     at  size  field
     0   2     int16 version, 1
@@ -36,7 +36,7 @@ from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import atomic, io
 
 SNAPSHOT_VERSION: Final = 1
-#: Room for over five million producers; what is longer is not read.
+#: Room for over five million producers; the rest is not read.
 SNAPSHOT_BYTES_MAX: Final = 2**28
 
 _HEADER: Final = struct.Struct(">hIi")
@@ -61,7 +61,7 @@ class ProducerSnapshotEntry:
 
     @property
     def has_batch(self) -> bool:
-        """Whether there is a last batch: a negative last offset says that there is none."""
+        """Whether there is a last batch: a negative last offset means none."""
         return self.last_offset >= 0
 
     @property
@@ -152,7 +152,7 @@ def to_bytes(entries: Iterable[ProducerSnapshotEntry]) -> bytes:
 def write(
     path: str | PathLike[str], entries: Iterable[ProducerSnapshotEntry], *, sync: bool = True
 ) -> None:
-    """Write a producer snapshot, in place of one that is there.
+    """Write a producer snapshot, in place of an existing one.
 
     Args:
         path: the file.
@@ -162,7 +162,7 @@ def write(
 
     Raises:
         LimitExceededError, ValueError: as `to_bytes`; nothing has changed.
-        OSError: the disk refuses; there is none then, or the old one.
+        OSError: the disk refuses; the old snapshot stays, if there was one.
     """
     data = to_bytes(entries)
     if sync:

@@ -47,7 +47,7 @@ else:
 
 
 def conflicting_process(fd: int) -> int | None:
-    """The process whose own lock would refuse us a lock over the whole file; None if none does."""
+    """The process whose lock would refuse us a lock over the whole file; None without one."""
     answer = fcntl.fcntl(fd, fcntl.F_GETLK, _pack(fcntl.F_WRLCK))
     kind, process = _unpack(answer)
     return None if kind == fcntl.F_UNLCK else process
@@ -61,7 +61,7 @@ def share(fd: int, size: int) -> None:
 
     Raises:
         BlockingIOError: another process is about to cut some of them off.
-        OSError: the system, or the file system, has no such locks.
+        OSError: the system, or the file system, lacks such locks.
     """
     _set(fd, fcntl.F_RDLCK, 0, size)
 
@@ -71,7 +71,7 @@ def exclude(fd: int, position: int) -> None:
 
     Raises:
         BlockingIOError: some of them are mapped.
-        OSError: the system, or the file system, has no such locks.
+        OSError: the system, or the file system, lacks such locks.
     """
     _set(fd, fcntl.F_WRLCK, position, 0)
 
@@ -81,7 +81,7 @@ def release(fd: int) -> None:
     _set(fd, fcntl.F_UNLCK, 0, 0)
 
 
-#: What the kernel's `fdinfo` says of an opening that holds such a lock.
+#: The line of the kernel's `fdinfo` for an opening that holds such a lock.
 OPEN_FILE_LOCK: Final = b"OFDLCK"
 
 

@@ -28,7 +28,7 @@ class Selection(NamedTuple):
             partitions: a number, or several; None for all.
 
         Raises:
-            TypeError: a topic is no text, or a partition no whole number.
+            TypeError: a topic is not text, or a partition is not a whole number.
             ValueError: a partition is negative.
         """
         names = several("topics", topics, str, "a name, or several")
@@ -57,7 +57,7 @@ class Selection(NamedTuple):
         numbers = sorted({n for topic, n in named if topics.takes(topic, n)})
         if numbers:
             return f"no partition here is chosen by --partition; there are {some_of(numbers)}"
-        from difflib import get_close_matches  # for what is not there
+        from difflib import get_close_matches  # for names that do not exist
 
         given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
         near = [each for topic in self.topics for each in get_close_matches(topic, known)]
@@ -77,7 +77,7 @@ class Selection(NamedTuple):
 
 
 class NothingChosenError(ValueError):
-    """A place has partitions, and none of them is chosen."""
+    """A path has partitions, and none of them is chosen."""
 
 
 def some_of(names: Sequence[object], most: int = 3) -> str:

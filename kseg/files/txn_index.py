@@ -33,7 +33,7 @@ from kseg.files import io
 from kseg.files.closing import Closing
 
 TXN_ENTRY_BYTES: Final = 34
-#: Room for over seven million aborted transactions in one segment; what is longer is not read.
+#: Room for over seven million aborted transactions in one segment; the rest is not read.
 TXN_INDEX_BYTES_MAX: Final = 2**28
 
 _LAYOUT: Final = np.dtype(
@@ -240,8 +240,8 @@ class TxnIndexWriter(Closing):
         """Add an aborted transaction; its marker lies in this segment.
 
         Raises:
-            OffsetsOutOfOrderError: its last offset is not above the one before. Across an opening
-                this is not looked at, as in Kafka.
+            OffsetsOutOfOrderError: its last offset is not above the one before. As in Kafka, this
+                is not checked against entries from before the opening.
             OSError: the disk refuses; the entry is not there.
 
         Source: Kafka `TransactionIndex.append`.
@@ -300,7 +300,7 @@ class TxnIndexWriter(Closing):
         self._size = size
 
     def flush(self) -> None:
-        """Make the entries lasting, and the name of a new file; nothing to do if there is none.
+        """Flush the entries, and the name of a new file; does nothing without a file.
 
         Raises:
             PoisonedFileError: a flush has failed before.

@@ -40,8 +40,8 @@ class FileSink:
 
         Args:
             path: the file.
-            target: the path that errors name; its own if None.
-            like: its owner, group and permissions; those of the files around it if None.
+            target: the path in errors; its own if None.
+            like: the source of owner, group and permissions; the files around it if None.
 
         Raises:
             FileExistsError: it is there.
@@ -121,7 +121,7 @@ class FileSink:
 
 @contextmanager
 def whole_file(target: Path, *, source: io.StrPath | None = None) -> Iterator[FileSink]:
-    """A file that takes its name, and replaces one that has it, when the block ends without error.
+    """A file that takes its name, replacing an existing file, if the block ends without error.
 
     A missing directory is made. Files that a killed run left of the same file go.
 
@@ -132,8 +132,8 @@ def whole_file(target: Path, *, source: io.StrPath | None = None) -> Iterator[Fi
             those of the files around them.
 
     Raises:
-        PermissionError: this process cannot make files like those that are there.
-        OSError: the disk refuses, or the target is a device, a pipe or a socket; what is there
+        PermissionError: this process cannot make files with the owner of the others there.
+        OSError: the disk refuses, or the target is a device, a pipe or a socket; an existing file
             stays. The error names the target.
     """
     look = None if source is None else _look_of_copy(target, source)
@@ -159,7 +159,7 @@ def whole_file(target: Path, *, source: io.StrPath | None = None) -> Iterator[Fi
 
 
 def _look_of_copy(target: Path, source: io.StrPath) -> ownership.Look:
-    """The look of the source; beside files of Kafka their owner, who then can use all of them."""
+    """The owner of the source; beside Kafka's files their owner, who can then use all of them."""
     look = ownership.of_copied_file(source)
     with suppress(FileNotFoundError, NotADirectoryError):
         around = ownership.of_files(target.parent)
@@ -172,7 +172,7 @@ def check_replaceable(target: Path) -> None:
     """Refuse a device, a pipe or a socket: a file in its place would be no output of it.
 
     Args:
-        target: the path; a link stands for what it leads to.
+        target: the path; a link stands for its target.
 
     Raises:
         OSError: it is one of these, or cannot be looked at.
@@ -201,7 +201,7 @@ def _begin(target: Path, look: io.Model | None) -> tuple[Path, FileSink]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed runs left of a target; no file in use, no link, no other user's."""
+    """Remove leftovers of killed runs beside a target: only unused, own files, never links."""
     ours = re.compile(re.escape(f".{_stem(target)}.") + "[0-9a-f]{16}" + re.escape(_SUFFIX))
     with os.scandir(target.parent) as entries:
         found = [entry.path for entry in entries if ours.fullmatch(entry.name)]

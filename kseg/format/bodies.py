@@ -1,8 +1,8 @@
 """Records of batches that are not read in one pass: inflated bytes, or the error.
 
-A batch that is unusual is taken alone: `body_of` inflates it, or says what is wrong with it, and
-`record_error` turns what a kernel found wrong with a record into an error. Messages of Kafka 0.7
-are listed here, too. This module knows neither fields nor files.
+An unusual batch is read alone: `body_of` inflates it or explains its fault, and `record_error`
+turns a kernel's fault in a record into an error. Messages of Kafka 0.7 are listed here, too. This
+module knows neither fields nor files.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def body_of(
         return None
     entry = data[start : start + header.size]
     checksum, covered_at = _LEGACY_CRC if legacy else _BATCH_CRC
-    # What the walk left alone is compared before the codec sees it.
+    # Checksums that the walk did not compare are compared before the codec runs.
     if refuse_bad_crc and header.crc_ok < 0 and checksum(entry[covered_at:]) != header.crc:
         raise crc_error(header)
     kind = int(header.codec)
@@ -90,7 +90,7 @@ def body_of(
 
 
 def _counts(header: BatchHeader, refuse_bad_crc: bool, data_end: int) -> bool:
-    """Whether a wrong checksum is a fault: always, or where there are no records to show.
+    """Whether a wrong checksum is a fault: always, or for batches without records to show.
 
     A batch may be too short for its own header, or may reach past the borrowed bytes.
     """
@@ -235,7 +235,7 @@ class _Gathered:
         self.count += len(spans)
 
     def taken(self, fault: KsegError | None = None) -> Payloads:
-        """Hand over what was gathered, and begin anew."""
+        """Hand over the gathered messages, and start again."""
         parts = self.spans, self.offsets, self.batches
         spans, offsets, batches = (np.concatenate(part) for part in parts)
         _Gathered.__init__(self)
@@ -284,7 +284,7 @@ def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -
         if table.stop is not StopReason.LIMIT:
             break
         position = table.end_position
-    # What is wrong inside a set is no end of the walk over the file.
+    # A fault inside a set does not end the walk over the file.
     if table.stop is StopReason.BAD_CRC:
         raise CorruptRecordError(_RECORD_TEXT[_MESSAGE_MISMATCH], record_index=seen)
     if table.stop.value > StopReason.TORN_TAIL.value:
@@ -294,7 +294,7 @@ def _inner(entry: memoryview, arena: codec.Arena, ceiling: int, *, depth: int) -
         raise CorruptRecordError(reason, record_index=0)
 
 
-# ---- what a kernel found wrong -------------------------------------------------------------------
+# ---- faults that a kernel found ------------------------------------------------------------------
 
 _RECORD_TEXT = {
     1: "the record count is negative",

@@ -163,7 +163,7 @@ class BatchBuilder:
             timestamp: of the record, as `kseg.times.time_ms` takes it; -1 for none. Without meaning
                 for magic 0.
             headers: pairs of a name (text or bytes) and a value (likewise, or None); magic 2 only.
-            offset: of the record; the one behind the last record if None.
+            offset: of the record; one more than the last record's if None.
             timestamp_ms: the former name of `timestamp`.
 
         Returns:
@@ -234,7 +234,7 @@ class BatchBuilder:
         return _record_bytes(magic, key, value, pairs, delta, offset_delta)
 
     def _base_timestamp(self, first: int) -> int:
-        """The time that timestamps are relative to; `first` where there is no record yet."""
+        """The base of relative timestamps; `first` before the first record."""
         if self._options.delete_horizon_ms >= 0:
             return self._options.delete_horizon_ms
         return self._columns["timestamp"][0] if self.record_count else first
@@ -335,12 +335,12 @@ class BatchBuilder:
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp of a record, in ms; -1 where there is none."""
+        """The largest timestamp of a record, in ms; -1 without records."""
         return self._max_timestamp
 
     @property
     def max_timestamp_offset(self) -> int:
-        """Offset of the first record with the largest timestamp; -1 where there is none."""
+        """Offset of the first record with the largest timestamp; -1 without records."""
         return self._max_timestamp_offset
 
     # Markers
@@ -373,7 +373,7 @@ class BatchBuilder:
         """Add a change of leader; answers its offset.
 
         Args:
-            change: who leads and who voted.
+            change: the leader and the voters.
             timestamp: of the marker, ms or as `Time` has it.
 
         Raises:
@@ -386,7 +386,7 @@ class BatchBuilder:
         """Add a marker of KRaft; answers its offset.
 
         Args:
-            value: what it says; its type makes the key.
+            value: its contents; its type makes the key.
             timestamp: of the marker, ms or as `Time` has it.
 
         Raises:
@@ -402,7 +402,7 @@ class BatchBuilder:
     def _append_marker(self, key: bytes, value: bytes, timestamp: Time) -> int:
         return self._append(True, key, value, time_ms(timestamp), (), None)
 
-    # What it is like
+    # Its properties
 
     @property
     def options(self) -> BatchOptions:
@@ -441,7 +441,7 @@ class BatchBuilder:
         *,
         transactional: bool = False,
     ) -> None:
-        """Say who produced the batch. `build` checks that the numbers fit each other.
+        """Set the producer of the batch. `build` checks that the numbers fit each other.
 
         Args:
             producer_id: 0 or more; -1 for no producer.
@@ -486,7 +486,7 @@ class BatchBuilder:
         *,
         transactional: bool = False,
     ) -> None:
-        """Change the producer of a batch that may be built already; `build` then makes it anew.
+        """Change the producer of a batch, also after `build`, which then makes it again.
 
         Args:
             producer_id, producer_epoch, base_sequence, transactional: as for `set_producer_state`.
@@ -650,7 +650,7 @@ def _fits_int64(number: int) -> bool:
 
 
 def _view_of(field: Any) -> Any:
-    """A field as bytes, or as a view of another buffer: only what is kept is copied."""
+    """A field as bytes, or as a view of another buffer: only kept bytes are copied."""
     if field is None or isinstance(field, bytes):
         return field
     return field.encode() if isinstance(field, str) else memoryview(field).cast("B")

@@ -1,9 +1,9 @@
-"""Inflate what a batch or a wrapper message holds, as strictly and as loosely as Kafka's reader.
+"""Inflate batches and wrapper messages, as strictly and as loosely as Kafka's reader.
 
-Every size is bounded: by the caller's limit, by what the input can become at most, and by the
-bytes that were produced. Usual bytes go to the kernel `inflate`, which has libraries of the system
-open. Packages take the rest (damaged or unusual bytes, or a missing library): they are imported on
-first use and work with the GIL released. The output goes into an `Arena`, which is used again.
+Every size is bounded: by the caller's limit, by the largest possible output of the input, and by
+the produced bytes. Usual bytes go to the kernel `inflate`, which has libraries of the system open.
+Packages take the rest (damaged or unusual bytes, or a missing library): they are imported on first
+use and work with the GIL released. The output goes into an `Arena`, which is used again.
 
     LZ4 frame   magic u32 (04 22 4D 18), FLG, BD, [content size u64], HC, block*, end mark
     FLG         version 01 (bits 7-6), block independence (5), block checksum (4),
@@ -124,7 +124,7 @@ class Arena:
         self.used = used
 
     def append(self, data: bytes | memoryview) -> None:
-        """Copy `data` behind what is there, ceiling permitting."""
+        """Copy `data` behind the present bytes, up to the ceiling."""
         size = len(data)
         start, end = self.used, self.used + size
         if end > self.ceiling:
@@ -165,7 +165,7 @@ def _forget() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child has one thread only, the one that forked.
+    # A child process has one thread only, the one that forked.
     os.register_at_fork(after_in_child=_forget)
 
 
@@ -187,7 +187,7 @@ def zstd_library() -> ModuleType:
 _LZ4_BLOCK_CHECKSUM = 0x10
 #: One byte of an LZ4 block adds at most 255 bytes of output.
 _LZ4_EXPANSION_MAX = 255
-#: What `frames.lz4_blocks` answers where more blocks follow, for the end mark, and for faults.
+#: Answers of `frames.lz4_blocks`: more blocks follow, the end mark, and faults.
 _LZ4_MORE, _LZ4_END = 0, 2
 _LZ4_FAULTS = {
     3: "the frame ends without an end mark",
@@ -205,7 +205,7 @@ _Lz4Block = tuple[int, int, bool]
 
 
 def inflate_lz4(data: memoryview, arena: Arena, magic: int) -> None:
-    """Append what one LZ4 frame holds; what follows its end mark is ignored.
+    """Append the contents of one LZ4 frame; bytes behind its end mark are ignored.
 
     Args:
         data: the frame, from its magic on.
@@ -270,11 +270,11 @@ _ZSTD_PIECE_BYTES = 1 << 17
 
 
 def inflate_zstd(data: memoryview, arena: Arena, magic: int = 2) -> None:
-    """Append what the frames hold, one after another; no frame at all is empty output.
+    """Append the contents of the frames in order; no frame at all is empty output.
 
     Raises:
-        DecompressionError: a frame is cut, bytes behind the last one are no frame, or the library
-            refuses the contents.
+        DecompressionError: a frame is cut, bytes behind the last one are not a frame, or the
+            library refuses the contents.
         LimitExceededError: the arena's ceiling.
     """
     status, position, _ = zstd_extent(data)
@@ -310,7 +310,7 @@ _GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 0x04, 0x08, 0x10, 0x0
 #: rest it keeps after the end of a member (`unused_data`) is never longer than this.
 _GZIP_PIECE_BYTES = 1 << 14
 
-#: What `frames.snappy_chunks` returns where more may follow, at the end, and for faults.
+#: Answers of `frames.snappy_chunks`: more may follow, the end, and faults.
 _SNAPPY_MORE, _SNAPPY_END = 0, 1
 _SNAPPY_TEXT = {
     2: "chunk of {number} bytes, {left} left",
@@ -320,14 +320,14 @@ _SNAPPY_TEXT = {
 #: The densest element of a snappy block: 3 bytes that copy 64.
 _SNAPPY_OUTPUT_BYTES, _SNAPPY_INPUT_BYTES = 64, 3
 
-#: What `Inflater.into` answers in place of a size where it needs more room.
+#: Answers of `Inflater.into` in place of a size, if it needs more room.
 _NO_ROOM = -2
 _ROOM_FIRST = 1 << 16
 #: Ordinary data shrinks less than this.
 _USUAL_EXPANSION = 4
 #: Codecs that packages have inflated in this process because nothing faster is there.
 BY_PACKAGE: set[int] = set()
-#: By thread: its contexts of the libraries, and what bodies of the fused reader are inflated into.
+#: By thread: its contexts of the libraries, and the memory for bodies of the fused reader.
 _kept = threading.local()
 
 
@@ -346,7 +346,7 @@ def decompress(codec: int, data: Buffer, *, magic: int, limit: int) -> memoryvie
     Raises:
         DecompressionError: the codec refuses the bytes, or they end early.
         LimitExceededError: the result would be longer than `limit`.
-        InvalidRecordError: no such codec, or one that this magic does not have.
+        InvalidRecordError: the codec is unknown, or this magic lacks it.
         UnsupportedFormatError: the codec's library is not installed.
 
     Example:
@@ -366,9 +366,9 @@ def decompress(codec: int, data: Buffer, *, magic: int, limit: int) -> memoryvie
 
 
 def decompress_into(codec: int, data: Buffer, arena: Arena, *, magic: int, limit: int) -> int:
-    """Inflate like `decompress`, behind what `arena` already holds.
+    """Inflate like `decompress`, behind the present contents of `arena`.
 
-    After an error the arena holds what it held before. `limit` is for this call alone.
+    After an error the arena has its former contents. `limit` is for this call alone.
 
     Returns:
         How many bytes were appended.
@@ -447,7 +447,7 @@ def _choose(codec: int, magic: int) -> Callable[[memoryview, Arena, int], None]:
 
 
 def flat(data: Buffer) -> memoryview:
-    """The buffer as single bytes, borrowed, whatever its item type is."""
+    """The buffer as single bytes, borrowed, for any item type."""
     view = data if isinstance(data, memoryview) else memoryview(data)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
@@ -466,14 +466,14 @@ def _inflate_gzip(data: memoryview, arena: Arena, magic: int) -> None:
         raise DecompressionError("gzip: no gzip header")
     while body is not None:
         start = _inflate_member(data, start, body, arena)
-        # What is shorter than the shortest member is not even looked at.
+        # Input shorter than the shortest member is refused at once.
         body = _gzip_body(data, start) if len(data) - start > _GZIP_OVERHEAD_BYTES else None
 
 
 def _inflate_member(data: memoryview, start: int, body: int, arena: Arena) -> int:
     """Append the member at `start`, whose deflate stream begins at `body`; answer where it ends.
 
-    Libraries differ in what headers they take: each sees a plain one. They check the trailer.
+    Libraries accept different headers, so each gets a plain one. They check the trailer.
     """
     library = _gzip_library()
     inflater = library.decompressobj(31)

@@ -1,7 +1,7 @@
 """Which code inflates each codec: a linked library, one of the system, kseg's own, or a package.
 
-The kernel `inflate` opens the libraries. This module names those that it could not use, with the
-reasons, and says what makes a slow codec faster.
+The kernel `inflate` opens the libraries. This module names the unusable ones with the reasons, and
+gives advice on a slow codec.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kseg import _core
 from kseg._kernels import inflate
 from kseg.constants import Compression
 
-#: By codec: the packages that may inflate it, the one that is asked first in front. The last of
-#: gzip's belongs to Python.
+#: By codec: the packages that may inflate it, in the order of preference. The last one of gzip's
+#: belongs to Python.
 _PACKAGES = {
     Compression.GZIP: ("isal", "zlib"),
     Compression.SNAPPY: ("cramjam",),
@@ -44,8 +44,8 @@ class CodecLibrary:
         version: of it; None where it has none.
         origin: `linked` into kseg, opened from the `system`, a `package`, or kseg's `own` code.
         path: of the library's file, as the loader found it; None unless it is one of the system.
-        reason: why no library is used; empty where one is, or none is needed.
-        advice: what makes the codec faster here; empty where it is as fast as it can be.
+        reason: the reason why no library is used; empty if one is used, or none is needed.
+        advice: the way to make the codec faster here; empty if it is as fast as it can be.
     """
 
     name: str

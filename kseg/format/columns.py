@@ -322,7 +322,7 @@ def refused_in(error: FormatError, header: BatchHeader, rows: Int64s | range) ->
     """Name the batch in a writer's error, and count the record from the batch's first.
 
     Args:
-        error: what refused one of the rows.
+        error: the error of one of the rows.
         header: the batch they come from.
         rows: for each row written, its number in the batch.
     """
@@ -332,7 +332,7 @@ def refused_in(error: FormatError, header: BatchHeader, rows: Int64s | range) ->
 
 
 def check_walk(table: BatchTable) -> None:
-    """Raise the error of a walk that ended at damage; an end inside a batch or in zeros is none.
+    """Raise the error of a walk that ended at damage; a cut batch or zeros at the end are none.
 
     Raises:
         CorruptRecordError: a length, a magic or, where the walk noted it, a checksum is wrong.

@@ -1,13 +1,12 @@
-"""Compress what a batch or a wrapper message holds, in the framings that Kafka writes.
+"""Compress batches and wrapper messages, in the framings that Kafka writes.
 
     gzip     one member: no name, time 0, extra flags 0, system 0xFF
     snappy   xerial header, then blocks of 32768 bytes, each behind its compressed size (i32)
     lz4      frame of independent 64 KiB blocks without sizes or checksums; header checksum by magic
     zstd     one frame, without content size or checksum
 
-The libraries decide what the blocks hold, as Kafka's do: compare what was compressed, never the
-compressed bytes. Libraries are loaded on first use and work with the GIL released. `codec` inflates
-again.
+The libraries choose the contents of blocks, as Kafka's do: compare the inflated bytes, never the
+compressed ones. Libraries are loaded on first use and work with the GIL released. `codec` inflates.
 
 Source: Kafka CompressionType, GzipCompression, SnappyCompression, Lz4Compression,
 Lz4BlockOutputStream (KafkaLZ4BlockOutputStream once), ZstdCompression.
@@ -55,7 +54,7 @@ _LZ4_SIZE = Struct("<I")
 _LZ4_STORED = 1 << 31
 _LZ4_END = bytes(4)
 _ZSTD_DEFAULT = 3
-#: What the library makes of nothing: a frame that does tell its size, in one block that is empty.
+#: The library's output for empty input: a frame with its size, in one empty block.
 _ZSTD_EMPTY = bytes.fromhex("28b52ffd2000010000")
 #: Longer input leaves a compressor of a level above this with more than 8 MiB, too much to keep.
 _ZSTD_MODEST_INPUT = 1 << 17
@@ -69,7 +68,7 @@ def compress(kind: int, data: Buffer, *, magic: int = 2, level: int | None = Non
 
     Args:
         kind: codec, 0 to 4.
-        data: contiguous bytes; none at all give what Kafka writes for an empty stream.
+        data: contiguous bytes; empty input gives Kafka's empty stream.
         magic: of the batch or message around it; 0 has a header checksum of its own for lz4.
         level: of the codec; None for Kafka's default.
 
@@ -77,7 +76,7 @@ def compress(kind: int, data: Buffer, *, magic: int = 2, level: int | None = Non
         The compressed bytes; for codec 0 a copy (or `data` itself where that is `bytes`).
 
     Raises:
-        ValueError: no such codec, one that this magic does not have, or a level out of range.
+        ValueError: the codec is unknown, this magic lacks it, or a level is out of range.
         UnsupportedFormatError: the codec's library is not installed.
 
     Example:
@@ -283,8 +282,8 @@ _STEP_DOWN = np.float32(0.005)
 class RatioEstimator:
     """Compressed by uncompressed size to expect, for each topic and codec; 1.0 at first.
 
-    The estimate rises at once to what is observed and falls slowly: a batch that turns out too
-    large costs more than one with room left. Numbers are of single precision, as Kafka's.
+    The estimate rises at once to an observed ratio and falls slowly: a batch that becomes too large
+    costs more than one with free room. Numbers are of single precision, as Kafka's.
 
     Example:
         >>> ratios = RatioEstimator()
@@ -335,9 +334,9 @@ class RatioEstimator:
         return float(now)
 
     def forget(self, topic: str) -> None:
-        """Expect 1.0 of a topic again, whatever the codec.
+        """Reset the estimate of a topic to 1.0, for all codecs.
 
         Args:
-            topic: its name; one that is not known is no error.
+            topic: its name; unknown names are ignored.
         """
         self._ratios = {place: r for place, r in self._ratios.items() if place[0] != topic}

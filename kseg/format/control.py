@@ -1,6 +1,6 @@
 """Control records: the markers of transactions and of KRaft, as values.
 
-A control record's key says its type, its value what the type asks for. Transaction markers are
+A control record's key has its type, which gives the layout of the value. Transaction markers are
 fixed in layout; KRaft's values are flexible structures, in which arrays and strings carry their
 length plus one, and each structure ends with tagged fields, which Kafka does not keep and this
 module skips.
@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 
 class ControlKey(NamedTuple):
-    """The key of a control record: what the marker is, and the version of the key's layout."""
+    """The key of a control record: the type of the marker, and the version of the key's layout."""
 
     type: ControlType
     version: int = 0
@@ -130,7 +130,7 @@ class EndMarker:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChange:
-    """A new leader of a KRaft partition, and who voted.
+    """A new leader of a KRaft partition, and the votes.
 
     Version 1, of clusters with `kraft.version` 1, says the metadata directory of each voter, too.
     Kafka 4.2 reads it as if it were version 0, and fails.
@@ -138,7 +138,7 @@ class LeaderChange:
     Attributes:
         leader_id: the leader.
         voters: ids of all voters.
-        granting_voters: ids of those who voted for the leader.
+        granting_voters: ids of the voters that voted for the leader.
         version: of the value, 0 or 1.
         voter_directory_ids: one for each of `voters`, in their order; none at version 0.
         granting_voter_directory_ids: one for each of `granting_voters`; none at version 0.
@@ -158,7 +158,7 @@ class LeaderChange:
     granting_voter_directory_ids: tuple[UUID, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no version has room for."""
+        """Refuse values that no version has room for."""
         if not 0 <= self.version <= self.VERSION_MAX:
             raise ValueError(f"a change of leader has version 0 or 1, not {self.version}")
         for ids, directories in self._voters():
@@ -170,7 +170,7 @@ class LeaderChange:
                 )
 
     def _voters(self) -> tuple[tuple[tuple[int, ...], tuple[UUID, ...]], ...]:
-        """Ids and directories of all voters, and of those who voted for the leader."""
+        """Ids and directories of all voters, and of the voters for the leader."""
         return (
             (self.voters, self.voter_directory_ids),
             (self.granting_voters, self.granting_voter_directory_ids),
@@ -392,7 +392,7 @@ def _check_range(name: str, number: int, bits: int, *, signed: bool = True) -> N
 
 
 def _pack(layout: str, **numbers: int) -> bytes:
-    """Big-endian numbers; ValueError names the one that does not fit."""
+    """Big-endian numbers; raises ValueError that names the number out of range."""
     for code, (name, number) in zip(layout, numbers.items(), strict=True):
         _check_range(name, number, _WIDTHS[code], signed=code != "H")
     return struct.pack(">" + layout, *numbers.values())
@@ -427,7 +427,7 @@ def _pack_voters(voters: Sequence[int], directories: Sequence[UUID]) -> bytes:
 
 
 class _ValueReader:
-    """Bytes of a value and how far they are read; every length is compared with what is left.
+    """Bytes of a value and the read position; every length is compared with the rest.
 
     A value of an unknown version is read by the highest known one, as Kafka reads it; its errors
     name the version.
@@ -527,7 +527,7 @@ def _read_placed_voter(source: _ValueReader) -> tuple[int, UUID | None]:
 def _apart(
     voters: Sequence[tuple[int, UUID | None]],
 ) -> tuple[tuple[int, ...], tuple[UUID, ...]]:
-    """Ids, and the directories of those who have one."""
+    """Ids, with the directories of voters that have one."""
     ids = tuple(voter_id for voter_id, _directory in voters)
     return ids, tuple(directory for _id, directory in voters if directory is not None)
 

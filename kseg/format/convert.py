@@ -7,8 +7,8 @@ Convert any magic and any codec to any other; refuse what is lost, or count it.
 Batches that need no change are copied byte for byte. Where magic 2 stays, only the compressed bytes
 and the fields that depend on them are replaced, so the rest survives: offsets, times, producers,
 flags, epochs, horizons, unused attributes of records. Where the magic changes, records are decoded
-and written anew at their offsets; plain messages of old formats are gathered into batches. Kafka
-0.7 has no offsets to keep, so its messages are numbered.
+and rewritten at their offsets; plain messages of old formats are gathered into batches. Kafka 0.7
+has no offsets to keep, so its messages are numbered.
 
 `kseg.format.down_convert` does what brokers do for old consumers: it does not report losses.
 """
@@ -58,7 +58,7 @@ from kseg.format.take import runs
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
 
-#: What a record takes besides its key and value, about.
+#: The approximate size of a record without its key and value.
 _RECORD_BYTES = 20
 
 
@@ -78,7 +78,7 @@ def batch_cuts(
         columns: the records: `offset timestamp key value position`.
         kinds: int[n], type of each record's timestamp; all that share a batch have one.
         codecs: int[n], of the message each record comes from; compressed only in Kafka 0.7.
-        magic: what the batches become.
+        magic: of the new batches.
         bounded: whether batches are wrapped at all; plain messages need no bounds.
         batch_bytes: about how large a batch may become.
         kafka07: offsets are positions, which are not kept.
@@ -103,7 +103,7 @@ def batch_cuts(
 def _full(
     forced: list[int], sizes: Array, offsets: Array, codecs: Array, batch_bytes: int
 ) -> list[int]:
-    """Further cuts where a batch of plain messages is full, or its offsets are too far apart."""
+    """Further cuts, where a batch of plain messages is full, or its offsets are too far apart."""
     cuts = []
     for first, end in pairwise(forced):
         while first < end:
@@ -220,7 +220,7 @@ def of_wrappers(whole: WholeBatches, table: BatchTable, magic: int) -> Losses:
     Args:
         whole: their records, with timestamps.
         table: the batches that `whole` is of.
-        magic: what they become.
+        magic: of the result.
 
     Source: Kafka RecordsUtil.convertRecordBatch.
     """
@@ -248,9 +248,9 @@ class Target:
             never compressed.
         level: the codec's level; None for Kafka's default, and then batches that have the codec
             already stay as they are.
-        drop: leave out and count what makes Kafka refuse an append because the magic cannot hold
-            it: control batches, producers, headers. What Kafka itself drops silently is only
-            counted.
+        drop: leave out and count things for which Kafka refuses an append because the magic lacks
+            them: control batches, producers, headers. Things that Kafka itself drops silently are
+            only counted.
         batch_bytes: about how large batches are that plain messages are gathered into.
         recoded_bytes_max: change nothing but the codec of batches of magic 2, and leave those as
             they are that would have more bytes; None to convert all.
@@ -280,12 +280,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Batches after conversion, with what was lost and done.
+    """Batches after conversion, with losses and counts.
 
     Attributes:
         data: the bytes.
-        losses: what was dropped.
-        tally: what was done.
+        losses: the things that were dropped.
+        tally: counts of the work.
     """
 
     data: bytes
@@ -300,7 +300,7 @@ class Tally:
     Attributes:
         copied_batches: batches, or messages outermost, taken over byte for byte.
         recoded_batches: batches whose compression alone was changed.
-        converted_batches: batches, or messages outermost, whose records were written anew.
+        converted_batches: batches, or outermost messages, whose records were rewritten.
         records_converted: the records of those.
     """
 
@@ -310,7 +310,7 @@ class Tally:
     records_converted: int = 0
 
     def __iadd__(self, other: Tally) -> Tally:
-        """Add what was done elsewhere."""
+        """Add the counts of another part."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
         return self
@@ -333,13 +333,13 @@ def convert(
         magic: 0, 1 or 2.
         compression: codec for all batches; None keeps each batch's own.
         level: the codec's level; None for Kafka's default.
-        on_loss: "refuse" what Kafka's append refuses to lose, or "drop" it.
+        on_loss: "refuse" losses for which Kafka refuses an append, or "drop" them.
         kafka07: the bytes are messages of Kafka 0.7.
         first_offset: of the first message, for Kafka 0.7.
 
     Raises:
         ValueError: the arguments exclude each other.
-        UnsupportedFormatError: the target has no room for what the batches hold.
+        UnsupportedFormatError: the target has no room for parts of the batches.
         FormatError: a batch is damaged, or holds a record that cannot be written.
 
     Example:
@@ -360,16 +360,16 @@ def convert(
 
 @dataclass(slots=True, eq=False)
 class Converter:
-    """A conversion under way, a stretch of a log at a time. Not for several threads.
+    """An unfinished conversion, a stretch of a log at a time. Not for several threads.
 
     Attributes:
-        target: what batches are to become.
+        target: the format to convert batches to.
         first_offset: the offset that the next message of Kafka 0.7 gets.
-        on_error: called with each damaged batch instead of raising; what of it cannot be read is
-            left out.
+        on_error: called with each damaged batch instead of raising; unreadable parts of it are left
+            out.
         inflated_max: refuse batches that inflate to more bytes.
-        losses: what was dropped so far.
-        tally: what was done so far.
+        losses: the losses so far.
+        tally: the counts so far.
     """
 
     target: Target
@@ -422,7 +422,7 @@ class Converter:
     # ---- deciding --------------------------------------------------------------------------------
 
     def _ways(self, table: BatchTable, codecs: Array) -> Array:
-        """int8[n]: what is done with each batch."""
+        """int8[n]: the treatment of each batch."""
         target, magic = self.target, table.magic
         if table.kafka07:
             return np.full(len(table), _GATHER, np.int8)
@@ -445,7 +445,7 @@ class Converter:
         return ways.astype(np.int8)
 
     def _lose(self, table: BatchTable) -> None:
-        """Count what batches lose by their headers; refuse what an append refuses."""
+        """Count the losses of batches by their headers; refuse those that an append refuses."""
         newer = table.take(table.magic >= 2)
         lost = of_batches(newer)
         if not self.target.drop:
@@ -625,7 +625,7 @@ class Converter:
         )
 
     def _source(self, columns: RecordColumns) -> Rows:
-        """The records without what the magic cannot hold."""
+        """The records without parts that the magic lacks."""
         if self.target.magic >= 2:
             return rows_of(columns)
         return rows_of({name: columns.arrays[name] for name in FIELDS_DEFAULT if name != "headers"})

@@ -40,7 +40,7 @@ from kseg.format.options import BatchOptions, overhead_bytes
 from kseg.format.request import FIELDS_DEFAULT
 from kseg.format.take import runs, take_rows
 
-#: What magic 0 and 1 have room for.
+#: The fields that magic 0 and 1 have.
 OLD_FIELDS = ("offset", "timestamp", "key", "value")
 
 
@@ -51,7 +51,7 @@ class ConversionStats:
     Attributes:
         temporary_bytes: bytes inflated or built on the way. For a fetch: sizes of all source
             batches that were not dropped, and of the converted ones once more, before compression.
-        records_converted: records written anew.
+        records_converted: rewritten records.
 
     Source: Kafka RecordValidationStats, until 3.9 RecordConversionStats.
     """
@@ -73,7 +73,7 @@ class Converted:
 
     Attributes:
         data: the bytes.
-        stats: what it cost.
+        stats: its cost.
     """
 
     data: bytes
@@ -88,7 +88,7 @@ def down_convert(
     as_file: bool = False,
     verify_crc: bool = True,
 ) -> Converted:
-    """Convert what is newer than `to_magic`, and copy the rest byte for byte.
+    """Convert batches newer than `to_magic`, and copy the rest byte for byte.
 
     Args:
         data: whole batches; an incomplete last one is left out.
@@ -97,11 +97,11 @@ def down_convert(
             converted batches that are not compressed, where `to_magic` is 0 or 1.
         as_file: as for a slice of a file: where no record was converted the answer is the very
             input, an incomplete batch and control batches included.
-        verify_crc: refuse a batch whose checksum is wrong. Kafka does not look at it, and so gives
+        verify_crc: refuse a batch whose checksum is wrong. Kafka does not check it, and so gives
             damaged records a right checksum.
 
     Raises:
-        ValueError: no such magic.
+        ValueError: the magic is unknown.
         UnsupportedFormatError: a zstd batch is to become magic 0 or 1, or stay so.
         FormatError: a batch is damaged, or holds a record that an older format cannot hold.
 
@@ -210,7 +210,7 @@ def no_append_time(timestamp: int) -> InvalidRecordError:
 def options_for(
     header: BatchHeader, magic: int, compression: Compression | None = None
 ) -> BatchOptions:
-    """The options to write a batch's records in another magic: its codec, and what its times mean.
+    """The options to write a batch's records in another magic: its codec, and its kind of times.
 
     Magic 0 has no times; in a later magic its records are of create time, and have -1 for none.
 
@@ -322,8 +322,8 @@ class LazyDownConversion:
             try:
                 chunk = next(chunks, None)
             except UnsupportedFormatError:
-                # Records are on their way already. The consumer asks from here on again, and
-                # gets the error then.
+                # Records were returned already. The consumer's next fetch begins here and gets the
+                # error.
                 chunk = None
             part = overflow_entry(left) if chunk is None else chunk.data
             part = part[:left]

@@ -1,4 +1,4 @@
-"""EncodedBatch: the bytes of a batch, with what an append needs to know of them.
+"""EncodedBatch: the bytes of a batch, with the facts that an append needs.
 
 Turn the records that a caller gives, columns or sequences, into columns for the kernels.
 
@@ -58,11 +58,11 @@ from kseg.format.times import datetimes_ms, time_ms
 from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
 from kseg.frames import has_arrow
 
-#: Where records come from: columns that were read; a mapping of columns; or pairs (key, value), or
-#: `Record`s, one a record. Columns of a mapping, of which one will do: "offset" as an int64 array
-#: or a sequence of int; "timestamp" likewise in ms, or as a datetime64 array or a sequence of what
-#: `kseg.times.time_ms` takes, None for none; "key" and "value" as `BinaryColumn` or sequences of
-#: bytes, text (as UTF-8) and None; "headers" as `HeadersColumn` or lists of pairs (name, value).
+#: The source of records: columns that were read; a mapping of columns; or pairs (key, value), or
+#: `Record`s, one a record. Columns of a mapping, of which one suffices: "offset" as an int64 array
+#: or a sequence of int; "timestamp" likewise in ms, or as a datetime64 array or a sequence of
+#: values for `kseg.times.time_ms`, None for none; "key" and "value" as `BinaryColumn` or sequences
+#: of bytes, text (as UTF-8) and None; "headers" as `HeadersColumn` or lists of pairs (name, value).
 RecordSource: TypeAlias = (
     RecordColumns
     | Mapping[str, Any]
@@ -86,10 +86,9 @@ def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> 
     """The source's columns, for the writing kernels; borrowed as long as the result lives.
 
     Args:
-        source: columns that were read, whose other fields are ignored, or what else `RecordSource`
-            says. The defaults for missing columns: consecutive offsets, null keys and values, no
-            headers.
-        timestamp_ms: of records that come without timestamps; -1 (none) if None.
+        source: columns that were read, whose other fields are ignored, or another `RecordSource`.
+            The defaults for missing columns: consecutive offsets, null keys and values, no headers.
+        timestamp_ms: of records without timestamps; -1 (none) if None.
 
     Raises:
         ValueError: columns differ in length, a name is unknown, or there is no column at all.
@@ -126,7 +125,7 @@ def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> 
 
 
 def _length(offset: Any, key: Any, value: Any, headers: Any = None, *_parts: Any) -> int:
-    """How many records columns are for; 0 where there is none, which `Rows` refuses."""
+    """The number of records in columns; 0 without columns, which `Rows` refuses."""
     for column in (offset, key, value):
         if column is not None:
             return len(column)
@@ -137,7 +136,7 @@ def columns_of(records: Iterable[Any]) -> dict[str, Any]:
     """Dicts, pairs (key, value), or `Record`s, as columns.
 
     Raises:
-        TypeError: the records, or one of them, are something else; the text says what is wanted.
+        TypeError: the records have another type; the message names the expected one.
     """
     if has_arrow(records):
         raise TypeError("kseg.arrow.from_arrow gives the records of a table or frame, in pieces")
@@ -181,7 +180,7 @@ def _is_int64(column: Any) -> bool:
 
 
 def _int64(column: Iterable[int], name: str) -> Any:
-    """Numbers as int64; those that are no integers, or too large, are refused."""
+    """Numbers as int64; refuses fractions and numbers that are too large."""
     if isinstance(column, np.ndarray):
         if column.dtype.kind not in "iu" or column.ndim != 1:
             raise TypeError(f"{name} is {column.dtype}[{column.ndim} dimensions], not int64[n]")
@@ -195,7 +194,7 @@ def _int64(column: Iterable[int], name: str) -> Any:
 
 
 def _times(column: Any) -> Any:
-    """Timestamps as int64: what `kseg.times.time_ms` takes, -1 for None and NaT."""
+    """Timestamps as int64, from values for `kseg.times.time_ms`; -1 for None and NaT."""
     if isinstance(column, np.ndarray):
         return datetimes_ms(column) if column.dtype.kind == "M" else _int64(column, "timestamp")
     times = column if type(column) is list else list(column)
@@ -207,7 +206,7 @@ def _times(column: Any) -> Any:
 
 
 def _lists_of(headers: Any) -> tuple[Any, ...]:
-    """First header of each record, names and values; nothing where there are no headers at all."""
+    """First header of each record, names and values; empty without headers."""
     if isinstance(headers, HeadersColumn):
         return headers.offsets, headers.keys, headers.values
     lists = [tuple(pairs) for pairs in headers]
@@ -236,15 +235,15 @@ def encode_batch(
 
     Args:
         source: the records.
-        options: what they share; `BatchOptions()` if None.
+        options: the shared fields; `BatchOptions()` if None.
         base_offset: of the batch; None for the first record's, or 0 if the records have none. It
             may be below the first record's, as it is after compaction.
-        last_offset: what a batch or wrapper says instead of its last record's offset.
+        last_offset: of a batch or wrapper, in place of its last record's offset.
         first: the first row to be written.
         end: the row behind the last; None for all.
 
     Returns:
-        The batch; its data is empty where there are no rows.
+        The batch; its data is empty without rows.
 
     Raises:
         InvalidRecordError: a record cannot be written, or the producer's fields do not fit.
@@ -268,7 +267,7 @@ def encode_batch(
     return write(rows, options, base_offset, last_offset, first, end, INT64_MAX, 0)
 
 
-#: Columns of what `encode_runs` is asked; the order is that of the kernel.
+#: Columns of the requests to `encode_runs`, in the kernel's order.
 RUN_FIELDS = (
     "first",
     "end",
@@ -330,7 +329,7 @@ def encode_batches(
 
     Args:
         source: the records.
-        options: what they share, `BatchOptions()` if None; the base sequence is that of the first
+        options: the shared fields, `BatchOptions()` if None; the base sequence is that of the first
             batch and runs on.
         base_offset: of the first record, where the records bring no offsets. If they do, each batch
             begins with the offset of its first record.
@@ -533,7 +532,8 @@ def empty_batch(
     horizon.
 
     Raises:
-        ValueError: magic 0 and 1 have no such batch, or the offsets do not fit each other.
+        ValueError: magic 0 and 1 have no batches of this kind, or the offsets do not fit each
+        other.
 
     Source: Kafka DefaultRecordBatch.writeEmptyHeader.
     """
@@ -565,8 +565,8 @@ def encode_messages_07(
     """Payloads as a message set of Kafka 0.7; with a codec as one message around the set.
 
     Args:
-        payloads: what the messages carry; none may be null.
-        magic: 0 or 1 of Kafka 0.7, which are not those of later releases; 0 has no codecs.
+        payloads: the contents of the messages, never null.
+        magic: 0 or 1 of Kafka 0.7, which differ from those of later releases; 0 has no codecs.
         compression: none, gzip or snappy.
 
     Raises:
@@ -616,7 +616,7 @@ _REASONS = (
 
 
 def _refuse(status: int, row: int | None) -> NoReturn:
-    """Raise what a kernel's status says about a row."""
+    """Raise the error for a kernel's status of a row."""
     reason = _REASONS[status]
     if status == _TYPE:
         raise TypeError(f"record {row}: {reason}")

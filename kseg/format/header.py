@@ -78,9 +78,9 @@ _POLICY = {"strict": 0, "file": 1}
 class BatchHeader:
     """One batch (magic 2) or outermost message (magic 0, 1, Kafka 0.7), each field as stored.
 
-    -1 stands where a format has no such field. `size` counts the 12 bytes of offset and size too;
-    `crc_ok` is 1, 0, or -1 where the checksum was not looked at. For a compressed message of magic
-    0 or 1, `base_offset` and `record_count` are -1: they are known from its records only.
+    -1 stands for a field that the format lacks. `size` counts the 12 bytes of offset and size too;
+    `crc_ok` is 1, 0, or -1 if the checksum was not compared. For a compressed message of magic 0 or
+    1, `base_offset` and `record_count` are -1: they are known from its records only.
     """
 
     position: int
@@ -297,7 +297,7 @@ class BatchTable:
 
     @property
     def delete_horizon_ms(self) -> Int64s:
-        """int64[n]; -1 where there is none."""
+        """int64[n]; -1 without one."""
         return np.where(self._has(DELETE_HORIZON), self.base_timestamp, np.int64(-1))
 
     @property
@@ -324,12 +324,12 @@ def _increment_sequences(base: Int64s, delta: Int64s) -> Int64s:
 
 
 def empty_table(batches_max: int) -> tuple[Int64s, Int64s]:
-    """Memory for what a walking kernel writes: rows, and what it says of the walk."""
+    """Memory for a walking kernel: rows, and the result of the walk."""
     return np.empty((batches_max, _ROW_FIELDS), np.int64), np.empty(_WALK_FIELDS, np.int64)
 
 
 def table_from(rows: Int64s, walk: Int64s, *, kafka07: bool = False) -> BatchTable:
-    """A table from what a walking kernel wrote; rows beyond the count are left behind."""
+    """A table from the memory of a walking kernel; unused rows are left out."""
     count, end, stop, needed, attributes, magics, bad = walk.tolist()
     kept = _kept(rows, count)
     return BatchTable(kept, end, _STOPS[stop], needed, attributes, magics, bad, kafka07)
@@ -355,26 +355,24 @@ def scan(
         data: bytes `[base, base + len(data))` of a log file.
         base: file position of `data[0]`.
         start: position of a batch; `base` if None.
-        limit: no batch that starts here or later is read; unlimited if None.
+        limit: batches that start here or later are not read; unlimited if None.
         file_end: the file's size; the end of `data` if None. A batch that is cut by the end of
-            `data` but not of the file ends the walk with LIMIT, and `needed` says how many bytes it
-            wants.
+            `data` but not of the file ends the walk with LIMIT, and `needed` is its size in bytes.
         on_bad_crc: "stop" in front of a batch whose checksum is wrong, "note" it in `crc_ok`,
             "ignore" checksums, or "defer" them to the decoder (Kafka 0.7 notes them instead).
-        policy: "strict", or "file" for what Kafka's own file reader accepts: any magic, and an end
+        policy: "strict", or "file" for the rules of Kafka's own file reader: any magic, and an end
             of file that leaves 17 bytes or fewer.
         batches_max: end with LIMIT after so many batches.
         kafka07: the bytes are messages of Kafka 0.7, which no flag distinguishes from later ones.
         log_start: Kafka 0.7 only: the offset of the file's first byte, from its name.
         entries: those of an offset index of the file, as they lie in it. A walk that ignores
-            checksums is faster with them; what it finds is the same, whatever they say.
+            checksums is faster with them; the result is the same, even with wrong entries.
 
     Returns:
         A table of at most `batches_max` rows. Bad bytes do not raise; they are its `stop`.
 
     Raises:
-        ValueError: a word that is none of `on_bad_crc` or `policy`, or positions outside of the
-            bytes.
+        ValueError: an unknown word in `on_bad_crc` or `policy`, or positions outside of the bytes.
 
     Source: Kafka ByteBufferLogInputStream, FileLogInputStream.nextBatch,
         DefaultRecordBatch.ensureValid; for 0.7
@@ -383,8 +381,8 @@ def scan(
     end = base + len(data)
     first = base if start is None else start
     stop = end if limit is None else min(limit, end)
-    # The bytes at hand bound the rows, whatever they say. (0.7's smallest message has 9 bytes, a
-    # row a 9th of them.)
+    # The bytes at hand bound the rows, not the announced sizes. (0.7's smallest message has 9
+    # bytes, a row a 9th of them.)
     smallest = 9 if kafka07 else ENTRY_BYTES_MIN
     capacity = max(0, min(batches_max, (stop - first) // smallest + 1))
     rows, walk = empty_table(capacity)
@@ -637,9 +635,9 @@ class EncodedBatch:
         data: the bytes; empty where no record was given.
         magic: 0, 1 or 2.
         base_offset: offset of the first record.
-        last_offset: offset of the last record, or what the header says instead.
+        last_offset: offset of the last record, or the header's value in place of it.
         record_count: how many records.
-        max_timestamp: the largest timestamp; -1 where there is none.
+        max_timestamp: the largest timestamp; -1 without one.
         offset_of_max_timestamp: the last offset of the batch or message that has it; -1 for none.
         uncompressed_bytes: size of the records before compression, with the 12 bytes of offset
             and size of each message for magic 0 and 1, without the header of a batch.

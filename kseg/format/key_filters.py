@@ -15,8 +15,8 @@ A file belongs to one segment and has a filter for each stretch of it. Numbers a
 
 A stretch without a bucket may hold any key. A key belongs to one bucket of a stretch, by the upper
 half of its hash; `PROBES` bits of the bucket's 480 are set for it, by the lower half. The last four
-bytes of a bucket are a checksum of the bits, the digest and the place of the bucket, so a bucket
-that is damaged, or belongs elsewhere, is known. It counts as one that has the key.
+bytes of a bucket are a checksum of the bits, the digest and the place of the bucket, so a damaged
+or misplaced bucket is noticed. It counts as one that has the key.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class FilterHead:
 
         Args:
             key: the key.
-            buckets: uint8[n, 64], the buckets at `places`; anything where there is none.
+            buckets: uint8[n, 64], the buckets at `places`; undefined for stretches without one.
             places: of `places`.
         """
         has_all = np.ones(len(places), np.bool_)
@@ -149,7 +149,7 @@ def table_bytes(head: bytes, file_size: int) -> int:
 
 
 def buckets_of(keys: Sequence[BinaryColumn]) -> Uint8s:
-    """uint8[m, 64]: the buckets of some keys without their checksums; null is no key."""
+    """uint8[m, 64]: the buckets of some keys without their checksums; nulls are not keys."""
     hashes = np.unique(np.concatenate([_hashes(column) for column in keys] or [_NONE]))
     count = -(-len(hashes) // _KEYS_OF_BUCKET) or 1
     bits = np.zeros((count, _BITS), np.bool_)

@@ -77,7 +77,7 @@ class Borrowed:
         self.data = flat(data)
 
     def __eq__(self, other: object) -> bool:
-        """Whether the bytes are the same, wherever they are."""
+        """Whether the bytes are the same, at any position."""
         return self.data == other.data if isinstance(other, type(self)) else NotImplemented
 
     def __hash__(self) -> int:
@@ -97,7 +97,7 @@ class BorrowedSet(Borrowed):
 
     @property
     def size_bytes(self) -> int:
-        """All bytes, those of a cut-off last message too."""
+        """All bytes, with those of a cut last message."""
         return len(self.data)
 
     def write_to(self, target: Writable | Sendable) -> int:
@@ -147,7 +147,7 @@ class Message(Borrowed):
 
         Args:
             data: all of the message and nothing else, C-contiguous; kept as long as this object.
-            wrapper_timestamp: of the compressed message around it, ms; None if there is none.
+            wrapper_timestamp: of the compressed message around it, ms; None without one.
             wrapper_timestamp_type: likewise; a LogAppendTime there is that of all messages in it.
         """
         super().__init__(data)
@@ -168,12 +168,12 @@ class Message(Borrowed):
         """Make a message out of its fields.
 
         Args:
-            value: the payload; None is null. With a codec, the compressed set as it is.
-            key: None is null.
+            value: the payload; None for null. With a codec, the compressed set.
+            key: None for null.
             timestamp: in ms, -1 for none; magic 0 cannot keep it.
-            timestamp_type: create time if None; magic 0 cannot keep it.
+            timestamp_type: create time if None; magic 0 cannot store it.
             magic: 0 or 1.
-            compression: what the attributes say; `wrapping` compresses too.
+            compression: for the attributes; `wrapping` compresses too.
 
         Raises:
             ValueError: another magic, magic 1 without a type of timestamp, or zstd.
@@ -219,7 +219,7 @@ class Message(Borrowed):
             offsets: absolute, one a message; 0, 1, 2 and so on if None. The entry around the
                 wrapper has to get the last one.
             timestamp: of the wrapper; the largest of the messages if None. Magic 0 has none.
-            timestamp_type: what every timestamp inside means from now on.
+            timestamp_type: the new kind of every timestamp inside.
             level: the codec's; None for Kafka's default.
 
         Raises:
@@ -389,8 +389,9 @@ class Message(Borrowed):
 
         Args:
             magic: 0 or 1.
-            timestamp_type: upwards, the kind of timestamp; the message's own if None.
-            now_ms: what log-append time stamps.
+            timestamp_type: for a conversion to magic 1, the kind of timestamp; the message's own if
+                None.
+            now_ms: the log append time.
 
         Raises:
             ValueError: another magic.
@@ -401,7 +402,7 @@ class Message(Borrowed):
         if not header_size_difference(self.magic, magic):
             return self
         kind = self.wrapper_timestamp_type if timestamp_type is None else timestamp_type
-        if kind is None:  # bit 3 decides, whatever the magic
+        if kind is None:  # bit 3 decides, for every magic
             kind = TimestampType(bool(self.attributes & LOG_APPEND))
         log_append = magic == 1 and kind == TimestampType.LOG_APPEND_TIME
         attributes = self.attributes & ~LOG_APPEND | (LOG_APPEND if log_append else 0)
@@ -411,7 +412,7 @@ class Message(Borrowed):
     def with_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> Message:
         """The message with another timestamp: this very object where it has that one already.
 
-        Attribute bits without a meaning are cleared, the checksum is made anew.
+        Meaningless attribute bits are cleared, and the checksum is computed again.
 
         Args:
             timestamp_type: CreateTime or LogAppendTime.
@@ -491,7 +492,7 @@ def _head(magic: int, attributes: int, timestamp: int) -> bytes:
 
 
 def _behind_header(message: Message, magic: int) -> memoryview:
-    """Key and value with their lengths, and whatever follows."""
+    """Key and value with their lengths, and the bytes behind them."""
     if message.size < MESSAGE_BYTES_MIN:
         raise InvalidRecordError(f"the message ends at byte {message.size}, in its header")
     return message.data[_KEY_AT[magic] :]
@@ -556,7 +557,7 @@ def magic_and_largest_timestamp(messages: Sequence[Message]) -> MagicAndTimestam
 
 
 def check_wrappable(messages: Sequence[Message]) -> MagicAndTimestamp:
-    """Refuse messages that no compressed message can hold; else what the wrapper has to say.
+    """Refuse messages that no compressed message can hold; else describe the wrapper.
 
     Raises:
         ValueError: there is no message.
@@ -645,7 +646,7 @@ class MessageSet(BorrowedSet):
 
         Args:
             messages: in order; none give a set without bytes.
-            offsets: one for each message; none is taken if the messages are refused.
+            offsets: one for each message; unused if the messages are refused.
             compression: the codec.
             level: the codec's; None for Kafka's default.
             timestamp: of the wrapper; the largest of the messages if None. Magic 0 has none.
@@ -735,7 +736,7 @@ class MessageSet(BorrowedSet):
         return self.deep()
 
     def wrappers_have_magic(self, magic: int) -> bool:
-        """Whether every entry has this magic; what lies in compressed ones is not looked at.
+        """Whether every entry has this magic; the contents of compressed entries are not checked.
 
         Source: Kafka 0.10.1 MessageSet.isMagicValueInAllWrapperMessages.
         """
@@ -929,7 +930,7 @@ def decode_raw(data: bytes) -> bytes:
 
 
 def decode_utf8(data: bytes) -> str:
-    """Text; what is not UTF-8 becomes U+FFFD, as with Kafka's StringDecoder."""
+    """Text; invalid UTF-8 becomes U+FFFD, as with Kafka's StringDecoder."""
     return data.decode("utf-8", errors="replace")
 
 
@@ -937,7 +938,7 @@ def decode_json(data: bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        InvalidRecordError: it is none.
+        InvalidRecordError: it is null.
         LimitExceededError: it is nested deeper than the parser goes.
     """
     try:

@@ -7,8 +7,8 @@
     | crc        | 1          | 2          | CRC-32 of the payload                   |
     | payload    | 5          | 6          | or a compressed set, nested to any depth |
 
-In a set an i32 with the message's length lies in front of each. What 0.7 calls an offset is a
-position in the partition's log, and what it gives with a message is where to read on.
+In a set an i32 with the message's length lies in front of each. An offset of 0.7 is a position in
+the partition's log, and the offset of a message is the position behind it.
 
 Source: Kafka 0.7.2 kafka.message.Message, ByteBufferMessageSet, CompressionUtils.
 """
@@ -67,7 +67,7 @@ class Message07(Borrowed):
         Args:
             payload: its bytes, C-contiguous; they are copied.
             magic: 0 or 1; magic 0 has no codec.
-            compression: none, gzip or snappy: what the attributes say of the payload.
+            compression: none, gzip or snappy: the codec in the attributes.
 
         Raises:
             ValueError: a magic or codec that 0.7 does not have; magic 0 has no codec at all.
@@ -118,7 +118,7 @@ class Message07(Borrowed):
         """0 or 1.
 
         Raises:
-            CorruptRecordError: there is no byte to tell.
+            CorruptRecordError: the bytes are empty.
             UnsupportedFormatError: another magic.
         """
         if not len(self.data):
@@ -229,7 +229,7 @@ class MessageSet07(BorrowedSet):
     __slots__ = ("initial_offset",)
 
     def __init__(self, data: Buffer = b"", initial_offset: int = 0) -> None:
-        """Look at a set; nothing is read yet.
+        """Take a set; nothing is read yet.
 
         Args:
             data: messages, each behind its length, C-contiguous; kept as long as this object.
@@ -270,8 +270,8 @@ class MessageSet07(BorrowedSet):
         A cut-off message ends the set, unless it is the first.
 
         Raises:
-            CorruptRecordError: a negative length, a first message that is cut off (or larger than
-                what was fetched), or a wrong checksum.
+            CorruptRecordError: a negative length, a first message that is cut (or larger than the
+                fetched bytes), or a wrong checksum.
             UnsupportedFormatError: a magic that 0.7 does not know.
         """
         return _shallow(self.data, self.initial_offset)

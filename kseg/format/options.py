@@ -41,7 +41,7 @@ _BITS = {
 
 
 def overhead_bytes(magic: int, codec: int) -> int:
-    """Bytes around the records of a batch or wrapper: what a builder leaves free for them.
+    """Bytes around the records of a batch or wrapper, for which a builder leaves room.
 
     Source: Kafka AbstractRecords.recordBatchHeaderSizeInBytes.
     """
@@ -56,11 +56,11 @@ class BatchOptions:
 
     Attributes:
         magic: 0, 1 or 2.
-        compression: codec of the batch, or of the wrapper message for magic 0 and 1; its name,
-            such as "zstd", will do.
+        compression: codec of the batch, or of the wrapper message for magic 0 and 1; also by name,
+            such as "zstd".
         level: the codec's level; None for Kafka's default.
         timestamp_type: create time unless given; magic 0 has none.
-        log_append_time: what every record reports under log append time, in ms.
+        log_append_time: the time of every record under log append time, in ms.
         producer_id, producer_epoch, base_sequence: of an idempotent producer; -1 without one.
         transactional: the records belong to a transaction.
         control: the records are markers rather than data.
@@ -95,7 +95,7 @@ class BatchOptions:
     attributes: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what Kafka's builder refuses before its first record."""
+        """Refuse options that Kafka's builder refuses before its first record."""
         magic = self.magic
         if magic not in (0, 1, 2):
             raise ValueError(f"magic is 0, 1 or 2, not {magic}")

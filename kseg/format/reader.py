@@ -26,7 +26,7 @@ from kseg.format.workspace import PIECE_BYTES, Workspace
 
 
 class End(IntEnum):
-    """Why a reading stopped; the numbers are those of the kernel."""
+    """The reasons why a reading stopped; the numbers are those of the kernel."""
 
     END = kernel.END  # the limit, or the end of the table
     FULL = kernel.FULL  # the next batch does not fit into the piece any more
@@ -52,7 +52,7 @@ class PieceReader:
     __slots__ = ("_fields", "_kernel", "_plan", "_source", "_tables", "_workspace")
 
     def __init__(self, request: Request, workspace: Workspace, *, source: str | None) -> None:
-        """Read what a request asks for, with the memory of a workspace.
+        """Read by a request, with the memory of a workspace.
 
         Args:
             request: which records and fields.
@@ -106,7 +106,7 @@ class PieceReader:
             base: file position of `data[0]`.
             limit: no batch that starts here or later is read.
             file_end: the file's size.
-            wanted_end: where further calls for the same piece may end, to tell how large it gets;
+            wanted_end: the possible end of further calls for the same piece, to estimate its size;
                 the limit if None.
         """
         ends = limit if wanted_end is None else wanted_end
@@ -135,15 +135,15 @@ class PieceReader:
     def read_alone(
         self, data: memoryview, table: BatchTable, body: memoryview | None, *, base: int
     ) -> Generator[RecordColumns, None, tuple[int, int]]:
-        """Pieces of the one batch of a table, which may be damaged, or too large for one piece.
+        """Pieces of the only batch of a table, which may be damaged, or too large for one piece.
 
         Args:
             data, base: as for `read_table`.
             table: one header.
-            body: what its compressed bytes hold; None for a batch that is read as it is.
+            body: its inflated records; None for a batch that needs no inflating.
 
         Returns:
-            What is wrong with the batch, 0 for nothing, and with which record.
+            The fault of the batch, 0 without one, and the number of the faulty record.
 
         Raises:
             CorruptRecordError: its bytes changed while they were read.
@@ -168,13 +168,13 @@ class PieceReader:
         return status, record
 
     def pieces(self) -> Iterator[RecordColumns]:
-        """The piece so far, unless no row is in it; the next one starts anew."""
+        """The piece so far, unless it has no rows; the next one starts again."""
         piece = self.take()
         if piece is not None:
             yield piece
 
     def take(self) -> RecordColumns | None:
-        """The piece so far, None where no row is in it; the next one starts anew."""
+        """The piece so far, None without rows; the next one starts again."""
         piece = self._kernel.take()
         if piece is None:
             self._tables.clear()
@@ -212,7 +212,7 @@ class PieceReader:
 class _Columns(Mapping[str, Any]):
     """The columns of a piece by their names; it keeps the block of the piece.
 
-    A column is made when it is first asked for: who reads one does not pay for the others.
+    A column is made when it is first used, so readers pay only for their columns.
     """
 
     __slots__ = ("_fields", "_made", "_piece")

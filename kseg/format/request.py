@@ -1,4 +1,4 @@
-"""`Request`: the one value that a reading asks with, from `scan` down to the kernels."""
+"""`Request`: the one value with all options of a reading, from `scan` down to the kernels."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Request:
         time: `(start, end)` of times, as `kseg.times.time_ms` takes them; one day in UTC, as a
             `date` or its ISO 8601, "today" or "yesterday"; or "-7d" for the last seven days.
             Records need not be in order of time. Messages of magic 0 have the time -1.
-        now: the time that "now" and "-7d" count from; refused if None.
+        now: the time that "now" and "-7d" refer to; refused if None.
         max_rows, max_bytes: bounds of one piece; a record larger than `max_bytes` is a piece of its
             own.
         isolation: "read_uncommitted", or "read_committed": no records of aborted transactions, and
@@ -187,10 +187,10 @@ class Request:
 
     @classmethod
     def of(cls, request: Request | None, options: RequestOptions) -> Request:
-        """A request with other options; a new request with these options if it is None.
+        """A request with other options; a new request with these options if None.
 
         Raises:
-            TypeError: there is no such option.
+            TypeError: an option is unknown.
         """
         return cls(**options) if request is None else replace(request, **options)
 
@@ -229,7 +229,7 @@ def check_word(name: str, given: str, words: tuple[str, ...]) -> None:
     """Refuse a word that an option does not have.
 
     Raises:
-        ValueError: it is none of `words`.
+        ValueError: it is not among `words`.
     """
     if given not in words:
         raise ValueError(f"{name} is {' or '.join(words)}, not {given!r}")
@@ -247,7 +247,7 @@ def _pair(name: str, given: Any, wanted: str, bound: Callable[[Any], Any]) -> tu
     """Both bounds of a pair or a range.
 
     Raises:
-        TypeError: they are no pair.
+        TypeError: they are not a pair.
     """
     if given is None:
         return _UNBOUND
@@ -267,7 +267,7 @@ def time_bounds(given: TimeBounds | None, now: Time | None) -> tuple[int | None,
 
     Raises:
         TypeError: it is neither a pair nor a day.
-        ValueError: a bound is no time.
+        ValueError: a bound is not a time.
     """
     clock = None if now is None else partial(time_ms, now)
     if isinstance(given, str) and is_span(given):

@@ -4,9 +4,9 @@ The caller decides what to drop: `decide` for batches by their headers, `keep` f
 many at a time. A batch that shrinks keeps its offsets, producer fields and flags; tombstones get
 the time from which they may go. Batches that lose nothing are copied byte for byte.
 
-A kernel writes usual batches of magic 2 anew from their own bytes, without columns. Other batches
-are read as columns: damaged ones, those that Kafka would have written in other bytes, and those
-that are larger than usual.
+A kernel rewrites usual batches of magic 2 from their own bytes, without columns. Other batches are
+read as columns: damaged ones, those that Kafka would have written in other bytes, and unusually
+large ones.
 
 Source: Kafka MemoryRecords.filterTo, of 3.9 and of 4.0.
 """
@@ -69,9 +69,9 @@ Keep: TypeAlias = "Callable[[RecordColumns], Bools]"
 KeepWhole: TypeAlias = "Callable[[WholeBatches], Bools]"
 
 
-#: What became of a batch; the order is that of the kernel.
+#: The results for a batch, in the order of the kernel.
 LEFT, DROPPED, COPIED, WRITTEN = range(4)
-#: What the kernel says of a batch; the order is that of the kernel.
+#: The kernel's answers for a batch, in its order.
 FATE_FIELDS: Final = ("way", "at", "size", "count", "last_offset", "max_timestamp")
 _FATE, _AT, _BYTES, _STAYING, _LAST_STAYING, _LATEST = range(len(FATE_FIELDS))
 #: Room for the records of compressed batches, of which many are written before any is compressed.
@@ -142,7 +142,7 @@ def rewrite_located(
 
 
 def _room_of(table: BatchTable, asked: Int64s) -> int:
-    """Room for plain batches, as large as they may become, whatever their headers count."""
+    """Room for plain batches, at their largest possible size, whatever their headers claim."""
     sizes = table.size[asked]
     counts = np.clip(table.record_count[asked], 0, sizes // RECORD_BYTES_MIN)
     return int(sizes.sum() + GROWTH_BYTES * counts.sum()) + SPARE_BYTES + BATCH_HEADER_BYTES
@@ -161,7 +161,7 @@ def _pack(
 
 
 _COPY, _DROP, _REBUILD, _EMPTY = range(4)
-#: What is taken of a header to write its batch anew, and where some of it stands there.
+#: The header fields that a rewritten batch takes over, and the columns of some of them.
 _FACTS = [
     COLUMN[name]
     for name in (
@@ -188,7 +188,7 @@ class Known(IntEnum):
 
     NOTHING = 0
     NONE_STAYS = 1
-    ALL_STAY = 2  #: magic 2 only; and none is a tombstone
+    ALL_STAY = 2  #: magic 2 only, and without tombstones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,8 +198,8 @@ class Verdict:
     Attributes:
         retention: uint8[n], each a `Retention`.
         empty_txn: bool[n], the markers of transactions that have no data left; None for no batch.
-        known: uint8[n], each a `Known`: records are read where nothing is known of them; None for
-            nothing of any batch.
+        known: uint8[n], each a `Known`: records are read where nothing is known of them; None if
+            nothing is known of any batch.
     """
 
     retention: Uint8s
@@ -219,7 +219,7 @@ class Filtered:
     Attributes:
         bytes_read: of the input, whole batches; where to go on from if there was no room.
         bytes_retained: of the output.
-        bytes_copied: of it, those of batches that are there byte for byte.
+        bytes_copied: the part of it that was copied byte for byte.
         messages_read: records of batches that were not deleted unread.
         messages_retained: records in the output.
         max_offset: the last offset of a batch copied or kept empty, and the last record's of one
@@ -272,18 +272,19 @@ def filter_batches(
     verify_crc: bool = True,
     inflated_max: int = INFLATED_BYTES_MAX,
 ) -> Filtered:
-    """Write batches anew without the records that are not to be kept.
+    """Rewrite batches without records that are to go.
 
     Args:
         data: whole batches; the answer has views of them. An incomplete last one is not read.
-        decide: what becomes of each batch of a table; asked once, for all batches.
-        keep: bool[n], which records stay; asked for the records of many batches at a time, with the
-            fields `offset timestamp key value headers position` and those of `fields`.
+        decide: gives the result for each batch of a table; called once, for all batches.
+        keep: bool[n], the records that stay; called for the records of many batches at a time, with
+            the fields `offset timestamp key value headers position` and those of `fields`.
         now_ms: the time now.
         delete_retention_ms: how long tombstones and markers stay on.
-        rules: "3.9", or "4.0" where whatever is kept of magic 0 and 1 becomes magic 2.
-        output_bytes: stop behind the batch with which the output passes this; no bound if None.
-        fields: what `keep` looks at besides, names out of `kseg.format.request.FIELDS`.
+        rules: "3.9", or "4.0", where kept records of magic 0 and 1 become magic 2.
+        output_bytes: stop behind the batch with which the output passes this size; no bound if
+            None.
+        fields: further fields that `keep` needs, from `kseg.format.request.FIELDS`.
         verify_crc: refuse a batch whose checksum is wrong. Kafka's cleaner does not look.
         inflated_max: refuse batches that inflate to more bytes.
 
@@ -332,10 +333,10 @@ def filter_walked(
     Args:
         data: bytes of the file from `base` on, all batches of `table` inside.
         table: headers of whole batches that lie one behind the other.
-        verdict: what becomes of each.
+        verdict: the result for each.
         keep: as for `filter_batches`, with the batches that the records come from.
-        located: says of usual batches of magic 2 what `keep` says, of records where they lie; it is
-            asked first, and `keep` of the others. None to ask `keep` of all, as it is where the
+        located: answers as `keep` for usual batches of magic 2, for records at their places; it is
+            called first, and `keep` for the other batches. None to call `keep` for all, as if the
             output has a bound, or checksums are compared.
         base: file position of `data[0]`.
         horizon_ms: the time until which tombstones and markers stay that have none yet.
@@ -391,15 +392,15 @@ def _raise_damage(pieces: Iterator[WholeBatches], end: int) -> None:
 
 @dataclass(slots=True, eq=False)
 class _Judged:
-    """A piece, and what becomes of its batches.
+    """A piece, and the results for its batches.
 
     Attributes:
         whole: the piece.
         ways: int8[m], one a batch.
         horizons: bool[m], which batches get a time from which their tombstones or markers may go.
-        rows: int64[k], rows of the piece that are written anew.
+        rows: int64[k], rows of the piece that are rewritten.
         ends: int64[m + 1]; batch `i` has `rows[ends[i]:ends[i + 1]]`.
-        lasts: int64[m]: the largest offset of these; anything where there are none.
+        lasts: int64[m]: the largest offset of these; undefined without records.
         columns: these rows.
     """
 
@@ -426,13 +427,13 @@ class _Unread:
     """The results for batches whose records are not read as columns, and the other batches.
 
     Attributes:
-        others: int64[k], the batches whose records are read; if they have none, they go or are kept
-            empty as those that were known to keep none.
+        others: int64[k], the batches whose records are read; without records, they are treated as
+            batches that are known to keep none.
         stay: bool[n], the batches that are copied, or that lie written in `made`.
-        emptied: bool[n], those of which the header stays.
+        emptied: bool[n], batches of which only the header stays.
         counts: int64[n], records that were dealt with because all was known of them.
         kept: int64[n], how many of these stay.
-        made: what was written of records where they lie; None for nothing.
+        made: rewritten batches from records at their places; None without any.
     """
 
     others: Int64s
@@ -472,7 +473,7 @@ class _Unread:
 
 @dataclass(slots=True, eq=False)
 class _Rewrite:
-    """A filter under way: `at` is the next batch of the table."""
+    """An unfinished filter: `at` is the next batch of the table."""
 
     data: memoryview
     table: BatchTable
@@ -637,7 +638,7 @@ class _Rewrite:
         self._done(rows.stop, int(sizes[:taken].sum()))
 
     def _copied(self, rows: slice, stay: Bools, messages: int) -> None:
-        """The bytes of the batches that stay, and what they say of offsets and times."""
+        """The bytes of the batches that stay, and their offsets and times."""
         table, result, made = self.table, self.result, self.unread.made
         last_offsets, times = table.last_offset[rows], table.max_timestamp[rows]
         reached = last_offsets
@@ -702,7 +703,7 @@ class _Rewrite:
         return True
 
     def _runs(self, piece: _Judged, numbers: slice, rows: Int64s) -> Int64s:
-        """int64[k, 10]: what `encode_runs` is asked."""
+        """int64[k, 10]: the requests to `encode_runs`."""
         has = (rows[:, COLUMN["attributes"]] & DELETE_HORIZON) != 0
         base_timestamp = rows[:, COLUMN["base_timestamp"]]
         horizon = np.where(has, base_timestamp, -1)
@@ -743,8 +744,8 @@ class _Rewrite:
         Args:
             piece: that it is in.
             number: of it there.
-            facts: what its header says, `_FACTS`.
-            rows: the first row of the piece's columns that it has, and the one behind.
+            facts: header fields, `_FACTS`.
+            rows: its first row in the piece's columns, and the row behind its last.
             last: offset of its last record that stays.
         """
         magic, _, base_offset, last_offset, *_ = facts
@@ -775,7 +776,7 @@ class _Rewrite:
         return self.table[int(piece.whole.batches[number])]
 
     def _options(self, piece: _Judged, number: int, facts: list[int], horizon: int) -> BatchOptions:
-        """How a batch is written anew; those in a row are mostly alike."""
+        """The options of a rewritten batch; consecutive batches mostly have the same."""
         alike = (horizon, facts[0], *facts[_ATTRIBUTES:_BASE_TIMESTAMP])
         if facts[_ATTRIBUTES] & LOG_APPEND:
             alike = (*alike, facts[_MAX_TIMESTAMP])

@@ -115,16 +115,16 @@ def find_sound_batches(
         first_offset: no batch has a lower one: the offset behind the sound batches in front of
         `start`.
         last_offset: no batch has a higher one.
-        every: give each run as it is found, also those inside of a damaged batch and those whose
-            offsets contradict others; who asks decides which of them count.
+        every: give each run as it is found, also inside of a damaged batch and with contradicting
+            offsets; the caller decides which of them count.
 
     Yields:
-        Runs; each has larger offsets than the one before, but for `every`. A run is given once
-        nothing that follows can contradict it any more.
+        Runs; each has larger offsets than the one before, except with `every`. A run is given once
+        later bytes can no longer contradict it.
 
     Raises:
         ValueError: bounds that cannot be, or no `stop`.
-        Exception: what `read` raises.
+        Exception: the errors of `read`.
     """
     if not callable(read):
         view = memoryview(read)
@@ -145,7 +145,7 @@ def _slices(view: memoryview) -> Read:
 
 
 class _Search:
-    """One search: a window after the other, each overlapping the one before."""
+    """One search: window by window, each overlapping the window before."""
 
     def __init__(
         self, read: Read, start: int, stop: int, first: int, last: int, *, believes: bool
@@ -175,8 +175,8 @@ class _Search:
         if end == self._stop:
             return end
         if self._believes or self._budget <= 0:
-            # A batch may not be whole behind that, nor the one behind it, on whose word a length is
-            # believed.
+            # A batch may not be whole behind that, nor the batch behind it, which confirms a
+            # length.
             return start + (end - start) // 2
         return end - HEAD_BYTES
 
@@ -207,7 +207,7 @@ class _Search:
                 state[_POSITION] = limit  # too few bytes for a batch are left
 
     def _large(self, position: int, size: int) -> Iterator[SoundRun]:
-        """Look at a batch that does not lie in the window; go on behind it, if it is sound."""
+        """Check a batch that exceeds the window; continue behind it, if it is sound."""
         self._budget -= size
         head = bytes(self._read(position, min(HEAD_BYTES, size)))
         rule = checksum_rule(head)
@@ -253,7 +253,7 @@ def _joined(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
 
 
 def _consistent(runs: Iterable[SoundRun]) -> Iterator[SoundRun]:
-    """The runs whose offsets grow; of those that contradict each other the longer ones."""
+    """The runs with growing offsets; of contradicting runs, the longer ones."""
     held: deque[SoundRun] = deque()
     given = -1
     for run in runs:

@@ -1,6 +1,6 @@
 """Stretches of columns over which nothing changes.
 
-Some rows of record columns, by index: what a mask keeps, in Arrow's layout again.
+Selects rows of record columns by index, in Arrow's layout.
 
 The kernel that gathers bytes copies them; this module only computes their places.
 
@@ -33,7 +33,7 @@ def runs(*columns: Array) -> Iterator[tuple[int, int]]:
     yield from pairwise([0, *np.flatnonzero(change).tolist(), count])
 
 
-#: Spare bytes that the kernel wants behind what it writes.
+#: Spare bytes that the kernel wants behind its output.
 _COPY_SLACK = 64
 _NO_BITS = np.empty(0, np.uint8)
 
@@ -145,7 +145,7 @@ def first_rows(pieces: Generator[RecordColumns], limit: int | None) -> Generator
     """The first rows of pieces, which are closed behind the last of them; no piece is empty.
 
     Args:
-        pieces: are not asked for a piece that the limit leaves nothing of.
+        pieces: not read behind the limit.
         limit: the number of rows; None for all.
     """
     left = limit
@@ -161,7 +161,7 @@ def first_rows(pieces: Generator[RecordColumns], limit: int | None) -> Generator
                 left -= len(part)
 
 
-#: Bytes compared at a time, so that a key's mask takes little memory whatever the piece.
+#: Bytes compared at a time, so that a key's mask takes little memory for pieces of any size.
 _COMPARED_BYTES = 1 << 20
 
 
@@ -236,7 +236,7 @@ def join_binary(columns: Sequence[BinaryColumn]) -> BinaryColumn:
     if null_count:
         valid = np.concatenate([column.is_valid() for column in columns])
         validity = np.packbits(valid, bitorder="little")
-    offsets = _offsets([column.offsets for column in columns])  # refuses what is too much to copy
+    offsets = _offsets([column.offsets for column in columns])  # refuses more than it can copy
     own = [column.data[column.offsets[0] : column.offsets[-1]] for column in columns]
     return BinaryColumn(offsets, np.concatenate(own), validity, null_count)
 

@@ -37,7 +37,7 @@ _UNITS_MS: Final = {
 }
 #: How many of a finer unit of numpy's make a millisecond.
 _PER_MS: Final = {"us": 10**3, "ns": 10**6, "ps": 10**9, "fs": 10**12, "as": 10**15}
-#: Days before the one of now.
+#: Days before today.
 _DAYS: Final = {"today": 0, "yesterday": 1}
 #: Milliseconds of the years that a datetime can hold, 1 to 9999.
 DATETIMES_MS: Final = range(-62_135_596_800_000, 253_402_300_800_000)
@@ -65,7 +65,7 @@ def time_ms(given: Time, *, round_up: bool = False, now_ms: Callable[[], int] | 
             `-90s`, `-15m`, `-1h`, `-7d`, `-2w`; refused if None.
 
     Raises:
-        ValueError: text that is no time, or NaT.
+        ValueError: text that is not a time, or NaT.
         TypeError: anything else.
 
     Example:
@@ -111,7 +111,7 @@ def is_day(given: str | date) -> bool:
 
 
 def as_datetime(timestamp: int) -> datetime | None:
-    """A timestamp of a record as a `datetime` in UTC; None for -1, which is no time.
+    """A timestamp of a record as a `datetime` in UTC; None for -1, which means no time.
 
     Raises:
         ValueError: it lies outside the years 1 to 9999.
@@ -128,7 +128,7 @@ def as_datetime(timestamp: int) -> datetime | None:
 
 
 def cell_of(timestamp: int | None) -> datetime | None:
-    """A timestamp in a table: a `datetime` in UTC; None for no time, or none of years 1 to 9999."""
+    """A timestamp in a table: a `datetime` in UTC; None without a time within years 1 to 9999."""
     return as_datetime(timestamp) if timestamp is not None and timestamp in DATETIMES_MS else None
 
 

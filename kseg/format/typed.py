@@ -1,7 +1,7 @@
-"""Keys and values as what they mean: text, JSON, and the numbers and UUIDs of Kafka's serializers.
+"""Typed keys and values: text, JSON, and the numbers and UUIDs of Kafka's serializers.
 
 `decode_columns` replaces bytes by values of one kind. A value that is not of that kind becomes
-null, and why stands beside it, in a column of reasons: a log stays readable whatever lies in it.
+null, and the reason stands beside it, in a column of reasons: every log stays readable.
 
 JSON stays text, which was checked: each of its readers has a type of its own for it, or none, and
 all of them take text. UUIDs are text, too, as Kafka's serializer writes them.
@@ -54,7 +54,7 @@ class Decoding(Protocol):
 
 Kinds = Mapping[str, "Kind | Decoding"]
 
-#: What can be decoded, each with the column of its reasons.
+#: The columns that can be decoded, each with the column of its reasons.
 ERRORS: Final = {"key": "key_error", "value": "value_error"}
 #: The columns, on request, of the bytes that are not of that kind.
 BYTES: Final = {"key": "key_bytes", "value": "value_bytes"}
@@ -78,13 +78,13 @@ _NUMBERS: Final[dict[Kind, np.dtype[Any]]] = {
     Kind.FLOAT: np.dtype(">f4"),
     Kind.DOUBLE: np.dtype(">f8"),
 }
-#: A value with more bytes is not parsed a second time to say where it is no JSON.
+#: Larger values are not parsed a second time to find the position of an error in JSON.
 _EXPLAINED_BYTES_MAX: Final = 1 << 20
 _UUID_BYTES: Final = 36
 _UUID_DASHES: Final = (8, 13, 18, 23)
 #: In front of a value: 0, and the id of its schema.
 _PREFIX: Final = Struct(">bi")
-#: So many, so that what is made on the way takes little memory whatever the piece.
+#: A row limit that bounds the memory for intermediate results, for pieces of any size.
 _UUIDS_AT_ONCE: Final = 16_384
 
 
@@ -137,7 +137,7 @@ def key_bytes(key: Any, kinds: Kinds) -> bytes | None:
         kinds: the kinds that keys and values are decoded as.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: it is not one of these.
         ValueError: the number is too large for its kind.
     """
     if key is None or isinstance(key, bytes):
@@ -166,8 +166,8 @@ def decoded_fields(
 
     Args:
         fields: as they were named.
-        kinds: what is decoded.
-        keep_bytes: likewise the bytes of what does not decode.
+        kinds: of the decoded columns.
+        keep_bytes: likewise the bytes of values that do not decode.
 
     Raises:
         ValueError: one is to be decoded that is not among the fields, or has reasons and is not
@@ -199,11 +199,11 @@ def without_errors(fields: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_fields(fields: Iterable[str], kinds: Kinds | None = None) -> tuple[str, ...]:
-    """The fields to read: what stands beside a key comes from the key, say.
+    """The fields to read: a decoded key needs the key, for example.
 
     Args:
         fields: as they are wanted.
-        kinds: what is decoded, which may need others.
+        kinds: of the decoded columns, which may need others.
     """
     sources = {"timestamp_ms": "timestamp"}
     for beside in (ERRORS, BYTES, SCHEMA_IDS):
@@ -309,7 +309,7 @@ def payload_kinds(column: BinaryColumn) -> Iterator[str]:
 
 
 def _numbers(column: BinaryColumn, kind: Kind) -> tuple[TypedColumn, Reasons]:
-    """Values of the one size that the kind has, all at once."""
+    """Decode values of the kind's fixed size, all at once."""
     stored = _NUMBERS[kind]
     sizes = column.sizes()
     right = sizes == stored.itemsize

@@ -110,7 +110,7 @@ class HeadersColumn:
     Attributes:
         offsets: int32[n + 1]; record `i` has headers `offsets[i]` to `offsets[i + 1]`.
         keys: names as stored (UTF-8 by convention, not checked), never null.
-        values: values, null and empty kept apart.
+        values: the values; null and empty differ.
     """
 
     offsets: Int32s
@@ -173,10 +173,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TypedColumn:
-    """Decoded keys or values, or the reasons why some are not; null where there is none.
+    """Decoded keys or values, or the reasons of failures; null where there is none.
 
     Attributes:
-        kind: what they are; of values that have schemas, their type in Arrow.
+        kind: of the values; for values with schemas, their Arrow type.
         values: the text, checked, with its nulls; or numbers, any number where it is null; or an
             array of Arrow.
         valid: of numbers, bool[n], false for null; None where nothing is null, and for text.
@@ -205,7 +205,7 @@ class TypedColumn:
         return TypedColumn(self.kind, self.values[first:end], valid)
 
     def __iter__(self) -> Iterator[Any]:
-        """Each value as Python has it: str, what JSON says, int, float or UUID; None for null."""
+        """Each value as a Python object: str, parsed JSON, int, float or UUID; None for null."""
         if isinstance(self.values, BinaryColumn):
             make = _PYTHON[self.kind]
             return (None if value is None else make(value.decode()) for value in self.values)
@@ -257,7 +257,7 @@ _PYTHON: dict[Kind, Callable[[str], Any]] = {
 
 
 class Record(NamedTuple):
-    """One record as an object. Header names are the bytes stored; None is null."""
+    """One record as an object. Header names are the stored bytes; None stands for null."""
 
     offset: int
     timestamp: int
@@ -305,8 +305,8 @@ class RecordColumns(Frames):
         source: the segment they come from, where a reader knows it.
         topic: the topic they come from, where a scan knows it.
         partition: the partition they come from, where a scan knows it.
-        timestamp_types: for `records`, if the type is no column: the type of all timestamps, or
-            int8[n] if they differ; None if not known.
+        timestamp_types: for `records`, if the type is not a column: the type of all timestamps, or
+            int8[n] if they differ; None if unknown.
         directory: the partition directory, where a scan reads several replicas.
     """
 
@@ -336,7 +336,7 @@ class RecordColumns(Frames):
 
         Raises:
             MissingFieldError: a KeyError: the field was not asked for.
-            IndexError: there is no such record.
+            IndexError: there is no record at this index.
         """
         if isinstance(name, slice):
             return self._part(*_run(name, self.length))
@@ -493,7 +493,7 @@ def _at(index: SupportsIndex, length: int) -> int:
 
 
 def _run(part: slice, length: int) -> tuple[int, int]:
-    """The first of a slice, and the one behind its last."""
+    """The first row of a slice, and the row behind its last."""
     first, end, step = part.indices(length)
     if step != 1:
         raise ValueError(f"a slice of a column has no step, such as {step}")
@@ -501,7 +501,7 @@ def _run(part: slice, length: int) -> tuple[int, int]:
 
 
 def freeze(column: Any) -> None:
-    """Make a column read-only, whatever its kind."""
+    """Make a column of any kind read-only."""
     if isinstance(column, np.ndarray):
         column.flags.writeable = False
     elif is_dataclass(column):

@@ -24,12 +24,12 @@ PIECE_BYTES: Final = 512 << 10
 STREAMED_BYTES: Final = 1 << 20
 #: So many pieces that a caller keeps do not tell yet that it keeps all.
 _KEPT_FIRST: Final = 8
-#: What becomes of pieces. "held": each is let go, or kept, as it is. "streamed": who keeps all gets
-#: larger ones. "kept": all are kept.
+#: The use of pieces. "held": each is dropped, or kept, as it is. "streamed": a consumer that keeps
+#: all gets larger ones. "kept": all are kept.
 Use = Literal["held", "streamed", "kept"]
 #: Takes bytes, and stretches of them that will be filled for sure; gives uint8[bytes].
 Fresh = Callable[[int, Sequence[tuple[int, int]]], "Uint8s"]
-#: For those: the bytes of a piece, as a multiple of what is kept already, and at the most.
+#: For those: the bytes of a piece, as a multiple of the bytes kept so far, and the maximum.
 GROWTH: Final[dict[str, dict[str, int]]] = {
     "streamed": {
         "growth": 1,
@@ -45,7 +45,7 @@ class Plan:
     """A request in the terms of the kernels; made once a reader.
 
     Attributes:
-        asked: what is wanted, and the bounds of a piece, as `BatchReader` takes them.
+        asked: the wanted fields, and the bounds of a piece, as `BatchReader` takes them.
         shares: a column comes from the batches rather than the records.
         wants_types: all that `RecordColumns.records` needs is wanted but for the type, which is
             cheap to know.
@@ -57,7 +57,7 @@ class Plan:
         """Work it out.
 
         Args:
-            request: what is asked for.
+            request: the request.
             grows: unless the request sets bounds of its own, pieces may be larger than usual.
         """
         fields = set(request.columns)
@@ -97,8 +97,8 @@ class Workspace:
     """Memory that a reader uses again for each piece; belongs to one reader in one thread.
 
     Attributes:
-        arena: for what is inflated with care.
-        inflated: for what the kernel that reads batches inflates.
+        arena: for batches inflated by Python.
+        inflated: for batches inflated by the kernel.
         blocks: for the columns of pieces.
     """
 
@@ -110,9 +110,9 @@ class Workspace:
         """Start empty.
 
         Args:
-            use: what becomes of the pieces.
+            use: of the pieces.
             piece_bytes: bytes of bodies in a piece that is held.
-            fresh: gives memory for large ones; the heap if None.
+            fresh: allocates memory for large pieces; the heap if None.
         """
         self.arena = Arena()
         self.inflated = Inflated()
@@ -147,7 +147,7 @@ class Workspace:
         return self._counts
 
     def reader(self, plan: Plan) -> BatchReader:
-        """A reader of batches that has the memory; what another has inflated is forgotten."""
+        """A reader of batches with this memory; bytes inflated for another reader are dropped."""
         self.inflated.forget()
         return BatchReader(
             self.blocks, self.inflated, self.counts if plan.shares else None, **plan.asked

@@ -136,7 +136,7 @@ def _batch(topic: InternalTopic, name: str, rows: list[InternalRow]) -> pa.Recor
 
 
 def _fields_of(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Decoded keys or values; null where there are none."""
+    """Decoded keys or values; null for absent ones."""
     return pa.array([_row(each) if isinstance(each, dict) else None for each in values], kind)
 
 

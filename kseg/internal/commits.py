@@ -7,7 +7,7 @@
 | 3 | offset int64, leader epoch int32, metadata string, commit time int64 |
 | 4 | the same with a compact string, and a topic id as tag 0, or no tag |
 
-A record of another form is left to `kseg.internal.decode`, which reads it or says what is wrong.
+Records of other forms are left to `kseg.internal.decode`, which reads them or reports the fault.
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ def config_types() -> Mapping[str, str]:
 
 
 def shown(name: str, value: str, *, show_secrets: bool = False) -> str | None:
-    """A configuration's value as an output may have it; None for one that stays hidden.
+    """A configuration's value for output; None for a secret.
 
     Args:
         name: of the configuration.
         value: as the record has it.
-        show_secrets: show it whatever its name is.
+        show_secrets: show every value.
 
     Example:
         >>> shown("retention.ms", "5"), shown("listener.name.x.ssl.key.password", "pw")

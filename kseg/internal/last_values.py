@@ -91,7 +91,7 @@ class LastValues:
             first, last = self._chunks[0]["offset"][0], self._chunks[-1]["offset"][-1]
             span = min(max(int(last) - int(first) + 1, 0), _SPAN_MAX)
             if self._topic is InternalTopic.SHARE:
-                span = 0  # the bits say nothing of records that are not put in
+                span = 0  # the bits describe only records that are put in
             slots = count + count // 2 + 2
             latest = OffsetMap(slots, count + 1, secrets.token_bytes(16), max(int(first), 0), span)
             for chunk in self._chunks:

@@ -54,7 +54,7 @@ def pieces_of(source: Source, topic: str | None) -> Iterator[tuple[RecordColumns
     """The pieces of a source, each with the internal topic that it belongs to.
 
     Raises:
-        ValueError: a piece's topic is not known, or none of Kafka's internal ones.
+        ValueError: a piece's topic is unknown, or not one of Kafka's internal topics.
     """
     if isinstance(source, RecordColumns):
         pieces: Iterable[RecordColumns] = (source,)
@@ -88,7 +88,7 @@ def rows(
 
     Args:
         source: a scan, a log, or record columns with `offset`, `timestamp`, `key` and `value`.
-        topic: whose records they are; by the source if None.
+        topic: of the records; by the source if None.
         on_error: "raise" where a record does not fit its schema, or "raw" to keep its bytes, with
             the reason.
 

@@ -73,7 +73,7 @@ def decode(topic: str, key: bytes | None, value: bytes | None) -> InternalRecord
         The record; with raw bytes and a reason where its type or version is not known.
 
     Raises:
-        ValueError: the topic is none of Kafka's internal ones.
+        ValueError: the topic is not one of Kafka's internal topics.
         InvalidRecordError: the bytes do not fit their schema; `position` is counted from the
             start of the key, or of the value.
 

@@ -1,7 +1,7 @@
 """The schemas of a schema registry, from the records of its topic `_schemas`.
 
-Keys and values are JSON. Nothing that a schema names is opened: no `$ref`, no import, no URL. JSON
-is parsed only below `DEPTH_MAX`, and what cannot be understood is a finding.
+Keys and values are JSON. References in a schema are never opened: no `$ref`, no import, no URL.
+JSON is parsed only below `DEPTH_MAX`, and records that cannot be understood become findings.
 
 Source: the layouts of Confluent's schema registry (8.x) and of Karapace.
 """
@@ -58,12 +58,12 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "file-text": ("error", "a file of a schema is not UTF-8"),
 }
 
-#: Fields of a schema's record; the last three are those of answers, and no registry writes them.
+#: Fields of a schema's record; the last three come in answers, and no registry stores them.
 _FIELDS: Final = {
     *("subject", "version", "id", "md5", "schemaType", "references", "metadata", "ruleSet"),
     *("schema", "deleted", "offset", "ts", "guid"),
 }
-#: Records that say nothing of schemas; in front of CLEAR_SUBJECT stand tombstones.
+#: Records without schemas; tombstones stand in front of CLEAR_SUBJECT.
 _PASSED: Final = ("CONFIG", "MODE", "NOOP", "CONTEXT", "ASSOC", "CLEAR_SUBJECT")
 #: Types of rules by which clients encrypt fields, or whole payloads, as JSON has them.
 _ENCRYPTS: Final = ('"ENCRYPT"', '"ENCRYPT_PAYLOAD"')
@@ -115,7 +115,7 @@ class Schema:
     Attributes:
         subject: its name, with the context as the registry has it; of a file, the file's name.
         version, id: None for a file.
-        guid: as the registry computes it; None if that needs what is encrypted or damaged.
+        guid: as the registry computes it; None if a part is encrypted or damaged.
         type: AVRO, PROTOBUF or JSON.
         text: the schema.
         references: the schemas that it needs.
@@ -212,7 +212,7 @@ class Schemas(Listed[Schema]):
             version: the number; None for the latest one that is not deleted.
 
         Raises:
-            LookupError: there is no such schema.
+            LookupError: the schema does not exist.
         """
         found = [each for each in self if each.subject == subject]
         if version is None:
@@ -229,7 +229,7 @@ class Schemas(Listed[Schema]):
 
         Raises:
             LookupError: no schema has it.
-            ValueError: the text is no UUID.
+            ValueError: the text is not a UUID.
         """
         wanted = str(guid if isinstance(guid, UUID) else UUID(guid))
         return _best(
@@ -285,7 +285,7 @@ def _get(document: Any, *names: str) -> list[Any]:
 
 
 def _flat(value: Any) -> Iterator[bytes]:
-    """The texts of a value of JSON, those of lists and maps in Java's order: by UTF-16."""
+    """The texts of a JSON value, those of lists and maps in Java's order: by UTF-16."""
     if isinstance(value, str):
         yield value.encode()
     elif isinstance(value, list | dict):
@@ -321,7 +321,7 @@ def parse(data: bytes, code: str) -> Any:
 
     Args:
         data: the text in UTF-8.
-        code: of the finding for what is no JSON.
+        code: of the finding for text that is not JSON.
 
     Raises:
         RefusedError: it is not parsed.
@@ -331,7 +331,7 @@ def parse(data: bytes, code: str) -> Any:
         raise RefusedError("too-deep", f"{depth} brackets in brackets")
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
-        if b"\\u" in data:  # half of a surrogate pair is no text
+        if b"\\u" in data:  # half of a surrogate pair is not text
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise RefusedError("too-deep", f"{depth} brackets in brackets") from None

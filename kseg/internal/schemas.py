@@ -151,7 +151,7 @@ _UUID_BYTES: Final = 16
 #: The type of the length in front of a value of variable size; compact types have a varint.
 _LENGTHS: Final = {"string": "int16", "bytes": "int32", "array": "int32"}
 _COMPACT: Final = "compact_"
-#: Arrays of fewer numbers are read without a look at the form for so many.
+#: Arrays of fewer numbers are decoded without a search for a special form.
 _USUAL_ITEMS: Final = 8
 
 
@@ -186,7 +186,7 @@ def record_types(topic: str) -> Mapping[int, RecordType]:
     """The types of records in a topic, by id.
 
     Raises:
-        ValueError: it is none of Kafka's internal topics.
+        ValueError: it is not one of Kafka's internal topics.
     """
     found = load()["topics"].get(topic)
     if found is None:
@@ -204,7 +204,7 @@ def message_reader(name: str, version: int) -> Reader:
     """The reader of one version of a message.
 
     Raises:
-        KeyError: there is no such message or version.
+        KeyError: the message or version does not exist.
     """
     schema = load()["messages"][name][str(version)]
     return _struct(schema["fields"], flexible=schema["flexible"])

@@ -1,4 +1,4 @@
-"""A partition's log: what lives where, the life of a batch, and the order of a recovery.
+"""A partition's log: the packages, the life of a batch, and the order of a recovery.
 
 Callers hold a `Log` (`log.py`), many of them together (`directory.py`), or a stream over files,
 partitions and directories (`scan.py`; `narrowing.py` bounds it for a query). `adopt.py` takes over
@@ -7,32 +7,33 @@ whole segments that were written elsewhere. `cleanup.py` plans and applies reten
 Programs use these modules, or the names that the package of a room offers. Below are the rooms.
 Each has a guide of its own, and imports point down this list only:
 
-    salvage     what can be proved of a damaged log, in a log of its own
+    salvage     the provable part of a damaged log, in a log of its own
     cleaner     the last record of each key stays: bounds, offset map, rewrite, swap
     writer      a log under its one writer: open, append, roll, flush, truncate, retain, close
-    recovery    the repair after a crash, planned and applied; indexes made anew; backups
-    tier        what brokers moved to a store, and one log of both parts
+    recovery    the repair after a crash, planned and applied; rebuilt indexes; backups
+    tier        segments that brokers moved to a store, and one log of both parts
     reader      a log as readers see it: versions, views, fetches, followers, aborted transactions
-    producers   what a log knows of its producers: sequences, transactions, snapshots
-    settings    what the broker's metadata log says of each partition
-    segment     one log file and its indexes: read, written, walked; which batch gets an index entry
-    validate    what a log asks of an append before it takes it
+    producers   the state of a log's producers: sequences, transactions, snapshots
+    settings    the settings of each partition, by the broker's metadata log
+    segment     one log file and its indexes: read, written, walked; choosing batches for index
+        entries
+    validate    the checks of an append
 
 Several rooms share the modules beside them: `config.py` (settings), `epochs.py` (which leader wrote
 which records), `data_directory.py` (the lock; it writes the mark of a clean shutdown and the
 checkpoints: recovery point, log start, high watermark; the kinds of its sub-directories),
-`topic_policy.py` (what is known of a topic's cleanup), `pending_deletes.py` (`.deleted` files and
-their removal), `disk_room.py` (what a full disk gives back).
+`topic_policy.py` (the known cleanup policy of a topic), `pending_deletes.py` (`.deleted` files and
+their removal), `disk_room.py` (freeing room on a full disk).
 
 The life of a batch
     1. `writer.append` passes it to a kernel: `Places.lead` for a leader, `Places.follow` for a
        follower (`kseg._kernels.placement`). The kernel judges header, checksum, records, offsets
        and the sequence of its producer. It returns the new header, and where bytes and index
        entries go.
-    2. The kernel answers None for a batch that is unusual, or to be refused. Then `validate` judges
-       it step by step, and a leader gives it offsets; `producers` compares its sequence with what
-       came before. Nothing has changed up to here. Then `writer.append` writes down a new leader
-       epoch, and rolls where the batch does not fit the active segment.
+    2. The kernel answers None for a batch that is unusual, or to be refused. Then `validate` checks
+       it step by step, and a leader gives it offsets; `producers` compares its sequence with the
+       one before. Nothing has changed up to here. Then `writer.append` stores a new leader epoch,
+       and rolls if the batch does not fit the active segment.
     3. `segment` writes the bytes with their index entries, or neither.
     4. `producers` notes it, the log's end moves, and `LogState` publishes a new version to readers.
     5. `writer.flush` makes it lasting. Retention, a truncation or compaction takes it away again.
@@ -43,8 +44,8 @@ The order of a recovery
     3. `recovery.sweep` walks each segment that was not flushed, or has a fault. `recovery.load`
        cuts the log in front of the first batch that is not sound.
     4. Producers come from the newest sound snapshot and the log behind it.
-    5. Epochs, log start and recovery point follow what is there.
+    5. Epochs, log start and recovery point follow the log.
     All steps run in an overlay, which writes them down; each segment is swept once.
-    `recovery.recover` returns them as a plan, or takes them on the disk, after a backup of what
-    goes. `recovery.load` takes them for a log that is opened.
+    `recovery.recover` returns them as a plan, or applies them to the disk, after a backup of
+    deleted bytes. `recovery.load` applies them to a log that is opened.
 """

@@ -44,7 +44,7 @@ from kseg.log.segment.reader import Segment
 from kseg.log.validate.batches import out_of_order, overlap_error
 
 _INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX)
-#: What a batch begins with: base offset, size of the rest, leader epoch.
+#: The first fields of a batch: base offset, size of the rest, leader epoch.
 _HEAD = struct.Struct(">qii")
 
 
@@ -105,10 +105,10 @@ def adopt(
 
     Args:
         path: the partition directory, under a name that Kafka takes.
-        staged: in the order of their offsets; those that are adopted already are skipped.
+        staged: in the order of their offsets; adopted ones are skipped.
         keep_offsets: they keep the offsets they have, which must not lie before the log's end.
         leader_epoch: of their batches, at least the log's latest; None for the latest, or 0.
-        topic_id: recorded, or compared with the one on disk; None for no check.
+        topic_id: recorded, or compared with the id on disk; None for no check.
         recover: recover the log if it was not closed in good order, as after an interrupted try.
         config: of the log.
         now_ms: the clock.
@@ -173,13 +173,13 @@ def _visit(open_log: Callable[[], Log], begin: int = 0) -> int:
 
     Args:
         open_log: for appending.
-        begin: where it is to begin anew; 0 to leave it as it is.
+        begin: the new start of an empty log; 0 to leave it as it is.
     """
     with open_log() as log:
         if begin:
             log.truncate_fully_and_start_at(begin)
         start, end = log.log_start_offset, log.log_end_offset
-    if start < end:  # what a broker would remove: of a log's start there is nothing to know
+    if start < end:  # files that a broker would remove; they do not tell a log's start
         io.unlink(log.path / f"{start:020d}.{FileKind.SNAPSHOT.value}", missing_ok=True)
     return end
 
@@ -254,8 +254,8 @@ def _renumber(one: StagedSegment, base: int, epoch: int, *, keep_offsets: bool) 
         The offset behind the last one.
 
     Raises:
-        CorruptRecordError: it is no whole batches up to its end.
-        OffsetsOutOfOrderError: a batch lies over the one before it, or spans no offsets.
+        CorruptRecordError: it does not consist of whole batches.
+        OffsetsOutOfOrderError: a batch overlaps the one before it, or spans no offsets.
     """
     path, end = one.path(FileKind.LOG), base
     with io.WriteFile.open(path) as file:

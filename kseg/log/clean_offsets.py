@@ -1,7 +1,8 @@
 """`cleaner-offset-checkpoint` of a data directory: up to where each compacted log is clean.
 
-A cut of a log lowers it. Else what comes there next would count as clean: a tombstone would go at
-its horizon, and an older value of its key, which no pass has looked for, would be the last one.
+A cut of a log lowers it. Otherwise the next records there would count as clean: a tombstone would
+be removed at its horizon, and an older value of its key, which no pass has searched for, would
+become the last one.
 
 Source: Kafka `LogCleanerManager.updateCheckpoints`, `maybeTruncateCheckpoint`.
 """
@@ -31,7 +32,7 @@ def read_clean_offset(directory: Path, partition: TopicPartition | None) -> int 
 
     Args:
         directory: the partition.
-        partition: what checkpoints call it; None for a directory under another name.
+        partition: its name in checkpoints; None for a directory under another name.
 
     Raises:
         CorruptIndexError, LimitExceededError: the checkpoint is malformed. Without it a log is
@@ -78,7 +79,7 @@ def _change(
     partition: TopicPartition | None,
     changed: Callable[[int | None], int | None],
 ) -> None:
-    """Write another offset for a log, or none; not if it is the one that is there."""
+    """Write another offset for a log, or none; skipped if it is the present one."""
     if partition is None:
         return
     path = _path(directory)

@@ -282,7 +282,7 @@ def plan_compaction(
     Raises:
         ValueError: a high watermark for a log that is open for appending, or too little memory.
         CorruptIndexError: `cleaner-offset-checkpoint`, or an index, is malformed.
-        FormatError, LimitExceededError: a batch is damaged; nothing of the log can be compacted.
+        FormatError, LimitExceededError: a batch is damaged; the log cannot be compacted at all.
         UnsupportedFormatError: the log is one of Kafka 0.7.
         OSError: a file cannot be read.
     """
@@ -404,8 +404,8 @@ class Cleanup:
 
         Args:
             one: a planned partition.
-            change: where, and with what backup.
-            clock: of the log; `now_ms` always if None.
+            change: the place of the change, and of its backup.
+            clock: of the log; always `now_ms` if None.
 
         Raises:
             LogLockedError: a broker, or another process, holds the data directory.

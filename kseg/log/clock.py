@@ -1,4 +1,4 @@
-"""The clock of a log: the machine's, or one that was given and is held to 64 bits."""
+"""The clock of a log: the machine's, or a given one, limited to 64 bits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clock_of(given: Callable[[], int] | None) -> Callable[[], int]:
 
 
 def now_of(given: Time | None, ask: Callable[[], int] = machine_ms) -> int:
-    """The time that was given, in ms, or else what a clock says."""
+    """The given time, in ms, or else the time of a clock."""
     return ask() if given is None else time_ms(given)
 
 

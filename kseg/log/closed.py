@@ -167,7 +167,7 @@ def has_segments(path: Path, kinds: Sequence[EntryKind] = (EntryKind.LOG,)) -> b
 # ---- recovery ------------------------------------------------------------------------------------
 
 #: `share(paths, works, threads)` does the work on each partition, and gives the results in order. A
-#: work takes a function for its progress, and one for its result. None is the usual number.
+#: work takes a function for its progress, and one for its result. None is the default number.
 Share = Callable[[Sequence[Path], Iterable[Callable[..., None]], "int | None"], Iterator[Any]]
 
 
@@ -431,8 +431,8 @@ def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
 
     Args:
         path: a partition directory, or a `Log`.
-        offset: the new end of the log: each batch that has it, or a larger one, goes whole. Below
-            the first segment all of the log goes, and begins there anew.
+        offset: the new end of the log: batches with this offset or larger ones are removed whole.
+            Below the first segment the whole log is removed, and begins again there.
 
     Raises:
         ValueError: the offset is negative.
@@ -527,8 +527,8 @@ def copy_partition(source: io.StrPath, target: io.StrPath) -> Path:
     Raises:
         LogLockedError: another process holds one of the data directories.
         FileExistsError: there is a partition of that name already.
-        PermissionError: this process cannot make files for the owner of the original; there is
-            nothing of a copy then.
+        PermissionError: this process cannot make files for the owner of the original; the copy is
+            removed then.
         OSError: the disk refuses. The partial copy is removed; if that fails, too, it is marked as
             not closed in good order.
     """

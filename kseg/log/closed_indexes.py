@@ -53,7 +53,7 @@ class EndFault(NamedTuple):
         kind: which index.
         code: in one word, see `kseg.log.recovery.findings`.
         message: in words.
-        position: of the entry; None where there is none.
+        position: of the entry; None without one.
     """
 
     kind: FileKind
@@ -70,7 +70,7 @@ def fault_of(
 ) -> EndFault | None:
     """The fault at the ends of a segment's two indexes; None if they are as after a close.
 
-    A missing offset index is no fault: a broker makes it anew, with the others.
+    A missing offset index is not a fault: a broker rebuilds it, with the others.
 
     Args:
         log_bytes: of the segment's log.
@@ -167,7 +167,7 @@ def fault_in(files: SegmentFiles) -> EndFault | None:
 def is_as_closed(partition: io.StrPath) -> bool:
     """Whether the indexes of all segments of a partition are as after a close.
 
-    What cannot be read is not known to be so.
+    Indexes that cannot be read do not count.
     """
     try:
         segments = list_partition(partition).segments

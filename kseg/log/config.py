@@ -56,7 +56,7 @@ _TIME_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
 #: A release that stores each magic, for `message.format.version`.
 _RELEASES: Final = ("0.9.0", "0.10.0", "3.0-IV1")
 _RELEASE: Final = re.compile(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3}){0,2}(-IV\d{1,3})?", re.ASCII)
-#: Settings of a topic that change nothing in what storage does.
+#: Settings of a topic without an effect on storage.
 _PASSED_OVER: Final = frozenset(
     {
         "follower.replication.throttled.replicas",
@@ -145,7 +145,7 @@ class LogConfig:
     named_for_topic: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what Kafka refuses."""
+        """Refuse values that Kafka refuses."""
         for name, (least, greatest) in _RANGES.items():
             _check_range(name, getattr(self, name), least, greatest, real=name == _RATIO)
         if self.message_timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
@@ -186,13 +186,13 @@ class LogConfig:
     ) -> LogConfig:
         """Read a topic's settings as Kafka spells them; the others have their defaults.
 
-        Values are texts, as in a topic's configuration, or numbers. Settings that do not concern
-        storage, such as `min.insync.replicas`, are ignored. Those that Kafka had until 3.9 are
-        understood.
+        Values are texts, as in a topic's configuration, or numbers. Settings without an effect on
+        storage, such as `min.insync.replicas`, are ignored. Settings that Kafka had until 3.9 are
+        accepted.
 
         Args:
             settings: by name.
-            of_topic: those that were given for the log's own topic; they go before the others.
+            of_topic: settings of the log's own topic; they override the others.
 
         Raises:
             ValueError: a name is not known, a value is out of its range, or the records are to be
@@ -238,7 +238,7 @@ class LogConfig:
         The two settings of a broker are not among them.
 
         Args:
-            named: also those that were named with their default.
+            named: also the fields that were named with their default.
         """
         settings = {}
         chosen = self.named if named else frozenset()
@@ -251,7 +251,7 @@ class LogConfig:
             settings[_FORMAT_VERSION] = _RELEASES[self.message_format_magic]
         return settings
 
-    # ---- what follows from them ------------------------------------------------------------------
+    # ---- derived values --------------------------------------------------------------------------
 
     @property
     def compacted(self) -> bool:
@@ -260,7 +260,7 @@ class LogConfig:
 
     @property
     def deletes(self) -> bool:
-        """Whether old segments go by time and size."""
+        """Whether old segments expire by time and size."""
         return DELETE in self.cleanup_policy
 
     @property
@@ -279,7 +279,7 @@ class LogConfig:
         """The rules of an append to such a log.
 
         Args:
-            origin: who appends; a follower's batches are checked less.
+            origin: of the batches; a follower's are checked less.
             leader_epoch: of the leader, which its batches get.
         """
         levels = {
@@ -303,7 +303,7 @@ class LogConfig:
         )
 
     def with_changes(self, **changes: Any) -> LogConfig:
-        """The same settings with some changed, checked anew; these count as named.
+        """The same settings with some changes, checked again; the changed ones count as named.
 
         Args:
             changes: attributes of this class, by name.

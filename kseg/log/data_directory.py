@@ -3,10 +3,10 @@
 All logs that this process writes to in one directory share one lease of it. It begins with the
 first `enter` and ends with the last `leave`:
 
-    enter   take `.lock`; read the mark and the checkpoints; take the mark away, for good
+    enter   take `.lock`; read the mark and the checkpoints; remove the mark durably
             claim a partition's directory, load it, `mark_loaded`
             ... append, flush, `note` what is flushed, `write_checkpoints` ...
-    leave   the last one writes the checkpoints, then the mark, and lets go of the lock
+    leave   the last one writes the checkpoints, then the mark, and releases the lock
 
 So a process that dies in between leaves no mark, and the next one recovers the logs. The mark comes
 back if it was there before, or once every partition in the directory was loaded and closed cleanly
@@ -14,10 +14,10 @@ in this lease. It never comes back after one was closed with an error, or where 
 indexes in which a broker would believe unused entries (`closed_indexes`). The checkpoints may hold
 entries of other partitions, of a broker for example: those stay as they are, in their order.
 
-The mark that comes back has the epoch of the broker that left it. It loses the epoch
-(`forget_broker_epoch`) if records went from the end of a log in this lease, or if a log was
+The mark that is written back has the epoch of the broker that left it. It loses the epoch
+(`forget_broker_epoch`) if records were cut from the end of a log in this lease, or if a log was
 repaired. From an equal epoch a controller concludes that the broker still has all its records
-(KIP-966), and lets its replicas stay in sync. What retention takes from the front does not count:
+(KIP-966), and lets its replicas stay in sync. Records that retention deletes do not count:
 each broker deletes that in its own time.
 
 A directory without the mark was not shut down cleanly, unless there is no partition in it at all.
@@ -46,7 +46,7 @@ from kseg.files.metadata import CleanShutdown
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
 from kseg.log import closed_indexes
 
-#: What one lease notes and writes, in the order in which it is written.
+#: The checkpoints that a lease notes and writes, in the order of writing.
 _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
 
 #: The topic of KRaft's own log.
@@ -79,7 +79,7 @@ class DirectoryFiles:
     Attributes:
         mark: of a clean shutdown; None without one.
         offsets: of the checkpoints, by the kind of file.
-        findings: checkpoints that could not be understood; each counts as one that says nothing.
+        findings: checkpoints that cannot be parsed; each counts as empty.
     """
 
     mark: CleanShutdown | None
@@ -189,7 +189,7 @@ class DataDirectoryLease:
         self._loaded = False
         self._present = True
 
-    # ---- what was found --------------------------------------------------------------------------
+    # ---- the state that was found ----------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -203,7 +203,7 @@ class DataDirectoryLease:
 
     @property
     def findings(self) -> tuple[KsegError, ...]:
-        """Checkpoints that could not be understood; each counts as one that says nothing."""
+        """Checkpoints that cannot be parsed; each counts as empty."""
         return self._shared.said.findings
 
     def offsets_of(self, partition: TopicPartition | None) -> PartitionOffsets:
@@ -243,7 +243,7 @@ class DataDirectoryLease:
             self._name = name
 
     def settle_offsets(self) -> None:
-        """Make what `offsets_of` says of the claimed directory lasting, before files go by it.
+        """Store `offsets_of` the claimed directory durably, before files are deleted by it.
 
         A log of this lease may have noted offsets and failed before they were written.
 
@@ -273,7 +273,7 @@ class DataDirectoryLease:
         first_offset: int | None = None,
         high_watermark: int | None = None,
     ) -> None:
-        """Note what the checkpoints are to say; nothing is written yet.
+        """Note new values for the checkpoints; nothing is written yet.
 
         Args:
             partition: None, or one whose name no checkpoint can hold, and nothing is noted.
@@ -373,8 +373,8 @@ class DataDirectoryLease:
                 and nothing in it was changed.
 
         Raises:
-            OSError: a checkpoint or the mark could not be written. There is no mark then, and the
-                lock is free.
+            OSError: a checkpoint or the mark could not be written. The mark is missing then, and
+                the lock is free.
         """
         with _guard:
             if not self._present or self._shared.process != os.getpid():
@@ -409,7 +409,7 @@ class DataDirectoryLease:
 
 
 def enter(data_directory: str | PathLike[str]) -> DataDirectoryLease:
-    """Begin the lease of a directory, or join the one that this process has of it.
+    """Begin the lease of a directory, or join this process's lease of it.
 
     When this returns the mark of a clean shutdown is gone from the disk. Load no log before that.
 
@@ -446,7 +446,7 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
 
 
 def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
-    """The entries of one checkpoint; one that is missing or malformed has none."""
+    """The entries of one checkpoint; a missing or malformed one is empty."""
     try:
         return checkpoints.read_offset_checkpoint(os.path.join(path, kind.value))
     except FileNotFoundError:
@@ -457,7 +457,7 @@ def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPar
 
 
 def _write(shared: _SharedLease, kind: FileKind) -> None:
-    """Write one checkpoint, if it has changed: what is there in its order, then others by name."""
+    """Write one checkpoint, if it has changed: present entries in their order, then new ones."""
     with _guard:
         if kind not in shared.changed:
             return
@@ -505,7 +505,7 @@ def _can_be_written(partition: TopicPartition) -> bool:
 
 
 # ---- the sub-directories of a data directory -----------------------------------------------------
-# Their names say what they are; none is opened.
+# They are classified by name, and never opened.
 #
 #     <topic>-<number>                    a log
 #     <topic>-<number>.<uuid>-delete      a log that was deleted; its files go later
@@ -538,7 +538,7 @@ class DirectoryEntry:
 
     Attributes:
         path: the sub-directory.
-        kind: what it is, by its name.
+        kind: by its name.
         partition: whose it is, or was; the topic of a deleted or stray one may be cut short. None
             where the name does not say.
     """
@@ -549,7 +549,7 @@ class DirectoryEntry:
 
 
 def list_entries(path: str | os.PathLike[str]) -> tuple[DirectoryEntry, ...]:
-    """The sub-directories of a data directory, by name; none is opened.
+    """The sub-directories of a data directory, by name; they are not opened.
 
     Raises:
         OSError: it cannot be listed.

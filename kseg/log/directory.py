@@ -60,7 +60,7 @@ class LogDirectory(Closing):
     Attributes:
         path: the data directory.
         mode: "read" or "append".
-        meta: what `meta.properties` says; None without one.
+        meta: the contents of `meta.properties`; None without one.
 
     Example:
         >>> with LogDirectory.open("data", mode="append") as directory:  # doctest: +SKIP
@@ -113,11 +113,11 @@ class LogDirectory(Closing):
             path: the directory.
             mode: "read" changes nothing and takes no lock; "append" takes the directory for this
                 process.
-            config: settings of every log, a function from a partition to its settings, or what
-                `kseg.settings` has found; Kafka's defaults if None.
+            config: settings of every log, a function from a partition to its settings, or the
+                result of `kseg.settings`; Kafka's defaults if None.
             recover: recover logs that were not shut down cleanly; also future and stray ones, which
                 are not opened.
-            threads: how many logs are loaded at a time; as many as there are processors if None.
+            threads: the number of logs loaded at a time; the number of processors if None.
             progress: called after each log.
             now_ms: the clock; the machine's if None.
             high_watermark: "end" says that no other replica has these logs; see `Log.open`.
@@ -128,7 +128,7 @@ class LogDirectory(Closing):
             LogLockedError: another process holds the directory.
             UncleanShutdownError: it was not shut down cleanly, and `recover` is false.
             CorruptIndexError: `meta.properties` is malformed.
-            KsegError, OSError: a log cannot be opened; those that were are closed again.
+            KsegError, OSError: a log cannot be opened; those already open are closed again.
         """
         if mode not in ("read", "append"):
             raise ValueError(f"mode is read or append, not {mode!r}")
@@ -164,7 +164,7 @@ class LogDirectory(Closing):
             raise
         return directory
 
-    # ---- what there is ---------------------------------------------------------------------------
+    # ---- contents --------------------------------------------------------------------------------
 
     @property
     def logs(self) -> Mapping[TopicPartition, Log]:
@@ -174,7 +174,7 @@ class LogDirectory(Closing):
 
     @property
     def entries(self) -> tuple[DirectoryEntry, ...]:
-        """All sub-directories on the disk now, and what they are."""
+        """All sub-directories on the disk now, and their kinds."""
         return list_entries(self.path)
 
     @property
@@ -197,11 +197,11 @@ class LogDirectory(Closing):
         Args:
             topic: its name, by Kafka's rules.
             partition: its number.
-            topic_id: kept in `partition.metadata`; None for no such file.
+            topic_id: kept in `partition.metadata`; None for no file.
 
         Raises:
             ValueError: Kafka refuses the name, the number or the id.
-            FileExistsError: there is such a partition.
+            FileExistsError: the partition exists.
             KsegError: the directory is not open for appending.
             OSError: the disk refuses.
 
@@ -235,7 +235,7 @@ class LogDirectory(Closing):
             The new name of the directory.
 
         Raises:
-            KeyError: there is no such log here.
+            KeyError: the log is not in this directory.
             KsegError: the directory is not open for appending.
             OSError: the disk refuses. The log is closed; after an error of the rename it is there
                 when the directory is opened again.
@@ -292,14 +292,14 @@ class LogDirectory(Closing):
     def retain(self, now_ms: Time | None = None) -> dict[TopicPartition, RetentionReport]:
         """Delete old segments of all logs that are not compacted, and files that are due.
 
-        Compacted logs are the cleaner's, as in Kafka. A function from partitions to settings counts
-        as it is. Where there is a metadata log, what it says of a topic goes before one
-        configuration for all logs: see `kseg.settings`. Elsewhere that fills in what is not known:
-        `kseg.log.topic_policy` says what is, in a broker's directory and of internal topics. It
-        also forgets producers that have been silent for too long, in every log.
+        Compacted logs are the cleaner's, as in Kafka. A function from partitions to settings is
+        used unchanged. With a metadata log, its settings of a topic override one configuration for
+        all logs: see `kseg.settings`. Without one, that configuration fills in unknown settings:
+        `kseg.log.topic_policy` knows some, in a broker's directory and for internal topics. It also
+        forgets producers that have been silent for too long, in every log.
 
         Args:
-            now_ms: the time that counts; the clock's if None.
+            now_ms: the present time; the clock's if None.
 
         Returns:
             A report for each log that lost a segment.
@@ -369,7 +369,7 @@ class LogDirectory(Closing):
     def _load(
         self, entries: Iterable[DirectoryEntry], threads: int, progress: Progress | None
     ) -> None:
-        """Open the logs; after a crash, mend those that a broker would load, too."""
+        """Open the logs; after a crash, repair those that a broker would load."""
         logs = [entry for entry in entries if entry.kind is EntryKind.LOG]
         others: list[DirectoryEntry] = []
         if self._home is not None:
@@ -407,7 +407,7 @@ class LogDirectory(Closing):
             return
         pieces = [At(entry.path, partial(open_one, entry)) for entry in [*logs, *others]]
         with closing(in_order(pieces, threads=min(threads, total), window=total)) as results:
-            for _ in results:  # there are none: all waits here for the ends of pieces
+            for _ in results:  # no results yet: this waits for a piece to end
                 pass
 
     def _mend(self, path: Path, key: TopicPartition) -> None:

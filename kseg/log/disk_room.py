@@ -1,4 +1,4 @@
-"""How much room a change needs on a full disk, and how much the disk gets back for what goes.
+"""The room that a change needs on a full disk, and the room that its deletions give back.
 
 A file that has a second name, in a backup for example, gives nothing back and does not count.
 """
@@ -28,7 +28,7 @@ _CHECKPOINTS: Final = (
 
 
 def least_bytes(directory: Path) -> int:
-    """Bytes without which nothing can be written down for a partition: a checkpoint anew."""
+    """Bytes needed to write anything for a partition: one new checkpoint."""
     block = os.statvfs(directory).f_frsize
     largest = max(checkpoint_sizes(directory), default=0)
     return block + -(-largest // block) * block
@@ -47,8 +47,8 @@ def refuse_less(directory: Path, given: int, what: str, *, needed: int | None = 
     Args:
         directory: the partition.
         given: bytes that the disk would get back first.
-        what: of what, in words.
-        needed: bytes that are to be written; `least_bytes` if None.
+        what: the subject, in words.
+        needed: bytes to write; `least_bytes` if None.
 
     Raises:
         OSError: it is too little.

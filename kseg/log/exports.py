@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Takes the path of a partition, and lines about the records that a reader does not get of it.
 Warn = Callable[[Path, Iterable[str]], object]
-#: The fields that are no columns of a log.
+#: The fields that are not columns of a log.
 _PLACE = ("topic", "partition", "directory")
 
 
@@ -42,7 +42,7 @@ class Part(NamedTuple):
     Attributes:
         source: the partition or the segment.
         request: the records; its columns do not count.
-        first_offset: what the log gives of the segment begins here; None for a file by itself.
+        first_offset: the first offset to export from the segment; None for a file by itself.
     """
 
     source: ScanSource
@@ -64,7 +64,7 @@ class Export:
 
     Attributes:
         name: the name of the file, relative to the output, without an extension.
-        parts: what it has, one part after the other.
+        parts: its parts, in order.
         key: only records with this key.
         limit: no more records than this.
         size: bytes of log.
@@ -151,7 +151,7 @@ class Export:
     def _all(
         self, views: Sequence[LogView | None], look: FileFormat, faults: list[KsegError]
     ) -> Generator[RecordColumns]:
-        """The records of each part, whatever the limit."""
+        """The records of each part, without a limit."""
         for part, view in zip(self.parts, views, strict=True):
             yield from self._pieces(part, view, look, faults)
 

@@ -33,8 +33,7 @@ def grep(
         regex: the pattern is a regular expression of RE2, for values as UTF-8: bytes that are not
             UTF-8 match no character, and `\C` alone. Needs `kseg[arrow]`.
         fields: the fields that are searched: key, value, headers (their names and values).
-        ignore_case: the case of letters does not count. Needs `kseg[arrow]` for other letters than
-            those of ASCII.
+        ignore_case: ignore the case of letters. Needs `kseg[arrow]` for letters outside of ASCII.
         whole: a field has to be the pattern, rather than to hold it.
         invert: the records that do not match.
         context: as many records of the partition in front of each, and behind it. The column
@@ -47,7 +46,7 @@ def grep(
     Raises:
         ValueError: an argument has a value that it cannot have, or RE2 does not take the pattern.
         MissingExtraError: pyarrow is needed, and is not installed.
-        TypeError: there is no such option, or an argument has another type.
+        TypeError: an option is unknown, or an argument has another type.
         NotALogError, OSError: as `kseg.scan`.
 
     Example:

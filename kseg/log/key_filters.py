@@ -159,7 +159,7 @@ def keyfilter(
 def _write(
     view: LogView, info: SegmentInfo, place: Path, memory: PerThread[Workspace], put: Put
 ) -> None:
-    """Write the filter of a segment; puts its row, or None if there is one that fits."""
+    """Write the filter of a segment; puts its row, or None if its filter is current."""
     path = _path_in(place, info.path)
     with view.open_segment(info) as segment, memory.one() as workspace:
         with suppress(KsegError, OSError), MappedFile.open(path, "never") as file:
@@ -189,7 +189,7 @@ def _filter_of(segment: Segment, workspace: Workspace) -> tuple[int, bytes]:
             ]
             parts.append(buckets_of(keys))
             records += sum(map(len, keys))
-        except KsegError:  # what is damaged may hold any key
+        except KsegError:  # damaged batches may hold any key
             parts.append(np.empty((0, BUCKET_BYTES), np.uint8))
     table = np.array([starts, ends, [len(part) for part in parts]], np.int64).T
     buckets = np.concatenate(parts)
@@ -210,7 +210,7 @@ def _look_at(segment: Segment) -> tuple[bytes, list[int]]:
 
 
 def _fits(head: FilterHead, segment: Segment) -> bool:
-    """Whether a filter was made of the bytes of a segment."""
+    """Whether a filter was made from the bytes of a segment."""
     if (head.base_offset, head.size) != (segment.base_offset, segment.size):
         return False
     found = _found(segment.path)

@@ -48,7 +48,7 @@ class KeyPlaces(NamedTuple):
         sources: Sequence[ScanSource],
         paths: Iterable[Path],
     ) -> KeyPlaces:
-        """Take what the caller says, and the metadata logs beside the sources and in the paths.
+        """Take the caller's options, and the metadata logs beside the sources and in the paths.
 
         Args:
             partitioner: of all topics.
@@ -57,7 +57,7 @@ class KeyPlaces(NamedTuple):
             paths: data directories.
 
         Raises:
-            ValueError: there is no such partitioner, or a number is less than 1.
+            ValueError: the partitioner is unknown, or a number is less than 1.
             OSError: a metadata log cannot be read.
         """
         for count in (1, *counts):  # all are checked here

@@ -1,4 +1,4 @@
-"""Log: one partition, open for reading or for appending; what callers hold.
+"""Log: one partition, open for reading or for appending.
 
 This module decides nothing. A log open for reading is a `LogView`, the files as they were at that
 moment. One open for appending is a `LogState`; readers get its version. Each method
@@ -112,7 +112,7 @@ class Log:
         state: LogState | None = None,
         lease: DataDirectoryLease | None = None,
     ) -> None:
-        """Take over what is open; use `open` instead."""
+        """Take over an open state; use `open` instead."""
         self._view = view
         self._seen: SeenLog | None = None
         self._mapping: Final[Mapping] = mapping
@@ -147,17 +147,17 @@ class Log:
             mode: "read" lists the directory, and opens files as they are needed; "append" takes the
                 lock of the data directory and loads the log.
             create: make a missing directory, for appending.
-            config: the settings, for appending, or those that `kseg.settings` has found; Kafka's
-                defaults if None.
+            config: the settings, for appending, or the result of `kseg.settings`; Kafka's defaults
+                if None.
             recover: recover a log that was not closed in good order, which is refused otherwise.
-            now_ms: the clock, for appending; the machine's if None. If it returns no 64-bit time,
-                the call that uses it raises ValueError.
+            now_ms: the clock, for appending; the machine's if None. If it does not return a 64-bit
+                time, the call that uses it raises ValueError.
             mapping: "auto" maps files unless another process holds the data directory, or the log
                 is open for appending; "always", "never".
             topic_id: recorded in `partition.metadata` for appending, or compared with it.
-            known: how the log was left, instead of what the data directory says.
-            high_watermark: for appending: the offset up to which replicas have the log, so that
-                nothing above goes; "end" if there are no replicas. None for the checkpoint of a
+            known: how the log was left, in place of the data directory's facts.
+            high_watermark: for appending: the offset up to which replicas have the log, which
+                bounds deletion; "end" if there are no replicas. None for the checkpoint of a
                 broker's data directory (one with `meta.properties`), or the log's start if it has
                 no line; in any other directory None is the log's end.
 
@@ -199,7 +199,7 @@ class Log:
             return self
         return type(self)(LogView.open(self.path, mapping=self._mapping), self._mapping)
 
-    # ---- what it is ------------------------------------------------------------------------------
+    # ---- properties ------------------------------------------------------------------------------
 
     @property
     def view(self) -> LogView:
@@ -241,7 +241,7 @@ class Log:
     def high_watermark(self) -> int:
         """Readers may see records below it: all, unless `update_high_watermark` has set another.
 
-        In a broker's data directory `replicated_offset` bounds what may go.
+        In a broker's data directory `replicated_offset` bounds deletion.
         """
         if self._state is None:
             return self.view.log_end_offset
@@ -426,7 +426,7 @@ class Log:
     ) -> Iterator[RecordColumns]:
         """The records as columns, as they are written; see `kseg.log.reader.follow.follow`.
 
-        A log open for reading is looked at anew, whatever it was when it was opened.
+        A log open for reading is read again, whatever its state at the opening.
 
         Args:
             start_offset, timeout, stop, options: as there.
@@ -486,10 +486,10 @@ class Log:
             batch: one, as `BatchBuilder` makes it or as bytes; or several, as of `encode_batches`;
                 or records: `{"value": ["text"]}`, `[(key, value)]` or a list of dicts; a frame of
                 Polars or pandas, an Arrow table; or a scan, or pieces that were read.
-            options: how batches are made of records, such as `BatchOptions(compression="zstd")`.
+            options: of the new batches, such as `BatchOptions(compression="zstd")`.
             leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
                 the log forget later ones, as in Kafka.
-            origin: who appends.
+            origin: of the batches.
             guard, transaction_version: see `ProducerState.prepare`.
             durable: flush before this returns.
 
@@ -539,7 +539,7 @@ class Log:
             The recovery point.
 
         Raises:
-            OSError: a flush failed; what the disk holds is not known.
+            OSError: a flush failed; the contents of the disk are unknown.
             PoisonedFileError: the log failed before.
         """
         from kseg.log.writer import flush as flushing
@@ -580,7 +580,7 @@ class Log:
         return self.state.update_high_watermark(offset)
 
     def update_config(self, config: LogConfig) -> None:
-        """Use other settings from now on; what is stored already stays as it is.
+        """Use other settings from now on; stored records stay unchanged.
 
         Args:
             config: all settings; see `LogConfig.with_changes` for some.
@@ -595,7 +595,7 @@ class Log:
     # ---- keeping house: kseg.log.writer.retention ------------------------------------------------
 
     def delete_old_segments(self, *, now_ms: Time | None = None) -> RetentionReport:
-        """Delete what retention does not keep, whole segments from the log's start on.
+        """Delete expired segments, whole ones from the log's start on.
 
         In a broker's data directory, and for Kafka's internal topics, the known policy of the topic
         goes before `config`, and settings that you did not give have no default:
@@ -619,17 +619,17 @@ class Log:
     ) -> CompactionReport | None:
         """Compact the log as Kafka's cleaner would now; a log that is not due is left alone.
 
-        Call it from a thread of its own: appends and reads go on meanwhile, and the log's lock is
-        held for each swap of files alone. Readers keep what they have open. With compact,delete
-        old segments go, too.
+        Call it from a thread of its own: appends and reads continue meanwhile, and the log's lock
+        is held only for each swap of files. Readers keep their open files. With compact,delete old
+        segments are deleted, too.
 
         Args:
-            now_ms: the time that counts; the log's clock if None.
-            force: also what is not dirty enough, or too young.
+            now_ms: the present time; the log's clock if None.
+            force: also compact logs that are not dirty enough, or too young.
             map_bytes: memory for keys; Kafka's 128 MiB if None.
 
         Returns:
-            What was done; None for nothing.
+            The result; None if there was nothing to do.
 
         Raises:
             FormatError, LimitExceededError: a batch is damaged; its segment is as it was.
@@ -689,7 +689,7 @@ class Log:
 
         Raises:
             ValueError: the offset is negative.
-            SegmentInUseError: a reader maps what is to be cut, and the disk is too full for a copy.
+            SegmentInUseError: a reader maps bytes to be cut, and the disk is too full for a copy.
             CorruptRecordError: damage lies in front of the offset; nothing is changed.
             OSError: the disk refuses.
             PoisonedFileError: the log failed before.
@@ -701,11 +701,11 @@ class Log:
         return truncate.truncate_to(self.state, offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop all records, and begin anew at `offset`; lasting when this returns.
+        """Drop all records, and begin again at `offset`; durable when this returns.
 
         Args:
             offset: where the log begins and ends.
-            log_start_offset: what it calls its start, if not `offset`.
+            log_start_offset: the new log start, if not `offset`.
 
         Raises:
             ValueError: an offset is negative or has over 64 bits, or the start is past the end.

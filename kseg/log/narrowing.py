@@ -46,7 +46,7 @@ def can_have(source: ScanSource, conditions: Sequence[Condition]) -> bool:
 
 
 def narrowed(request: Request, conditions: Sequence[Condition]) -> Request:
-    """A request for the records of another one that conditions can take.
+    """A request for those records of another request that conditions can select.
 
     Args:
         request: gives more.
@@ -64,7 +64,7 @@ def narrowed(request: Request, conditions: Sequence[Condition]) -> Request:
 
 
 def wanted_key(conditions: Sequence[Condition], kinds: Kinds) -> bytes | None:
-    """The bytes of the only key that conditions take; None if they say nothing of the kind.
+    """The bytes of the only key that conditions select; None without such a condition.
 
     Args:
         conditions: all hold.

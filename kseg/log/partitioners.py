@@ -43,7 +43,7 @@ def partition_for(key: Any, partitions: int, partitioner: str = "murmur2") -> in
 
     Raises:
         TypeError: a key is neither bytes nor text. A serializer decides the bytes of a number.
-        ValueError: `partitions` is less than 1, or there is no such partitioner.
+        ValueError: `partitions` is less than 1, or the partitioner is unknown.
 
     Source: Kafka `BuiltInPartitioner.partitionForKey` and `Utils.murmur2`; librdkafka
     `rd_kafka_msg_partitioner_consistent_random`.

@@ -36,8 +36,8 @@ class Pattern:
         data: the bytes that are looked for; of a regular expression, its UTF-8.
         fields: some of `SEARCHED`. Headers are searched by name and by value.
         regex: it is a regular expression of RE2.
-        ignore_case: the case of letters does not count: those of ASCII if the pattern is ASCII,
-            else as Unicode has it.
+        ignore_case: ignore the case of letters: those of ASCII if the pattern is ASCII, else all of
+            Unicode.
         whole: a field has to be exactly that.
         invert: the records that do not hold it are wanted.
     """
@@ -53,7 +53,7 @@ class Pattern:
         """Check it.
 
         Raises:
-            ValueError: a field is none, or the expression is none of RE2's.
+            ValueError: a field is unknown, or the expression is not one of RE2's.
             MissingExtraError: it needs RE2, and pyarrow is missing.
         """
         if not self.fields or not set(self.fields) <= set(SEARCHED):
@@ -88,7 +88,7 @@ class Pattern:
 
     @property
     def needle(self) -> Needle:
-        """Bytes that a batch with such a record holds; see `kseg.format.request.Request`."""
+        """The least bytes of a batch with such a record; see `kseg.format.request.Request`."""
         if self.regex or self.invert:
             return ANY_RECORD
         if self.key is not None:

@@ -1,8 +1,8 @@
 """Files of deleted segments: renamed to `.deleted`, and removed some time later.
 
-A segment's files get their `.deleted` names at once. Their bytes go after a delay, so that readers
-that have a file open can finish. No thread waits for that time: the next change of the log calls
-`remove_due`. A load removes what is left when a process ends.
+A segment's files get their `.deleted` names at once. They are removed after a delay, so that
+readers with open files can finish. No thread waits for that time: the next change of the log calls
+`remove_due`. A load removes files that are left when a process ends.
 
 Source: Kafka `LocalLog.deleteSegmentFiles`, `LogSegment.changeFileSuffixes`.
 """
@@ -23,8 +23,8 @@ class Deletions:
     """The deleted files of one log that are not removed yet. One thread at a time may change it.
 
     Attributes:
-        freed_bytes: what the disk has got back so far, or gets back when what waits is removed;
-            nothing for files that have a second name.
+        freed_bytes: bytes that the disk has got back so far, or gets back when the waiting files
+            are removed; 0 for files that have a second name.
     """
 
     __slots__ = ("_due", "freed_bytes")
@@ -42,7 +42,7 @@ class Deletions:
     def mark_for_deletion(
         self, paths: Iterable[Path], *, now_ms: int, delay_ms: int
     ) -> tuple[Path, ...]:
-        """Rename files to `.deleted`; those that are not there are passed over.
+        """Rename files to `.deleted`; missing ones are skipped.
 
         Lasting after the directory is flushed. Without a delay they are removed at once.
 

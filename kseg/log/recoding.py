@@ -1,7 +1,7 @@
 """Closed segments of partitions that no process has open, in another codec.
 
-What changes and what stays is said in `kseg.log.cleaner.recode`; the steps are those of
-`kseg.log.closed`. Damage stops one segment alone.
+`kseg.log.cleaner.recode` describes the changes; the steps are those of `kseg.log.closed`. Damage
+stops one segment alone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kseg.log.topic_policy import UNTOUCHED, RetentionRules
 
 @dataclass(slots=True)
 class RecodedPartition:
-    """A partition, with what is planned or was done.
+    """A partition, with the plan or the result.
 
     Attributes:
         path: its directory.
         rules: of its retention: they say whether it is left alone, and have its settings.
-        segments: those that are written anew, with their new bytes when that is done; the others
-            with the reason.
+        segments: rewritten ones, with their new sizes once that is done; the others with the
+            reason.
         findings: the damage for which segments stay.
         kept: the files in the backup.
         freed_bytes: the bytes that the disk got back.
@@ -49,7 +49,7 @@ class RecodedPartition:
 
     @property
     def going(self) -> list[CompactedSegment]:
-        """The segments that are written anew."""
+        """The segments that are rewritten."""
         return [one for one in self.segments if not one.why]
 
 

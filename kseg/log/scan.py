@@ -87,7 +87,7 @@ _HTML_ROWS: Final = 10
 
 @dataclass(slots=True, repr=False, eq=False)
 class Scan(Frames):
-    """A lazy reader: each iteration, and each Arrow stream, begins anew.
+    """A lazy reader: each iteration, and each Arrow stream, begins again.
 
     Attributes:
         sources: the files and partitions that are read, in order.
@@ -141,7 +141,7 @@ class Scan(Frames):
         """The records of the scan that match a pattern; see `kseg.grep`.
 
         Args:
-            pattern: what they hold.
+            pattern: the condition on their contents.
             context: as many records in front of each and behind it come as well.
         """
         read = _read_columns(self.columns, self._kinds, self._key, pattern)
@@ -188,7 +188,7 @@ class Scan(Frames):
         return replace(self._request, on_corrupt=self.errors.append)
 
     def _pieces(self, use: Use) -> Generator[RecordColumns]:
-        """The records wanted, whatever their number."""
+        """The wanted records, whatever their number."""
         request = self._begun()
         note = self._noted()
         self.pieces = 0
@@ -336,7 +336,7 @@ class Scan(Frames):
         return view
 
     def _noted(self) -> Callable[[RecordColumns | None], Any]:
-        """A function that calls `progress` behind each segment, and returns what it is given."""
+        """A function that calls `progress` behind each segment, and returns its argument."""
         told = self._progress
         if told is None:
             return lambda columns: columns
@@ -405,8 +405,8 @@ class Scan(Frames):
     def to_reader(self) -> pyarrow.RecordBatchReader:
         """A new `pyarrow.RecordBatchReader`.
 
-        Who keeps what it gives, as a table does, gets larger and larger batches, unless the bounds
-        of a piece were set.
+        If the consumer keeps the batches (a table does), they grow, unless the bounds of a piece
+        were set.
         """
         return self._reader("streamed")
 
@@ -520,8 +520,8 @@ class Scan(Frames):
                 UTC), "topic" and "partition". The files leave these out.
             per: one file for each "partition", or for each "topic" with the records of one
                 partition after the other. A file that was named itself has one of its own.
-            keep_bytes: with `decode`, also write the bytes of what does not decode, in `key_bytes`
-                and `value_bytes`.
+            keep_bytes: with `decode`, also write the bytes of values that do not decode, in
+                `key_bytes` and `value_bytes`.
             replace: replace files also where they have records that the scan does not have.
 
         Returns:
@@ -686,13 +686,13 @@ def scan(
     """Read records of one or many files, partitions or data directories.
 
     Args:
-        paths: one or several, or globs; name and contents decide what each is. A URL is a path,
+        paths: one or several, or globs; name and contents decide the kind of each. A URL is a path,
             too: `s3://bucket/data-dir`, with the extra `[cloud]`.
         topics: only these topics: a name or a glob, or several.
         partitions: only these partitions: a number, or several. With `partitioner`, this is the
             number of partitions of the topics instead; several if it has grown.
         columns: the names of the columns; topic, partition, offset, timestamp, key, value and
-            headers if it is None.
+            headers if None.
         offset: `(start, end)` or a `range`, half open, None for no bound; one offset; or, by
             partition or by `(topic, partition)`, any of these for some partitions, where a number
             is the first offset. A partition gives each offset once, and no offset before the log's
@@ -706,11 +706,11 @@ def scan(
         filters: a directory that `keyfilter` wrote: with a key, only the parts of closed segments
             are read that may hold it, and damage elsewhere is not met.
         partitioner: "murmur2" or "crc32", by which all producers of the topics chose the partition
-            of a key, see `partition_for`; then `key`, or the filter of a query on one key, reads no
-            other partition. The number of partitions is `partitions`, or each one that the metadata
-            log in the data directories has of the topic; without either, all partitions are read.
-            At the start and the end of each partition, some keys are compared with it: 1,000 or
-            more in all.
+            of a key, see `partition_for`; then a search for `key`, or a query that filters for one
+            key, only reads its partition. The number of partitions is `partitions`, or each number
+            of the topic in the metadata log of the data directories; without either, all partitions
+            are read. At the start and the end of each partition, some keys are compared with it:
+            1,000 or more in all.
         limit: the number of records of the whole answer; None for all.
         decode: the kinds of keys and values, such as `{"key": "text", "value": "json"}`: text,
             json, int16, int32, int64, float, double, uuid, or Kafka's name; a word alone is for
@@ -726,7 +726,7 @@ def scan(
         subject, schema_version: the schema of the column; without them the latest version of
             `<topic>-value`, or `<topic>-key`, that is not deleted.
         schema: the column's schema, or its id.
-        record: the name of the one record type, or message, that is wanted; other records are null.
+        record: the name of the wanted record type, or message; other records are null.
         isolation: "read_uncommitted", or "read_committed" (whole partitions only).
         open_transactions: "wait" ends committed records at the first open transaction, with a
             warning; "abort" takes open transactions as aborted.
@@ -739,22 +739,22 @@ def scan(
         threads: the number of threads that share the work. The records and their order are the
             same for any number; each thread has pieces of its own in memory.
         progress: called with the bytes of the segments that are read, and of all segments.
-        now: the time that "now" and "-7d" count from; the machine's clock if None.
+        now: the time that "now" and "-7d" refer to; the machine's clock if None.
         max_rows, max_bytes: bounds of a piece; unless one is set, an Arrow stream gives larger
             pieces to a consumer that keeps them.
         control: give transaction markers and other control records too.
         verify_crc: refuse damaged batches.
         inflated_max: refuse batches that inflate to more bytes.
         mapping: "auto", "always" or "never", see `Segment.open`.
-        tier: where brokers keep older segments of the partitions, a URL or a directory: a partition
-            is then one log of both parts. One that is only in the tier is named by the path that
-            it would have, such as "orders-0". `kseg.Tier` has keys and a topic id as well.
+        tier: the place of older segments of the partitions, a URL or a directory: a partition is
+            then one log of both parts. A partition that is only in the tier is named by the path
+            that it would have, such as "orders-0". `kseg.Tier` has keys and a topic id as well.
 
     Raises:
         NotALogError: a path is nothing that kseg reads.
-        SchemaError: the column has no schema, or could have several, or none of Arrow's types.
+        SchemaError: the column has no schema, or could have several, or has no Arrow type.
         MisplacedKeyError: a key lies in a partition that `partitioner` does not send it to.
-        TierError: what a tier says of its segments cannot be used.
+        TierError: a tier's description of its segments is unusable.
         ValueError: an argument has a value that it cannot have, nothing is chosen, or a partition
             has two directories.
         TypeError: an argument has another type; the message says which types it takes.
@@ -851,7 +851,7 @@ def dataset(
     """Records as a `pyarrow.dataset.Dataset`, for queries of DuckDB and Polars; see `Scan.lazy`.
 
     Args:
-        paths: as `scan` takes them; so are the others. They bound what each query reads.
+        paths, and the others: as for `scan`. They bound each query.
         topics, partitions, columns, offset, time, key: the records and columns that are there.
         partitioner: how producers chose the partition of a key; see `scan`.
         decode, schemas, subject, schema_version, schema, record: likewise.
@@ -935,7 +935,7 @@ def _columns(
 def _read_columns(
     names: tuple[str, ...], kinds: Kinds, key: bytes | None, pattern: Pattern | None = None
 ) -> tuple[str, ...]:
-    """The columns that are decoded for those that the scan gives, and for what it looks at."""
+    """The decoded columns for those of the scan, and for its conditions."""
     wanted = [name for name in names if name not in (DIRECTORY, *PLACE_FIELDS)]
     looked_at = (() if key is None else ("key",)) + (() if pattern is None else pattern.fields)
     return read_fields([*wanted, *looked_at], kinds) or ("offset",)

@@ -77,7 +77,7 @@ def sources(
     set_aside: bool = False,
     tier: Tier | None = None,
 ) -> tuple[ScanSource, ...]:
-    """Find what is to be read: each partition and file once, in the order of the paths.
+    """Find the sources: each partition and file once, in the order of the paths.
 
     Args:
         paths: files, partitions and data directories.
@@ -91,7 +91,7 @@ def sources(
 
     Raises:
         NotALogError: a path is nothing that kseg reads, or no partition is there.
-        ValueError: nothing is chosen; the message lists what is there. Or a partition has several
+        ValueError: nothing is chosen; the message lists the choices. Or a partition has several
             directories, which are refused.
         OSError: a path is missing, or cannot be read.
     """
@@ -171,7 +171,7 @@ def _readable(
     chosen: Callable[[Path, list[Unreadable] | None], Iterator[ScanSource]],
     skipped: list[Unreadable] | None,
 ) -> Iterator[ScanSource]:
-    """The chosen sources of a path; what cannot be read goes to `skipped`, or is raised."""
+    """The chosen sources of a path; unreadable ones go to `skipped`, or raise their error."""
     try:
         yield from chosen(path, skipped)
     except OSError as error:

@@ -1,17 +1,17 @@
 """The cleanup of a topic whose settings are not known, as far as its directory shows it.
 
 The cluster has the settings of topics, not a broker's data directory. From the directory, and from
-what Kafka fixes for its internal topics, only this is known:
+Kafka's rules for its internal topics, only this is known:
 
     __consumer_offsets, __transaction_state     compacted
     __share_group_state, __remote_log_metadata  deleted, by no time and no size
     a topic in cleaner-offset-checkpoint        compacted
     __cluster_metadata                          the log of KRaft: left alone
 
-Settings that were given for the topic by its name go before that. Others fill the gaps.
-Nothing else is assumed: neither Kafka's default of seven days, nor a limit that was not given.
-In a directory that is no broker's, a log has the settings that it was given, or Kafka's defaults.
-The rules of internal and compacted topics go before those there too.
+Settings that were given for the topic by its name go before that. Others fill the gaps. Nothing
+else is assumed: neither Kafka's default of seven days, nor a limit that was not given. In a
+directory that is not a broker's, a log has the given settings, or Kafka's defaults. The rules of
+internal and compacted topics go before those there too.
 
 Source: Kafka `Topic`, `GroupCoordinatorService`, `TransactionStateManager`,
 `ShareCoordinatorService`, `TopicBasedRemoteLogMetadataManager`.
@@ -36,7 +36,7 @@ KRAFT: Final = "cluster-metadata"
 NOT_COMPACTED: Final = "not-compacted"
 #: By the ids the directory is of another topic, or its broker has no such replica.
 STRAY: Final = "stray"
-#: Its records are kept in a remote store too: what was uploaded is not known here.
+#: Its records are kept in a remote store too: the uploaded part is not known here.
 REMOTE: Final = "remote-storage"
 #: A setting that is not understood.
 INVALID: Final = "invalid-setting"
@@ -45,11 +45,11 @@ UNTOUCHED: Final = frozenset({KRAFT, STRAY, REMOTE, INVALID})
 
 _COMPACTED: Final = frozenset({COMPACT})
 _DELETED: Final = frozenset({DELETE})
-#: What Kafka gives its internal topics.
+#: Kafka's settings of its internal topics.
 _INTERNAL: Final = {
     "__consumer_offsets": _COMPACTED,
     "__transaction_state": _COMPACTED,
-    # Its updates hold what changed alone: the last one of a key is not its state.
+    # Its updates hold only changes: the last one of a key is not its state.
     "__share_group_state": _DELETED,
     "__remote_log_metadata": _DELETED,
 }
@@ -79,8 +79,8 @@ class RetentionRules:
 
     Attributes:
         config: its cleanup policy and limits count.
-        skipped: POLICY_UNKNOWN where nothing goes by time or size, since the policy is unknown; one
-            of UNTOUCHED where nothing goes at all; None else.
+        skipped: POLICY_UNKNOWN if nothing expires by time or size, since the policy is unknown; one
+            of UNTOUCHED if nothing is deleted at all; None else.
         why: the reason in words; empty where the settings were given.
     """
 
@@ -110,7 +110,7 @@ def known_topics(data_directory: str | os.PathLike[str]) -> KnownTopics:
 def retention_rules(
     known: KnownTopics, topic: str | None, config: LogConfig, *, of_one_log: bool
 ) -> RetentionRules:
-    """Find what retention goes by.
+    """Find the rules of retention.
 
     Args:
         known: of the data directory.
@@ -147,7 +147,7 @@ def left_alone(config: LogConfig, skipped: str, why: str) -> RetentionRules:
 
 
 def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -> RetentionRules:
-    """Find what compaction goes by.
+    """Find the rules of compaction.
 
     Args:
         known: of the data directory.
@@ -171,7 +171,7 @@ def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -
 
 
 def known_policy(known: KnownTopics, topic: str | None) -> tuple[frozenset[str] | None, str]:
-    """The policy of a topic whatever the settings, and why; None and no reason if unknown."""
+    """The policy of a topic that no setting changes, and why; None and no reason if unknown."""
     policy = _INTERNAL.get(topic or "")
     if policy is not None:
         how = "compacted" if policy == _COMPACTED else "deleted by no time and no size"

@@ -72,8 +72,8 @@ def write_topic(
             time of the write. Other columns are left out.
         partitioner: "murmur2" or "crc32", see `kseg.partition_for`.
         append: write behind the records that the topic has. False refuses a topic with records.
-        options: how batches are made, such as `BatchOptions(compression="zstd")`.
-        metadata_directory: the directory with `__cluster_metadata-0`, if it is none of those.
+        options: of the batches, such as `BatchOptions(compression="zstd")`.
+        metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`, for the settings of the topic.
 
     Returns:

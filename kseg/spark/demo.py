@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_MIN: Final = 17
-#: The most characters of what Java itself says that are shown.
+#: The most characters of Java's own messages that are shown.
 _WORDS_MAX: Final = 200
 _HOW_TO_GET_JAVA: Final = "install it (Debian: openjdk-17-jre-headless) or set JAVA_HOME"
 
@@ -171,7 +171,7 @@ def check_java() -> None:
     """Make sure that there is a Java on which Spark runs.
 
     Raises:
-        KsegError: there is no Java, or it is too old; the message says the remedy.
+        KsegError: Java is missing or too old; the message has the remedy.
     """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")

@@ -491,7 +491,7 @@ def parse_integer(text: str, low: int, high: int) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes, such as 134217728, 128m or 1 GiB; ValueError otherwise."""
+    """Bytes, such as 134217728, 128m or 1 GiB; raises ValueError for other text."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(match[1]) > 19:
         raise ValueError("not a size such as 134217728, 128m or 1g")

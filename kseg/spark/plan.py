@@ -56,8 +56,8 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class Narrowing:
     """The records that filters leave: half-open ranges and sets, None for no bound.
 
-    Timestamps are milliseconds. `partitions` and `topics` are those that remain; an empty
-    set is none at all. `pushed` has the filters as text.
+    Timestamps are milliseconds. `partitions` and `topics` are the remaining ones; an empty set
+    means none at all. `pushed` has the filters as text.
     """
 
     start_offset: int | None = None
@@ -211,7 +211,7 @@ class SegmentEntry:
 
     @property
     def is_last(self) -> bool:
-        """Whether a broker may still be writing it, so that a torn tail is no damage."""
+        """Whether a broker may still be writing it, so that a torn tail is not damage."""
         return self.next_base_offset is None
 
 
@@ -220,7 +220,7 @@ class LogEntry:
     """The segments of one partition directory, by base offset.
 
     `topic` and `partition` come from the directory's name; None where the name has neither.
-    `log_start_offset` is where records begin: the first segment's base, or the offset in the
+    `log_start_offset` is the start of the records: the first segment's base, or the offset in the
     broker's checkpoint. It is None for segments that were named one by one: each is read whole.
     `end_offset` is where reading ends, if that is before the log's end. `unreadable` says why the
     directory cannot be read, for a query that takes damage as rows. `view` is the log with its
@@ -268,7 +268,7 @@ def check_paths(options: SourceOptions) -> None:
     """Refuse paths of this machine that are missing; lists no directory and asks no store.
 
     Raises:
-        FileNotFoundError: a path that is no glob is missing.
+        FileNotFoundError: a path that is not a glob is missing.
     """
     for path in options.paths:
         if is_remote(path) or options.tier is not None:
@@ -282,7 +282,7 @@ def list_logs(options: SourceOptions) -> tuple[LogEntry, ...]:
     """Every log that the options ask for, by topic, partition and directory.
 
     Logs of a data directory that wait for deletion, are being moved in, or are stray are left out,
-    as their broker does. A path that names such a log gets it.
+    as a broker leaves them out. A path that names such a log includes it.
 
     Raises:
         ValueError: a path of another topic than those asked for, or a URL of no store.
@@ -507,7 +507,7 @@ def _list_files(directory: Path, paths: list[Path]) -> LogEntry:
 
 
 def _alone(directory: Path, path: Path) -> SegmentEntry:
-    """A file of batches that is no segment of its directory, as a KRaft snapshot."""
+    """A file of batches that is not a segment of its directory, as a KRaft snapshot."""
     size = path.stat().st_size
     name = names.parse_name(path.name)
     if name is None or not name.kind.holds_batches:
@@ -540,7 +540,7 @@ def _read_log_starts(data_directory: str) -> Mapping[TopicPartition, int]:
 SPLITS_PER_TASK_MAX: Final = 4096
 #: To check a time index, at most so many bytes of a log's tail are walked.
 _TAIL_BYTES_MAX: Final = 1 << 20
-#: A segment without an index is walked for its end, on the driver, if it is no larger.
+#: The size up to which the driver walks a segment without an index to find its end.
 _WALKED_BYTES_MAX: Final = 16 << 20
 #: Ends of segments that are looked up once: a plan is made for each action, and for each batch.
 _ENDS_KEPT: Final = 65_536
@@ -559,11 +559,11 @@ class Split:
         start_position: where a batch starts.
         end_position: where a later batch starts, or `size`.
         size: bytes of the file that count, without later appends.
-        is_last: the segment is the last of its log, so that an unfinished tail is no damage.
+        is_last: the segment is the last of its log, so that an unfinished tail is not damage.
         start_offset: of the first record wanted; None for no bound.
         end_offset: of the first record behind the wanted ones.
         start_timestamp: of the oldest record wanted, in milliseconds.
-        end_timestamp: milliseconds; newer records and those of this time are left out.
+        end_timestamp: milliseconds; records of this time or newer are left out.
         aborted: transactions to leave out, for a reader of committed records.
         unreadable: why the partition directory `path` cannot be read; its only row reports that.
         base_offset: of the segment; None for a copy whose name carries none.

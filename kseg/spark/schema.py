@@ -95,7 +95,7 @@ _ERRORS: Final = {
     "key": Column("keyError", "STRING", ("key",), nullable=True),
     "value": Column("valueError", "STRING", ("value",), nullable=True),
 }
-#: What is wrong with a place in the log, in the rows that `onCorrupt=permissive` adds.
+#: The faults of a place in the log, in the rows that `onCorrupt=permissive` adds.
 _CORRUPT: Final = Column("corrupt", "STRING", (), nullable=True)
 
 _PLACE: Final = (
@@ -241,7 +241,7 @@ def project(schema: StructType, options: SourceOptions | None = None) -> Project
 
     Args:
         schema: Spark's `StructType`.
-        options: for the mode, and for whether damage becomes rows; records without such if None.
+        options: for the mode, and for rows about damage; no such rows if None.
 
     Raises:
         ValueError: a column that does not exist, another type than it has, or NOT NULL where nulls

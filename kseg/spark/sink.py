@@ -3,7 +3,7 @@
 The options of `write.format("kseg")` are:
 
     path                the data directory; it is made if it is not there
-    topic, partition    where rows go that have no such column, or a null in it; partition is 0
+    topic, partition    the place of rows without such a column, or with null in it; partition is 0
     partitioner         murmur2 or crc32: such rows go to the partition of their key instead; rows
                         without a key take the partitions in turn, one for each Arrow batch
     partitions          with partitioner: how many partitions each topic has
@@ -456,7 +456,8 @@ def commit(tasks: Iterable[StagedTask], job: str, name: str, options: SinkOption
             system. Nothing has changed.
         UncleanShutdownError: a log was not closed in good order.
         LogLockedError: another process holds the data directory.
-        PermissionError: this process cannot make files like those of a log; nothing has changed.
+        PermissionError: this process cannot make files with the owner of a log; nothing has
+        changed.
         OSError: the disk refuses; the same commit again goes on.
     """
     paths, tasks = SinkPaths.of(options), tuple(tasks)
@@ -528,7 +529,7 @@ def _sweep_abandoned(paths: SinkPaths, since: float) -> None:
 
 
 def _newest(directory: Path) -> float:
-    """When something in a tree was last written, in seconds; infinity if it is no tree."""
+    """The time of the last write in a tree, in seconds; infinity if it is not a tree."""
     times = (
         os.lstat(os.path.join(place, name)).st_mtime
         for place, _directories, files in os.walk(directory)

@@ -1,9 +1,9 @@
 """Spark's `format("kseg")`: its batch source and its stream, around plan and reading.
 
 Spark builds these objects on the driver and pickles them to its workers, so they hold options and
-names only, never a file or a kernel's object. Spark keeps a plan at its DataFrame: what is written
-later comes with the next `load`. It passes no wanted columns to Python sources; the schema of the
-query is the projection.
+names only, never a file or a kernel's object. Spark keeps a plan at its DataFrame: later records
+come with the next `load`. It passes no wanted columns to Python sources; the schema of the query is
+the projection.
 
 Spark stores the offsets of every micro-batch before it reads it, and reads the same range again
 after a crash. So a range always gives the same rows: offsets decide, never the length of a file at
@@ -115,7 +115,7 @@ class RefusedStream(DataSourceStreamReader):
         self._error: Final = error
 
     def _refuse(self, *_rest: Any) -> Any:
-        """Raise, whichever method Spark calls first: that depends on the query's checkpoint.
+        """Raise the error in whichever method Spark calls first; a query's checkpoint decides that.
 
         Raises:
             ValueError: always.
@@ -129,7 +129,7 @@ class _TaskReader:
     """Keeps the options and columns of a query; reads its tasks in the workers."""
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
-        """Look at no file yet."""
+        """Open no file yet."""
         self._options: Final = options
         self._projection: Final = projection
 
@@ -154,7 +154,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
     """Plans each micro-batch on the driver, reads it in the workers."""
 
     def __init__(self, options: SourceOptions, projection: Projection) -> None:
-        """Look at no file yet."""
+        """Open no file yet."""
         super().__init__(options, projection)
         self._watch: Final = Watch(options)
         self._ends: Mapping[str, Place] | None = None

@@ -1,8 +1,8 @@
 """Logs that grow, as a stream sees them: the new records of each, up to the last whole batch.
 
-A stream does not read unfinished writes: half a batch at the end of a log, zeros, or a
-last batch whose checksum is not right yet. A look at a log that has not changed costs a `stat` of
-its directories and of its last file. The memory of earlier looks only saves walks: the results come
+A stream does not read unfinished writes: half a batch at the end of a log, zeros, or a last batch
+whose checksum is not right yet. Checking a log that has not changed costs a `stat` of its
+directories and of its last file. The memory of earlier checks only saves walks: the results come
 from places and files. Nothing here imports pyspark.
 """
 
@@ -41,7 +41,7 @@ class Place:
 
     Attributes:
         offset: of the next record.
-        segment: base offset of the segment that `position` lies in; -1 where none is known.
+        segment: base offset of the segment that `position` lies in; -1 if unknown.
         position: where the next batch begins, in bytes.
     """
 
@@ -90,7 +90,7 @@ def _place(name: object, given: Any) -> Place:
 
 
 class Amount(NamedTuple):
-    """Records, bytes of log, and segments begun; as a limit, INT64_MAX is no limit."""
+    """Records, bytes of log, and segments begun; as a limit, INT64_MAX means no limit."""
 
     rows: int = INT64_MAX
     bytes: int = INT64_MAX
@@ -172,7 +172,7 @@ class Watch:
     """The logs of one load, looked at again and again."""
 
     def __init__(self, options: SourceOptions) -> None:
-        """Look at nothing yet."""
+        """Open no file yet."""
         self._options: Final = options
         self._fails: Final = options.on_corrupt == "fail"
         self._logs: dict[str, LogEntry] = {}
@@ -205,8 +205,8 @@ class Watch:
                 raise ValueError(f"kseg: a stream needs one directory of {name}, not {others}")
             listed[name] = log
             directories |= {log.directory, os.path.dirname(log.directory)}
-        # A directory's time is taken before it is listed, so that no change goes unseen; one that
-        # was not known before is listed once more.
+        # A directory's time is taken before it is listed, so that every change is noticed; a
+        # directory that was not known before is listed once more.
         self._logs = listed
         self._directories = {path: self._directories.get(path, -1) for path in directories}
         return listed
@@ -352,7 +352,7 @@ def _begin(segment: Segment, base: int, place: Place) -> int:
 
 
 def _tables(segment: Segment, start: int, *, is_last: bool) -> Iterator[BatchTable]:
-    """Headers from a batch on; at the end of a log only those of batches that are finished."""
+    """Headers from a batch on; at the end of a log only those of finished batches."""
     if not is_last:
         yield from segment.headers(start=start)
         return

@@ -33,7 +33,7 @@ def _store(url: str) -> Store:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is a URL of something that is no file of this machine."""
+    """Whether a path is a URL of something outside of this machine's files."""
     return is_url(path) and urlsplit(path).scheme.lower() != "file"
 
 
@@ -68,7 +68,7 @@ class RemotePath(PosixPath):
     """A URL with the type of a path; no disk has a file of this name.
 
     Attributes:
-        stored: what a listing said of the object; not there if no listing did.
+        stored: the object as a listing described it; absent without a listing.
     """
 
     __slots__ = ("stored",)
@@ -95,7 +95,7 @@ class RemotePath(PosixPath):
 
         Raises:
             MissingExtraError: no package here speaks with this store.
-            OSError: there is no such object, or the store refuses.
+            OSError: the object does not exist, or the store refuses.
         """
         if not hasattr(self, "stored"):
             self.stored = _store(str(self)).describe(str(self))
@@ -115,7 +115,7 @@ class RemotePath(PosixPath):
         """Classify the URL as `kseg.files.names.classify_path` does; lists it once.
 
         Raises:
-            NotALogError: nothing of Kafka's.
+            NotALogError: it is not Kafka's.
             MissingExtraError: no package here speaks with this store.
             OSError: there is nothing, or the store refuses.
         """
@@ -128,7 +128,7 @@ class RemotePath(PosixPath):
         known = _sorted(self, found)
         if known is None:
             if not found:
-                self.described()  # an object, or an error that says that there is none
+                self.described()  # an object, or an error that says that it does not exist
                 return KnownPath(self, PathKind.FILE, file=names.file_name(self))
             raise NotALogError("no segment is there: neither .log nor .kafka files", path=self)
         return known

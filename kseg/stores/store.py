@@ -125,7 +125,7 @@ class _Fsspec:
 
         scheme = urlsplit(root).scheme
         try:
-            # What others have listed before may be out of date.
+            # Listings that others have cached may be out of date.
             self._system, self._top = url_to_fs(root, use_listings_cache=False)
         except ImportError as error:
             check_memory(error)
@@ -168,7 +168,7 @@ def _ms(when: object) -> int:
 
 
 def _aws_config() -> dict[str, str]:
-    """Credentials and region from the files of AWS, for what the environment leaves out."""
+    """Credentials and region from the files of AWS, in addition to the environment."""
     names = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_SKIP_SIGNATURE")
     home, profile = Path.home() / ".aws", os.environ.get("AWS_PROFILE", "default")
     found: dict[str, str] = {}
@@ -240,7 +240,7 @@ def _told(error: Exception, url: str) -> Exception:
 
 @dataclass(slots=True)
 class Store:
-    """One store, with a count of what was asked of it.
+    """One store, with a count of requests and bytes.
 
     Attributes:
         root: scheme and bucket.
@@ -260,7 +260,7 @@ class Store:
 
         Raises:
             MissingExtraError: the package for this store is not installed.
-            ValueError: no package knows such a store, or the URL has credentials.
+            ValueError: no package supports this store, or the URL has credentials.
         """
         check_url(url)
         scheme, _, rest = url.partition("://")
@@ -271,7 +271,7 @@ class Store:
         """Size and ETag of an object: one request.
 
         Raises:
-            OSError: there is no such object, or the store refuses.
+            OSError: the object does not exist, or the store refuses.
         """
         return self._ask(url, lambda: self._backend.head(_key_of(url))).at(url)
 
@@ -322,7 +322,7 @@ class Store:
                 break
             except self._backend.errors as error:
                 told = _told(error, url)
-                # obstore repeats a request with a bad answer, not one that was cut short.
+                # obstore repeats a request with a bad answer, not a request that was cut short.
                 again = isinstance(told, OSError) and told.errno == errno.EIO
                 again &= _STATUS.search(str(error)) is None
                 if not again or attempt == _RETRIES - 1 or time.monotonic() + pause > end:

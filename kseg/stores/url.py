@@ -1,4 +1,4 @@
-"""The URLs of stores: their schemes, and what they may not have."""
+"""The URLs of stores: their schemes, and the parts that they must not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Will a broker start on these data directories, what will it do, and which records are lost?
+"""Predict a broker's start on data directories: its changes, and the records it loses.
 
 answer       `doctor`: the answer for all data directories of a broker
 values       the answer as values, and its codes

@@ -101,7 +101,7 @@ def read_broker_file(path: str | PathLike[str] | None) -> BrokerFile:
     """Read `server.properties`; without such a file, the defaults of a broker.
 
     Raises:
-        ValueError: it is malformed, or a number is none.
+        ValueError: it is malformed, or a value is not a number.
         OSError: it cannot be read.
     """
     if path is None:
@@ -185,14 +185,14 @@ class BrokerDirectory:
         entries: its sub-directories.
         clean: whether the mark of a clean stop is there.
         meta: its ids; None where they are not known.
-        offsets: of the checkpoints, by kind; none of one that was not understood.
+        offsets: of the checkpoints, by kind; without those that cannot be parsed.
         findings: the findings.
         logs: log files in it.
         sizes: bytes of log by the name of a partition's directory.
     """
 
     def __init__(self, path: Path, *, loads_logs: bool = True) -> None:
-        """Look at a data directory.
+        """Examine a data directory.
 
         Args:
             path: the directory.
@@ -493,7 +493,7 @@ class Node:
 
     @property
     def metadata_home(self) -> Path | None:
-        """The data directory with the metadata log: as configured, or the only one that has it."""
+        """The data directory with the metadata log: as configured, or the only candidate."""
         if self.server.metadata_directory is not None:
             return self.server.metadata_directory.resolve()
         return next((home.path.resolve() for home in self.homes if _has_metadata(home)), None)
@@ -705,7 +705,7 @@ class Node:
     # ---- partitions that are not -----------------------------------------------------------------
 
     def missing(self) -> Iterator[BrokerFinding]:
-        """Partitions of this node that none of the directories has."""
+        """Partitions of this node that no directory has."""
         for partition, (topic_id, assigned) in self.given.items():
             home = self._home_of(assigned)
             if home is None or partition in self.logs:
@@ -731,7 +731,7 @@ class Node:
                 )
 
     def _has_copy(self, home: BrokerDirectory, partition: TopicPartition, topic_id: UUID) -> bool:
-        """Whether a start makes a copy that was under way the log of its partition.
+        """Whether a start turns an unfinished copy into the log of its partition.
 
         Source: Kafka `LogManager.recoverAbandonedFutureLogs`.
         """
@@ -812,7 +812,7 @@ class Node:
         return finding("partition-lost", path, message, mend, records=records)
 
     def _as_of(self) -> str:
-        """The end of the metadata log, which may be old on a node that is no controller."""
+        """The end of the metadata log; on a node that is not a controller it may be old."""
         if self.cluster is None or self.is_controller:
             return ""
         time = iso_text(self.cluster.time_ms) or "no known time"
@@ -1003,7 +1003,7 @@ def _twice(places: Iterable[tuple[_Key, Path]]) -> Iterator[tuple[Path, Path, _K
 def _not_equal(
     found: Iterable[tuple[Path, object]], name: str, expected: object
 ) -> Iterator[BrokerFinding]:
-    """Ids that are not the first one that is known."""
+    """Ids that differ from the first known id."""
     for path, value in found:
         if value is None:
             continue
@@ -1027,7 +1027,7 @@ def of_ids_missing(node: Node, *, formatted: bool) -> Iterator[BrokerFinding]:
 
     Args:
         node: the node.
-        formatted: whether the release is one that starts on formatted directories alone.
+        formatted: whether the release starts on formatted directories alone.
     """
     kraft = node.is_kraft
     if formatted and not kraft:
@@ -1117,7 +1117,7 @@ class DoctorPlan:
 
     Attributes:
         release: of Kafka.
-        known: the one of `RELEASES` that it belongs to; None for another.
+        known: the entry of `RELEASES` for it; None for another release.
         homes: the data directories.
         server: the settings of `server.properties`.
         settings: of the partitions.
@@ -1146,7 +1146,7 @@ def doctor(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> DoctorReport:
-    """Say whether a broker starts on its data directories, what it does, and what it loses.
+    """Predict whether a broker starts on its data directories, its changes, and its losses.
 
     Nothing is changed, and no lock is taken. One bad partition is a row of the answer. An outcome
     that is not known is `Outcome.UNKNOWN`.
@@ -1158,7 +1158,7 @@ def doctor(
         partitions: list only these partitions: a number, or several.
         release: of Kafka, one of `RELEASES` or with more digits. Others than 4.2 are known to cut
             the same; whether they start is `UNKNOWN` where 4.2 does not.
-        metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
+        metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
         now_ms: the clock.
@@ -1169,7 +1169,7 @@ def doctor(
         ValueError: an unknown release, `threads` below 1, no directory, malformed settings, or no
             partition is chosen.
         TypeError: an argument has a wrong type.
-        NotALogError: one of them is a partition, of which a broker as such says nothing.
+        NotALogError: a path is a partition, which says nothing about a broker's start.
         OSError: `broker_config` cannot be read.
 
     Example:
@@ -1212,7 +1212,7 @@ def plan(
     sources: SettingSources,
     now_ms: Time | None = None,
 ) -> DoctorPlan:
-    """Look at all but the logs; for the arguments and errors see `doctor`."""
+    """Examine everything but the logs; for the arguments and errors see `doctor`."""
     known = _release_of(release)
     if not data_directories:
         raise ValueError("doctor wants one data directory or more")

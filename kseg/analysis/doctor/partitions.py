@@ -250,7 +250,7 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
 
 
 def _spoilt_message(plan: RecoveryPlan) -> str | None:
-    """The log of a damaged message that Kafka inflates on its way, if there is one."""
+    """The log with a damaged message that Kafka inflates during the load; None without one."""
     for path, position in plan.inflated:
         try:
             opened = Segment.open(path)
@@ -263,7 +263,7 @@ def _spoilt_message(plan: RecoveryPlan) -> str | None:
 
 
 def _is_spoilt(segment: Segment, position: int) -> bool:
-    """Whether there is no batch at a position, or none that matches its checksum."""
+    """Whether a position has no batch, or only a batch with a wrong checksum."""
     tile = next(segment.walk(start=position, limit=position + 1))
     return not (len(tile.table) and tile.table.crc_ok[0])
 
@@ -272,7 +272,7 @@ def _may_inflate(path: str, position: int) -> bool:
     """Whether the bytes at a cut look like a compressed message of magic 0 or 1 to Kafka."""
     try:
         fd = io.open_read(path)
-    except FileNotFoundError:  # the log begins anew in a file that is not there yet
+    except FileNotFoundError:  # the log starts again in a file that does not exist yet
         return False
     try:
         head = io.read_at(fd, position, _HEAD_BYTES, path)
@@ -299,7 +299,7 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindin
 
 
 def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
-    """Unused index entries that Kafka believes: all under the mark, else those that were flushed.
+    """Unused index entries that Kafka trusts: all under the mark, else the flushed ones.
 
     Beside a running broker they are normal.
     """
@@ -324,7 +324,7 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
 
 
 def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:
-    """On its way to the end of a log, Kafka inflates old messages, damaged ones too."""
+    """Find damaged old messages: Kafka inflates them on its way to the end of the log."""
     log = os.path.join(plan.path, segment_name(plan.segments[-1].base_offset, FileKind.LOG))
     try:
         opened = Segment.open(log)
@@ -351,7 +351,7 @@ def _of_topic_id(path: str) -> Iterator[BrokerFinding]:
 
 
 def _of_quorum_state(path: str) -> Iterator[BrokerFinding]:
-    """`quorum-state`, which Kafka reads before it starts anything; a missing one is made anew."""
+    """Check `quorum-state`, which Kafka reads first; a missing file is created again."""
     place = os.path.join(path, FileKind.QUORUM_STATE.value)
     try:
         metadata.check_quorum_state(place)

@@ -30,7 +30,7 @@ class Outcome(Enum):
 
     @classmethod
     def worst(cls, outcomes: Iterable[Outcome]) -> Outcome:
-        """The worst of several; `STARTS` of none."""
+        """The worst of several outcomes; `STARTS` without any."""
         order = list(cls)
         return max(outcomes, key=order.index, default=cls.STARTS)
 
@@ -140,7 +140,7 @@ CODES: Final[dict[str, Code]] = {
     "maps": Code("warning", "more indexes than the kernel lets a process map"),
 }
 
-#: The findings that take records from their readers, cut or put aside.
+#: The findings by which readers lose records: cut, or put aside.
 LOSING: Final = frozenset(
     {
         *("records-cut", "log-start-ahead", "hidden", "partition-lost"),
@@ -283,7 +283,7 @@ class DoctorReport(Table, VerbReport):
     """The answer for a broker: a table with a row for each finding.
 
     Attributes:
-        release: the one that was asked about.
+        release: the release in question.
         outcome: of the broker: it starts, perhaps without some directories, or fails.
         rate: bytes a second that were read again here; None if too few were.
         directories: one value each, as given.

@@ -1,6 +1,6 @@
 """Why is the disk full: the cause that keeps each byte, until when, and how to free it.
 
-codecs       what another codec would make of topics, from a sample
+codecs       the sizes of topics with another codec, from a sample
 answer       `explain`: the answer for the data directories of a broker
 values       the answer as values; the causes that can keep bytes
 

@@ -4,8 +4,8 @@ Bytes are the blocks of a file; a file that is removed meanwhile has none. There
 files beside the partitions, backups, and deleted files that a process has open.
 
 Room could become free by steps, in the order of their cost, printed as commands and never run:
-first leftovers, then segments that go by the settings anyway, then the cleaner's next pass, then
-older records than the settings let go. No step touches topics of Kafka's own.
+first leftovers, then segments that expire anyway, then the cleaner's next pass, then older records
+than the settings let go. No step touches topics of Kafka's own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from kseg.log.topic_policy import RetentionRules, is_internal
 from kseg.reports import CompactionPlan
 from kseg.stores.path import local_paths_of
 
-#: The unit of `st_blocks`, whatever the file system's blocks are.
+#: The unit of `st_blocks`, independent of the file system's block size.
 _SECTOR_BYTES: Final = 512
 
 
@@ -261,7 +261,7 @@ _SMALL_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class KeepUnit:
-    """One partition to look at.
+    """A partition to examine.
 
     Attributes:
         path: its directory.
@@ -328,7 +328,7 @@ def _reason(error: KsegError | OSError) -> str:
 
 
 def _of_files(files: PartitionFiles) -> Iterator[KeptFile]:
-    """The files that are no part of a segment."""
+    """The files outside of segments."""
     small = (path for path in (files.leader_epochs, files.metadata) if path is not None)
     pairs = (
         *((each.path, "snapshot") for each in (*files.snapshots, *files.kraft_snapshots)),
@@ -589,7 +589,7 @@ def _ranges(numbers: Iterable[int]) -> str:
 
 
 def propose(found: ExplainReport, wanted: int, given: Words) -> Proposal:
-    """Propose steps, until they free so many bytes, or there are none left."""
+    """Propose steps until they free so many bytes, or no step is left."""
     steps: list[Step] = []
     missing = wanted
     touched = [one for one in found.partitions if not one.is_internal]
@@ -654,7 +654,7 @@ def _removal(row: KeptFile, why: str) -> Step:
 
 
 def _planned(partitions: Sequence[PartitionKeeps], given: Words) -> Iterator[Step]:
-    """The segments that go by the settings, then the bytes that the cleaner takes."""
+    """Segments that expire by the settings, then bytes that the cleaner frees."""
     for cause, kind, verb, why in (
         (DUE, "due", "retain", f"retention takes it by the settings; {_NOT_KEPT}"),
         (COMPACTION_DUE, "compaction", "compact", "the next pass of compaction takes it"),
@@ -673,7 +673,7 @@ def _planned(partitions: Sequence[PartitionKeeps], given: Words) -> Iterator[Ste
 def _shorter(
     partitions: Sequence[PartitionKeeps], now_ms: int, missing: int, given: Words
 ) -> Iterator[Step]:
-    """Older records than the settings let go, the oldest of all topics first."""
+    """Records that a shorter retention frees, the oldest of all topics first."""
     found = sorted(
         (
             (row.holder.timestamp, row, one)
@@ -760,7 +760,7 @@ class _Question:
         return tuple(units.values())
 
     def supposed(self) -> _Question | None:
-        """The same with the settings to suppose; None where there are none."""
+        """The same with the settings of `what_if`; None without any."""
         if not (self.what_if or self.topic_what_if):
             return None
         joined = {topic: dict(each) for topic, each in self.sources.topic_config.items()}
@@ -811,7 +811,7 @@ def explain(
     threads: Threads = 1,
     progress: Progress | None = None,
 ) -> ExplainReport:
-    """Say what keeps each byte on the disk, until when, and how room could become free.
+    """Explain why each byte is on the disk, until when, and how to free room.
 
     Nothing is changed, and no lock is taken. A file that cannot be read has the cause `unknown`.
 
@@ -819,7 +819,7 @@ def explain(
         data_directories: the data directories of one broker, or partitions of them, or globs.
         topics: only these: a name or a glob, or several; files beside partitions are left out then.
         partitions: only these partitions: a number, or several.
-        metadata_directory: the one with `__cluster_metadata-0`, if it is none of those.
+        metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
         broker_config: the broker's `server.properties`.
         config, topic_config: settings, as for `kseg.settings`.
         what_if: settings to suppose for all topics whose policy is known, except for Kafka's own.
@@ -833,7 +833,7 @@ def explain(
         progress: called with bytes of log done and bytes in all.
 
     Raises:
-        ValueError: no directory, `threads` below 1, a setting is none, or no partition is chosen.
+        ValueError: no directory, `threads` below 1, an invalid setting, or no partition is chosen.
         TypeError: an argument has a wrong type.
         OSError: a directory is not there, or `broker_config` cannot be read.
 
@@ -883,7 +883,7 @@ def _codec_words(words: Mapping[str, str]) -> dict[str, str]:
     """The settings to suppose whose effect is estimated from a sample; checked.
 
     Raises:
-        ValueError: a value is none.
+        ValueError: a value is invalid.
     """
     found = {name: text for name, text in words.items() if name in codecs.WORDS}
     codecs.choices_of(found)
@@ -933,7 +933,7 @@ def _home_at(path: Path) -> _Directory:
     """A data directory with the files beside its partitions, or one partition.
 
     Raises:
-        FileNotFoundError, NotADirectoryError: it is none.
+        FileNotFoundError, NotADirectoryError: it does not exist, or is a file.
     """
     try:
         if classify_path(path).kind is PathKind.PARTITION:

@@ -6,7 +6,7 @@ of new bytes to old ones in the sample, times the bytes of the topic, is the est
 the runs around that ratio gives its error. A topic no larger than the sample is measured whole:
 its error is 0.
 
-What changes is what `kseg convert --codec` changes: batches of magic 2, each by itself.
+The estimate is of the changes by `kseg convert --codec`: batches of magic 2, each by itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RUNS: Final = 64
 #: The error in standard deviations: few runs, and runs that are far from the others, need more
 #: than the two of large samples.
 _DEVIATIONS: Final = 3
-#: The least error, as a part of the estimate: of what no run has met.
+#: The least error, as a part of the estimate, for contents outside the sample.
 _ERROR_MIN: Final = 0.001
 #: A batch that inflates to more is taken as it is.
 _INFLATED_MAX: Final = 256 << 20
@@ -68,11 +68,11 @@ class CodecEstimate(Documented):
         level: the codec's; None for Kafka's default.
         batch_size: bytes of records in a batch before compression; None where batches stay.
         bytes: of the topic's segments.
-        sampled_bytes: those of them that were compressed anew.
-        new_bytes: what all of them would have.
+        sampled_bytes: the part of them that was compressed again.
+        new_bytes: their size with the new codec.
         error_bytes: how far that may be off, in either direction.
         compress_seconds, read_seconds: processor time of one core to compress all of it, and to
-            inflate it again and look at each record.
+            inflate and read it.
     """
 
     topic: str
@@ -96,7 +96,7 @@ class Choice(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A run of batches that was compressed anew.
+    """A run of batches that was compressed again.
 
     Attributes:
         size: its bytes; 0 where none begins in it.
@@ -111,7 +111,7 @@ def choices_of(words: Mapping[str, str]) -> list[Choice]:
     """The codecs that settings name; several have commas between them.
 
     Raises:
-        ValueError: a value is none, or one goes without `compression.type`.
+        ValueError: a value is invalid, or `compression.type` is missing.
     """
     names = [name.strip() for name in words.get(_TYPE, "").split(",") if name.strip()]
     if words and not names:
@@ -139,12 +139,12 @@ def estimate(
     seed: int = 0,
     sample_bytes: int = SAMPLE_BYTES,
 ) -> list[CodecEstimate]:
-    """Estimate what each choice makes of a topic.
+    """Estimate the result of each choice for a topic.
 
     Args:
         topic: its name.
         partitions: its directories.
-        choices: what to suppose.
+        choices: the codecs and sizes to estimate.
         threads: the number of runs that are compressed side by side.
         seed: of the random places.
         sample_bytes: the size of the sample.
@@ -267,7 +267,7 @@ def _estimate(
     Args:
         topic, choice: of the answer.
         old: float64[n], the bytes of each run.
-        made: float64[n, 3], what was made of it, as `_Run` has it.
+        made: float64[n, 3], the result of each run, as `_Run` has it.
         total: bytes of the topic.
         sample_bytes: the size of the sample.
     """

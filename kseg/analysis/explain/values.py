@@ -82,7 +82,7 @@ class KeptFile(Documented):
         why: more about it, in words.
         newest_ms: the newest time in a segment; None where it was not looked for.
         holder: the record that decides `until_ms`.
-        grows_bytes: when the log has so many bytes more, it goes by size.
+        grows_bytes: bytes that the log has to grow before it expires by size.
         is_held: whether a segment reaches above the high watermark, and so could not go anyway.
     """
 
@@ -114,7 +114,7 @@ class PartitionKeeps(Documented):
         topic, partition: by the directory's name; None for another name.
         kind: as of `kseg.log.data_directory.EntryKind`.
         rows: by cause; a file whose parts have several causes has several.
-        settings: those that decide on deletion, and those that were supposed, as far as known.
+        settings: those that decide on deletion, and those of `what_if`, where known.
         assumed: settings of these that only count for questions: `kseg retain` wants them named.
     """
 
@@ -185,7 +185,7 @@ class Step(Documented):
         command: of a shell.
         bytes: that the disk gets back.
         why: its effect.
-        broker_command: the same by a running broker; None if there is no such command.
+        broker_command: the same change by a running broker; None without such a command.
     """
 
     kind: str
@@ -202,7 +202,7 @@ class MissingSetting(Documented):
     Attributes:
         cause: no-limit or policy-unknown.
         bytes: of segments and their indexes.
-        topics: theirs, sorted.
+        topics: their names, sorted.
         advice: the settings to make.
     """
 

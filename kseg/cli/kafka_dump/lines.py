@@ -38,7 +38,7 @@ Columns = Callable[[str], Any]
 #: Kafka reads no further batch where so many bytes or fewer are left.
 HEAD_BYTES: Final = 17
 _FALSE_TRUE = (b"false", b"true")
-#: The names of the fields of a line that are no numbers, and the number of the first name.
+#: The names of the fields of a line that are not numbers, and the number of the first name.
 _NAMES: Final = {
     "timestamp_type": (tuple(kind.label.encode() for kind in TimestampType), -1),
     "codec": (tuple(codec.label.encode() for codec in Compression), 0),

@@ -91,7 +91,7 @@ _BATCHES: Final = Lines(
     gaps="Non-consecutive offsets in :",
     title="Starting",
 )
-#: By release; those that no fixture shows are left out.
+#: By release; releases without a fixture are left out.
 VERSIONS: Final = {
     "0.8": _MESSAGES._replace(null_payload=b"null", keyed=True),
     "0.9": _MESSAGES,

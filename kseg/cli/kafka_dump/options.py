@@ -13,7 +13,7 @@ from kseg.constants import INT32_MAX
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: Releases whose lines for logs can be had.
+#: Releases whose lines for logs are available.
 VERSIONS: Final = ("0.8", "0.9", "0.10.0", "0.10", "0.11", "1.0", "1.1", "2.8", "4.2")
 _COUNT: Final = WholeNumber(min=0, max=INT32_MAX)
 DECODER_NAMES: Final = "string, long or integer, or the name of Kafka's class for it"

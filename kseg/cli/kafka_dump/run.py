@@ -82,7 +82,7 @@ def dump(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: 
     """Run the tool with the options of the command line; returns the exit code.
 
     Raises:
-        UsageError: there is no path, no such decoder, or an option that the tool does not have.
+        UsageError: there is no path, the decoder is unknown, or the tool lacks an option.
     """
     refuse_own_options(context)
     out = binary_stdout()
@@ -94,7 +94,7 @@ def dump(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: 
 
 
 def _files(path: Path) -> list[Path]:
-    """A file itself; of a directory those that the tool can print, by name.
+    """A file itself; of a directory, the files that the tool can print, by name.
 
     Raises:
         NotALogError: the directory has none.
@@ -188,12 +188,12 @@ _REQUEST = Request(
 
 
 class Gaps:
-    """Offsets that do not follow the one before by one, as pairs.
+    """Offsets that do not continue the offset before, as pairs.
 
     Attributes:
         first: the first seen; None before that.
         previous: the last seen.
-        pairs: int64[n, 2] each: the one before, and the one that does not follow.
+        pairs: int64[n, 2] each: the offset before, and the offset that does not continue it.
     """
 
     __slots__ = ("first", "pairs", "previous")
@@ -212,7 +212,7 @@ class Gaps:
         self.note(int(offsets[0]), int(offsets[-1]), pairs)
 
     def note(self, first: int, last: int, pairs: npt.NDArray[np.int64]) -> None:
-        """Take the next offsets, of which those that do not follow are known."""
+        """Take the next offsets and their known gaps."""
         if len(pairs):
             self.pairs.append(pairs)
         self.first = first if self.first is None else self.first
@@ -342,7 +342,7 @@ class _TileLines:
         return direct
 
     def _unread(self, tile: Tile, table: BatchTable, error: KsegError) -> Iterator[RecordColumns]:
-        """The messages behind a wrong length, which Kafka's tool prints; nothing of a batch."""
+        """The messages behind a wrong length, which Kafka's tool prints; they are not a batch."""
         header = table[int(np.searchsorted(table.position, error.position or 0))]
         if header.magic < 2:
             yield from self._messages.without_lies(tile.data, tile.base, header, _REQUEST)
@@ -419,7 +419,7 @@ class _BatchLines:
         self._done = 0
 
     def up_to(self, rows: npt.NDArray[np.int64]) -> Texts:
-        """For each record the lines from behind the batch of the one before up to its own."""
+        """For each record the lines between its batch and the batch before."""
         starts = np.concatenate(([self._done], rows + 1))
         self._done = int(starts[-1])
         return Texts(self._ends[starts], self._data, None)

@@ -1,4 +1,4 @@
-"""The verbs that look at logs and change nothing, and those about kseg itself."""
+"""The verbs that examine logs and change nothing, and the verbs about kseg itself."""
 
 from __future__ import annotations
 
@@ -554,7 +554,7 @@ For this shell alone: eval "$(kseg completion bash)"
 @click.command(help=_HELP)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(**given: Any) -> None:
-    """Print what `shell` sources."""
+    """Print the completion script for `shell`."""
     from kseg.cli.completion import completion as run
 
     run(**given)

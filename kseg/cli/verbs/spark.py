@@ -1,4 +1,4 @@
-"""The options of `kseg spark`: those of the verbs, and `--master` and `--job`."""
+"""The options of `kseg spark`: those of the verbs, with `--master` and `--job`."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ def _add(
 
     Args:
         name: of the job.
-        base: the verb; the job has its options, but for those that mean nothing here.
+        base: the verb; the job has its options, except for meaningless ones.
         run: takes the options by their names.
-        more: parameters beside those of the verb.
+        more: parameters in addition to those of the verb.
         without: names of more parameters that the job does not have.
         says: the help; that of the verb, if it is empty.
     """

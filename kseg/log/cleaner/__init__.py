@@ -4,13 +4,12 @@ values    the plan and the report
 inputs    the log: clean and dirty part, bounds, groups of segments
 judge     the decision for each batch and record: transactions, last offsets of keys, verdicts
 recode    closed segments in another codec, by the same swap
-clean     the plan, and the passes that carry it out: groups written anew and swapped in
+clean     the plan, and the passes that apply it: groups rewritten and swapped in
 
-One pass: `inputs` gives the bounds. The map of `judge` is filled from the dirty part, as far as the
-memory reaches. `clean` writes each group below the end of the map anew and puts it in place, and
-the checkpoint records the end (`kseg.log.clean_offsets`). A full map makes further passes.
-Compaction keeps each record that the map does not know, so a full map costs time and never a
-record.
+One pass: `inputs` gives the bounds. The map of `judge` is filled from the dirty part, up to the
+limit of memory. `clean` rewrites each group below the end of the map and swaps it in, and the
+checkpoint records the end (`kseg.log.clean_offsets`). A full map makes further passes. Compaction
+keeps each record that the map does not know, so a full map costs time and never a record.
 
 `kseg.format.retain` says which bytes a batch has after it lost records.
 

@@ -5,9 +5,9 @@ how many bytes go. Only the first pass can be measured. A further pass, where th
 the segments that the pass before has written.
 
 `apply_state` writes new files beside appends and readers, and holds the log's lock for the swap
-alone. Where the disk has no room for the next group, a smaller group goes first. A group that loses
-tombstones waits for the groups in front of it, or an older value of the key would come to life
-again. Memory holds a stretch of the log and its filtered form, whatever the size of a segment.
+alone. If the disk has no room for the next group, a smaller group goes first. A group that loses
+tombstones waits for the groups in front of it, or an older value of the key would reappear. Memory
+holds a stretch of the log and its filtered form, for segments of any size.
 
 The swap leaves the old files or the new ones at each kill:
 
@@ -91,7 +91,7 @@ class CompactionOptions:
     """Options of compaction.
 
     Attributes:
-        from_start: from the log's start, whatever was compacted before.
+        from_start: from the log's start, even if it was compacted before.
         force: however little is dirty, and however young.
         rules: "4.0", where magic 0 and 1 becomes magic 2; "3.9", where it stays.
         map_bytes: memory of the offset map.
@@ -117,7 +117,7 @@ def plan_inputs(
 
     Raises:
         CorruptIndexError: `cleaner-offset-checkpoint` or an index cannot be read.
-        FormatError, LimitExceededError: a batch is damaged; nothing of the log is compacted.
+        FormatError, LimitExceededError: a batch is damaged; the log is not compacted at all.
         OSError: a file cannot be read.
     """
     skipped, why = (None, "") if rules is None else (rules.skipped, rules.why)
@@ -238,7 +238,7 @@ def _run_pass(
     progress: Progress | None,
     report: CompactionReport,
 ) -> CompactionReport:
-    """Write each group anew and put it in its place."""
+    """Rewrite each group and put it in its place."""
     total, done = sum(info.size for group in one.groups for info in group), 0
     pending = []
     for group in one.groups:
@@ -262,7 +262,7 @@ def _run_pass(
 
 
 def _next(state: LogState, pending: list[CompactedGroup]) -> int:
-    """The first group, or else the one that needs least of those that may go before it.
+    """The first group, or else the group that needs least room of those that may go before it.
 
     Raises:
         OSError: there is no room for any.

@@ -65,7 +65,7 @@ class CleanerInputs:
 
     Attributes:
         path: the partition directory.
-        partition: what checkpoints call it; None for a directory under another name.
+        partition: its name in checkpoints; None for a directory under another name.
         config: the settings.
         now_ms: the time that counts.
         segments: rising, the active one last.
@@ -199,8 +199,8 @@ def bounded_plan(
 
     Args:
         inputs: of the log.
-        clean_offset: the end of the clean part; None for no such part, as one outside of the log.
-        ignore_lag: do not look at the age of records.
+        clean_offset: the end of the clean part; None without one, or if it lies outside of the log.
+        ignore_lag: ignore the age of records.
 
     Raises:
         CorruptIndexError, FormatError: the age of a segment cannot be read.

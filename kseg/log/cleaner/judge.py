@@ -411,7 +411,7 @@ class LastBatches:
 
     Attributes:
         producer_ids: int64[n], rising.
-        last_offsets: int64[n]: of its last data; -1 where none is known.
+        last_offsets: int64[n]: the last offset with data; -1 if unknown.
         epochs: int64[n]: of the producer.
     """
 

@@ -1,4 +1,4 @@
-"""Closed segments in another codec: planned by their headers, written anew, swapped in.
+"""Closed segments in another codec: planned by their headers, rewritten, swapped in.
 
 Only batches of magic 2 change, each by itself: the bytes of its records, the codec in its
 attributes, its length and its checksum. Offsets, times and their type, sequences, producers,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def plan_recoding(view: LogView, target: Target) -> list[CompactedSegment]:
-    """Say of each segment whether it is written anew, or why it stays; headers alone are read.
+    """Say for each segment whether it is rewritten, or why it stays; only headers are read.
 
     Args:
         view: the log.
@@ -69,7 +69,7 @@ def recode(
     Args:
         state: a log open for appending.
         planned: the segment.
-        target: what its batches become.
+        target: the form of its new batches.
         backup: keeps the old files; None for none.
 
     Returns:

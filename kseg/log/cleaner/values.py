@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kseg.log.config import LogConfig
     from kseg.log.reader.version import SegmentInfo
 
-#: Why a log is left alone, besides what `kseg.log.topic_policy` says.
+#: Reasons to skip a log, besides those of `kseg.log.topic_policy`.
 NOTHING_DIRTY: Final = "nothing-dirty"
 NOT_DUE: Final = "not-dirty-enough"
 
@@ -36,14 +36,14 @@ def _sum(parts: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CompactedSegment:
-    """A segment that is written anew, or that stays as it is.
+    """A segment that is rewritten, or that stays as it is.
 
     Attributes:
         base_offset: from the file's name.
         path: the log file.
         bytes: of the log file.
         kept_bytes: the bytes of these that will be left; None if they were not measured.
-        why: why it stays, a word of this module; empty if it is written anew.
+        why: why it stays, a word of this module; empty if it is rewritten.
     """
 
     base_offset: int
@@ -120,12 +120,12 @@ class CompactionPlan(Table):
         now_ms: the time that counts.
         log_start_offset, log_end_offset: of the log.
         high_watermark, last_stable_offset: nothing at or above them is touched.
-        first_dirty_offset: what lies below was compacted before.
-        first_uncleanable_offset: what lies at or above it is not touched: a segment's base.
+        first_dirty_offset: records below it were compacted before.
+        first_uncleanable_offset: records at or above it are not changed: a segment's base.
         clean_bytes, cleanable_bytes: of the logs of segments below the first, and from there on.
         end_offset: where the pass ends, and the checkpoint then; below `first_uncleanable_offset`
             where the map has no room for all keys, so that further passes follow.
-        groups: the segments that are written anew, rising.
+        groups: the rewritten segments, ascending.
         staying: the others.
         skipped: why the log is left alone, in a word of this module or of `topic_policy`; None if
             it is not.
@@ -180,7 +180,7 @@ class CompactionPlan(Table):
 
     @property
     def bytes(self) -> int:
-        """Of the logs that are written anew."""
+        """Of the logs that are rewritten."""
         return sum(group.bytes for group in self.groups)
 
     @property
@@ -196,7 +196,7 @@ class CompactionPlan(Table):
 
     @property
     def records(self) -> int | None:
-        """In the logs that are written anew; None where it was not measured."""
+        """In the logs that are rewritten; None if it was not measured."""
         return _sum(group.records for group in self.groups)
 
     @property
@@ -212,7 +212,7 @@ class CompactionPlan(Table):
 
     @property
     def room_bytes(self) -> int:
-        """Free room that the largest group asks of the disk, while old and new lie there both."""
+        """Free room that the largest group needs, while old and new files are both there."""
         return max((group.room_bytes for group in self.groups), default=0)
 
     @property
@@ -253,10 +253,10 @@ class CompactionReport(Table):
     Attributes:
         passes: how many; more than one where the map had no room for all keys.
         end_offset: the checkpoint now.
-        segments_before, segments_after: how many were written anew, and how many they became.
+        segments_before, segments_after: the number of rewritten segments, and of their successors.
         bytes_before, bytes_after: of their logs.
         records, kept_records: in them.
-        unkeyed_records: records without a key, which have no place in such a log and went.
+        unkeyed_records: records without a key, which a compacted log cannot keep; they are dropped.
         freed_bytes: the bytes that the disk gets back, once files under `.deleted` are removed.
     """
 

@@ -1,6 +1,6 @@
 """Copies of one partition side by side: replicas, backups; and one whole log out of several.
 
-joining     which copies belong together, by topic, partition and topic id
+joining     matching copies by topic, partition and topic id
 source      a copy as tables of its sound batches, and its unknown offsets; several copies in step
 merge       `plan_merge` decides what a merged log takes, the plan's `apply` writes it
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: What programs may use of this room.
+#: The public names of this package.
 _HOMES = {
     "kseg.log.copies.joining": ("Chosen", "CopyPath", "JoinedCopies", "join_copies"),
     "kseg.log.copies.merge": ("MergedCopy", "PartitionMerge"),

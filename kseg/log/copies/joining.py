@@ -25,7 +25,7 @@ _NO_KEY: _Key = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class CopyPath:
-    """A copy to look at.
+    """A copy to compare.
 
     Attributes:
         path: its directory, or the data directory that lacks it.
@@ -51,7 +51,7 @@ class JoinedCopies:
 
     Attributes:
         topic, partition: by the directories' names; None for copies whose names do not agree.
-        copies: in their order, those that lack it last.
+        copies: in their order, missing ones last.
     """
 
     topic: str | None
@@ -110,7 +110,7 @@ def join_copies(
 
     Raises:
         ValueError: fewer than two paths, or the same directory twice.
-        NotALogError: a path is nothing of Kafka's, or a file; or nothing is chosen.
+        NotALogError: a path is not Kafka's, or is a file; or nothing is chosen.
         OSError: a path is missing or cannot be listed.
     """
     given = [_given(places_of(path)) for path in paths]
@@ -151,7 +151,7 @@ def _given(places: tuple[Path, ...]) -> _Given:
 
 
 def _by_name(entries: Iterable[PartitionDirectory]) -> dict[_Key, Path]:
-    """Live partitions by topic and number: deleted, future and stray ones are no copies."""
+    """Live partitions by topic and number: deleted, future and stray ones are not copies."""
     found: dict[_Key, Path] = {}
     for entry in entries:
         known = entry_of(Path(os.path.abspath(entry.path)))
@@ -161,7 +161,7 @@ def _by_name(entries: Iterable[PartitionDirectory]) -> dict[_Key, Path]:
 
 
 def _check(given: Sequence[_Given]) -> None:
-    """Refuse what would be compared with itself."""
+    """Refuse to compare a directory with itself."""
     if len(given) < 2:
         raise ValueError("give two copies or more")
     seen: dict[str, Path] = {}
@@ -177,7 +177,7 @@ def _check(given: Sequence[_Given]) -> None:
 def _joined(name: _Key, given: Sequence[_Given], key: _Key) -> Iterator[JoinedCopies]:
     """The copies of one partition, for each topic id that they have.
 
-    A copy that says no id belongs to those of the first one that does.
+    A copy without an id belongs to the copies of the first one with an id.
     """
     found = [_copy(each.partitions.get(key), each.path) for each in given]
     ids = list(dict.fromkeys(each.topic_id for each in found if each.topic_id is not None))
@@ -199,7 +199,7 @@ def _copy(path: Path | None, given: str) -> CopyPath:
 
 
 def _as_of(copy: CopyPath, topic_id: UUID | None, *, home: bool) -> CopyPath:
-    """A copy as one of the topic with an id, or as one that is not."""
+    """A copy, as one of the topic with an id or of another topic."""
     if copy.lacks is not None or copy.topic_id == topic_id or (copy.topic_id is None and home):
         return copy
     return replace(copy, lacks="absent" if copy.topic_id is None else "other-topic")

@@ -1,9 +1,10 @@
 """One whole log out of several copies: `plan_merge` decides, the plan's `apply` writes it.
 
-Of each copy only provable batches count. The copy of the latest leader epoch goes first, among
-those of one epoch the longest. Each copy is cut where it leaves the history of those before it, and
-gives the batches that no copy before it has. So at one offset the higher leader epoch wins, not the
-majority. Batches of one epoch and one offset that differ are a conflict; only `prefer` decides it.
+Only the provable batches of a copy count. The copy of the latest leader epoch goes first, among
+copies of one epoch the longest. Each copy is cut where it leaves the history of the copies before
+it, and gives the batches that none of these has. So at one offset the higher leader epoch wins, not
+the majority. Differing batches of one epoch and one offset are a conflict; only `prefer` decides
+it.
 
 Cuts (`divergence`): a copy is cut where Kafka cuts a follower: behind the last epoch that both
 have, where the first of both ends it. Where damage hides the begin of an epoch, the checkpoint of
@@ -15,10 +16,10 @@ belongs to the log if another copy has it and that one is proved. From there len
 batches, which may in turn prove batches of other copies. A place that is in doubt is certain where
 another copy has the batch at the same offset.
 
-Missing offsets (`MissingOffsets`): where each copy has a record for each offset, every offset that
-no copy has is missing. Where compaction has left holes, a gap that all copies have is no loss,
-unless damage of a copy hides records. Other copies make that damage good where they give as many
-bytes for those offsets as are damaged.
+Missing offsets (`MissingOffsets`): if each copy has a record for each offset, every offset that no
+copy has is missing. If compaction has left holes, a gap in all copies is not a loss, unless damage
+of a copy hides records. Other copies repair that damage if they give as many bytes for those
+offsets as are damaged.
 
 Segments (`Runs`): one begins where one begins in the copy that goes first, or in the copy that the
 batch is taken from. So a whole log keeps its segments, and a segment that the first copy has lost
@@ -137,7 +138,7 @@ class Conflict(Documented):
 
     @property
     def offset(self) -> int:
-        """The first one that both have."""
+        """The first offset that both have."""
         return max(seen.first_offset for seen in self.batches)
 
     @property
@@ -198,13 +199,12 @@ class PartitionMerge:
     """One partition of a merge.
 
     Attributes:
-        partition: what checkpoints call it.
+        partition: its name in checkpoints.
         topic_id: None where no copy says it.
-        copies: in the order in which they count: that of the latest leader first; last those that
-            cannot be read.
+        copies: by rank: that of the latest leader first, unreadable ones last.
         log_start_offset, log_end_offset: of the merged log.
         high_watermark: the highest one beside a copy; None without one.
-        runs: what it takes, by offset: batches that follow each other in a file of a copy.
+        runs: the runs it takes, by offset: consecutive batches in a file of a copy.
         segments: the same as segments, by base offset.
         missing: offsets that no copy has.
         left_out: sound batches that it does not take.
@@ -338,7 +338,7 @@ class MergePlan(Table):
             ConflictingCopiesError: there are conflicts that nothing decides.
             FileExistsError, NotADirectoryError: OUT is not new or empty any more.
             StalePlanError: a copy is not as it was when the plan was made.
-            OSError: the disk refuses, or has no room. There is no OUT then.
+            OSError: the disk refuses, or has no room. OUT does not exist then.
 
         Example:
             >>> from kseg import plan_merge
@@ -379,7 +379,7 @@ class MergePlan(Table):
 
 
 class Runs:
-    """Runs under way.
+    """Unfinished runs.
 
     Attributes:
         taken: by offset.
@@ -389,7 +389,7 @@ class Runs:
         """Start without any.
 
         Args:
-            copies: the one that goes first first; rows name their files by numbers through all.
+            copies: in the order of their rank; rows name their files by numbers through all copies.
         """
         seen = [segment for copy in copies for segment in copy.provable.segments]
         self._paths: Final = tuple(segment.path for segment in seen)
@@ -429,7 +429,7 @@ class Runs:
         return sorted(found) or [end]
 
 
-#: So many ranges are listed apart; the last one reaches over all that follow.
+#: The most ranges that are listed separately; the last one covers all further ones.
 MISSING_MAX: Final = 10_000
 
 
@@ -741,7 +741,7 @@ class Ranked:
         lineage: the epochs in it.
         cut: batches from this offset on are left out.
         history: the epochs of the copies before it; None for the first.
-        is_preferred: whether its batches win where those of one epoch differ.
+        is_preferred: whether its batches win where batches of one epoch differ.
     """
 
     copy: Copy
@@ -752,7 +752,7 @@ class Ranked:
 
 
 class Choosing:
-    """A choice under way.
+    """An unfinished choice.
 
     Attributes:
         start: where the merged log begins.
@@ -768,7 +768,7 @@ class Choosing:
         """Start in front of all.
 
         Args:
-            ranked: the copies, the one that goes first first.
+            ranked: the copies, by rank.
             start: where the merged log begins.
         """
         self._ranked: Final = ranked
@@ -816,7 +816,7 @@ class Choosing:
         return self._leave(at, rows, rows[:, FIRST] < reached, "overlap")
 
     def _with(self, chosen: Rows, at: int, rows: Rows) -> Rows:
-        """The chosen batches, with those that a copy adds."""
+        """The chosen batches, with the additions of a copy."""
         rows = without(rows, twins(chosen, rows)[1])
         clashes = overlapping(rows, chosen)
         if clashes.any():
@@ -915,12 +915,12 @@ def plan_merge(
         threads: threads to share the work, partition by partition.
 
     Raises:
-        ValueError: fewer than two copies, the same directory twice, `prefer` is none of them, or
+        ValueError: fewer than two copies, the same directory twice, `prefer` is not a copy, or
             `threads` below 1.
         FileExistsError, NotADirectoryError: OUT is not new or empty.
         InconsistentTopicIdError: copies of a topic of another id.
-        NotALogError: a path is nothing of Kafka's, or a file; copies of different partitions, or
-            of the log of KRaft alone; or nothing is chosen.
+        NotALogError: a path is not Kafka's, or is a file; copies of different partitions, or of the
+            log of KRaft alone; or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
         KsegError: OUT lies in a copy, or around one; or a copy has changed on the way.
         OSError: a path is missing or cannot be listed; or no copy of a partition can be read.
@@ -1044,7 +1044,7 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
 def _ranked(
     paths: Sequence[CopyPath], prefer: frozenset[str]
 ) -> tuple[list[Ranked], list[MergedCopy]]:
-    """The copies in the order in which they count, and those that cannot be read.
+    """The copies by rank, and the unreadable ones.
 
     The copy of the latest leader goes first, then the longest. Each is cut where it leaves the
     history of those before it.

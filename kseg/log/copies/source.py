@@ -14,10 +14,10 @@ at the start. `Copy.assumed` takes a copy for sound, as most are, and reads it w
 checksums included: a third of the time. Damage, an old format, batches out of order or an
 unfinished end raise `DoubtError`; then the caller reads the copy with `Copy.read`.
 
-`windows` walks several copies in step. A window ends where no batch of any copy reaches over its
-end, so two batches that hold the same offset lie in the same window. Memory stays flat: of each
-copy one table of its batches is in memory, and a few more where batches of two copies overlap again
-and again without a common end. Past `HELD_MAX` batches such a window is cut anyway.
+`windows` walks several copies in step. A window ends where no batch of any copy crosses its end, so
+two batches that hold the same offset lie in the same window. Memory stays flat: of each copy one
+table of its batches is in memory, and a few more if batches of two copies overlap again and again
+without a common end. Past `HELD_MAX` batches such a window is cut anyway.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def overlapping(rows: Rows, others: Rows) -> Bools:
 
 
 def touches(first: Int64s, last: Int64s, ranges: Rows) -> Bools:
-    """bool[n]: which of some ranges of offsets touch one of those that ascend, int64[m, 2]."""
+    """bool[n]: the ranges of offsets that touch one of some ascending ranges, int64[m, 2]."""
     until = np.searchsorted(ranges[:, 0], last, side="right")
     since = np.searchsorted(ranges[:, 1], first, side="left")
     touches: Bools = until > since
@@ -148,7 +148,7 @@ def touches(first: Int64s, last: Int64s, ranges: Rows) -> Bools:
 
 
 def without(rows: Rows, taken: Intps) -> Rows:
-    """The rows but for those of some numbers."""
+    """The rows without those of some numbers."""
     left = np.ones(len(rows), np.bool_)
     left[taken] = False
     return rows[left]
@@ -209,7 +209,7 @@ def taken_for_sound(path: Path, mapping: Mapping) -> ProvablePartition:
     """The provable part of a copy if it is sound; batches are not counted.
 
     Raises:
-        DoubtError: it is no such copy.
+        DoubtError: it is not such a copy.
         KsegError, OSError: a file cannot be read.
     """
     listing = classify_path(path).partition_files
@@ -303,7 +303,8 @@ class Copy:
         path: the directory, as it was given.
         provable: its provable batches, and its other bytes.
         files: its log files; rows name them by their numbers.
-        batches: how many are sound; of a copy that is assumed to be, those of `tables` so far.
+        batches: the number of sound ones; for a copy that is assumed sound, those of `tables` so
+            far.
     """
 
     def __init__(
@@ -428,7 +429,7 @@ class Copy:
             expected, known = int(table.last_offset[-1]) + 1, run
 
     def _first_offset_of(self, number: int, table: BatchTable) -> int:
-        """The offset of the first record of a table; the last of its batch if none can be read.
+        """The offset of the first record of a table; the last of its batch if none is readable.
 
         A compressed message of magic 0 or 1 is inflated for that: the bytes in front of it may be
         damaged.

@@ -43,7 +43,7 @@ from kseg.format.header import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: So many last batches of a producer are kept, to recognize one that it repeats.
+#: The number of last batches of a producer that are kept, to recognize a repeated one.
 BATCHES_KEPT: Final = 5
 #: Batches that a working copy holds before it drops the older ones.
 _BATCHES_MAX: Final = 64
@@ -128,8 +128,8 @@ class ProducerEntry(NamedTuple):
 
     Attributes:
         producer_id: its number.
-        producer_epoch: -1 if none is known.
-        coordinator_epoch: of the coordinator that wrote its last marker; -1 if none did.
+        producer_epoch: -1 if unknown.
+        coordinator_epoch: of the coordinator that wrote its last marker; -1 without one.
         last_timestamp: largest timestamp of its last batch, or time of its last marker, in ms.
         current_txn_first_offset: where its open transaction begins; None without one.
         batches: its last batches of data, at most 5, the oldest first.
@@ -144,22 +144,22 @@ class ProducerEntry(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Sequence of the first record that is remembered; -1 if none is."""
+        """Sequence of the first record that is remembered; -1 without one."""
         return self.batches[0].first_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record; -1 if none is remembered."""
+        """Sequence of the last record; -1 if no batch is remembered."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def first_offset(self) -> int:
-        """Offset of the first record that is remembered; -1 if none is."""
+        """Offset of the first record that is remembered; -1 without one."""
         return self.batches[0].first_offset if self.batches else -1
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record of data; -1 if none is remembered."""
+        """Offset of the last record of data; -1 if no batch is remembered."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def duplicate_of(self, batch: ProducerBatch) -> BatchDescriptor | None:
@@ -233,7 +233,7 @@ class VerificationEntry:
         created_ms: when the guard was made.
         lowest_sequence: the smallest first sequence announced; no batch may come above it first.
         producer_epoch: the newest epoch announced.
-        guard: what the append must bring.
+        guard: the guard that the append must bring.
     """
 
     created_ms: int
@@ -284,8 +284,8 @@ class ProducerAppend:
         """Begin where the entry stands, with no batches.
 
         Args:
-            stored: what is known of the producer.
-            origin: who appends; a follower's append passes fewer checks than a client's.
+            stored: the present entry.
+            origin: of the batches; a follower's append passes fewer checks than a client's.
             verification: its announced transaction, if there is one.
             transaction_version: of the coordinator that writes a marker; from 2 on a marker that
                 ends a transaction needs an epoch above the producer's.
@@ -315,7 +315,7 @@ class ProducerAppend:
         Raises:
             InvalidProducerEpochError, OutOfOrderSequenceError, InvalidTxnStateError,
             TransactionCoordinatorFencedError: the batch may not follow.
-            InvalidRecordError: a control batch that is no marker of a transaction.
+            InvalidRecordError: a control batch that is not a transaction marker.
 
         Source: Kafka `ProducerAppendInfo.append`.
         """
@@ -355,7 +355,7 @@ class ProducerAppend:
             self._check_sequence(batch)
         self._enter_epoch(batch.producer_epoch)
         delta = batch.last_offset - batch.base_offset
-        if not 0 <= delta <= INT32_MAX:  # a damaged header; 32 bits are what is kept of it
+        if not 0 <= delta <= INT32_MAX:  # a damaged header; 32 bits of it are kept
             delta = (delta + 2**31) % 2**32 - 2**31
         last = last_sequence(batch.base_sequence, delta)
         self._batches.append(BatchDescriptor(last, batch.last_offset, delta, batch.max_timestamp))
@@ -381,7 +381,7 @@ class ProducerAppend:
             self._epoch = epoch
 
     def _check_epoch(self, batch: ProducerBatch, *, above: bool) -> None:
-        """A follower takes what its leader took, and a marker without effect may come again."""
+        """A follower accepts its leader's batches, and a marker without effect may repeat."""
         epoch, known = batch.producer_epoch, self._epoch
         if self._origin == AppendOrigin.REPLICATION:
             return
@@ -449,8 +449,8 @@ class ProducerAppend:
         )
 
 
-# ---- which batches of many leave a trace in what is known of their producers ---------------------
-# Kafka has no such step: it looks at every batch.
+# ---- batches that change the state of their producers --------------------------------------------
+# Kafka has no such step: it processes every batch.
 
 _PRODUCER_ID: Final = COLUMN["producer_id"]
 _ASKED: Final = [COLUMN[name] for name in ("producer_id", "producer_epoch", "attributes")]
@@ -459,11 +459,11 @@ _FEW: Final = 8
 
 
 def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[ProducerBatch]:
-    """The batches that leave a trace in what is known of their producers, in order.
+    """The batches that change the final state of their producers, in order.
 
     Batches without a producer id are left out. So are, unless `all_known`, data batches that
     continue the one before of the same producer and are followed by as many as an entry remembers.
-    A state that takes in the rest, without checks of sequences, is the same in the end.
+    A state that takes the rest, without checks of sequences, is the same in the end.
     """
     rows = table.rows
     if len(rows) > _FEW:
@@ -475,7 +475,7 @@ def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[Produ
 
 
 def _leaving_traces(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Which to look at, of the producer ids, epochs and attributes of rows that all have one."""
+    """The rows to process, by producer ids, epochs and attributes; all rows have a producer."""
     order = np.argsort(rows[:, 0], kind="stable")
     producers, epochs, attributes = rows[order].T
     control = (attributes & CONTROL) != 0

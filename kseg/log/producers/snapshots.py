@@ -77,8 +77,8 @@ class SnapshotFiles:
 
         Args:
             directory: the partition.
-            paths: the snapshots by their offsets, or what their paths are as text: most are never
-                opened, and a `Path` for each would take longer than the listing.
+            paths: the snapshots by their offsets, or their paths as text: most are never opened,
+                and a `Path` for each would take longer than the listing.
             disk: where they lie.
             careful: refuse a snapshot with offsets beyond its own, as Kafka does.
         """
@@ -100,7 +100,7 @@ class SnapshotFiles:
 
     @classmethod
     def of(cls, files: PartitionFiles) -> SnapshotFiles:
-        """The snapshots of a listing; of two names for one offset the one in 20 digits counts."""
+        """The snapshots of a listing; of two names for one offset, the 20-digit name counts."""
         found: dict[int, Path] = {}
         for file in files.snapshots:
             offset = file.name.base_offset
@@ -133,7 +133,7 @@ class SnapshotFiles:
         return Path(path) if isinstance(path, str) else path
 
     def places(self) -> Iterator[tuple[int, Path | str]]:
-        """All offsets, rising, each with its path, or what that is as text."""
+        """All offsets, ascending, each with its path, or the path as text."""
         return ((offset, self._paths[offset]) for offset in self._offsets)
 
     # ---- reading ---------------------------------------------------------------------------------
@@ -141,11 +141,11 @@ class SnapshotFiles:
     def newest_sound(
         self, *, at_most: int | None = None, delete_corrupt: bool = False
     ) -> SoundSnapshot | None:
-        """The newest that can be read, and is of its own offset; None if none is.
+        """The newest readable snapshot whose contents match its offset; None without one.
 
         Args:
             at_most: pass over snapshots of larger offsets.
-            delete_corrupt: delete what cannot be read on the way, as Kafka does.
+            delete_corrupt: delete unreadable snapshots on the way, as Kafka does.
         """
         offsets = self._offsets
         end = len(offsets) if at_most is None else bisect_left(offsets, at_most + 1)
@@ -186,7 +186,7 @@ class SnapshotFiles:
         """Write a snapshot of `state` at its end, unless one was taken there.
 
         Args:
-            state: what is known.
+            state: the state to store.
             sync: see `kseg.files.producer_snapshot.write`.
 
         Returns:
@@ -221,7 +221,7 @@ class SnapshotFiles:
         return marked
 
     def delete(self, offset: int) -> None:
-        """Delete the one of that very offset, if it is known."""
+        """Delete the snapshot of exactly this offset, if there is one."""
         if offset in self._paths:
             self._delete(offset)
 
@@ -279,7 +279,7 @@ class SnapshotFiles:
             state.load(found.entries, found.offset, now_ms=now_ms)
 
     def truncate_fully_and_start_at(self, state: ProducerState, offset: int) -> None:
-        """Forget everything and delete all snapshots; the log begins anew at `offset`."""
+        """Forget everything and delete all snapshots; the log begins again at `offset`."""
         state.clear()
         self.delete_all()
         state.last_snapshot_offset = 0
@@ -327,10 +327,10 @@ def rebuild(
         now_ms: producers of a snapshot that have expired by then are left out.
         clean: the log was closed cleanly. Then a log without any snapshot was written by an old
             release, and nothing is read.
-        magic: the format that is written; below 2 there are no producers to look for.
+        magic: of written batches; below 2 there are no producers to look for.
         on_error: see `ProducerState.feed`.
-        feed: takes in a segment from `map_end_offset` on; if None, it begins where the segment's
-            index leads, which is checked.
+        feed: takes a segment from `map_end_offset` on; if None, it begins at the place in the
+            segment's index, which is checked.
         bare_first: take a snapshot where the first segment begins even if it holds no producer, as
             Kafka does; see `is_bare_first`.
 
@@ -367,8 +367,8 @@ def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) ->
     """Whether a snapshot of `state` would hold no producer and lie where the log begins.
 
     Args:
-        state: what is known.
-        snapshots: of the same directory; one that is there already is not bare.
+        state: the state of the producers.
+        snapshots: of the same directory; existing ones are not bare.
         first: where the first segment begins.
     """
     offset = state.map_end_offset
@@ -378,7 +378,7 @@ def is_bare_first(state: ProducerState, snapshots: SnapshotFiles, first: int) ->
 def feed_segment(
     state: ProducerState, segment: Segment, end_offset: int, on_error: OnError | None
 ) -> None:
-    """Take in a segment's batches from `map_end_offset` on, up to `end_offset`.
+    """Process a segment's batches from `map_end_offset` on, up to `end_offset`.
 
     Raises:
         InvalidTxnStateError, InvalidRecordError: see `ProducerState.feed`.

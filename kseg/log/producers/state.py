@@ -1,8 +1,8 @@
 """The state of all producers of a log: their last batches, and their transactions.
 
-An append is prepared, written, and then committed. `prepare` checks every batch against what is
-known and changes nothing. So an append that is refused, or cannot be written, leaves no trace.
-Batches that the log holds already, as after a restart, go through `feed`, which checks little.
+An append is prepared, written, and then committed. `prepare` checks every batch against the state
+and changes nothing. So an append that is refused, or cannot be written, leaves no trace. Batches
+that the log holds already, as after a restart, go through `feed`, which checks little.
 
 Nothing here touches a disk or reads a clock; snapshots of it are `kseg.log.producers.snapshots`.
 
@@ -79,14 +79,14 @@ class TransactionsByOffset:
         self._values[offset] = producer_id, place
 
     def remove(self, offset: int) -> tuple[int, OffsetMetadata] | None:
-        """Take out the transaction that begins at `offset`; None without such a transaction."""
+        """Remove the transaction that begins at `offset`; None without one."""
         value = self._values.pop(offset, None)
         if value is not None:
             del self._offsets[bisect_left(self._offsets, offset)]
         return value
 
     def keep(self, offsets: set[int]) -> None:
-        """Take out all but those that begin at one of `offsets`."""
+        """Remove all transactions but those that begin at one of `offsets`."""
         self._offsets = [offset for offset in self._offsets if offset in offsets]
         self._values = {offset: self._values[offset] for offset in self._offsets}
 
@@ -192,7 +192,7 @@ class ProducerState:
 
     @property
     def unguarded(self) -> dict[int, ProducerEntry] | None:
-        """The producers by id, to look at only; None where an append may need a guard."""
+        """The producers by id, read-only; None where an append may need a guard."""
         guarded = self.verification_enabled or self._verifications
         return None if guarded else self._entries
 
@@ -249,19 +249,19 @@ class ProducerState:
 
         Args:
             batches: their headers, with the offsets that they will have in the log; positions count
-                from wherever the append lies in memory.
-            origin: who appends.
+                from the begin of the append in memory.
+            origin: of the batches.
             segment_base_offset: of the segment that they go to; -1 for not known.
             position: where in it the first will lie.
             guard: from `start_verification`, for a transaction that begins.
-            transaction_version: of the coordinator that writes markers; from 2 on one that ends a
-                transaction needs an epoch above its producer's.
+            transaction_version: of the coordinator that writes markers; from 2 on a marker needs an
+                epoch above its producer's.
 
         Raises:
             OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError,
             TransactionCoordinatorFencedError: a batch may not follow; see
                 `kseg.log.producers.entry`.
-            InvalidRecordError: a control batch with a producer that is no marker.
+            InvalidRecordError: a control batch with a producer that is not a marker.
         """
         chosen = telling_batches(batches, all_known=origin != AppendOrigin.REPLICATION)
         if not chosen:
@@ -300,9 +300,9 @@ class ProducerState:
         )
 
     def take(self, written: Iterable[WrittenBatch], segment_base_offset: int) -> bool:
-        """Take in batches that a kernel has checked, now that they are written.
+        """Commit batches that a kernel has checked, now that they are written.
 
-        The same as `commit` of what `prepare` would make of them.
+        The same as `prepare` and `commit` of these batches.
 
         Args:
             written: in the log's order; of a long run of one producer, its first and last batches.
@@ -332,7 +332,7 @@ class ProducerState:
         return ProducerAppend(stored, origin, self._verifications.get(producer_id), version)
 
     def commit(self, update: ProducerUpdate) -> tuple[CompletedTxn, ...]:
-        """Take in what was prepared, now that it is written.
+        """Commit a prepared append, now that it is written.
 
         Nothing else may have changed since `prepare`. The caller moves `map_end_offset`.
 
@@ -438,10 +438,10 @@ class ProducerState:
                 offset=batch.base_offset,
             )
 
-    # ---- what the log holds already --------------------------------------------------------------
+    # ---- batches in the log ----------------------------------------------------------------------
 
     def feed(self, table: BatchTable, *, on_error: OnError | None = None) -> tuple[AbortedTxn, ...]:
-        """Take in the next batches that the log holds, each as if appended by itself.
+        """Process the next batches in the log, each as if appended by itself.
 
         Rows without a producer id cost next to nothing, and of a long run of one producer only the
         rows that leave a trace are looked at.
@@ -449,12 +449,12 @@ class ProducerState:
         Args:
             table: headers, in the log's order; the caller has checked the checksums, if it wants
                 to.
-            on_error: called with the error for a batch that no leader would have taken: not
-                transactional inside of a transaction, or a control batch that is no marker. The
-                walk goes on. Without it the error is raised.
+            on_error: called with the error for a batch that a leader would not accept: not
+                transactional inside of a transaction, or a control batch that is not a marker. The
+                walk continues. Without it the error is raised.
 
         Returns:
-            What the transaction index of the segment that holds these batches must have.
+            Entries for the transaction index of the segment that holds these batches.
 
         Raises:
             InvalidTxnStateError, InvalidRecordError: see `on_error`; the state is of no use then.
@@ -495,11 +495,11 @@ class ProducerState:
     def load(
         self, stored: Iterable[ProducerSnapshotEntry], offset: int, *, now_ms: int | None = None
     ) -> None:
-        """Begin anew with the entries of a snapshot taken at `offset`.
+        """Begin again with the entries of a snapshot taken at `offset`.
 
         Args:
             stored: the entries; of twins the last counts.
-            offset: what the snapshot's name says.
+            offset: in the snapshot's name.
             now_ms: producers that have expired by then are left out; None to keep all.
         """
         self.clear()

@@ -1,6 +1,6 @@
 """A log as its readers see it: one value that never changes, and is replaced whole.
 
-version    what readers see: the segments, how much of each, the offsets that bound them
+version    the state for readers: the segments, the length of each, the offsets that bound them
 view       a partition at one moment: lookups and reads over its segments
 visible    segments that hold the same offsets; aborted transactions and the last stable offset
 pieces     a read as pieces of work that threads share
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: What programs may use of this room.
+#: The public names of this package.
 _HOMES = {
     "kseg.log.reader.visible": (
         "AbortedRanges",

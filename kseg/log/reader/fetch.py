@@ -6,9 +6,9 @@ batch that holds the offset, and may end inside a batch, as a fetch of Kafka's d
 with records before the wanted offset, and repeat those of overlapping segments. `Fetched.columns`
 leaves them out, as consumers do.
 
-A fetch reads by positions, never through a map, and beside the writer as `find` says. One call of
-a kernel without the GIL looks into the index, finds the batch and reads. Where that has no answer,
-the same is done by steps, with words for what is wrong.
+A fetch reads by positions, never through a map, and beside the writer as `find` describes. One call
+of a kernel without the GIL reads the index, finds the batch and reads. If that gives no answer,
+Python does the same step by step, and explains the fault.
 
 Source: Kafka `UnifiedLog.read`, `LocalLog.read`, `LogSegment.read`.
 """
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
 
 #: Up to where a fetch reads: the log's end, the high watermark, the last stable offset.
 ISOLATIONS: Final = ("log_end", "read_uncommitted", "read_committed")
-#: How far a window reaches beyond what is asked for: the batches between an index entry and the
-#: offset are in it.
+#: The excess of a window over the wanted bytes: room for the batches between an index entry and the
+#: offset.
 _SLACK_BYTES: Final = 8 << 10
-#: Bytes read at once with the headers; what is larger is read once it is known where it lies.
+#: Bytes read at once with the headers; larger ranges are read once their place is known.
 _AHEAD_BYTES_MAX: Final = 16 << 10
 _NOTHING: Final = memoryview(b"")
 _base_offset: Final = attrgetter("files.base_offset")
-#: What a named tuple's constructor calls, without a call of Python's on the way.
+#: The function behind a named tuple's constructor, without a Python call.
 _new: Final = tuple.__new__
 
 
@@ -92,7 +92,7 @@ class Fetched(NamedTuple):
         size: bytes that the answer has.
         data: these bytes, as stored, owned by this value; empty if they were not to be read.
         first_batch_incomplete: fewer bytes were allowed than the first batch has, but some.
-        path: the log file; None if there are no bytes.
+        path: the log file; None without bytes.
         aborted: transactions whose records are not to be seen; None unless committed records
             were asked for.
         hidden: the offsets of these records, which `columns` leaves out.
@@ -110,7 +110,7 @@ class Fetched(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last whole batch; `start_offset` if there is none."""
+        """The offset behind the last whole batch; `start_offset` without one."""
         end = self.start_offset
         for table in self._tables():
             if len(table):
@@ -119,7 +119,7 @@ class Fetched(NamedTuple):
 
     @property
     def file(self) -> FileRange | None:
-        """Where the bytes lie, for `sendfile`; None if there are none.
+        """The place of the bytes, for `sendfile`; None without bytes.
 
         A log that is cut afterwards makes this another range of bytes, or none.
         """
@@ -139,7 +139,7 @@ class Fetched(NamedTuple):
             Pieces of records, by rising offset.
 
         Raises:
-            ValueError: no such field.
+            ValueError: an unknown field.
             FormatError, LimitExceededError: damage, with path, position and reason, after the
                 records before it.
         """
@@ -207,17 +207,17 @@ def fetch(
 
     Args:
         source: the log.
-        start_offset: the first offset wanted. At the end of what may be read, or beyond it but
-            not beyond the log's end, the answer is empty.
+        start_offset: the first wanted offset. At the end of the readable part, or beyond it but not
+            beyond the log's end, the answer is empty.
         max_bytes: no more bytes than that, but for the first batch.
-        isolation: "log_end" to read all there is; "read_uncommitted" what lies below the high
-            watermark; "read_committed" what lies below the last stable offset, and `aborted`.
+        isolation: "log_end" to read everything; "read_uncommitted" to read below the high
+            watermark; "read_committed" to read below the last stable offset, with `aborted`.
         min_one_message: give the first batch whole, however large it is.
         with_data: false for where the bytes lie, without reading them.
 
     Raises:
         OffsetOutOfRangeError: the offset lies before the log's start, or beyond its end.
-        ValueError: `max_bytes` is negative, or there is no such isolation.
+        ValueError: `max_bytes` is negative, or the isolation is unknown.
         CorruptRecordError: damage lies where the batch is looked for.
         OSError: the disk refuses.
 
@@ -322,7 +322,7 @@ def _stored(
 def _stored_by_steps(
     info: SegmentInfo, limit: OffsetMetadata, end: int | None, wanted: _Wanted
 ) -> _Stored | None:
-    """The same with an error for what is wrong; None if the segment ends before the offset."""
+    """The same with an error for a fault; None if the segment ends before the offset."""
     ahead = WINDOW_BYTES
     if wanted.with_data and wanted.max_bytes <= _AHEAD_BYTES_MAX:
         ahead = max(ahead, wanted.max_bytes + _SLACK_BYTES)
@@ -403,10 +403,10 @@ def _place_of(seen: Version, place: OffsetMetadata) -> OffsetMetadata:
 def _aborted_within(
     source: ReadableLog, seen: Version, info: SegmentInfo, end: int, start: int
 ) -> tuple[tuple[AbortedTransaction, ...], AbortedRanges]:
-    """The aborted transactions that touch what was fetched from an offset on, up to position `end`.
+    """The aborted transactions within the fetched offsets, from an offset up to position `end`.
 
     In a log under a writer of this process they come from the transaction indexes. The offset index
-    gives the end of what was fetched, so the answer may hold a few too many. In other logs the
+    gives the end of the fetched bytes, so the answer may hold a few too many. In other logs the
     indexes have not been compared with the log: there they come from the batch headers, from the
     start of the fetch on.
 

@@ -58,7 +58,7 @@ _POSITION: Final = COLUMN["position"]
 _SIZE: Final = COLUMN["size"]
 _MAGIC: Final = COLUMN["magic"]
 
-#: What is read at a time where no more is asked for: a few times the distance of index entries.
+#: The size of a read without a known size: a few times the distance of index entries.
 WINDOW_BYTES: Final = 16 << 10
 #: Headers that are walked at a time.
 _BATCHES: Final = 64
@@ -85,7 +85,7 @@ def undisturbed(
     look: Callable[[Version], _Answer],
     holds: Callable[[Version, _Answer], bool] | None = None,
 ) -> _Answer:
-    """Call `look` until the log was not cut meanwhile; returns what it found.
+    """Call `look` until the log was not cut during the call; returns the result.
 
     Args:
         source: the log; one under a writer has a `lock`.
@@ -93,7 +93,7 @@ def undisturbed(
         holds: whether an answer is still good by the version after it.
 
     Raises:
-        CorruptRecordError, OSError: what `look` raises, where nothing has changed meanwhile.
+        CorruptRecordError, OSError: the errors of `look`, if nothing has changed meanwhile.
     """
     for _ in range(_ATTEMPTS_MAX):
         seen = source.version
@@ -257,9 +257,9 @@ def _check_end(table: BatchTable, info: SegmentInfo) -> None:
         raise at_path(stop_error(table), info.path)
 
 
-#: In place of a time: the log's end, its start, its largest timestamp. The others mean something of
-#: their own only with remote storage: where the local part starts, where the remote one ends, and
-#: what is to go there next.
+#: In place of a time: the log's end, its start, its largest timestamp. The others only have a
+#: meaning of their own with remote storage: the start of the local part, the end of the remote one,
+#: and the offset to be copied next.
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -273,7 +273,7 @@ class TimestampOffset(NamedTuple):
 
     Attributes:
         timestamp: of the record found in ms; -1 where an end of the log was asked for.
-        offset: of that record, or of the end; -1 where there is none.
+        offset: of that record, or of the end; -1 without one.
         leader_epoch: of its batch, or of that end; -1 where it is not known.
     """
 
@@ -292,7 +292,7 @@ class EpochEnd(NamedTuple):
 def offset_for_timestamp(
     source: ReadableLog, timestamp: Time, *, epochs: Sequence[EpochEntry] = ()
 ) -> TimestampOffset | None:
-    """The first record at or after a time, from the log's start on; None if there is none.
+    """The first record at or after a time, from the log's start on; None without one.
 
     If the first segment that may hold one does not, the search goes on in the next ones; Kafka's
     ends there.

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
 
 
-#: Ends of a walk that an unfinished write leaves. An impossible length is none of them.
+#: Ends of a walk that an unfinished write leaves. An impossible length is not among them.
 _UNFINISHED: Final = (
     StopReason.TORN_TAIL,
     StopReason.ZERO_TAIL,
@@ -166,7 +166,7 @@ class ExternalLog:
     Attributes:
         path: the partition directory.
         view: the log at the last look.
-        version: what was whole and sound of it.
+        version: the whole and sound part of it.
     """
 
     __slots__ = ("_committed", "_looks", "_settled", "_signs", "path", "version", "view")
@@ -240,7 +240,7 @@ class ExternalLog:
         return LogView(self.path, (*sealed, replace(last, size=signs.size)), "never")
 
     def _goes_on(self, view: LogView, known: OffsetMetadata) -> bool:
-        """Whether the log is the one seen before, perhaps with more behind it."""
+        """Whether the log is the one seen before, perhaps with more records."""
         last = _last(view)
         same_file = os.stat(last.path).st_ino == self._signs.inode
         return same_file and last.size >= known.position
@@ -268,7 +268,7 @@ class ExternalLog:
 
 #: How long a follower waits in one go, in s; then it checks for a stop, or a failed log.
 _WAIT_S: Final = 0.5
-#: Waits some seconds for another version than the one given; False if there will be none.
+#: Waits some seconds for another version than the given one; False if there will be none.
 Wait = Callable[[Version, float], bool]
 
 
@@ -290,7 +290,7 @@ def follow(
     Args:
         log: the log.
         wait: how to wait for more of it.
-        start_offset: the first record wanted; those to come if None.
+        start_offset: the first wanted record; only new ones if None.
         timeout: seconds without a new record after which it ends; None to wait for ever.
         stop: ends it, within half a second, once it is set.
         fetch_bytes: of log that are read at a time.
@@ -336,7 +336,7 @@ def _follow(
 
 
 class _Pieces:
-    """Where a follower is, and what comes next."""
+    """The position of a follower, and its next bytes."""
 
     __slots__ = ("_cuts", "_fetch_bytes", "_isolation", "_options", "_position", "log")
 

@@ -1,8 +1,7 @@
 """The state of a log for its readers: one immutable value, replaced as a whole.
 
-A reader takes it once and needs no lock. It has the segments, how much of each is there, and the
-offsets that bound what may be read, all of one moment. `Changes` lets readers wait for the next
-one.
+A reader takes it once and needs no lock. It has the segments, the length of each, and the offsets
+that bound reading, all of one moment. `Changes` lets readers wait for the next one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 #: In place of a high watermark: this log is the only copy, so all of it is replicated.
 END: Final = "end"
 HighWatermark = int | Literal["end"]
-#: So many cuts are kept apart. A reader that missed more goes back further than it needs.
+#: The number of cuts that are kept separately. A reader that missed more goes back further than it
+#: needs.
 _CUTS_KEPT: Final = 32
 
 
@@ -33,9 +33,9 @@ class SegmentInfo:
     Attributes:
         files: its files.
         size: bytes of the log that are to be read.
-        is_last: whether no later segment follows, so that a torn tail is no damage.
+        is_last: whether no later segment follows, so that a torn tail is not damage.
         end_offset: no record from here on is read; None to go as far as the bytes do.
-        max_timestamp: no record is newer, in ms; None where that is not known without a look.
+        max_timestamp: no record is newer, in ms; None where that needs a read.
         is_whole: whether `end_offset` is where the bytes end.
     """
 
@@ -87,8 +87,8 @@ class Truncations(NamedTuple):
     """How often a log was cut, and how far down, for readers beside the writer.
 
     Attributes:
-        number: of the last one; raised before its first byte goes, so that what was read between
-            two looks at the same number is what the log held.
+        number: of the last cut; raised before its first byte is removed, so bytes that were read
+            between two equal numbers were in the log.
         ends: (number, end offset) of cuts, the ends rising: the lowest one from each of those on.
     """
 
@@ -116,9 +116,9 @@ class Version(NamedTuple):
         active: the files of the last segment; `log_end` says how much of it there is.
         log_start_offset: the first offset to be read.
         log_end: the next offset to be given, the base of the active segment, and its size.
-        high_watermark: what lies below may be shown; its place is -1 where it is not known.
+        high_watermark: readers see records below it; its position is -1 where unknown.
         last_stable: below it every transaction is decided, and all is below the high watermark.
-        recovery_point: what lies below is known to be flushed.
+        recovery_point: records below it are known to be flushed.
         cuts: how often the log was cut; a read during which this changed is not used.
     """
 

@@ -91,7 +91,7 @@ class LogView:
     Attributes:
         path: the partition directory.
         segments: rising, each with how much of it there was.
-        version: what this process shows of a log that it appends to; else None.
+        version: the state of a log that this process appends to; else None.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class LogView:
         now: Callable[[], Version] | None = None,
         remote: RemotePart | None = None,
     ) -> None:
-        """Take over a listing, or what a log under a writer of this process is; use `open`."""
+        """Take over a listing, or the state of a log under a writer of this process; use `open`."""
         self.remote: Final = remote
         self.path: Final = path
         self.segments: Final = segments
@@ -118,7 +118,7 @@ class LogView:
     def of(
         cls, path: Path, version: Version, mapping: Mapping, now: Callable[[], Version]
     ) -> LogView:
-        """A log that this process appends to, as its readers see it; no look at the disk.
+        """A log that this process appends to, as its readers see it; no access to the disk.
 
         Args:
             path: the partition directory.
@@ -130,7 +130,7 @@ class LogView:
 
     @classmethod
     def open(cls, path: str | PathLike[str], *, mapping: Mapping = "auto") -> LogView:
-        """Look at a partition directory; no file is opened until something is asked of it.
+        """List a partition directory; files are opened only when they are needed.
 
         Args:
             path: the directory, under Kafka's name or another.
@@ -152,7 +152,7 @@ class LogView:
         )
         return cls(files.path, infos, mapping, files=files)
 
-    # ---- what it is ------------------------------------------------------------------------------
+    # ---- properties ------------------------------------------------------------------------------
 
     @property
     def files(self) -> PartitionFiles:
@@ -189,8 +189,8 @@ class LogView:
     def log_start_offset(self) -> int:
         """The first offset to be read: the first segment's, or a later one after DeleteRecords.
 
-        It comes from `log-start-offset-checkpoint` of the data directory; one that cannot be read
-        counts as missing.
+        It comes from `log-start-offset-checkpoint` of the data directory; an unreadable one counts
+        as missing.
         """
         if self.version is not None:
             return self.version.log_start_offset
@@ -215,8 +215,8 @@ class LogView:
         """Where the log began that is on this disk from `first_offset` on; None if all of it is.
 
         A broker notes a start in front of the first segment for a topic with tiered storage: the
-        segments in front are there. It notes none for other topics, but for one that was killed
-        between the removal of segments and the next checkpoint.
+        segments in front are in the tier. For other topics it does so only if it was killed between
+        the removal of segments and the next checkpoint.
         """
         start = self._named_start
         return start if start is not None and start < self.first_offset else None
@@ -329,7 +329,7 @@ class LogView:
         raise OffsetOutOfRangeError(reason, path=self.path, offset=offset)
 
     def lookup_time(self, timestamp: Time) -> RecordLocation | None:
-        """The first record at or after a time; None if there is none.
+        """The first record at or after a time; None without one.
 
         Source: Kafka UnifiedLog.fetchOffsetByTimestamp.
         """
@@ -359,14 +359,14 @@ class LogView:
         `kseg.log.reader.visible`), and no record before the log's start.
 
         Args:
-            request: the records wanted; all of them if None.
-            workspace: memory that an earlier reading leaves to this one; its own if None.
-            whole: takes batches by their headers, and leaves out those that it needs no records
-                of; see `kseg.log.reader.visible.WholeBatches`.
+            request: the wanted records; all records if None.
+            workspace: memory of an earlier reading to use again; its own if None.
+            whole: takes batches by their headers, and leaves out those whose records it does not
+                need; see `kseg.log.reader.visible.WholeBatches`.
             options: attributes of `kseg.format.request.Request`, in place of those of `request`.
 
         Raises:
-            TypeError: there is no such option.
+            TypeError: an option is unknown.
             FormatError, LimitExceededError: damage, as `Segment.read` says.
             CorruptRecordError: this process has cut the log meanwhile.
             FileNotFoundError: a segment of the snapshot is gone when its turn comes: a live
@@ -430,7 +430,7 @@ class LogView:
                 reached.leave(info, segment, next_base)
 
     def _check_not_cut(self, segment_end: int) -> None:
-        """Refuse what was read of a segment that this process has cut meanwhile."""
+        """Refuse bytes of a segment that this process has cut during the read."""
         if self._now is None or self.version is None:
             return
         lowest = self._now().truncations.lowest_end_since(self.version.truncations.number)
@@ -456,7 +456,7 @@ def _is_cut(info: SegmentInfo, offset: int) -> bool:
 
 
 def _is_passed(info: SegmentInfo, reached: int, request: Request) -> bool:
-    """Whether what is known of a segment shows that it has no record of a request."""
+    """Whether the known facts of a segment exclude records of a request."""
     newest = info.max_timestamp
     return _is_cut(info, reached) or (newest is not None and newest < request.time_start)
 

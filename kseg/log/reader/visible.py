@@ -60,7 +60,7 @@ class Reached:
     def leave(
         self, info: SegmentInfo, segment: Segment | None, next_base_offset: int | None
     ) -> None:
-        """Go on to the segment with that base offset, None if there is none."""
+        """Go on to the segment with that base offset; None without one."""
         if info.end_offset is not None:
             self._seen = max(self.offset, info.end_offset)
         elif segment is not None and next_base_offset is not None and self._seen > next_base_offset:
@@ -71,7 +71,7 @@ class Reached:
 def first_offsets(log: LogSegments, start_offset: int) -> Iterator[tuple[SegmentInfo, int]]:
     """The segments that a read from an offset walks, and the first offset that each gives.
 
-    For readers that do not read the segments one after the other; looks at each segment's end.
+    For readers that do not read the segments in order; reads each segment's end.
     """
     first = start_offset
     infos = log.segments_from(start_offset)
@@ -126,7 +126,7 @@ class AbortedRanges:
     """Offsets of aborted records, by producer.
 
     Attributes:
-        ranges: by producer id, int64[k, 2] of first and last offset, ascending and apart.
+        ranges: by producer id, int64[k, 2] of first and last offset, ascending, without overlap.
     """
 
     ranges: dict[int, npt.NDArray[np.int64]]
@@ -172,7 +172,7 @@ class Decided(NamedTuple):
 
     Attributes:
         open: first offset of each producer's transaction that is undecided behind the segment.
-        aborted: (producer id, first offset, offset of the marker) of those that it aborts.
+        aborted: (producer id, first offset, offset of the marker) of the transactions it aborts.
     """
 
     open: dict[int, int]
@@ -181,7 +181,7 @@ class Decided(NamedTuple):
 
 @runtime_checkable
 class Decides(Protocol):
-    """The path of a segment that says what it knows of its transactions."""
+    """The path of a segment that describes its own transactions."""
 
     def decided(self) -> Decided | None:
         """None to walk its headers."""
@@ -192,7 +192,7 @@ class TransactionWalk:
 
     Attributes:
         open: first offset of each producer's undecided transaction.
-        aborted: (producer id, first offset, offset of the marker) of those that were aborted.
+        aborted: (producer id, first offset, offset of the marker) of aborted transactions.
     """
 
     __slots__ = ("aborted", "open")
@@ -334,8 +334,8 @@ def _parts_from(log: LogSegments, offset: int) -> Iterator[tuple[int | None, Bat
     """Headers from the batch that holds `offset` to the log's end; checksums are left alone.
 
     Yields:
-        Where the part ends, None for no batches; and headers, or what a segment in a tier says of
-        itself in place of them.
+        The end of the part, None without batches; and headers, or the own description of a segment
+        in a tier in place of them.
     """
     reached = Reached(offset)
     infos = log.segments_from(offset)

@@ -1,4 +1,4 @@
-"""Recovery: what must be done to a log before an append. A plan decides it, `apply` does it.
+"""Recovery: the changes that a log needs before an append. A plan decides, `apply` does it.
 
 recover       `plan_recovery`, `RecoveryPlan.apply`, `recover`: the plan, and its steps on the disk
 load          the steps of loading, in an overlay: where a torn tail is cut, which segments are
@@ -12,15 +12,15 @@ split         a segment whose offsets overflow becomes several
 lost          the offsets that go or cannot be read, and the sound batches among them
 index_check   whether an index fits its log: one check for verify and for a reindexing
 findings      a fault of a file as one value, and its codes
-reindex       indexes and snapshots made anew
-backup        keeps the bytes that a repair cuts, replaces or removes, before they go
+reindex       rebuilt indexes and snapshots
+backup        keeps the bytes that a repair cuts, replaces or removes, before it does so
 """
 
 from __future__ import annotations
 
 from kseg._door import door
 
-#: What programs may use of this room.
+#: The public names of this package.
 _HOMES = {
     "kseg.log.recovery.backup": (
         "Backup",

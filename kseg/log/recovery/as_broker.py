@@ -1,13 +1,13 @@
 """How Kafka 4.2.0 loads a log, step by step, its mistakes included.
 
 Nothing is made better. A torn tail under a clean mark stays, and hides the records in front of it.
-A garbled index leads to wherever it points. Where Kafka fails to load, this raises an error. Three
-things are left out; they do not change the stored records, or headers alone do not show them:
+A garbled index leads to a wrong place, as in Kafka. If Kafka fails to load, this raises an error.
+Three things are left out; they do not change the stored records, or headers alone do not show them:
 
 - the room that a broker takes in advance: indexes of full size beside the last segment, and under
-  `preallocate` the zeros of a new log; what is left here is as after a clean stop;
+  `preallocate` the zeros of a new log; the files are left as after a clean stop;
 - a batch that counts as a compressed message because its magic byte was flipped: Kafka inflates it
-  to learn its offset, and may fail over that; the plan names those that are looked at (`inflated`);
+  to learn its offset, and may fail there; the plan names the checked ones (`inflated`);
 - segments of negative offsets.
 
 Source: Kafka `LogLoader`, `LogSegment.sanityCheck`, `UnifiedLog.rebuildProducerState`.
@@ -107,7 +107,7 @@ class AsBroker(Loading):
     # ---- recovery --------------------------------------------------------------------------------
 
     def _recover_segment(self, base: int, why: str) -> None:
-        """Walk a segment, cut it and make what follows from it anew; while segments are found.
+        """Walk a segment, cut it and rebuild its derived files; as long as segments are found.
 
         Source: Kafka `LogLoader.recoverSegment`.
         """
@@ -131,7 +131,7 @@ class AsBroker(Loading):
     def sweep(self, base: int, state: ProducerState, epochs: LeaderEpochs) -> Swept:
         """Walk a segment, unless nothing is in it."""
         if not self.size(base):
-            # Also the one beside a log of a negative offset, which all other steps ignore.
+            # Also the snapshot beside a log of a negative offset, which all other steps ignore.
             return Swept(base, 0, 0, StopReason.END, None, (), base, b"", b"", ())
         return super().sweep(base, state, epochs)
 
@@ -185,7 +185,7 @@ class AsBroker(Loading):
         self.outcome(base, 0, 0, 0, why)
 
     def forget_epochs(self, end: int) -> None:
-        """The log begins anew, and nothing is said of it."""
+        """The log begins again, without a message."""
         del end
         self.epochs.clear()
         self.epochs.dirty = False
@@ -220,7 +220,7 @@ class AsBroker(Loading):
     def feed(
         self, state: ProducerState, segment: Segment, end: int, on_error: OnError | None
     ) -> None:
-        """Take in a segment by its index, wherever that leads."""
+        """Process a segment by its index, even where the index leads to a wrong place."""
         del on_error
         base, bases = segment.base_offset, self.bases
         at = bisect_right(bases, end)
@@ -269,7 +269,7 @@ class AsBroker(Loading):
                     return
 
     def _truncate_epochs(self, end: int) -> None:
-        """Whatever removes an entry has the file written, even if it comes back.
+        """Every removal of an entry writes the file, even if the entry comes back.
 
         Source: Kafka `LeaderEpochFileCache.truncateFromStart`.
         """

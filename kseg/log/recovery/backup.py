@@ -4,10 +4,10 @@
         <file>                      as it was: replaced or removed in the log since
         <file>.from-<position>      the bytes that were cut off, from that position on
 
-A file that is replaced or removed gets a second name here. It is copied only where the file system
-has no second names. A file that goes for good is moved. The end of a file that is cut is copied,
-and the copy is lasting before the cut. A file that is written in place is never linked, since its
-second name would show what is written.
+A file that is replaced or removed gets a second name here. It is copied only if the file system has
+no hard links. A file that is removed for good is moved. The end of a file that is cut is copied,
+and the copy is durable before the cut. A file that is written in place is never linked, since its
+second name would show the new bytes.
 
 A backup never lies inside the data directory: a broker does not start with an unknown folder there.
 """
@@ -35,9 +35,9 @@ _NAMES_MAX: Final = 1_000
 _NO_LINKS: Final = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS, errno.EACCES)
 )
-#: What to do where there is no room, for a repair that may do without.
+#: The way out on a full disk, for a repair that can do without a backup.
 _OTHERWISE: Final = "keep them elsewhere (--backup-dir), or not at all (--no-backup)"
-#: Blocks for names and for the rounding of sizes; what a repair itself writes comes on top.
+#: Blocks for names and for the rounding of sizes; the repair's own files come on top.
 _ROOM_BYTES: Final = 2**20
 #: Blocks for names alone, where nothing is copied.
 _NAMES_BYTES: Final = 2**16
@@ -87,11 +87,11 @@ class Backup:
         """Choose the place.
 
         Args:
-            data_directory: the one that holds the partitions.
-            directory: where to keep things; a folder named after the time, in a sibling of the data
-                directory, if None.
+            data_directory: the directory with the partitions.
+            directory: the place of backups; if None, a folder named after the time, in a sibling of
+                the data directory.
             now_ms: the time.
-            otherwise: what to do where there is no room, in words.
+            otherwise: the way out without room, in words.
 
         Raises:
             OSError: the sibling is a symbolic link.
@@ -133,7 +133,7 @@ class Backup:
     def keep_tail(self, path: io.StrPath, position: int) -> Kept | None:
         """Copy a file's bytes from `position` on.
 
-        Zeros alone, as behind what was preallocated, are not kept.
+        Zeros alone, as behind preallocated logs, are not kept.
 
         Returns:
             The copy; None if there was nothing to keep.
@@ -156,7 +156,7 @@ class Backup:
         """Give a file a second name; it may be replaced or removed then, not written to.
 
         Returns:
-            Where it is kept; None if there is no such file.
+            The path of the kept file; None if the file does not exist.
 
         Raises:
             OSError: the disk refuses; the file is as it was.
@@ -192,7 +192,7 @@ class Backup:
         """Keep a file and take its name in the log away; lasting there with its directory.
 
         Returns:
-            Where it is kept; None if there is no such file.
+            The path of the kept file; None if the file does not exist.
 
         Raises:
             OSError: the disk refuses; the file is where it was, or in both places.
@@ -297,7 +297,7 @@ def copy_bytes(path: io.StrPath, fd: int, span: tuple[int, int], target: io.Writ
 
 
 def _copy(source: Path, fd: int, span: tuple[int, int], wanted: Path) -> Path:
-    """Bytes of an open file as a new one that looks like it; lasting, or not there.
+    """Copy bytes of an open file to a new file with its owner; durable, or absent.
 
     Args:
         source, fd: the file.
@@ -352,7 +352,7 @@ class CutReport(Table):
     Attributes:
         plan: the plan that was applied; it has these numbers, too.
         kept: the files in the backup.
-        freed_bytes: what the disk got back, at once or when files are removed that were renamed.
+        freed_bytes: bytes that the disk got back, at once or when renamed files are removed.
     """
 
     COLUMNS = ACTION_COLUMNS

@@ -19,7 +19,7 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The meaning of a code, its default severity, and what to do about it."""
+    """The meaning of a code, its default severity, and the advice."""
 
     severity: Severity
     meaning: str
@@ -181,13 +181,13 @@ class Finding:
     """A fault of a file.
 
     Attributes:
-        code: a word of `kseg verify --codes`; empty where none is asked for.
+        code: a word of `kseg verify --codes`; empty where no code is needed.
         path: the file or directory.
-        message: the fault, with the values that show it, and what is done about it.
+        message: the fault, with the values that show it, and the action.
         position: byte in the file, if known.
         offset: logical offset, if known.
         severity: "error" or "warning"; that of the code unless the place says otherwise.
-        why: the same in a few words, for a list of actions; empty where there are none.
+        why: the same in a few words, for a list of actions; may be empty.
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""Whether an index fits its log: the one check that verify and a reindexing make.
+"""Whether an index fits its log: the check for verify and for a reindexing.
 
 Entries differ from release to release: first offset of the append, last offset of the batch, the
 exact record of the largest timestamp, one entry for several batches. They also differ with the
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from kseg.files.producer_snapshot import ProducerSnapshotEntry
 
     Int64Array = npt.NDArray[np.int64]
-    #: Counts the entries that a log makes for both indexes, the one at the end included.
+    #: Counts the entries that a log makes for both indexes, with the one at the end.
     Due = Callable[[], tuple[int, int]]
     Mask = npt.NDArray[np.bool_]
 
@@ -70,7 +70,7 @@ _END_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
 _NONE: Final = np.empty(0, np.int64)
 #: Ends of a walk that a crash leaves at the end of a partition.
 TAILS: Final = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
-#: A batch is no smaller.
+#: The least size of a batch.
 _BATCH_BYTES_MIN: Final = 26
 
 
@@ -82,7 +82,7 @@ class IndexPlace:
         path: the file; the log's, where the segment lacks the index.
         base_offset: of the segment.
         is_last: no segment of the partition follows.
-        size: bytes of the file; -1 where there is none.
+        size: bytes of the file; -1 without one.
         log_bytes: of the segment's log; None where that is not at hand.
         mapping: see `kseg.files.mapping`.
         live: another process may be writing both.
@@ -102,7 +102,7 @@ class IndexPlace:
 
 
 def bytes_max(log_bytes: int, entry_bytes: int) -> int:
-    """No index needs more: an entry a batch, and one that closes a time index."""
+    """The most entries that an index needs: one a batch, and one that closes a time index."""
     return (log_bytes // _BATCH_BYTES_MIN + 1) * entry_bytes
 
 
@@ -164,7 +164,7 @@ class _EntriesCheck(_Check):
     kind: ClassVar[FileKind]
 
     def __init__(self, place: IndexPlace, found: Sink | None) -> None:
-        """Read the entries and judge their order; what is out of order is compared with nothing."""
+        """Read the entries and check their order; unordered ones are not compared with the log."""
         super().__init__(place, found)
         self.word, self.index, self.entry_bytes, self.other, name, self.sentence, self.beyond = (
             _ENTRIES[self.kind]
@@ -205,7 +205,7 @@ class _EntriesCheck(_Check):
                 self._note_order(f"{used} entries are more than the log can need", 0)
                 return _NONE, _NONE
             stray, columns = index.stray_slot(), index.entries()
-        # Zeros may follow the used entries only where a start makes the index anew.
+        # Zeros may follow the used entries only where a start rebuilds the index.
         if stray is not None:
             self.note(
                 f"{self.word}-tail",
@@ -431,7 +431,7 @@ class TxnTrail:
         marked: which of them have their marker in this segment.
         emptied: last offsets of those whose producers have no records in this segment from where
             the entry begins to where the log begins the transaction.
-        batches: those that begin or end transactions that may have an entry.
+        batches: those that begin or end transactions with possible entries.
         whole: whether the walk came to the end of the log.
     """
 
@@ -444,7 +444,7 @@ class TxnTrail:
     whole: bool
 
     def expected(self, by_log: Iterable[AbortedTxn]) -> tuple[AbortedTxn, ...]:
-        """The entries that the index must have, by those that the log makes from its start on."""
+        """The entries that the index must have, from the log's start on."""
         found = {each.last_offset: each for each in by_log}
         for number, each in enumerate(self.stored):
             if not self.marked[number] or not is_possible(each):
@@ -455,10 +455,10 @@ class TxnTrail:
         return tuple(found[last] for last in sorted(found))
 
     def _knows_more(self, stored: AbortedTxn, made: AbortedTxn) -> bool:
-        """Whether what differs can be of records that retention or compaction has removed.
+        """Whether a difference can come from records that retention or compaction has removed.
 
-        An entry may begin in a segment in front, where this trail does not look. One that is stable
-        from an earlier offset on is looked at by more readers, and misleads none.
+        An entry may begin in an earlier segment, which this trail does not read. An entry that is
+        stable from an earlier offset on is read by more readers, and misleads none.
         """
         begins = stored.first_offset == made.first_offset or (
             stored.first_offset < made.first_offset and stored.last_offset in self.emptied
@@ -505,7 +505,7 @@ def _emptied(trail: TxnTrail, read: Callable[[], Iterable[BatchTable]]) -> Itera
     for each in compress(trail.stored, trail.marked):
         known = made.get(each.last_offset)
         end = each.last_offset if known is None else known.first_offset
-        # Transactions of a producer follow each other: one that does not was made by no log.
+        # Transactions of a producer follow each other: no log makes others.
         if before.get(each.producer_id, -1) < each.first_offset < end:
             first = max(each.first_offset, trail.place.base_offset)
             early.setdefault(each.producer_id, []).append((first, end, each.last_offset))
@@ -530,12 +530,13 @@ def judge_transactions(
 ) -> None:
     """Report what is wrong with the transaction indexes of a partition.
 
-    Each must name what its segment aborts. Behind damage it is unknown what had begun before.
+    Each must name the transactions that its segment aborts. Behind damage the open ones are
+    unknown.
 
     Args:
         begun: producers with a transaction open where the first segment begins.
         segments: of each, in order, its base offset, whether it is whole, and its trail if any.
-        found: takes what is found.
+        found: receives the findings.
     """
     state, known = ProducerState(), False
     for base_offset, is_whole, trail in segments:
@@ -608,7 +609,7 @@ class TxnIndexCheck(_Check):
             before = each.last_offset
 
     def feed(self, table: BatchTable) -> None:
-        """Note what begins and ends transactions among the batches.
+        """Note the batches that begin and end transactions.
 
         A transaction that was committed, and open across no marker of an abort, does not count.
         """
@@ -693,7 +694,7 @@ class IndexChecks:
 
         Args:
             log: of the segment, as one without indexes.
-            found: takes what is found; None where the first fault of each is enough.
+            found: receives the findings; None if the first fault of each suffices.
         """
         self._log, self._found = log, found
         self._checks: dict[FileKind, OffsetIndexCheck | TimeIndexCheck | TxnIndexCheck] = {}
@@ -721,7 +722,7 @@ class IndexChecks:
         read: Callable[[], Iterable[BatchTable]],
         due: Due | None = None,
     ) -> TxnTrail | None:
-        """Judge what is left; see the checks. Answers what there is to know of transactions.
+        """Check the rest; see the checks. Returns the known transactions.
 
         Args:
             stop: why the walk over the log ended.

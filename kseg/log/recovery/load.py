@@ -1,11 +1,11 @@
 """How kseg loads a log: as a broker does, but it checks more, reports more and throws less away.
 
-    clear          temporary files that interrupted work has left
-    find           which segments there are
+    clear          temporary files of interrupted work
+    find           the segments
     check          do the ends of their indexes fit their logs?             `sanity`
     recover        after an unclean end, every segment from the recovery point on is walked; after
                    a clean one, those whose indexes do not fit, and the last if its end is not sound
-    log start      a log that ends in front of its start begins anew there
+    log start      a log that ends in front of its start begins again there
     end            epochs and snapshots past the end go; producers as of the end
 
 Where it differs from Kafka 4.2.0 (which `as_broker` follows exactly):
@@ -109,16 +109,16 @@ if TYPE_CHECKING:
     from kseg.log.producers.snapshots import OnError
 
 # ---- temporary files -----------------------------------------------------------------------------
-# What an interrupted deletion, compaction or split left:
+# Files of an interrupted deletion, compaction or split:
 #
-#     S.log.deleted   deleted; to be removed. Any file may be called so.
+#     S.log.deleted   deleted; to be removed. Any file may have this end.
 #     S.log.cleaned   not finished; the files from which it was made are there.
 #     S.log.swap      finished; takes the place of those files, unless a `.cleaned` at its offset or
 #                     in front of it says that the same piece of work is not finished.
 #
-# A `.swap` takes the place of all files from its offset up to where its last batch ends. Names
-# become lasting between the steps, and logs change their names before their indexes do. So a run
-# that begins again after an interruption comes to the same end.
+# A `.swap` replaces all files from its offset up to the end of its last batch. Names become durable
+# between the steps, and logs are renamed before their indexes. So a run that begins again after an
+# interruption gives the same result.
 #
 # Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
 
@@ -135,8 +135,8 @@ def clear(overlay: Overlay, *, careful: bool, index_bytes: int = 0) -> tuple[str
         overlay: the partition; changed.
         index_bytes: the size of an offset index with all its room, for a broker.
         careful: remove half-written checkpoints (`.tmp`), and skip names without an offset.
-            Otherwise, as in Kafka, the first stay and the second fail. Kafka writes no index or
-            snapshot through a `.tmp`; such a file is kseg's own.
+            Otherwise, as in Kafka, the first ones stay and the second ones fail. Kafka writes no
+            index or snapshot through a `.tmp`; such a file is kseg's own.
 
     Returns:
         The names of the temporary files.
@@ -267,11 +267,10 @@ WHY_CUT: Final = {
 
 
 def cut_clean_end(context: LoadContext, found: LogEnd) -> tuple[int, bool]:
-    """Cut off what follows the last whole batch; nothing in front of it.
+    """Cut off bytes behind the last whole batch; nothing in front of it.
 
     Returns:
-        The offset behind the last batch, and whether the indexes of the segment are to be made
-        anew.
+        The offset behind the last batch, and whether the indexes of the segment are to be rebuilt.
 
     Raises:
         KsegError: the segment cannot be walked; nothing is changed.
@@ -299,7 +298,7 @@ def cut_clean_end(context: LoadContext, found: LogEnd) -> tuple[int, bool]:
         done = ", though the log was closed in good order; cut"
         _note_end(context, base, reason, done, end.position, end.next_offset)
         if sound and file_of(base, INDEX) in context.overlay.files:
-            # Its absence says, after an interruption, that indexes are to be made anew.
+            # Its absence says, after an interruption, that indexes are to be rebuilt.
             context.overlay.remove(file_of(base, INDEX), WHY_CUT[reason], keep=False)
             context.overlay.settle()
         context.cut_log(base, end.position, end.next_offset, WHY_CUT[reason])
@@ -378,11 +377,11 @@ def load_partition(
         inputs: settings, mark and offsets for the load.
         policy: `as_broker.AsBroker` for Kafka's way; kseg's own if None.
         progress: called with the bytes of log walked so far, and in all.
-        is_plan: find out what a cut costs, too, and note the error of a bad sector instead of
-            raising it.
+        is_plan: also find the cost of a cut, and note the error of a bad sector instead of raising
+            it.
 
     Returns:
-        The load, with its `log`, or the `error` why there is none.
+        The load, with its `log`, or the `error` that prevents one.
 
     Raises:
         OSError: it cannot be read.
@@ -401,7 +400,7 @@ def load_partition(
 
 
 class Loading(LoadContext):
-    """The steps of one load, in kseg's own way; `as_broker` has those that Kafka takes instead."""
+    """The steps of one load, in kseg's own way; `as_broker` has Kafka's steps."""
 
     #: Epochs of the checkpoint; None where it cannot be read.
     _stored: LeaderEpochs | None = None
@@ -489,7 +488,7 @@ class Loading(LoadContext):
         return start, min(inputs.recovery_point, start)
 
     def begin_anew(self, end: int) -> None:
-        """The log ends in front of its start: nothing of it stays.
+        """The log ends in front of its start: remove all of it.
 
         Source: Kafka `LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd`.
         """
@@ -504,7 +503,7 @@ class Loading(LoadContext):
         self.overlay.settle()
 
     def forget_epochs(self, end: int) -> None:
-        """The log that ends at `end` begins anew, without any epoch."""
+        """The log that ends at `end` begins again, without any epoch."""
         start = self.inputs.log_start_offset
         message = f"the log ends at {end}, in front of its start at {start}; all of it goes"
         self.note_fault("log-start-ahead", str(self.overlay.directory), message, offset=start)
@@ -533,7 +532,7 @@ class Loading(LoadContext):
         return state, snapshots
 
     def snapshots_before(self) -> SnapshotFiles:
-        """Snapshots to begin with; none is written or deleted."""
+        """Snapshots to begin with; none are written or deleted."""
         return self.snapshots(aloof=True)
 
     def rebuild(
@@ -593,7 +592,7 @@ class Loading(LoadContext):
         return True
 
     def _reindex(self, base: int) -> None:
-        """Make a segment's indexes anew, if all of its log is sound."""
+        """Rebuild a segment's indexes, if all of its log is sound."""
         state = self.state_at(base)[0]
         swept = self._swept(base, state, LeaderEpochs(None))
         if swept.error is not None and swept.valid_bytes == 0:
@@ -607,7 +606,7 @@ class Loading(LoadContext):
         self.install(swept, "it does not fit its log", last=self._doubtful.get(base, INDEX))
 
     def _find_lost_transactions(self, walked: set[int]) -> None:
-        """Make the transaction indexes that are gone anew."""
+        """Rebuild missing transaction indexes."""
         for base in list(self.bases):
             lost = base not in walked and file_of(base, TXNINDEX) not in self.overlay.files
             if not lost or not sanity.has_abort_marker(self, base):
@@ -626,7 +625,7 @@ class Loading(LoadContext):
         stored = () if self._stored is None else self._stored.entries
         before = [entry for entry in stored if entry.start_offset < todo[0]]
         self._walked_epochs = LeaderEpochs(None, before)
-        # The one in front was flushed, but maybe not what its sealing took off the ends.
+        # The segment in front was flushed, but maybe not the cuts when it was sealed.
         self.assure(self.bases[max(self.bases.index(todo[0]) - 1, 0)])
         for number, base in enumerate(todo):
             swept = self._swept(base, state, self._walked_epochs)
@@ -634,7 +633,7 @@ class Loading(LoadContext):
                 raise swept.error
             later = todo[number + 1 :]
             dropped = bool(swept.truncated_bytes) and self._cut(swept, later)
-            # Lasting before what is written behind it: a batch that is lost whole leaves no trace.
+            # Durable before the bytes behind it: a batch that is lost whole leaves no trace.
             self.overlay.assure(file_of(base, LOG))
             following = later[:1] if not dropped else []
             if following and swept.next_offset > later[0]:
@@ -721,13 +720,13 @@ class Loading(LoadContext):
         # A snapshot where the first segment begins stays: with older segments gone, nothing else
         # has its producers. Kafka deletes it, and knows those producers until the next crash.
         self.rebuild(state, snapshots, inputs.log_start_offset, end)
-        # Kafka does so before, so that what was the newest stays until the next time.
+        # Kafka does so earlier, so its newest snapshot stays until the next time.
         snapshots.remove_stray(self.bases)
         self.overlay.settle()
         return LoadedLog(start, end, max(point, start), epochs, state, snapshots)
 
     def _end_epochs(self, end: int) -> LeaderEpochs:
-        """Remove epochs past the end first, so that they hide none of the log's own."""
+        """Remove epochs past the end first, so that they do not hide the log's own."""
         stored = () if self._stored is None else self._stored.entries
         epochs = LeaderEpochs(None, _epochs_of_log(self) if self._stored is None else stored)
         ahead = [entry for entry in epochs.entries if entry.start_offset > end]
@@ -807,7 +806,7 @@ def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
 # ---- a log that is ready for appending -----------------------------------------------------------
 
 
-#: What to do where the disk is too full: an opening has no option for it, `recover` has one.
+#: The way out where the disk is too full: `recover` has an option for it, an opening does not.
 _OTHERWISE: Final = "free some room, or mend the log first by kseg recover --apply --no-backup"
 
 

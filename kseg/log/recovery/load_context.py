@@ -75,7 +75,7 @@ class RecoveryInputs:
         recovery_point: records in front of it were flushed; 0 if not known.
         log_start_offset: of the checkpoint; 0 for none.
         now_ms: the clock.
-        as_broker: do just what Kafka 4.2.0 does, and report no more.
+        as_broker: do exactly as Kafka 4.2.0 does, and report no more.
         thorough: search the headers of segments without a transaction index for aborted
             transactions. That takes time, so an opening for appending does not.
     """
@@ -163,14 +163,14 @@ class LoadContext:
         overlay: the directory.
         inputs: settings, mark and offsets for the load.
         progress: called with the bytes of log walked so far, and in all.
-        weighs: whether to find out what a cut costs; only a plan reports it.
-        outcomes: of segments, by base offset, those that go included.
+        weighs: whether to find the cost of a cut; only a plan reports it.
+        outcomes: of segments, by base offset, also of removed ones.
         bases: of the segments that are there, rising.
         findings: the faults so far.
         cut: where the log is cut.
         cut_bytes: bytes that go with it.
         ended_at: see `RecoveryPlan`.
-        costs: what goes of each segment, by base offset.
+        costs: the lost records of each segment, by base offset.
         held: the offset index of the segment that was walked last, and whose it is.
         walked_bytes, to_walk_bytes: for `progress`.
         known_snapshots: see `same_snapshots`.
@@ -227,7 +227,7 @@ class LoadContext:
         return self.overlay.path(file_of(base_offset, kind))
 
     def add(self, base_offset: int) -> None:
-        """Count a segment among those that are there; see `note`."""
+        """Count a segment as present; see `note`."""
         self.note(base_offset)
         at = bisect_right(self.bases, base_offset)
         if at == 0 or self.bases[at - 1] != base_offset:
@@ -385,7 +385,7 @@ class LoadContext:
     def replace_log(self, base_offset: int, source: str, start: int) -> None:
         """Note that a part of a log takes the name of a segment's, whose bytes all go.
 
-        Source: Kafka `LocalLog.splitOverflowedSegment`, where two splits come to one name.
+        Source: Kafka `LocalLog.splitOverflowedSegment`, where two splits may lead to one name.
         """
         file = self.overlay.files.get(file_of(base_offset, LOG))
         if file is not None and (file.source, file.start) != (source, start):

@@ -1,7 +1,7 @@
 """The cost of damage: the offsets that cannot be read, and the sound batches behind them.
 
-`lost_ranges` lists the damaged places of a file. `gone` counts what a cut removes: all behind it,
-sound or not. Both use `kseg.format.search`.
+`lost_ranges` lists the damaged places of a file. `gone` counts the records that a cut removes: all
+behind it, sound or not. Both use `kseg.format.search`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Lost(Documented):
     Attributes:
         path: the log file.
         position: byte in it where they begin.
-        first_offset: the first offset: the one behind what is sound in front.
+        first_offset: the first offset, behind the sound batches in front.
         last_offset: the last one, by the sound batches behind.
         records: how many.
         batches: how many hold them.
@@ -104,7 +104,7 @@ def lost_ranges(
         position: where the first damage begins.
         next_offset: the offset behind the sound batches in front; None if it is unknown.
         base_offset: of the segment; None for a file without an offset in its name.
-        following: where the next segment begins; None if none does.
+        following: the start of the next segment; None without one.
 
     Raises:
         KsegError: the file shrank meanwhile.
@@ -208,7 +208,7 @@ def _is_zeros(log: Log, position: int) -> bool:
 def _damaged(log: Log, position: int, end: int, first: int | None, last: int | None) -> Lost:
     """A damaged place. The numbers in its head count if the batches around it agree with them.
 
-    Batches that match their checksums hold the records that they say, whatever their offsets are.
+    Batches that match their checksums hold the records that their headers count, at any offsets.
     """
     path, size = str(log.path), end - position
     batches, records = _whole_batches(log, position, end)

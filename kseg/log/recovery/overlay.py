@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from kseg.format.search import SoundRun
     from kseg.log.recovery.backup import Backup
 
-#: No index, snapshot or checkpoint has more bytes; what is longer is not read.
+#: The most bytes of an index, snapshot or checkpoint; longer ones are not read.
 _SMALL_BYTES_MAX: Final = INT32_MAX
 #: Steps hold at most so many bytes to be written; further files are worked out again in their turn.
 _HELD_BYTES_MAX: Final = 2**26
 
-#: Why a derived file is replaced; one that is not there yet is missing.
+#: The reasons to replace a derived file; a missing file is created.
 NOT_SAID: Final = "not what the log says"
 
 
 class FileSeen(NamedTuple):
-    """A file as a look found it. A tuple, since each file of a log has one.
+    """A file as it was found. A tuple, since each file of a log has one.
 
     Attributes:
         name: in its directory.
@@ -116,19 +116,19 @@ class OverlayFile:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether it is a whole file of the disk, under whatever name, or the front of one."""
+        """Whether it is a whole file of the disk, under any name, or the front of one."""
         return self.data is None and not self.part
 
 
 class Applier:
-    """Takes steps on the disk, and keeps what goes in a backup, if there is one.
+    """Applies steps to the disk, with a backup of removed bytes, if there is one.
 
     Attributes:
         directory: the partition.
-        backup: of what is cut or removed; None for none.
+        backup: of cut and removed bytes; None for no backup.
         derived: whether the backup also keeps indexes, snapshots and checkpoints, which follow from
             the log.
-        freed_bytes: what the disk has got back by now.
+        freed_bytes: bytes that the disk has got back so far.
         mended: whether something was changed by now. The start of an empty log does not count, nor
             does the removal of `.deleted` files.
     """
@@ -157,14 +157,14 @@ class Applier:
         self._unflushed = False
 
     def take(self, steps: Iterable[Step], *, lacking: str = "") -> frozenset[str]:
-        """Take all steps; at the end, write what a full disk had no room for before.
+        """Apply all steps; at the end, write the files that a full disk had no room for before.
 
         Args:
             steps: of an overlay.
             lacking: suffixes of the files that the caller can do without.
 
         Returns:
-            The names of such files, if there is still no room for them.
+            The names of these files, if there is still no room for them.
 
         Raises:
             OSError: the disk refuses, or there is still no room for another file.
@@ -210,7 +210,7 @@ class Applier:
             self._unflushed = False
 
     def rename(self, name: str, target: str) -> None:
-        """Give a file another name, in place of one that has it."""
+        """Rename a file; an existing one of that name is replaced."""
         self.spare(target)
         self.mended = True
         io.rename(self.directory / name, self.directory / target)
@@ -231,12 +231,12 @@ class Applier:
     def put(self, name: str, data: bytes | Callable[[], bytes]) -> None:
         """Give a file these bytes, unless it has them; lasting.
 
-        On a full disk the write waits until all other steps are taken: what goes comes first. Such
-        a file follows from the log, so it may be missing meanwhile.
+        On a full disk the write waits until all other steps are done: deletions come first. Such a
+        file is derived from the log, so it may be missing meanwhile.
 
         Args:
             name: the file.
-            data: all of it, or what works it out.
+            data: all of it, or a function that computes it.
         """
         wanted = data if isinstance(data, bytes) else data()
         self.spare(name)
@@ -294,8 +294,8 @@ class Overlay:
     Attributes:
         directory: the partition.
         seen: the files as they were at the first look.
-        files: those that are there now; files that are no regular ones are left out.
-        steps: what was done, in its order.
+        files: the present files; only regular ones.
+        steps: the steps so far, in order.
         mapping: how logs are opened; not mapped, lest a bad sector ends the process.
     """
 
@@ -328,7 +328,7 @@ class Overlay:
         self._before: Final = {file.name: file.size for file in self.seen}
         self._reasons: dict[str, str] = {}
         self.steps: list[Step] = []
-        #: Names that are not what they were at the first look, or were not meanwhile.
+        #: Names that have changed since the first listing, even if they changed back.
         self._touched: set[str] = set()
         self._held_bytes = 0
 
@@ -343,7 +343,7 @@ class Overlay:
         return self._prefix + name
 
     def size(self, name: str) -> int:
-        """Bytes of a file; 0 if there is none."""
+        """Bytes of a file; 0 without one."""
         return self.files[name].size if name in self.files else 0
 
     def read(self, name: str, *, size: int | None = None, position: int = 0) -> bytes:
@@ -382,7 +382,7 @@ class Overlay:
         self._step("remove", name, keep)
 
     def rename(self, name: str, target: str, why: str) -> None:
-        """Give a file another name, in place of one that has it."""
+        """Rename a file; an existing one of that name is replaced."""
         file = self.files.pop(name)
         self.files[target] = file
         file.why = self._reasons[name] = why
@@ -407,7 +407,7 @@ class Overlay:
         held: bool = True,
         again: Callable[[], bytes] | None = None,
     ) -> None:
-        """Give a file these bytes, unless it has them; one that went with them comes back.
+        """Give a file these bytes, unless it has them; a removed file with them comes back.
 
         Args:
             name: the file.
@@ -489,7 +489,7 @@ class Overlay:
         """Keep a removed file: it is about to come back."""
         self._step("spare", name)
 
-    # ---- what it came to -------------------------------------------------------------------------
+    # ---- the result ------------------------------------------------------------------------------
 
     def changes(self) -> tuple[Action, ...]:
         """The differences from the first look, in the order of the names."""
@@ -539,11 +539,11 @@ class OverlaySnapshots(SnapshotDisk):
         return producer_snapshot.read(self.overlay.read(path.name))
 
     def write(self, path: Path, entries: Iterable[ProducerSnapshotEntry], *, sync: bool) -> None:
-        """See `kseg.files.producer_snapshot.write`; what is made is lasting, whatever `sync`."""
+        """See `kseg.files.producer_snapshot.write`; the file is durable, whatever `sync`."""
         del sync
         if self.aloof:
             return
-        # One that is not sound is gone before there is another one to begin with.
+        # A damaged one is removed before there is another one to begin with.
         self.overlay.spare(path.name)
         self.overlay.settle()
         self.overlay.put(path.name, producer_snapshot.to_bytes(entries), NOT_SAID)

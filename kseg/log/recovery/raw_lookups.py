@@ -1,8 +1,8 @@
-"""Finding a place in a segment as Kafka does: by whatever its offset index says.
+"""Finding a place in a segment as Kafka does: by its offset index, without checks.
 
-Every other lookup of this package checks the batch that an index entry leads to. To find out what
-a broker does with a garbled index, these do not: they search the stored entries with the same
-order of comparisons as Kafka, and the walk begins wherever an entry points.
+Every other lookup of this package checks the batch that an index entry leads to. These do not, to
+predict a broker's behaviour with a garbled index: they search the stored entries with the same
+order of comparisons as Kafka, and the walk begins at any place that an entry names.
 
 Source: Kafka `AbstractIndex.indexSlotRangeFor`, `LogSegment.translateOffset`,
 `LogSegment.readNextOffset`, `UnifiedLog.rebuildProducerState`.
@@ -40,7 +40,7 @@ def indexed_position(entries: bytes, base_offset: int, offset: int) -> int:
 
 
 def stored_position(entries: bytes, base_offset: int, offset: int) -> int:
-    """The position that an offset index gives for `offset`, whatever its sign; 0 for none.
+    """The position that an offset index gives for `offset`, of any sign; 0 without an entry.
 
     Args:
         entries: the bytes of the index; those behind the last whole entry are ignored.
@@ -95,7 +95,7 @@ def position_of(
             offsets begin.
 
     Raises:
-        CorruptRecordError: a size in front of it is none of a batch.
+        CorruptRecordError: a size in front of it is not that of a batch.
 
     Source: Kafka `LogSegment.translateOffset`, `FileRecords.searchForOffsetFromPosition`.
     """
@@ -132,10 +132,10 @@ def _holding(batch: tuple[int, int] | None, offset: int) -> int | None:
 def next_offset(segment: Segment, entries: bytes, inflates: Inflates | None = None) -> int:
     """The offset behind the last batch, as far as the index lets it be found.
 
-    Where the last entry points at a torn batch this is the base offset, whatever is in front.
+    If the last entry points at a torn batch this is the base offset, whatever is in front.
 
     Raises:
-        CorruptRecordError: a size in between is none of a batch.
+        CorruptRecordError: a size in between is not that of a batch.
 
     Source: Kafka `LogSegment.readNextOffset`.
     """
@@ -161,7 +161,7 @@ def feed_segment(
     *,
     holds_end: bool,
 ) -> None:
-    """Take in a segment's batches from `map_end_offset` on, up to `end_offset`.
+    """Process a segment's batches from `map_end_offset` on, up to `end_offset`.
 
     Args:
         state: changed in place, but for its `map_end_offset`.
@@ -174,7 +174,7 @@ def feed_segment(
     Raises:
         InvalidTxnStateError, InvalidRecordError: a batch that no leader would have taken.
         KsegError: by the index the end is in front of the start.
-        CorruptRecordError: a size in between is none of a batch.
+        CorruptRecordError: a size in between is not that of a batch.
 
     Source: Kafka `UnifiedLog.rebuildProducerState`.
     """

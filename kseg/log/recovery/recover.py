@@ -1,14 +1,14 @@
 """Recovery of a partition, so that it can be appended to: planned, then done on the disk.
 
     plan_recovery    loads the log in an overlay, and returns the steps; takes no lock
-    RecoveryPlan     its `apply` looks at the files again, loads anew, and takes those steps on disk
-    recover          loads once under the lock, and takes the steps of that
+    RecoveryPlan     its `apply` reads the files again, loads again, and applies those steps
+    recover          loads once under the lock, and applies the steps
 
 A plan holds decisions, not bytes. Nothing is written before the last segment is swept. Then the
 steps follow in the order in which they were decided, segment by segment: the log is cut and
 flushed, its snapshot is written, then its indexes, the offset index last. The process may die at
-any call: another load comes to the same bytes in the end. Once the mark of a clean shutdown is
-gone, these are the bytes that a load without the mark comes to.
+any call: another load gives the same bytes in the end. Once the mark of a clean shutdown is gone,
+these are the bytes of a load without the mark.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class RecoveryPlan(Table):
         log_start_offset: the first offset to be read.
         log_end_offset: the next one to be given.
         recovery_point: records in front of it are on the disk.
-        segments: those that are there, and those that go, by base offset.
+        segments: present and removed ones, by base offset.
         temporary_files: names of files that interrupted work left.
-        actions: what changes, by file.
-        truncated_bytes: bytes of log that go, those of whole segments included.
+        actions: the changes, by file.
+        truncated_bytes: bytes of log that are removed, with those of whole segments.
         truncated_at: where the log is cut; None if it is not.
-        lost: what goes with that, for each place where a segment is cut and the segments that go
-            behind it. What was sound there counts, too.
-        findings: what is not as it should be.
+        lost: the records lost with them, for each place where a segment is cut and the segments
+            behind it are removed. Sound records there count, too.
+        findings: the faults.
         epochs: leader epochs afterwards.
         snapshots: offsets of the producer snapshots afterwards.
         seen: the files that the plan was made for.
@@ -97,7 +97,7 @@ class RecoveryPlan(Table):
 
     @property
     def as_broker(self) -> bool:
-        """Whether it says what Kafka would do."""
+        """Whether it predicts Kafka's own recovery."""
         return self.inputs.as_broker
 
     @property
@@ -107,7 +107,7 @@ class RecoveryPlan(Table):
 
     @property
     def start_fault(self) -> str | None:
-        """That the log starts behind its end, and what follows; None if it does not."""
+        """The fault that the log starts behind its end, with the consequence; None without it."""
         if self.ended_at is None:
             return None
         return (
@@ -189,8 +189,8 @@ class RecoveryPlan(Table):
             NotALogError: it is the log of KRaft; nothing was done.
             LogLockedError: another process holds the data directory, or a log of this process has
                 the partition open; nothing was done.
-            PermissionError: this process cannot make files like those that are there; nothing was
-                done.
+            PermissionError: this process cannot make files with the owner of the others there;
+                nothing was changed.
             OSError: the disk refuses; or it is too full for the backup, or for the new files, even
                 after the old ones go. Nothing was done if it is full.
         """
@@ -214,7 +214,7 @@ class RecoveryPlan(Table):
         """As in `kseg recover --json`, but for its schema.
 
         Args:
-            applied: what the document says of itself: whether the plan was carried out.
+            applied: whether the plan was applied, for the document.
         """
         segments = [
             {
@@ -267,15 +267,15 @@ def plan_recovery(
     thorough: bool = True,
     progress: Progress | None = None,
 ) -> RecoveryPlan:
-    """Say what a start would do to a partition directory; changes nothing.
+    """Plan a start on a partition directory; changes nothing.
 
     Args:
         path: the directory, or a `Log`.
-        as_broker: plan exactly what Kafka 4.2.0 would do. Otherwise check more and throw less away;
+        as_broker: plan exactly Kafka 4.2.0's recovery. Otherwise check more and cut less;
             `kseg.log.recovery.load` lists the differences.
-        clean: whether the log was closed cleanly; as the mark beside the directory says if None.
-        recovery_point: records in front of it were flushed; as the checkpoint says if None.
-        log_start_offset: the first offset to be read; as the checkpoint says if None.
+        clean: whether the log was closed cleanly; by the mark beside the directory if None.
+        recovery_point: records in front of it were flushed; by the checkpoint if None.
+        log_start_offset: the first readable offset; by the checkpoint if None.
         config: of the log; Kafka's defaults if None.
         now_ms: the clock.
         thorough: search the headers of segments without a transaction index for aborted
@@ -302,7 +302,7 @@ def _inputs(
     config: LogConfig | None,
     now_ms: Time | None,
 ) -> RecoveryInputs:
-    """The inputs: the arguments, and what the data directory says where they are None."""
+    """The inputs: the arguments, with the data directory's facts where they are None."""
     if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("not a partition directory", path=directory)
     stored = data_directory.PartitionOffsets()
@@ -332,7 +332,7 @@ def _load(
 
 
 def _plan_of(loaded: Loading) -> RecoveryPlan:
-    """The plan that a load in an overlay comes to."""
+    """The plan from a load in an overlay."""
     log = loaded.log
     failed = log is None
     return RecoveryPlan(
@@ -373,7 +373,7 @@ def _refuse(plan: RecoveryPlan) -> None:
 
 
 def _check_seen(plan: RecoveryPlan) -> None:
-    """Refuse files that have changed, but for the one by which `io.has_room` tries the disk."""
+    """Refuse changed files, except the one by which `io.has_room` tests the disk."""
     now, then = (
         [file for file in seen if file.name != io.ROOM_NAME]
         for seen in (look_at(plan.path), plan.seen)
@@ -389,7 +389,7 @@ def _apply(
     *,
     keep_cut: bool,
 ) -> RecoveryReport:
-    """Do what a plan says; `load` loads the log once the lock is held."""
+    """Apply a plan; `load` loads the log once the lock is held."""
     directory = Path(plan.path)
     home = directory.resolve().parent
     marked = metadata.read_clean_shutdown(home) is not None
@@ -504,22 +504,21 @@ def recover(
 
     Args:
         path: the partition directory.
-        as_broker: do just what Kafka 4.2.0 would do, and report no more.
-        clean, recovery_point, log_start_offset: as the data directory says, where they are None.
+        as_broker: do exactly as Kafka 4.2.0 does, and report no more.
+        clean, recovery_point, log_start_offset: by the data directory, where None.
         config: of the log; Kafka's defaults without it.
         now_ms: the time to take for now, in ms or as other times; the clock's without it.
-        backup_directory: where to keep what is cut and replaced; beside the data directory
-            without it.
+        backup_directory: the place for cut and replaced bytes; beside the data directory if None.
         keep_cut: whether to keep it at all.
         progress: is called with bytes done and bytes in all.
 
     Returns:
-        What was done, with the plan that was followed.
+        The result, with the plan that was applied.
 
     Raises:
         ValueError: an offset has more than 64 bits.
         LogLockedError: a broker, or another writer, holds the data directory.
-        NotALogError: the path is no partition directory.
+        NotALogError: the path is not a partition directory.
         KsegError: the log cannot be brought in order; nothing is changed.
         OSError: the disk refuses; run it again.
     """
@@ -537,7 +536,7 @@ def recover(
         return _apply(plan, lambda: loaded, backup_directory, keep_cut=keep_cut)
 
 
-# ---- partitions that an interrupted recovery has put in order ------------------------------------
+# ---- partitions that an interrupted recovery has finished ----------------------------------------
 # Once all files of a partition are on the disk, `recover` appends a line to `.kseg-recovered` in
 # the data directory: the partition's name, and a digest of the names, sizes, times of modification
 # and change, inodes and devices of its files. The next run does not read a partition again whose
@@ -558,7 +557,7 @@ def note(directory: Path) -> None:
     if is_noted(directory):
         return
     with io.WriteFile.open(directory.parent / metadata.RECOVERED_NAME, create=True) as file:
-        file.write_at(file.size, b"\n" + _line_of(directory) + b"\n")  # the one before may be torn
+        file.write_at(file.size, b"\n" + _line_of(directory) + b"\n")  # the line before may be torn
         file.flush()
 
 
@@ -575,7 +574,7 @@ def is_noted(directory: Path) -> bool:
 
 
 def _line_of(directory: Path) -> bytes:
-    """The partition's name, and a digest of what `stat` says of each file."""
+    """The partition's name, and a digest of the `stat` of each file."""
     files = []
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):

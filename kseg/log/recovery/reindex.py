@@ -1,4 +1,4 @@
-"""The indexes and producer snapshots of a partition, made anew from its log: planned, then done.
+"""Rebuilding the indexes and producer snapshots of a partition from its log: planned, then done.
 
 `kseg.log.recovery.sweep` finds the entries that a log makes. An index is left alone where
 `kseg.log.recovery.index_check` finds no fault. With `exact` it must have exactly those bytes.
@@ -102,11 +102,11 @@ class RemadeFile:
     Attributes:
         action: "create", "replace" or "delete".
         path: the file.
-        kind: what it holds.
+        kind: of the file.
         bytes: of the new file; of the old one, if it is deleted.
         entries_before: whole entries of the old file; None without one, or where it cannot be read.
         entries_after: entries of the new one.
-        why: what is wrong with the old one.
+        why: the fault of the old file.
     """
 
     action: str
@@ -133,8 +133,8 @@ class ReindexedSegment:
         size: bytes of its log.
         index_entries, time_index_entries: entries that its log makes.
         aborted: aborted transactions that end in it; None where that is not known.
-        finding: the damage for which its indexes are left as they are; None if there is none.
-        files: of its indexes, those that change.
+        finding: the damage for which its indexes are left unchanged; None without any.
+        files: the changed ones of its indexes.
     """
 
     base_offset: int
@@ -148,12 +148,12 @@ class ReindexedSegment:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReindexPlan(Table):
-    """The changes by which indexes and snapshots are made anew.
+    """The changes by which indexes and snapshots are rebuilt.
 
     Attributes:
         path: the partition directory.
         config: of the log.
-        kinds: what is looked at.
+        kinds: the kinds of files to check.
         exact: whether indexes without a fault change, too, if Kafka 4.2 would write other bytes.
         now_ms: the time by which producers of a first snapshot have expired; None for never.
         segments: all of them, by base offset.
@@ -212,7 +212,7 @@ class ReindexPlan(Table):
         Each file is replaced by a rename, and keeps owner, permissions and time of modification.
 
         Args:
-            backup_directory: where to keep the old files; beside the data directory if None.
+            backup_directory: the place for the old files; beside the data directory if None.
             keep: whether to keep them.
             backup: keeps them, instead of these two.
             progress: called after each segment.
@@ -288,7 +288,7 @@ class ReindexReport(Table):
 # ---- planning and applying -----------------------------------------------------------------------
 
 
-#: What can be made anew.
+#: The kinds of files that can be rebuilt.
 KINDS: Final = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.SNAPSHOT)
 
 
@@ -306,14 +306,14 @@ def plan_reindex(
     Args:
         path: a partition directory, or a `Log`.
         config: of the log: the interval of index entries counts. Kafka's defaults if None.
-        kinds: what to look at, of `KINDS`.
+        kinds: the kinds of files to check, from `KINDS`.
         exact: leave alone only files with exactly the bytes that Kafka 4.2 would write.
         now_ms: leave producers out that have expired by then, where the first snapshot names them.
         progress: called after each segment.
 
     Raises:
         ValueError: a kind that cannot be made from a log.
-        NotALogError: the path is no partition directory.
+        NotALogError: the path is not a partition directory.
         OSError: something cannot be read.
 
     Example:
@@ -373,7 +373,7 @@ class _Reindexing:
         self._first_offset = 0
 
     def plan(self, seen: tuple[FileSeen, ...]) -> ReindexPlan:
-        """Look at all segments, and say what differs."""
+        """Check all segments, and report the differences."""
         listing = list_partition(self._directory)
         files = [each for each in listing.segments if not each.kafka07]
         self._snapshots = SnapshotFiles.of(listing)

@@ -27,7 +27,7 @@ from kseg.log.segment.reader import Segment
 _START: Final = struct.Struct(">qiib")
 #: A batch of magic 2 up to its largest timestamp.
 _HEAD: Final = struct.Struct(">qiibIhiqq")
-#: Entries of what is torn off, one in 4 KiB: 16 MiB.
+#: Entries of a torn-off part, one in 4 KiB: 16 MiB.
 _ENTRIES_TRIED_MAX: Final = 4096
 #: The end of a log that is read at once, rather than walked.
 _TAIL_BYTES: Final = 1 << 17
@@ -42,7 +42,7 @@ class LogEnd:
         base_offset: of the last segment.
         next_offset: the offset behind the last whole batch.
         position: where that ends.
-        cut_reason: why what follows is no batch; None if nothing follows.
+        cut_reason: why the bytes behind it are not a batch; None if nothing follows.
         start: where the walk began: 0, or where an entry of the offset index leads.
     """
 
@@ -178,7 +178,7 @@ def _of_time_index(context: LoadContext, base: int, ends: _Ends) -> Finding | No
     at = size - TIME_ENTRY.size
     entry = ends.read(FileKind.TIMEINDEX, at, TIME_ENTRY.size)
     if len(entry) < TIME_ENTRY.size:
-        return None  # made anew before a split had all looked at again, and not held
+        return None  # built before a split made all segments be checked again, and not kept
     timestamp, relative = TIME_ENTRY.unpack(entry)
     if at and not relative:
         return None  # unused: the next check says so
@@ -226,7 +226,7 @@ def has_abort_marker(context: LoadContext, base: int) -> bool:
 
 
 def _head_in(data: bytes, left: int) -> tuple[int, int] | None:
-    """Base offset and largest timestamp of a batch; None if there is no whole one.
+    """Base offset and largest timestamp of a batch; None without a whole batch.
 
     Of magic 0 and 1 these are the last offset, and 0.
 

@@ -2,8 +2,8 @@
 
 Compaction before Kafka 1.1 could join segments so that their indexes cannot be made. The batches
 are copied unchanged into segments that each begin at the base offset of their first batch. The
-bytes behind the last batch that is sound and in order go into the last segment. Recovery decides
-what becomes of them.
+bytes behind the last sound batch in order go into the last segment, and recovery decides about
+them.
 
 The new files come in through `.cleaned` and `.swap`. At every moment a loader finds the old segment
 whole or all of the new ones, whichever of the names have reached the disk. Kafka leaves the files
@@ -47,7 +47,8 @@ from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
-#: What Kafka raises where it requires an overflow, or room in an index; and behind the last batch.
+#: Kafka's exception if it requires an overflow, or room in an index; and that behind the last
+#: batch.
 _REQUIRED: Final = "IllegalArgumentException"
 _NO_ELEMENT: Final = "NoSuchElementException"
 #: The files of a new segment, in the order in which Kafka renames them.
@@ -73,11 +74,11 @@ def plan_split(
         config: of the log; Kafka fails where an index is full.
         careful: cut only in front of batches that are sound and in order. Otherwise cut where Kafka
             would, and fail where it fails; `kafka_exception` names its exception if that is known.
-        size: how many bytes of the file count; all of them if None.
+        size: the bytes of the file that count; all of them if None.
 
     Returns:
-        The new segments, by base offset; together they have every byte. None of them where a
-        careful plan finds no offset that overflows.
+        The new segments, by base offset; together they have every byte. Empty if a careful plan
+        finds no offset that overflows.
 
     Raises:
         OffsetOverflowError: one batch alone overflows.
@@ -138,7 +139,7 @@ class _Cuts:
         return tuple(sorted(found, key=lambda piece: piece.base_offset))
 
     def feed(self, table: BatchTable) -> bool:
-        """Take in the next batches; returns whether to go on."""
+        """Take the next batches; returns whether to go on."""
         if not self._careful:
             self._take(table)
             self.last_offset = int(table.last_offset[-1]) if len(table) else self.last_offset
@@ -152,7 +153,7 @@ class _Cuts:
         return False
 
     def _take(self, table: BatchTable, *, astray: bool = False) -> bool:
-        """Take in batches; the last one, if it is `astray`, only if it begins no segment."""
+        """Take batches; the last one, if it is `astray`, only if it begins no segment."""
         while len(table) and self.error is None:
             count = self._fitting(table)
             if count:
@@ -226,11 +227,11 @@ def _first_offset(segment: Segment, position: int) -> int:
 def split_log(
     path: Path, config: LogConfig, *, careful: bool = True, stays: bool = False
 ) -> tuple[Swept, ...]:
-    """Put new segments in the place of one that overflows; all lasting when this returns.
+    """Replace a segment that overflows by new ones; all durable when this returns.
 
-    If it is killed on the way, the next load clears up what it leaves (`load.clear`), and a new
-    split comes to the same bytes. The caller holds the lock of the directory. The transaction index
-    is lost, as in Kafka, so the new segments are to be recovered.
+    If it is killed, the next load removes its leftovers (`load.clear`), and a new split gives the
+    same bytes. The caller holds the lock of the directory. The transaction index is lost, as in
+    Kafka, so the new segments must be recovered.
 
     Args:
         path: the log file.
@@ -287,7 +288,7 @@ def _rename(directory: Path, pieces: Iterable[SplitPiece], old: str, new: str) -
 
 
 def _delete_old(path: Path, bases: list[int]) -> None:
-    """Remove the old segment's files, but for those that new ones replace by their names.
+    """Remove the old segment's files, except those that new ones replace by their names.
 
     If no new segment has its name, the segment's snapshot is of no use either.
     """
@@ -382,8 +383,8 @@ def _replace(
 def overflows(context: LoadContext, base: int) -> bool:
     """Whether a segment's last batch has no 32-bit offset, as a split is to mend it.
 
-    Such a batch in the middle of others with 32-bit offsets, or one that reaches into the segments
-    behind, is damage and no overflow. Kafka splits there too.
+    A batch of this kind in the middle of others with 32-bit offsets, or one that reaches into the
+    segments behind, is damage and not an overflow. Kafka splits there too.
 
     Source: Kafka `LogSegment.hasOverflow`.
     """

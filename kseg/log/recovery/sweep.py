@@ -1,8 +1,7 @@
-"""One walk over a segment that finds what its indexes, producers and epochs must hold.
+"""One walk over a segment that derives its indexes, producers and epochs.
 
 The walk reads the log file once, a tile at a time, and compares checksums. The result is a value,
-`Swept`. Nothing here changes a file: recovery decides what becomes of the bytes behind
-`Swept.valid_bytes`.
+`Swept`. Nothing here changes a file: recovery decides about the bytes behind `Swept.valid_bytes`.
 
 Source: Kafka `LogSegment.recover`.
 """
@@ -60,13 +59,13 @@ class Swept:
             producer's batch is the error.
         size: bytes of the log file.
         stop: why the walk ended there; LIMIT where `error` ended it.
-        error: a batch that no cut mends; the walk read nothing behind it. None if there is none.
-            Its `position` is the batch's.
+        error: a batch that no cut repairs; the walk ends there. None without one. Its `position` is
+            the batch's.
         findings: faults that did not end the walk; at most 100.
-        next_offset: the offset behind the last batch; the base offset if there is none.
+        next_offset: the offset behind the last batch; the base offset without batches.
         offset_entries, time_entries: the bytes of both indexes, with the entry for the largest
             timestamp at the end.
-        aborted: what the transaction index must have; None if no producers were asked for.
+        aborted: entries for the transaction index; None without producers.
     """
 
     base_offset: int
@@ -89,7 +88,7 @@ class Swept:
     def end_fault(self) -> KsegError | None:
         """The fault that ended the walk: `error`, or one for `stop`; None for an end in order.
 
-        A torn tail, or one of zeros, is a fault here too; it is none at the end of a log.
+        A torn tail, or one of zeros, is a fault here, but not at the end of a log.
         """
         if self.error is not None or self.stop is StopReason.END:
             return self.error
@@ -118,27 +117,27 @@ def sweep_segment(
 ) -> Swept:
     """Walk a segment once and work out everything that is derived from it.
 
-    The entries alone take memory: no more than the two indexes of `config` can hold. A batch that
-    ends at 2^63 - 1 is an `error`: there is no offset to go on at behind it.
+    Only the entries take memory: no more than the two indexes of `config` can hold. A batch that
+    ends at 2^63 - 1 is an `error`: no offset can follow it.
 
-    Without `careful` the walk does what Kafka's recovery of the segment does. With it, four things
-    differ:
+    Without `careful` the walk does the same as Kafka's recovery of the segment. With it, four
+    things differ:
 
-    - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes any such
+    - A magic from 3 to 127 ends the walk. No checksum covers that byte, and Kafka takes each such
       batch for one of magic 2.
     - A batch that does not begin behind the one before it, or in front of the segment's base
-      offset, is an `error`. Kafka looks at the last offsets of indexed batches alone.
-    - A batch that breaks the rules of transactions is a finding, and the walk goes on. Kafka gives
-      up the load of the log; where a marker's key is too short it cuts what follows first.
+      offset, is an `error`. Kafka only checks the last offsets of indexed batches.
+    - A batch that breaks the rules of transactions is a finding, and the walk continues. Kafka's
+      load of the log fails; if a marker's key is too short it first cuts the bytes behind.
     - An index that is full takes no further entries, as with an append. Kafka gives up.
 
     Args:
         segment: open for reading.
         config: of the log; the interval of index entries and the size of indexes.
-        producers: what is known at the segment's base offset; taken further in place. After an
-            `error` it is of no use.
-        epochs: what is known there; new ones are noted in place, and not written.
-        careful: look at more than Kafka does.
+        producers: the state at the segment's base offset; updated in place. After an `error` it is
+            unusable.
+        epochs: the epochs up to there; new ones are added in place, and not written.
+        careful: check more than Kafka does.
         watch: called with the headers of sound batches, some at a time, in order.
 
     Raises:
@@ -188,7 +187,7 @@ class _Sweep:
         self.watch: Callable[[BatchTable], None] | None = None
 
     def feed(self, table: BatchTable) -> bool:
-        """Take in the next batches; returns whether to go on."""
+        """Take the next batches; returns whether to go on."""
         sound, error = table, None
         in_order, *rest = self._survey(table)
         if in_order < len(table):
@@ -202,7 +201,7 @@ class _Sweep:
             sound, error = sound.take(slice(placed)), refusal
             _, *rest = self._survey(sound)
         has_newer_epoch, has_producers, has_old = rest
-        # Kafka takes batches one by one, so the first one that is refused counts.
+        # Kafka takes batches one by one, so the first refused batch counts.
         errors = (
             self._note_epochs(sound) if has_newer_epoch else None,
             self._feed_producers(sound, has_producers=has_producers, has_old=has_old),
@@ -239,7 +238,7 @@ class _Sweep:
         before = int(table.last_offset[row - 1]) if row else self._last_offset
         last = header.last_offset
         first = last if header.magic < 2 else header.base_offset
-        # One that the next batch does not follow was not far, but is wrong: nothing covers it.
+        # A batch that the next one does not follow is wrong, not far away: no checksum covers it.
         astray = row + 1 < len(table) and int(table.last_offset[row + 1]) <= last
         if not self._careful or (before < first <= last and not astray):
             return OffsetOverflowError(
@@ -339,7 +338,7 @@ def epoch_entries(table: BatchTable, rows: npt.NDArray[np.intp]) -> list[EpochEn
 
 
 def pass_over(error: KsegError) -> None:
-    """Ignore what a producer did against the rules, where a sweep notes it."""
+    """Ignore violations by a producer, where a sweep notes them."""
     del error
 
 
@@ -395,7 +394,7 @@ class DerivedEntries:
         Args:
             base_offset: of the segment.
             config: the interval of entries, and the size of indexes.
-            careful: a batch for whose entry there is no room goes without; else it is refused.
+            careful: a batch without room for its entry gets none; else it is refused.
         """
         self.offsets, self.times = bytearray(), bytearray()
         self.position = 0
@@ -414,7 +413,7 @@ class DerivedEntries:
         )
 
     def add(self, table: BatchTable) -> tuple[int, KsegError | None]:
-        """Place entries for batches; how many of these that were, and what is wrong behind them."""
+        """Place entries for batches; returns their number, and the fault behind them."""
         placed = place(
             table,
             self.position,

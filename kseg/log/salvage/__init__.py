@@ -7,10 +7,10 @@ The algorithm, for each partition:
    one begins. Behind a damaged one go on where its checksum says that it ends, where its length
    leads to a sound batch, or at a batch that the offset index names; in a merge also at a batch
    that another copy has. Else the batches that follow may be data of a record: leave them out.
-3. Keep the batches with a certain place. Offsets and leader epochs grow. Where they do not, keep
-   the batches on which all readings with the fewest batches left out agree. Leave out a single
-   batch that the checkpoint of epochs contradicts, or that lies alone beside the one gap of a
-   dense log.
+3. Keep the batches with a certain place. Offsets and leader epochs must ascend. If they do not,
+   keep the batches on which all readings with the fewest batches left out agree. Leave out a single
+   batch that the checkpoint of epochs contradicts, or that lies alone beside the one gap of a dense
+   log.
 4. Copy these batches, byte for byte, into segments under the names that the log had; list the lost
    offsets; copy all other bytes into the quarantine.
 
@@ -25,8 +25,8 @@ salvage     `plan_salvage` and the plan's `apply`: a partition, or all of a data
 
 A copy is never changed. Bytes that the disk cannot read are lost.
 
-Source: nothing of Kafka's, whose recovery cuts everything behind the first bad byte. LevelDB's
-`repair.cc` has the same shape: read the sound part, derive indexes anew, archive the rest.
+Source: no Kafka class; its recovery cuts everything behind the first bad byte. LevelDB's
+`repair.cc` has the same shape: read the sound part, derive indexes, archive the rest.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
         report.json             the report, written last
 
 Bytes are copied, then each log is recovered as after a crash: `kseg.log.recovery` sweeps all of it,
-compares each checksum and writes the indexes, so a source that changed meanwhile is noticed. The
-last step is one rename. A run that is killed leaves no OUT; the next run begins anew.
+compares each checksum and writes the indexes, so changes of a source are noticed. The last step is
+one rename. A run that is killed leaves no OUT; the next run begins again.
 
 Where root writes, each directory and log gets the owner, group and permissions of its source, so
 that a broker can use OUT. The directory beside OUT can be read by this user alone.
@@ -68,15 +68,15 @@ class TargetPartition:
     """A partition to be written.
 
     Attributes:
-        partition: what checkpoints call it, and its directory.
+        partition: its name in checkpoints, and its directory.
         segments: by base offset; one without a batch is where an empty log begins.
         end_offset: behind the last batch.
         topic_id: for `partition.metadata`; None writes none.
         log_start_offset: the first offset to be read.
         high_watermark: None notes none.
         files: others that are copied as they are.
-        is_derived: whether indexes, epochs, snapshots and checkpoints are made; Kafka itself makes
-            those of the log of KRaft.
+        is_derived: whether indexes, epochs, snapshots and checkpoints are made; for the log of
+            KRaft, Kafka itself makes them.
     """
 
     partition: TopicPartition
@@ -150,7 +150,7 @@ def write_output(
     Args:
         out: new or empty.
         partitions: each at most once.
-        sources: directories that are read; OUT lies in none of them.
+        sources: directories that are read; OUT lies outside of them.
         finish: writes the files beside OUT, before OUT has its name.
         finish_bytes: their size, roughly.
         progress: called as bytes are copied.
@@ -159,7 +159,7 @@ def write_output(
         FileExistsError, NotADirectoryError, PermissionError, KsegError: as `check_output`; nothing
             was done.
         StalePlanError: a source is not as it was when the plan was made.
-        OSError: the disk refuses, or has no room. There is no OUT then.
+        OSError: the disk refuses, or has no room. OUT does not exist then.
     """
     sources = list(sources)
     check_output(out, sources)
@@ -305,7 +305,7 @@ def _check_logs(directory: Path) -> None:
 
 
 def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetSegment, ...]:
-    """The segments of a log, each batch in the one that its offset belongs to.
+    """The segments of a log, each batch in the segment of its offset.
 
     An empty last segment stays: the log goes on there, behind offsets that were given once.
 
@@ -357,7 +357,7 @@ class _Segments:
         self.last = run.last_offset
 
     def close(self) -> None:
-        """End the segment under way."""
+        """End the present segment."""
         if self._extents:
             self.made.append(TargetSegment(self._base, tuple(self._extents)))
         self._extents, self._bytes = [], 0
@@ -368,7 +368,7 @@ class _Segments:
         return max(self._bases[at], self.last + 1) if at >= 0 else run.first_offset
 
     def _fits(self, run: Span, base: int) -> bool:
-        """Whether the segment under way has room for a run, with 32-bit offsets from a base."""
+        """Whether the present segment has room for a run, with 32-bit offsets from a base."""
         return max(run.last_offset - base, self._bytes + run.size) <= INT32_MAX
 
 

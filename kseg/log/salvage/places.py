@@ -11,8 +11,8 @@ A batch in doubt is never moved or changed. Nor is one kept that
 - has other offsets than its segment, and does not follow the batch in front of it;
 - has offsets that its offset index contradicts, or an epoch that the checkpoint of epochs
   contradicts, where neither contradicts its neighbours;
-- lies alone beside the one gap of a log that is else dense, as the last one may, where no index
-  entry and no name of a segment has its offsets.
+- lies alone beside the only gap of a dense log, as the last batch may, without an index entry or a
+  segment's name for its offsets.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def _refusal(piece: Span, kept: Sequence[Span], hole: tuple[int, int]) -> Span:
 
 
 def _marks(table: BatchTable) -> Iterator[tuple[int, ...]]:
-    """The offsets of each batch, and what distinguishes it from another one with these."""
+    """The offsets of each batch, and the facts that distinguish batches with equal offsets."""
     columns = (
         offset_orders(table),
         table.last_offset,
@@ -303,7 +303,7 @@ def _without_doubts(
     pieces = _dense_pieces(kept)
     numbers = {each.path: number for number, each in enumerate(segments)}
     starts = [0, *accumulate(each.size for each in segments)]
-    # The offsets and the bytes between each piece and the one in front of it.
+    # The offsets and the bytes between each piece and the piece in front of it.
     missing, between = [], []
     last, end = segments[0].base_offset - 1, 0
     for piece in pieces:

@@ -15,15 +15,15 @@ of
 - a batch that an entry of the offset index names: by its position, and by the first offset of an
   append (Kafka up to 1.1) or the last one (since 2.0).
 
-No producer writes such a thing. The end of the file proves nothing, nor does a chain that leads
+No producer writes such a batch. The end of the file proves nothing, nor does a chain that leads
 there: a value may hold batches, and end where its own batch ends. So sound batches behind damage
 that nothing bridges do not count, and a torn batch covers all that follows. The time is linear in
 the bytes: checksums take no more than `_SUMMED_SHARE` times the file.
 
-Damage hides the offsets between the sound batches around it. Where the log has a record for each
-offset, these offsets are lost; so are those behind the end of a file that ends too early. Where
+Damage hides the offsets between the sound batches around it. If the log has a record for each
+offset, these offsets are lost; so are those behind the end of a file that ends too early. If
 compaction has left holes, some of them may have had no record before the damage; a gap without
-damaged bytes is no loss there.
+damaged bytes is not a loss there.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def read_provable(
         progress: called after each segment.
 
     Raises:
-        NotALogError: the path is no partition directory.
+        NotALogError: the path is not a partition directory.
         UnsupportedFormatError: files of Kafka 0.7, whose lengths no checksum proves.
         CorruptRecordError: a file shrank while it was read.
         OSError: a file or the directory cannot be opened.
@@ -297,7 +297,7 @@ def read_provable(
     unprovable = sorted(unprovable + refused, key=lambda one: (numbers[one.path], one.position))
     end = runs[-1].last_offset + 1 if runs else 0
     end = max([end, *(each.base_offset for each in seen[-1:])])
-    # Such a start would let a broker delete all that is here.
+    # A start like this would let a broker delete everything here.
     beyond = offsets.log_start_offset if offsets.log_start_offset > end else None
     start = offsets.log_start_offset if beyond is None else 0
     return ProvablePartition(
@@ -383,7 +383,7 @@ def _read_segment(
 
 
 def _entries(files: SegmentFiles) -> OffsetEntries | None:
-    """The entries of a segment's offset index, as far as there is one that can be read."""
+    """The entries of a segment's offset index, as far as it is readable."""
     if files.index is not None:
         with (
             suppress(CorruptIndexError, UnreadableError, OSError),

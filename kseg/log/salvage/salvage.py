@@ -107,7 +107,7 @@ class SalvagedPartition(Documented):
         transactions: those with lost offsets, perhaps.
         markers: how many markers are added.
         indexed: whether an offset index lies beside a segment with batches that are not kept.
-        start_beyond_end: what `log-start-offset-checkpoint` says and is not taken over, since it
+        start_beyond_end: the offset in `log-start-offset-checkpoint`, if it is ignored because it
             lies behind the end of the log; else None.
     """
 
@@ -164,7 +164,7 @@ class SalvagedPartition(Documented):
 
     @cached_property
     def quarantined(self) -> tuple[Quarantined, ...]:
-        """The bytes that are copied beside OUT, for each log file those that are sound apart."""
+        """The bytes that are copied beside OUT, for each log file; sound bytes separately."""
         ends: dict[str, int] = {}
         found = []
         for one in sorted(self.unprovable, key=lambda one: bool(one.batches)):
@@ -299,11 +299,11 @@ class SalvagePlan(Table):
         return [counted(row) for row in document(self.partitions)]
 
     def apply(self, *, progress: Progress | None = None) -> SalvageReport:
-        """Write the batches of a plan: the whole data directory, or none of it.
+        """Write the batches of a plan: the whole data directory, or nothing.
 
-        It has indexes, epochs, producer snapshots and checkpoints made anew, and the mark of a
-        clean shutdown: a broker adopts it. `OUT.kseg-salvage` beside it holds `report.json` and the
-        bytes that are not kept. A run that is killed leaves no `out`; the next one begins anew.
+        It has derived indexes, epochs, producer snapshots and checkpoints, and the mark of a clean
+        shutdown: a broker adopts it. `OUT.kseg-salvage` beside it holds `report.json` and the bytes
+        that are not kept. A run that is killed leaves no `out`; the next one begins again.
 
         Args:
             progress: called with bytes copied and bytes in all.
@@ -311,7 +311,7 @@ class SalvagePlan(Table):
         Raises:
             StalePlanError: a source is not as it was when the plan was made.
             FileExistsError, NotADirectoryError, KsegError: `out` is not free any more.
-            OSError: the disk refuses, or has no room. There is no `out` then.
+            OSError: the disk refuses, or has no room. `out` does not exist then.
         """
 
         def finish(place: Path) -> None:
@@ -556,7 +556,7 @@ def plan_salvage(
     Args:
         directories: partition directories or `Log` objects; or data directories, whose live
             partitions are taken. The log of KRaft is taken only where it is named.
-        out: a new data directory, or an empty one; in none of the others.
+        out: a new data directory, or an empty one; outside of the others.
         abort_open: add a marker that aborts each transaction whose own marker may be lost.
         chosen: leaves out partitions, by topic and number.
         threads: threads to share the reading.
@@ -564,7 +564,7 @@ def plan_salvage(
 
     Raises:
         ValueError: the same partition twice, no directory, or `threads` below 1.
-        NotALogError: a path is no directory of Kafka's, or nothing is chosen.
+        NotALogError: a path is not a directory of Kafka's, or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
         FileExistsError, NotADirectoryError, KsegError: `out` is not free, or lies in a source.
         OSError: a path is missing, or cannot be listed.

@@ -1,7 +1,7 @@
 """One segment: a log file and its indexes.
 
 reader         finding a place in it and reading on from there
-walks          what a writer asks of a segment that only a walk finds
+walks          facts for a writer that only a walk finds
 writer         the segment that is appended to: its four files, its roll, its usual appends
 index_entries  which batch gets an index entry, as `kseg/_kernels/placement.pyx` decides
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kseg._door import door
 
-#: What programs may use of this room.
+#: The public names of this package.
 _HOMES = {
     "kseg.log.segment.reader": ("BatchLocation",),
     "kseg.log.segment.writer": ("SegmentWriter",),

@@ -1,4 +1,4 @@
-"""Where index entries go as batches are appended: what the kernel says, as values and errors.
+"""Placing index entries as batches are appended: the kernel's answers, as values and errors.
 
 Only `kseg/_kernels/placement.pyx` decides which batch gets an entry.
 
@@ -88,7 +88,7 @@ def place(
     indexed: Indexed,
     strict: bool = False,
 ) -> Placement:
-    """Say which batches get index entries, up to the first one that cannot have its own.
+    """Choose batches for index entries, up to the first one that cannot have its own.
 
     Args:
         table: the headers; where they say that batches lie is of no matter.
@@ -98,7 +98,7 @@ def place(
         latest: the largest timestamp before them.
         base_offset: of the segment.
         indexed: where the indexes stand.
-        strict: refuse a batch for whose entry there is no room; else it goes without.
+        strict: refuse a batch without room for its entry; else it gets none.
     """
     rows = len(table)
     offset_room, time_room = min(indexed.offset_room, rows), min(indexed.time_room, rows)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchLocation:
-    """Where a batch lies, and the index entry that led there; None if none did."""
+    """The place of a batch, and the index entry that led there; None without an entry."""
 
     segment: Path
     position: int
@@ -121,8 +121,8 @@ class Segment(Closing):
             mapping: "auto" maps it unless another process holds the data directory; or "always", or
                 "never".
             size: read no further than this, as a reader beside a writer wants.
-            is_last: whether no later segment follows, where a torn tail is no damage; looked up if
-                None.
+            is_last: whether no later segment follows, so that a torn tail is not damage; looked up
+                if None.
 
         Raises:
             NotALogError: the name is not that of a log file.
@@ -165,7 +165,7 @@ class Segment(Closing):
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """The `.index` beside the log; empty if there is none."""
+        """The `.index` beside the log; empty without one."""
         if "offset" not in self._indexes:
             from kseg.files.index import OffsetIndex
 
@@ -178,7 +178,7 @@ class Segment(Closing):
 
     @property
     def time_index(self) -> TimeIndex:
-        """The `.timeindex` beside the log; empty if there is none."""
+        """The `.timeindex` beside the log; empty without one."""
         if "time" not in self._indexes:
             from kseg.files.index import TimeIndex
 
@@ -189,7 +189,7 @@ class Segment(Closing):
 
     @property
     def txn_index(self) -> TxnIndex:
-        """The `.txnindex` beside the log; empty if there is none."""
+        """The `.txnindex` beside the log; empty without one."""
         if "txn" not in self._indexes:
             from kseg.files.txn_index import TxnIndex
 
@@ -213,12 +213,12 @@ class Segment(Closing):
 
         Args:
             start: position of a batch.
-            limit: no batch that starts here or later is read; the end of the segment if None.
+            limit: batches that start here or later are not read; the end of the segment if None.
             on_bad_crc: "stop", "note" or "ignore", see `kseg.format.header.scan`.
             policy: "strict" or "file", see there.
             on_unreadable: called with each range that the disk cannot read; the walk goes on at the
                 next sound batch behind it. None to raise.
-            window_bytes: of a file that is not mapped, bytes of a window; None for what suits.
+            window_bytes: of a file that is not mapped, bytes of a window; None for the default.
 
         Yields:
             At least one tile: bytes, valid until the next, and the table of their batches. The last
@@ -278,7 +278,7 @@ class Segment(Closing):
     def _entries(self, start: int) -> memoryview:
         """The offset index for a walk over headers, which it only makes faster.
 
-        So an index that cannot be read is none; and for a short walk, or one through windows, it
+        So an unreadable index counts as missing; and for a short walk, or one through windows, it
         is not opened.
         """
         if not self.mapped or self.kafka07 or self.size - start < _INDEXED_BYTES_MIN:
@@ -318,10 +318,10 @@ class Segment(Closing):
 
         Args:
             verify: check every checksum and stop in front of a batch whose checksum is wrong;
-                otherwise look at headers alone.
+                otherwise only read headers.
 
         Returns:
-            A table whose `stop` says what the walk met at `end_position`.
+            A table whose `stop` gives the reason for the end at `end_position`.
         """
         if verify:
             return join_tables((tile.table for tile in self.walk(on_bad_crc="stop")), self.size)
@@ -339,7 +339,7 @@ class Segment(Closing):
         if table.stop in _BENIGN or (table.stop in _BENIGN_AT_END and self.is_last):
             return None
         error = stop_error(table)
-        if table.stop is StopReason.TORN_TAIL:  # torn is only what ends a log
+        if table.stop is StopReason.TORN_TAIL:  # only the end of a log can be torn
             error.stop = StopReason.BAD_LENGTH
         return at_path(error, self.path)
 
@@ -447,16 +447,16 @@ class Segment(Closing):
         )
 
     def lookup_time(self, timestamp: Time, *, start_offset: int = 0) -> RecordLocation | None:
-        """The first record at or after a time and `start_offset`; None if there is none.
+        """The first record at or after a time and `start_offset`; None without one.
 
         Messages of magic 0 carry no time and are never found.
 
         Args:
             timestamp: ms since 1970, or another time as `kseg.times.time_ms` takes it.
-            start_offset: the first offset to look at.
+            start_offset: the first offset that counts.
 
         Raises:
-            ValueError: the time is none.
+            ValueError: the time is invalid.
             CorruptRecordError: damage lies between the place the index leads to and the record.
 
         Source: Kafka LogSegment.findOffsetByTimestamp.
@@ -499,20 +499,20 @@ class Segment(Closing):
         """The records of the segment as columns, a bounded piece at a time.
 
         Args:
-            request: the records wanted; all of them if None.
+            request: the wanted records; all of them if None.
             start_position, end_position: only batches that start within these bytes; the first is a
                 batch's position.
             keep: leaves out batches by their headers, as a reader of committed records does.
             on_offset: called, in front of the records that are given, with the largest last offset
                 in the headers so far, those left out too.
-            workspace: memory that an earlier reading leaves to this one; its own if None.
+            workspace: memory of an earlier reading to use again; its own if None.
             options: attributes of `kseg.format.request.Request`, such as `offset=(1_200, None)` or
                 `columns=("key",)`, in place of those of `request`.
 
         Raises:
-            TypeError: there is no such option.
+            TypeError: an option is unknown.
             FormatError, LimitExceededError: damage, with path, position and reason, after the
-                records before it. A torn tail is no damage in the last segment.
+                records before it. A torn tail is not damage in the last segment.
         """
         request = Request.of(request, with_now(options))
         start = start_position
@@ -554,7 +554,7 @@ class Segment(Closing):
             Records that own their bytes, in the order of `read`.
 
         Raises:
-            TypeError: there is no such option.
+            TypeError: an option is unknown.
             FormatError, LimitExceededError: damage, as `read` says.
         """
         pieces = self.read(Request(columns=RECORD_FIELDS), **options)
@@ -705,7 +705,7 @@ class _Reading:
     def _is_unreadable(self, log: LogFile, position: int, size: int) -> bool:
         """Whether the disk does not give a batch, which a walk that passes over it must meet.
 
-        That walk searches for what follows; one that ends with this batch would not.
+        That walk searches for the next batch; a walk that ends with this batch would not.
         """
         if self._report is None:
             return False
@@ -720,7 +720,7 @@ class _Reading:
     ) -> Generator[RecordColumns, None, BatchTable | None]:
         """Pieces of the batches in `[start, until)`, tile by tile.
 
-        The walk begins with the batch in front, if one is known: what follows depends on it.
+        The walk begins with the batch in front, if known: the next batch depends on it.
 
         Args:
             start, until: file positions.
@@ -729,7 +729,7 @@ class _Reading:
             chosen: `keep` was asked about these batches, and leaves all of them.
 
         Returns:
-            The last table, or None where the reading has come to its end.
+            The last table, or None at the end of the reading.
         """
         verify, report = self._request.verify_crc, self._report
         tiles = self._segment.walk(

@@ -1,8 +1,8 @@
 """Segment under one writer: a log file and its three indexes, appended to and cut together.
 
-Decides when it is time for another segment. Writes an append whole, with its index entries, or not
-at all. It does not read appended batches: their last offsets, times and sizes come with them. What
-it needs of an existing segment is read at the first use, by a walk where no index has it.
+Decides when another segment is due. Writes an append whole, with its index entries, or not at all.
+It does not read appended batches: their last offsets, times and sizes come with them. Facts about
+an existing segment are read at the first use, by a walk if no index has them.
 
 Source: Kafka `LogSegment` (3.9.1, 4.2; before, an append made one index entry at most).
 """
@@ -132,7 +132,7 @@ class WrittenFiles:
         )
 
     def delete(self) -> None:
-        """Release and remove all files; a missing one is none to remove."""
+        """Release and remove all files; missing files are ignored."""
         with suppress(OSError):
             self.close(trim=False)
         attempt(*(_removal(path) for path in self.paths))
@@ -252,13 +252,13 @@ def indexed_so_far(files: WrittenFiles) -> Indexed:
 def undo(
     log: LogWriter, index: OffsetIndexWriter, position: int, count: int, error: BaseException
 ) -> None:
-    """Take back what an append has written before `error` ended it.
+    """Undo the writes of an append that `error` ended.
 
     Args:
         log, index: of the segment; the time index is written last, so it has no new entry yet.
         position: where the log ended before.
         count: entries that the offset index had; -1 if it was not written yet.
-        error: what happened.
+        error: the error.
 
     Raises:
         OSError: the undo failed; if it failed on the log file, that is poisoned.
@@ -339,8 +339,8 @@ class SegmentWriter(Closing):
             create: the log file must not be there yet.
             now_ms: the clock.
             suffix: `.cleaned` and the like, behind each file's name.
-            preallocate: give a new log file `segment_bytes` at once; as `config` says if None.
-            offset_entries, time_entries: how many entries of indexes that are there count, if the
+            preallocate: give a new log file `segment_bytes` at once; by `config` if None.
+            offset_entries, time_entries: the number of valid entries of existing indexes, if the
                 caller has compared them with the log; found out if None.
 
         Raises:
@@ -402,7 +402,7 @@ class SegmentWriter(Closing):
 
     @property
     def offset_of_max_timestamp(self) -> int:
-        """The last offset of the earliest batch that has it; the base offset if none has."""
+        """The last offset of the earliest batch that has it; the base offset without one."""
         return self.latest.offset
 
     @property
@@ -475,8 +475,8 @@ class SegmentWriter(Closing):
         count = self.offset_index.count if placed.offsets else -1
         try:
             self._log.append_parts(parts, size)
-            # Entries that there is no room for are left out; the next append rolls, where Kafka
-            # fails with the batches written.
+            # Entries without room are left out; the next append rolls, where Kafka fails after
+            # writing the batches.
             self.offset_index.append_packed(placed.offsets, placed.indexed.offset)
             self.time_index.append_packed(placed.times, placed.indexed.time)
         except BaseException as error:
@@ -506,7 +506,7 @@ class SegmentWriter(Closing):
         return self._appender
 
     def _leave_lane(self) -> None:
-        """Take over what the appender knew, and drop it, before another change."""
+        """Take over the appender's state, and drop it, before another change."""
         appender, self._appender = self._appender, None
         if appender is not None:
             self._latest = Latest(*appender.places.latest)
@@ -536,7 +536,7 @@ class SegmentWriter(Closing):
             return True
         if size:
             if first is not None and first >= 0:
-                age = max_timestamp - first  # what the other would say, without asking it
+                age = max_timestamp - first  # the answer of the other one, without a call
             else:
                 age = self.waited_for_roll_ms(now_ms, max_timestamp)
             if age > segment_ms - self.roll_jitter_ms:
@@ -555,7 +555,7 @@ class SegmentWriter(Closing):
         return now_ms - self.created_ms
 
     def become_inactive(self) -> None:
-        """Index the largest timestamp and cut off what was preallocated; another one follows.
+        """Index the largest timestamp and cut off preallocated bytes; another segment follows.
 
         Source: Kafka `LogSegment.onBecomeInactiveSegment`.
         """
@@ -574,7 +574,7 @@ class SegmentWriter(Closing):
     # ---- finding and cutting ---------------------------------------------------------------------
 
     def reader(self, size: int | None = None, *, mapping: Mapping = "auto") -> Segment:
-        """Open the segment for reading, up to `size` bytes of it; what is there now if None.
+        """Open the segment for reading, up to `size` bytes of it; up to its present end if None.
 
         Bytes that are cut off while they are read through a map kill the process; "never" maps.
         """
@@ -582,7 +582,7 @@ class SegmentWriter(Closing):
         return Segment.open(self._log.path, mapping=mapping, size=end, is_last=True)
 
     def next_offset(self) -> int:
-        """The offset behind the last whole batch; the base offset if there is none.
+        """The offset behind the last whole batch; the base offset without batches.
 
         Raises:
             FormatError: damage lies in between.
@@ -644,7 +644,7 @@ class SegmentWriter(Closing):
     def close(self, *, trim: bool = True) -> None:
         """Index the largest timestamp, trim, flush and release all files.
 
-        A second call does nothing. Each step is tried, whatever became of those before.
+        A second call does nothing. Each step is tried, even if an earlier one failed.
 
         Args:
             trim: false to release alone, as after an error.
@@ -665,7 +665,7 @@ class SegmentWriter(Closing):
         self.time_index.maybe_append(*latest, skip_full_check=True)
 
     def change_suffix(self, old: str, new: str) -> None:
-        """Rename all files; those that are not there yet will have the new name.
+        """Rename all files; files that do not exist yet will have the new name.
 
         Raises:
             ValueError: a name does not end in `old`.
@@ -676,7 +676,7 @@ class SegmentWriter(Closing):
         self._files.change_suffix(old, new)
 
     def delete(self) -> None:
-        """Release all files, and remove those that exist.
+        """Release all files, and remove the existing ones.
 
         Raises:
             OSError: the first that could not be removed; the others are gone.

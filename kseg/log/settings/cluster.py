@@ -39,7 +39,7 @@ class SettingValue(NamedTuple):
     source: str
 
 
-#: Topic setting -> the broker's names for it, the strongest first, with what one unit is.
+#: Topic setting -> the broker's names for it, the strongest first, with the size of one unit.
 _NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
     "compression.gzip.level": (("compression.gzip.level", 1),),
@@ -87,8 +87,8 @@ def topic_name_of(name: str) -> str:
 def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
     """The settings of topics that a broker's properties say, by their names as topics have them.
 
-    A smaller unit goes before a larger one, wherever the two come from: a broker joins its
-    configurations first.
+    A smaller unit overrides a larger one, whatever their sources: a broker joins its configurations
+    first.
 
     >>> topic_settings({"log.retention.hours": SettingValue("2", "broker-config")})
     {'retention.ms': SettingValue(value='7200000', source='broker-config')}
@@ -124,7 +124,7 @@ _LIMITS: Final = ("retention.ms", "retention.bytes")
 #: By these segments go: none has a default that is taken for granted.
 DELETING: Final = frozenset({POLICY, *_LIMITS})
 _EVERY: Final = {"delete", "compact"}
-#: For so long nothing is compacted, or nothing of it goes; by default for one is no time at all.
+#: For this time nothing is compacted, or nothing of it is removed; the default may be no time.
 _PATIENCE: Final = {"delete.retention.ms": None, "min.compaction.lag.ms": "0"}
 
 #: A change of one of these, by its name for topics, may delete more than the value before it.
@@ -171,7 +171,7 @@ class Place(NamedTuple):
     time_ms: int = -1
 
 
-#: Of what has no record yet.
+#: For things without a record.
 _NOWHERE: Final = Place("", 0, -1)
 
 
@@ -180,7 +180,7 @@ class Change:
     """A change of a setting, in records that no snapshot has yet.
 
     Attributes:
-        resource: the kind and the name of what is configured: a topic, or a broker.
+        resource: the kind and the name of the configured resource: a topic, or a broker.
         name: of the setting, one by which records are deleted.
         before, after: its value; None for none.
         offset: of the record.
@@ -275,7 +275,7 @@ _ACL: Final = {
     "operation": "operation",
     "permission": "permissionType",
 }
-#: Type of record -> kind, fields of the key, and what is kept: field of `Fact` -> field of record.
+#: Type of record -> kind, fields of the key, and kept fields: field of `Fact` -> field of record.
 #: The salt and the keys of a SCRAM user are not, so that nothing can show them.
 _KEPT: Final[dict[str, tuple[str, tuple[str, ...], dict[str, str]]]] = {
     "REGISTER_BROKER_RECORD": (
@@ -316,13 +316,13 @@ class Cluster:
         topics: names by id.
         ids: ids by name.
         configs: configurations by the kind and the name of their owner; "" for all brokers.
-        partitions: by topic id and number. A topic without any says nothing of its replicas.
+        partitions: by topic id and number. Of a topic without any, the replicas are unknown.
         counts: by topic id, the number of partitions behind each batch that made some. The records
             of a snapshot count as one batch: it has no older numbers.
         facts: the other objects by kind and key; the fields of their records that may be shown.
         changes: of settings by which records are deleted, in their order.
         changes_from: the offset of the first record whose change is kept.
-        findings: what could not be understood.
+        findings: records that could not be understood.
         notes: metadata transactions whose records were not applied, in words.
         trusted: whether all that bears on topics and configurations was.
         knows_replicas: whether all that bears on replicas was, too.
@@ -360,9 +360,9 @@ class Cluster:
     cut_at: int | None = None
     leader: int | None = None
     voters: tuple[Voter, ...] | None = None
-    #: The batch in which a topic was made, by its name: its first settings are no change.
+    #: The batch in which a topic was made, by its name: its first settings are not a change.
     _made: dict[str, tuple[str, int]] = field(default_factory=dict)
-    #: Records of the transaction under way; None outside of one.
+    #: Records of the unfinished transaction; None outside of one.
     _pending: list[tuple[InternalRecord, Place]] | None = field(default=None, repr=False)
 
     def doubt(self, error: KsegError) -> None:
@@ -399,7 +399,7 @@ class Cluster:
     def _note_unknown(self, record: InternalRecord, place: Place) -> None:
         """A type or version that is not known; other known types bear on nothing here.
 
-        Records of partitions say where replicas are, and nothing of what is deleted by settings.
+        Records of partitions tell where replicas are, and nothing about deletion.
         """
         error = UnsupportedFormatError(
             str(record.reason), path=place.path, position=place.position, offset=place.offset
@@ -627,11 +627,11 @@ def towards_deletion(changes: Sequence[Change], weaker: str | None) -> Change | 
 
 
 def _deletes_more(change: Change) -> bool:
-    """Whether more may be deleted after a change than before it; of what is no number, too."""
+    """Whether more may be deleted after a change than before; also if it is not a number."""
     name = topic_name_of(change.name) if change.resource[0] == BROKER else change.name
     before, after = change.before, change.after
     if name == POLICY:
-        # One that is taken away leaves the broker's, which may be any.
+        # A removed value leaves the broker's, which is unknown.
         return not _policies(after, _EVERY) <= _policies(before, set())
     if name == REMOTE_STORAGE:
         return is_true(before) and not is_true(after)
@@ -639,7 +639,7 @@ def _deletes_more(change: Change) -> bool:
         before = _PATIENCE[name] if before is None else before
     elif name not in _LIMITS:
         return False
-    if after is None:  # what is left is the broker's, which may be lower
+    if after is None:  # the broker's value remains, which may be lower
         return before is not None
     now, then = _limit(after), _limit(before)
     return now is not None and (then is None or now < then)
@@ -650,7 +650,7 @@ def _policies(text: str | None, otherwise: set[str]) -> set[str]:
 
 
 def is_true(text: str | None) -> bool:
-    """Whether a value is no plain false."""
+    """Whether a value is not plainly false."""
     return text is not None and text.strip().lower() != "false"
 
 

@@ -58,7 +58,7 @@ from kseg.log.topic_policy import (
 )
 from kseg.stores.path import local_paths_of
 
-#: Where a setting comes from, the strongest first; `kafka` is what is known of the topic anyway.
+#: The sources of settings, the strongest first; `kafka` is the knowledge about all topics.
 GIVEN_FOR_TOPIC: Final = "config-topic"
 FROM_TOPIC: Final = "topic"
 FROM_KAFKA: Final = "kafka"
@@ -87,7 +87,7 @@ _NO_LOG: Final = (
 _LOG_BESIDE: Final = (
     "its broker's settings of topics lie in another directory, which may be the one beside this:"
 )
-#: What is shown of a `server.properties`. Any other value may be part of a password's line.
+#: The part of a `server.properties` that is shown. Other values may belong to a password.
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 Values = dict[str, SettingValue]
@@ -103,7 +103,7 @@ class PartitionSettings:
         topic_id: of the topic that it belongs to; None where that is not known.
         values: every setting that is known, by Kafka's name, with its source. Without one there is
             no word of the settings by which segments are deleted.
-        config: the same as a configuration; what is not known has Kafka's default in it, and is
+        config: the same as a configuration; unknown settings have Kafka's default in it, and are
             not among its `named`. To open a log take `log_config`.
         skipped: why nothing is to be deleted here, in a word of `topic_policy`; None else.
         why: that in words.
@@ -128,8 +128,8 @@ class PartitionSettings:
         """The rules of retention for this partition.
 
         Args:
-            of_one_log: what was given for all topics was given for this log alone, so that a limit
-                among it names the policy "delete", unless the log is a broker's.
+            of_one_log: settings for all topics were given for this log alone, so that a limit among
+                them implies the policy "delete", unless the log is a broker's.
         """
         if self._is_untouched:
             return left_alone(self.config, self.skipped or "", self.why)
@@ -185,7 +185,7 @@ class SettingSources:
     Attributes:
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
         broker_config: the broker's `server.properties`.
-        config: settings for every topic, weaker than what the broker has.
+        config: settings for every topic, weaker than the broker's.
         topic_config: settings by topic, stronger than that.
         supposed: settings to answer a question with, see `Settings.supposing`; None where files
             are changed by the settings.
@@ -198,7 +198,7 @@ class SettingSources:
     supposed: Mapping[str, str] | None = None
 
     def check(self) -> None:
-        """Refuse what is no setting, also where no partition would ask for it.
+        """Refuse invalid settings, also those that no partition asks for.
 
         Raises:
             ValueError: names it.
@@ -236,7 +236,7 @@ class SettingSources:
         ]
 
     def by_home(self, homes: Iterable[Path]) -> dict[Path, Settings]:
-        """The settings in each data directory, of whichever broker it is.
+        """The settings in each data directory, of any broker.
 
         Raises:
             ValueError: `broker_config` is malformed.
@@ -279,7 +279,7 @@ class Settings(Table):
         sources: SettingSources,
         selection: Selection | None = None,
     ) -> None:
-        """Hold what was read; use `settings` instead."""
+        """Hold the results; use `settings` instead."""
         self._selection: Final = selection or Selection()
         self._homes: Final = homes
         self.properties: Final = properties
@@ -291,7 +291,7 @@ class Settings(Table):
         """The same, to answer a question with and not to change files by.
 
         Args:
-            supposed: goes before all but a topic's own settings, and what was given for it.
+            supposed: overrides all but a topic's own settings, and those given for it.
         """
         sources = replace(self.sources, supposed=supposed)
         return Settings(self._homes, self.properties, sources, self._selection)
@@ -342,7 +342,7 @@ class Settings(Table):
             path: its directory, in one of the data directories.
 
         Raises:
-            ValueError: it is in another, or what was given is no setting.
+            ValueError: it is elsewhere, or an invalid setting was given.
             OSError: its `partition.metadata` cannot be read.
         """
         place = Path(path)
@@ -392,13 +392,13 @@ def settings(
         data_directories: of one broker, or one of them.
         topics: list only these: a name or a glob, or several.
         partitions: list only these partitions: a number, or several.
-        metadata_directory: the one with `__cluster_metadata-0`, if it is another one.
-        broker_config: the broker's `server.properties`; what is not of topics is not kept.
-        config: settings for every topic, weaker than what the broker has.
+        metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
+        broker_config: the broker's `server.properties`; only settings of topics are kept.
+        config: settings for every topic, weaker than the broker's.
         topic_config: settings by topic, stronger than that.
 
     Returns:
-        The settings; what could not be understood is among `Settings.findings`.
+        The settings; problems are among `Settings.findings`.
 
     Raises:
         ValueError: two of the directories have a metadata log, `broker_config` is malformed, or no
@@ -428,7 +428,7 @@ def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) ->
 
 
 def _metadata_beside(place: Path) -> Path | None:
-    """A directory beside this one that has the metadata log of the same broker, by its ids.
+    """A directory beside this one with the metadata log of the same broker, by its ids.
 
     It is named and not read: it may be an old copy.
     """
@@ -574,7 +574,7 @@ class _Joined:
         return self._deleting_defaults() | plain | broker | asked
 
     def _deleting_defaults(self) -> Values:
-        """Kafka's defaults of what deletes, where all was read that goes before them.
+        """Kafka's defaults that decide on deletion, if all stronger sources were read.
 
         That is the topic's configuration, the broker's and its file. Files are changed by them only
         if the metadata log is whole to its end, and for no topic of Kafka's own.
@@ -629,7 +629,7 @@ class _Joined:
             self.skipped = REMOTE
             self.why = "its records are in a remote store too; what was uploaded is not known here"
 
-    # ---- what they come to -----------------------------------------------------------------------
+    # ---- the result ------------------------------------------------------------------------------
 
     def _config(
         self, given: Mapping[str, str], own: Mapping[str, str], record: Values, weak: Values
@@ -639,7 +639,7 @@ class _Joined:
         A limit in the topic's record counts as named for the topic only beside a policy there: it
         names none itself, as the broker's policy may be another.
         """
-        LogConfig.from_kafka(given, of_topic=own)  # what is no setting is refused
+        LogConfig.from_kafka(given, of_topic=own)  # invalid settings are refused
         recorded = {name: each.value for name, each in record.items() if each.source == FROM_TOPIC}
         behind = {name: each.value for name, each in weak.items()}
         behind |= {name: each.value for name, each in record.items() if name not in recorded}

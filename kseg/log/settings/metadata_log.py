@@ -45,9 +45,9 @@ from kseg.log.segment.reader import Segment
 from kseg.log.settings.cluster import Cluster, Fact, Place
 
 _FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp", "leader_epoch")
-#: What a quorum-state that is none raises.
+#: The errors of a malformed quorum-state.
 _MALFORMED: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-#: Progress is told once for so many records.
+#: The number of records between two calls of progress.
 _TOLD_RECORDS: Final = 10_000
 #: A quorum-state has a line; no more of it is read.
 _STATE_BYTES_MAX: Final = 1 << 20
@@ -69,7 +69,7 @@ def read_cluster(
     history: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> Cluster:
-    """Read what a log of KRaft says.
+    """Read a log of KRaft.
 
     Args:
         directory: the partition's, `__cluster_metadata-0`.
@@ -79,7 +79,7 @@ def read_cluster(
         progress: called now and then with the offset of a record that was read.
 
     Returns:
-        What it came to. Damage, gaps and what is not known are findings; see `Cluster.trusted`.
+        The cluster. Damage, gaps and unknown records are findings; see `Cluster.trusted`.
 
     Raises:
         OffsetOutOfRangeError: with `history`, the log and its snapshots begin behind `end_offset`.
@@ -117,7 +117,7 @@ def _newest_first(listing: PartitionFiles) -> list[NamedFile]:
 
 
 def _starts(listing: PartitionFiles, end_offset: int | None) -> list[NamedFile | None]:
-    """Where the records may begin, the earliest first; None is the start of an empty cluster."""
+    """Possible starts of the records, the earliest first; None is the start of an empty cluster."""
     first = listing.segments[0].base_offset if listing.segments else 0
     starts: list[NamedFile | None] = [
         each
@@ -150,7 +150,7 @@ def log_batches(directory: str | PathLike[str]) -> Int64s:
 
 
 def end_at(batches: Int64s, at_ms: int) -> int | None:
-    """The offset of the first batch behind a time; None if there is none.
+    """The offset of the first batch behind a time; None without one.
 
     Args:
         batches: as `log_batches` has them.

@@ -93,7 +93,7 @@ class _Epoch:
         self.highest = -1
 
     def put(self, segment: RemoteSegment, start: int, end: int) -> None:
-        """A later copy replaces those that it covers."""
+        """Put a segment; a later copy replaces the segments that it covers."""
         while self.starts and self.starts[-1] >= start and self.highest <= end:
             del self.segments[self.starts.pop()]
         if start not in self.segments:
@@ -125,7 +125,7 @@ class EpochIndex:
                 del known.segments[start]
 
     def find(self, epoch: int, offset: int) -> RemoteSegment | None:
-        """The segment with an offset of an epoch; None if there is none."""
+        """The segment with an offset of an epoch; None without one."""
         known = self._epochs.get(epoch)
         at = 0 if known is None else bisect_right(known.starts, offset)
         if known is None or not at:
@@ -134,12 +134,12 @@ class EpochIndex:
         return segment if offset <= end else None
 
     def highest(self, epoch: int) -> int:
-        """The highest offset of an epoch that was ever copied; -1 if none was."""
+        """The highest offset of an epoch that was ever copied; -1 without one."""
         known = self._epochs.get(epoch)
         return -1 if known is None else known.highest
 
     def spans(self, lineage: Sequence[EpochEntry]) -> Iterator[Span]:
-        """The segments that a reader of a lineage takes, ascending and apart; each epoch is cut."""
+        """The segments for a reader of a lineage, ascending without overlap; each epoch is cut."""
         pending: Span | None = None
         for entry, following in pairwise((*lineage, EpochEntry(-1, INT64_MAX))):
             known = self._epochs.get(entry.epoch)
@@ -199,7 +199,7 @@ def is_within(
 
 
 def without_empty(entries: Sequence[EpochEntry]) -> tuple[EpochEntry, ...]:
-    """Epochs without those that have no records: the next one begins where they do."""
+    """Epochs without empty ones: the next epoch begins at the same offset."""
     kept = [
         entry
         for entry, following in pairwise((*entries, EpochEntry(-1, -1)))

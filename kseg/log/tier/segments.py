@@ -21,7 +21,7 @@ from kseg.internal.topics import InternalTopic
 from kseg.log.reader.view import LogView
 from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState
 
-#: The states that may follow each; None is before the first record. A state may follow itself.
+#: The states that may follow each; None stands before the first record. A state may repeat.
 _FOLLOWING: Final[Mapping[int | None, tuple[int, ...]]] = {
     None: (0,),
     0: (1, 2),
@@ -35,7 +35,7 @@ class Replay:
     """The segments of one partition, from the records of the metadata topic in their order.
 
     Attributes:
-        segments: by id, those that are removed among them.
+        segments: by id, also removed ones.
         index: the finished ones by leader epoch and offset.
     """
 

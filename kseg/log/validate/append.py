@@ -2,7 +2,7 @@
 
 `validate_append` has all checks of a leader, `validate_replica` the checks of a follower, which
 keeps offsets. `validate` is the middle part alone, Kafka's LogValidator. A batch that may stay gets
-a new header in front of the caller's own bytes; others are built anew. Nothing here reads a clock,
+a new header in front of the caller's own bytes; others are rebuilt. Nothing here reads a clock,
 a file or the log: the next offset and the time are arguments.
 
 Example:
@@ -88,9 +88,9 @@ from kseg.log.validate.rules import (
     check_given,
 )
 
-# ---- batches built anew --------------------------------------------------------------------------
-# Where a log cannot take them as they are: another format, codec or offsets. The bytes that were
-# inflated for the checks serve here too: nothing is inflated twice.
+# ---- rebuilt batches -----------------------------------------------------------------------------
+# For batches that the log cannot store: another format, codec or offsets. Bytes that were inflated
+# for the checks are used again: nothing is inflated twice.
 
 #: All records of an append in one piece; their checksums were checked before.
 _WHOLE = Request(
@@ -192,7 +192,7 @@ def rebuild(
         target: the codec that is wanted.
         next_offset: offset of the first record.
         now_ms: the time of the append.
-        temporary_bytes: what was inflated so far.
+        temporary_bytes: inflated bytes so far.
 
     Raises:
         InvalidRecordError: the format cannot hold a record, or no record is given.
@@ -239,7 +239,7 @@ def rebuild(
 
 
 def _plain_table(inflated: Inflated, header: BatchHeader) -> BatchTable:
-    """Where the batches lie in what was inflated."""
+    """The places of the batches in the inflated bytes."""
     data, table = inflated.data, inflated.table
     if not header.codec:
         return table
@@ -253,7 +253,7 @@ def _plain_table(inflated: Inflated, header: BatchHeader) -> BatchTable:
 
 
 def _columns(inflated: Inflated, header: BatchHeader) -> Mapping[str, Any] | None:
-    """The records of an append, but for their offsets; None where there are none."""
+    """The records of an append, without their offsets; None without records."""
     table = _plain_table(inflated, header)
     pieces = list(decode(inflated.data, table, _WHOLE))
     if not pieces:
@@ -303,10 +303,10 @@ def batch_head(
     Args:
         view: the batch.
         header: of the batch.
-        last_offset: what its last offset becomes.
-        leader_epoch: what its epoch becomes.
+        last_offset: its new last offset.
+        leader_epoch: its new epoch.
         log_append: whether its time becomes the log's.
-        max_timestamp: what its largest time becomes; None to leave time and type alone.
+        max_timestamp: its new largest time; None to keep time and type.
 
     Source: Kafka DefaultRecordBatch.setLastOffset, setPartitionLeaderEpoch, setMaxTimestamp.
     """
@@ -335,9 +335,9 @@ def entry_head(
     Args:
         view: the entry.
         header: of the entry.
-        offset: what its offset becomes.
+        offset: its new offset.
         log_append: whether its time becomes the log's.
-        timestamp: what its time becomes.
+        timestamp: its new time.
 
     Source: Kafka AbstractLegacyRecordBatch.ByteBufferLegacyRecordBatch.setMaxTimestamp.
     """
@@ -386,13 +386,13 @@ def validate_append(
     Args:
         data: one batch, or several messages of magic 0 or 1, and nothing else. The result borrows
             from it.
-        rules: what is asked. A Raft leader's batches keep their offsets, as in `validate_replica`.
+        rules: the rules. A Raft leader's batches keep their offsets, as in `validate_replica`.
         next_offset: offset of the first record.
         now_ms: the time of the append, in ms.
         metrics: counted on.
 
     Returns:
-        What may be written.
+        The validated result.
 
     Raises:
         ValueError: `next_offset` or `now_ms` is negative, or has more than 64 bits.
@@ -400,11 +400,11 @@ def validate_append(
         InvalidRecordError, InvalidTimestampError: the batch or records in it break a rule;
             `.record_errors` names each record. Kafka checks of producers alone that a header counts
             its offsets. Here a header is refused from every origin if it spans no offset, or more
-            than there are records: the batch would lie over what is in front of it, and `recover`
+            than there are records: the batch would overlap the batch in front of it, and `recover`
             cuts a log there.
         UnsupportedFormatError: the log's format cannot hold it, or zstd is not allowed.
         DecompressionError, LimitExceededError: the batch cannot be inflated.
-        RecordTooLargeError: a batch is larger than allowed, before or after it was built anew.
+        RecordTooLargeError: a batch is larger than allowed, before or after it was rebuilt.
         RecordBatchTooLargeError: all together are larger than a segment.
         OffsetOverflowError: no offset would be left behind them.
 
@@ -523,14 +523,14 @@ def validate(
 
     Args:
         data: one batch, or several messages of magic 0 or 1, as `analyze` has passed them.
-        rules: what is asked.
+        rules: the rules.
         next_offset: offset of the first record.
         now_ms: the time of the append, in ms.
         source: the codec that the append counts as, for one whose batches have none.
         metrics: counted on.
 
     Returns:
-        What may be written; sizes are not checked.
+        The validated result; sizes are not checked.
 
     Raises:
         As `validate_append`, but for sizes and the checksum of a batch.
@@ -594,7 +594,7 @@ def _as_usual(
 
 @dataclass(slots=True, eq=False)
 class _Append:
-    """One append on its way: whole batches, their headers, and the rules for them."""
+    """One unfinished append: whole batches, their headers, and the rules for them."""
 
     view: memoryview
     table: BatchTable
@@ -605,7 +605,7 @@ class _Append:
 
 
 def _choose(append: _Append, source: Compression) -> ValidatedBatch:
-    """Choose between leaving everything in place and building it anew."""
+    """Choose between keeping everything in place and rebuilding it."""
     rules, table = append.rules, append.table
     target = source if rules.compression is None else rules.compression
     if not len(table):
@@ -628,7 +628,7 @@ def _validate_plain(append: _Append, first: BatchHeader) -> ValidatedBatch:
     rules = append.rules
     in_place = append.table.magics_seen == 1 << rules.magic
     if not in_place:
-        # Kafka begins to build before it looks at a batch, and refuses a transaction there.
+        # Kafka begins to build before it checks a batch, and refuses a transaction there.
         check_transaction(first, rules)
     inflated, found = _examine(append, first, skip=False)
     if not in_place:
@@ -674,7 +674,7 @@ def _validate_compressed(
     temporary = found.record_bytes + overhead_bytes(magic, first.codec) * len(append.table)
     if in_place and first.magic and magic and not found.sequential:
         if skip and first.codec:
-            # Kafka has skipped the values that it would need to build the batch anew, and fails.
+            # Kafka has skipped the values that it would need to rebuild the batch, and fails.
             reason = "the offsets in a compressed batch do not go 0, 1, 2"
             raise at_batch(InvalidRecordError(reason), first)
         in_place = False
@@ -707,7 +707,7 @@ def _validate_compressed(
 
 
 def _examine(append: _Append, first: BatchHeader, *, skip: bool) -> tuple[Inflated, RecordCounts]:
-    """Check every batch and record; the inflated bytes too, for a step that builds anew."""
+    """Check every batch and record; with `inflated`, for a later rebuild."""
     rules, metrics, now_ms = append.rules, append.metrics, append.now_ms
     if first.magic < 2 and not first.codec:
         found = examine_entries(append.view, append.table, rules, now_ms=now_ms, metrics=metrics)

@@ -3,8 +3,8 @@
 Leaders and followers make the same checks of a batch: framing, size, checksum, offsets. A header is
 enough for all of them: nothing is inflated, and no record is read.
 
-The kernels of `kseg._kernels.validate` check the records. What is here reads and counts their
-answers, and raises errors with a text for each. It gives no offsets and builds no batches.
+The kernels of `kseg._kernels.validate` check the records. This module counts their answers, and
+raises errors with a text for each. It gives no offsets and builds no batches.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def overlap_error(table: BatchTable, row: int, before: int) -> OffsetsOutOfOrder
 def check_rising(table: BatchTable, before: int) -> None:
     """Refuse batches that keep their offsets where a recovery would cut the log between them.
 
-    Kafka looks at last offsets alone. But `recover` takes a batch of magic 2 for damage if it lies
-    over the one before it, or ends before it begins. Acknowledged records would go then.
+    Kafka only checks last offsets. But `recover` takes a batch of magic 2 for damage if it overlaps
+    the batch before it, or ends before it begins. Acknowledged records would be lost then.
 
     Args:
         table: the batches.
@@ -140,14 +140,14 @@ def check_rising(table: BatchTable, before: int) -> None:
 def check_whole(table: BatchTable, size: int) -> None:
     """Refuse bytes behind the last whole batch: a leader would lose them.
 
-    Kafka cuts them off a leader's append as well, and writes what is in front of them, if anything.
+    Kafka cuts them off a leader's append as well, and writes the batches in front of them, if any.
 
     Args:
         table: the walk over all of the buffer.
         size: of the buffer, in bytes.
 
     Raises:
-        CorruptRecordError: the last bytes are no whole batch.
+        CorruptRecordError: the last bytes are not a whole batch.
     """
     left = size - table.end_position
     if left:
@@ -167,7 +167,7 @@ def analyze(
 
     Args:
         data: the batches; an incomplete one at the end is not an error.
-        rules: who appends, and the limits.
+        rules: the origin, and the limits.
         keep_offsets: the batches bring their offsets, which then have to grow.
         ignore_sizes: take batches of any size, as a follower does.
         metrics: counts wrong checksums.
@@ -209,7 +209,7 @@ def _refuse_first(
     ignore_sizes: bool,
     metrics: ValidationMetrics | None,
 ) -> None:
-    """Raise what is wrong with the first batch that has something wrong."""
+    """Raise the error of the first faulty batch."""
     found: tuple[int, Callable[[BatchHeader], KsegError]] | None = None
     for refused, error in _refusals(batches, rules, ignore_sizes):
         if isinstance(refused, bool):
@@ -265,7 +265,7 @@ def source_codec(table: BatchTable) -> Compression:
     """The codec of an append: the codec of its last compressed batch.
 
     Raises:
-        InvalidRecordError: no release has such a codec.
+        InvalidRecordError: no release has this codec.
     """
     if not table.attributes_seen & CODEC_MASK:
         return Compression.NONE
@@ -359,7 +359,7 @@ class RecordCounts(NamedTuple):
         records: how many are sound.
         max_timestamp: the largest timestamp; -1 for none.
         max_record: the first message of magic 1 that has it; -1 for none.
-        record_bytes: what Kafka counts as the size of the records, uncompressed.
+        record_bytes: the size of the records by Kafka's count, uncompressed.
         sequential: whether offsets go 0, 1, 2.
         bad_magic, no_key, bad_timestamp, bad_timestamp_type: records refused for each reason.
     """
@@ -395,7 +395,7 @@ def examine_batch(
     Args:
         body: the records, inflated; not looked at where the header counts none.
         header: the batch's.
-        rules: what is asked.
+        rules: the rules.
         now_ms: the time of the append.
         skip: do not hold the length of a record against its fields, as brokers do where they leave
             a batch compressed.

@@ -51,10 +51,10 @@ def validate_append_010(
 
     Args:
         data: messages of magic 0 or 1; a cut-off last one is left out.
-        rules: what is asked, of magic 0 or 1. The release knew one largest difference of
-            timestamps for both directions, and neither epochs nor origins, which count for nothing.
+        rules: the rules, for magic 0 or 1. The release knew one largest difference of timestamps
+            for both directions, and neither epochs nor origins, which are ignored.
         next_offset: offset of the first message.
-        now_ms: the broker's clock; what log append time stamps.
+        now_ms: the broker's clock; the log append time.
 
     Returns:
         The set to write, all of it in `head`; `stats` are empty.
@@ -64,7 +64,7 @@ def validate_append_010(
             invalid offset or time.
         OffsetOverflowError: no offset may be left behind the messages.
         RecordTooLargeError: a message is larger than `rules.batch_bytes_max`, before or after it
-            was made anew.
+            was rebuilt.
         CorruptRecordError: a size that no message has, or a wrong checksum.
         InvalidRecordError, InvalidTimestampError: a message breaks a rule; `record_index` says
             which.
@@ -149,7 +149,7 @@ def validate_0_10(
         data: the set, which stays as it is; a cut-off last message is left out. `analyze_0_10` has
             checked the checksums of outermost messages.
         next_offset: for the first message.
-        now_ms: the broker's clock; what log-append time stamps.
+        now_ms: the broker's clock; the log append time.
         source: codec of the set, from `analyze_0_10`.
         target: codec to write.
         compacted: refuse messages without a key.
@@ -299,7 +299,7 @@ def _validate_deep(messages: MessageSet, rules: _Rules, inflated_max: int) -> Va
 
 
 def _only_wrapper(messages: MessageSet, magic: int) -> Message | None:
-    """The one compressed message that a set consists of; None if there is anything else."""
+    """The compressed message of a set that has no other message; else None."""
     entries = messages.shallow()
     first: MessageAndOffset | None = next(entries, None)
     if first is None or next(entries, None) is not None:
@@ -311,7 +311,7 @@ def _only_wrapper(messages: MessageSet, magic: int) -> Message | None:
 def _update_wrapper(
     wrapper: Message, kept: list[Message], largest: int, rules: _Rules
 ) -> ValidatedBatch:
-    """Leave what is compressed alone: a new offset, and a new timestamp where need be."""
+    """Keep compressed messages: a new offset, and if necessary a new timestamp."""
     for index, message in enumerate(kept):
         _ensure_valid(message, index)
     last = rules.next_offset + len(kept) - 1

@@ -1,4 +1,4 @@
-"""The rules for an append, who appends, and the validated result: values only.
+"""The rules for an append, its origin, and the validated result: values only.
 
 The checks are in `kseg.log.validate.batches` and `kseg.log.validate.batches`. Their order is in
 `kseg.log.validate.append`.
@@ -21,7 +21,7 @@ NEAR_OFFSET_MAX = 2**63 - 2**33
 
 
 def check_given(next_offset: int, now_ms: int) -> None:
-    """Refuse, with ValueError, what is no offset and what is no time."""
+    """Raises ValueError for an invalid offset or time."""
     if not 0 <= next_offset <= INT64_MAX:
         raise ValueError(f"next_offset is 0 to 2^63 - 1, not {next_offset}")
     if not 0 <= now_ms <= INT64_MAX:
@@ -35,13 +35,14 @@ class AppendRules:
     Attributes:
         magic: the format that is stored, 0 to 2.
         compression: the codec that is stored; None to keep the producer's.
-        level: of that codec, for batches that are built anew; None for Kafka's default.
+        level: of that codec, for rebuilt batches; None for Kafka's default.
         compacted: the log is compacted, so every record needs a key.
         timestamp_type: create time or log append time.
         timestamp_before_max_ms: how much older than now a create time may be, in ms.
         timestamp_after_max_ms: how much newer than now it may be, in ms.
-        leader_epoch: written into batches of magic 2; for a Raft leader the one they must have.
-        origin: who appends.
+        leader_epoch: written into batches of magic 2; for a Raft leader the epoch that they must
+            have.
+        origin: of the batches.
         batch_bytes_max: `max.message.bytes`, the 12 of offset and size among them; None for none.
         append_bytes_max: `segment.bytes`; None for none.
         zstd_allowed: false where the inter-broker version is below 2.1.
@@ -120,16 +121,16 @@ class ValidatedBatch:
     Attributes:
         head: the bytes that were made or changed: 21 of a batch of magic 2 whose time stays, 43
             where it does not, 26 of a wrapper message, or everything.
-        tail: the bytes behind, borrowed from the input, which must stay as it is until they are
-            written; empty where all was made anew.
+        tail: the bytes behind, borrowed from the input, which must not change until they are
+            written; empty if all was rebuilt.
         first_offset, last_offset: the offsets given.
         next_offset: the offset after the last one.
         record_count: how many records.
         max_timestamp: the largest timestamp; -1 for none.
         offset_of_max_timestamp: the last offset of the batch that has it; -1 for none.
-        sizes_maybe_changed: whether batches were made anew, so that their sizes may differ.
+        sizes_maybe_changed: whether batches were rebuilt, so that their sizes may differ.
         log_append_time: the time of the append in ms under log append time, else -1.
-        stats: what it cost.
+        stats: its cost.
         in_place: whether the records are the input's, byte for byte.
         table: the headers, where they were read and keep their offsets; else None.
     """

@@ -6,9 +6,9 @@
                 epochs, roll, bytes, producers, readers
     flush       rolls, flushes and the clean close; moves the recovery point, which
                 `log.data_directory` writes
-    truncate    the end cut back, the start moved forward, or the whole log begun anew
-    retention   the old segments that go, and why; the segments that stay, and until when
-    removal     the files of segments that go, and the order of the steps on a full disk
+    truncate    cutting the end, moving the start forward, or starting the whole log again
+    retention   the expired segments, and why; the segments that stay, and until when
+    removal     removing files of segments, and the order of the steps on a full disk
 
 Each change of the log holds `LogState.lock`, by `changing`; readers see a new version, by
 `publish`, or by `advance` after an append.

@@ -1,4 +1,4 @@
-"""Appending to a log, as a leader who gives offsets or as a follower who keeps them.
+"""Appending to a log, as a leader that gives offsets or as a follower that keeps them.
 
 There is one lane for usual appends. A kernel judges the batches and says where their bytes and
 index entries go. Then the log writes them, updates the producer's entry, and lets readers see the
@@ -6,10 +6,10 @@ new end. Sound batches of data take the lane: plain and compressed, with and wit
 long as the segment need not roll. For anything else the kernel answers None before a byte is
 written. Then Kafka's steps follow one by one, and a refusal gets its own error.
 
-These steps hand one value on. First the append is validated and compared with what its producers
-sent before; nothing has changed yet. Then its epochs are made lasting, the log rolls if it has to,
-and the segment takes the bytes whole or not at all. After that the state in memory changes, and
-readers see it last.
+These steps hand one value on. First the append is validated and compared with earlier batches of
+its producers; nothing has changed yet. Then its epochs are made durable, the log rolls if
+necessary, and the segment takes the bytes whole or not at all. After that the state in memory
+changes, and readers see it last.
 
 A refused append leaves no trace. Kafka takes the epoch and rolls before it checks the producers. An
 append that a producer repeats is not refused: as in Kafka, it may bring a new epoch and a new
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _SIZE, _MAGIC = slice(8, 12), 16
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
-#: Who brings offsets and epochs.
+#: The origins that bring offsets and epochs.
 _KEEPING_OFFSETS: Final = (AppendOrigin.REPLICATION, AppendOrigin.RAFT_LEADER)
 
 
@@ -90,9 +90,9 @@ class AppendResult(NamedTuple):
         log_start_offset: the first offset of the log that may be read.
         last_leader_epoch: of the last batch, where it was brought and not given.
         duplicate: whether the producer had sent it before, so that nothing was written.
-        stats: what validating cost.
-        trimmed_bytes: what a follower's append left out behind the batches that were written: an
-            incomplete one, or batches of a later epoch. A leader's append leaves nothing out.
+        stats: the cost of validation.
+        trimmed_bytes: bytes of a follower's append behind the written batches: an incomplete batch,
+            or batches of a later epoch. Always 0 for a leader.
     """
 
     first_offset: int = -1
@@ -140,11 +140,11 @@ def append_as_leader(
 
     Args:
         state: the log.
-        data: one batch of magic 2, or messages of magic 0 or 1, all of them whole. Empty data is no
-            append. Offsets in bytes count from 0, as producers send them; an `EncodedBatch` may
-            start at any offset.
+        data: one batch of magic 2, or messages of magic 0 or 1, all of them whole. Empty data
+            appends nothing. Offsets in bytes count from 0, as producers send them; an
+            `EncodedBatch` may start at any offset.
         leader_epoch: of this leader; the log's latest if None, or else 0.
-        origin: who appends.
+        origin: of the batches.
         guard, transaction_version: see `ProducerState.prepare`.
         metrics: counted on.
 
@@ -208,17 +208,17 @@ def append_as_follower(
 
     Args:
         state: the log.
-        data: batches, rising; an incomplete one at the end, as fetches have it, is left out.
-            Empty data is no append.
+        data: batches, rising; an incomplete one at the end, as fetches have it, is left out. Empty
+            data appends nothing.
         leader_epoch: of the fetch that got them; batches from the first one of a later epoch on are
             left out. None to take all.
 
     Returns:
-        What became of it; `trimmed_bytes` says how much was left out.
+        The result; `trimmed_bytes` counts bytes that were left out.
 
     Raises:
         UnexpectedAppendOffsetError: they begin in front of the log's end.
-        OffsetsOutOfOrderError: one of them lies over the one before it, which Kafka takes.
+        OffsetsOutOfOrderError: one of them overlaps the one before it, which Kafka accepts.
         InvalidRecordError: a batch of magic 2 has no epoch.
         OffsetOverflowError: they lie too far apart for one segment.
         KsegError: as `validate_replica` and `ProducerState.prepare` say; nothing has changed.
@@ -329,7 +329,7 @@ def _write(
         flush(state)
 
 
-# ---- what is given -------------------------------------------------------------------------------
+# ---- input ---------------------------------------------------------------------------------------
 
 
 def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
@@ -342,7 +342,7 @@ def _given(data: Buffer | EncodedBatch, origin: AppendOrigin) -> memoryview:
 
 
 def _flat(data: Buffer | EncodedBatch) -> memoryview:
-    """The bytes, copied where their owner may change them: what is written is what was checked."""
+    """The bytes, copied if their owner may change them: the checked bytes are written."""
     if type(data) is bytes:
         return memoryview(data)
     view = memoryview(data.data if isinstance(data, EncodedBatch) else data)
@@ -350,7 +350,7 @@ def _flat(data: Buffer | EncodedBatch) -> memoryview:
 
 
 def _is_nothing(view: memoryview) -> bool:
-    """Whether the bytes are no whole batch, but may begin one."""
+    """Whether the bytes are not a whole batch, but may begin one."""
     size = len(view)
     if size > _MAGIC:
         length = int.from_bytes(view[_SIZE], "big", signed=True)
@@ -377,7 +377,7 @@ def headers_and_epochs(
 
     Args:
         entries: the log's epochs.
-        batch: the append. One that keeps its offsets brings its epochs, and is refused where a
+        batch: the append. A batch that keeps its offsets brings its epochs, and is refused if a
             recovery would cut the log between its batches.
         leader_epoch: of any other append.
 
@@ -551,8 +551,8 @@ def _commit(state: LogState, update: ProducerUpdate, end: int) -> None:
 def _give_up(state: LogState, error: BaseException) -> None:
     """Let the log fail, because of `error`, if it is not as it was before the append.
 
-    Bytes that reached the file without being announced stay there: a load finds them, and makes
-    what is missing beside them. After an interrupt it is unknown how much is there.
+    Bytes that reached the file without being announced stay there: a load finds them, and rebuilds
+    the missing files beside them. After an interrupt their size is unknown.
     """
     segment, announced = state.active, state.version.log_end.position
     if segment.poisoned or segment.size != announced or not isinstance(error, Exception):
@@ -569,15 +569,15 @@ def batches_of(
     options: BatchOptions | None,
     clock: Callable[[], int],
 ) -> Iterable[Batch]:
-    """The given batches, or batches made of records: without offsets, and with times.
+    """The given batches, or batches made from records: without offsets, and with times.
 
     Args:
-        given: what `Log.append` was given.
-        options: of the batches that are made; `BatchOptions()` if None.
+        given: the argument of `Log.append`.
+        options: of new batches; `BatchOptions()` if None.
         clock: the time of records that bring none.
 
     Raises:
-        TypeError: it is neither; or options for batches, which have theirs.
+        TypeError: it is neither; or options are given for batches, which have their own.
         ValueError, InvalidRecordError: as `encode_batches`, some only when their batch is due.
     """
     frame = has_arrow(given) and not isinstance(given, Frames)
@@ -605,11 +605,11 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
     """Records in any form as columns, a piece at a time.
 
     Args:
-        source: a table or frame of another library, columns, a list of records, or what was read.
+        source: a table or frame of another library, columns, a list of records, or columns of kseg.
         names: the name of the column for each field, where they are not the fields' own.
 
     Raises:
-        TypeError, ValueError: it is in no such form, or its columns do not fit.
+        TypeError, ValueError: it has none of these forms, or its columns do not match.
     """
     if isinstance(source, RecordColumns):
         fields = names or SOURCE_FIELDS
@@ -649,7 +649,7 @@ def _but_not(given: object) -> str:
 def _encoded(
     columns: Mapping[str, Any], options: BatchOptions | None, clock: Callable[[], int]
 ) -> Iterator[EncodedBatch]:
-    """Batches of columns; of those that were read, only what a record is made of."""
+    """Batches from columns; of columns that kseg read, only the parts of a record."""
     kept = {name: column for name, column in columns.items() if name != "offset"}
     rows = rows_of(kept, timestamp_ms=clock())
     return encode_batches(rows, options or BatchOptions())

@@ -1,9 +1,9 @@
-"""Rolls, flushes and the clean close: what makes a log lasting.
+"""Rolls, flushes and the clean close: making a log durable.
 
-Nothing is lasting before `flush`. It writes what others rely on first: snapshots of producers,
-logs, their indexes, the names in the directory, and at the end the recovery point. The recovery
-point goes to the checkpoints of the data directory. It need not be on the disk at once: with an
-older one recovery only reads more.
+Nothing is durable before `flush`. It writes the files in the order of their dependence: snapshots
+of producers, logs, their indexes, the names in the directory, and at the end the recovery point.
+The recovery point goes to the checkpoints of the data directory. It need not be on the disk at
+once: with an older one recovery only reads more.
 
 A flush that fails fails the log: the kernel has dropped pages, and it is unknown which.
 
@@ -179,7 +179,7 @@ def _flush_below(state: LogState, target: int, *, whole: bool) -> None:
 
 
 def _to_flush(state: LogState, target: int, *, whole: bool) -> list[int]:
-    """Base offsets of segments between the recovery point and `target`, and of those that wait."""
+    """Base offsets of segments between the recovery point and `target`, and of waiting ones."""
     sealed, active = state.sealed, state.active.base_offset
     first = bisect_right(sealed, state.recovery_point, key=lambda info: info.base_offset) - 1
     bases = {info.base_offset for info in sealed[max(first, 0) :]}
@@ -231,7 +231,7 @@ def _finish(state: LogState) -> None:
 
 
 def _release(state: LogState) -> None:
-    """Close what is open as it is; nothing if it was closed well."""
+    """Close open files as they are; does nothing after a clean close."""
     attempt(*(lambda writer=writer: writer.close(trim=False) for writer in state.pop_writers()))
 
 

@@ -42,13 +42,12 @@ def delete_segments(
     """Rename the files of segments, and the producer snapshots at their bases.
 
     Args:
-        state: the log; its readers do not see these segments any more, and it has none of them
-            open.
-        segments: oldest first, so that whatever a crash leaves is the end of the row.
+        state: the log; its readers do not see these segments any more, and it has closed them.
+        segments: oldest first, so that after a crash the newest ones are left.
         snapshots: false to keep those.
 
     Returns:
-        The new names, of those that still wait and those that are removed already.
+        The new names, of waiting and of removed files.
 
     Raises:
         OSError: a rename failed; those before it are done, and wait.
@@ -78,7 +77,7 @@ def unlink_segment(state: LogState, info: SegmentInfo, *, snapshot: bool = True)
         snapshot: false to keep that.
 
     Raises:
-        OSError: the disk refuses; what went before is gone.
+        OSError: the disk refuses; files removed before stay removed.
     """
     state.note_names_gone()
     for path in files_of_segment(info.files):
@@ -111,18 +110,18 @@ def free_oldest(state: LogState, candidates: Sequence[SegmentInfo]) -> tuple[Seg
         candidates: sealed segments that are to go anyway, from the first of the log on.
 
     Returns:
-        Those that went; none where there was room.
+        The removed segments; empty if there was room.
 
     Raises:
-        OSError: they would give too little, and nothing was changed; or the disk refuses else. What
-            is gone lies before the log's start.
+        OSError: they would free too little, and nothing was changed; or the disk refuses. Removed
+            segments lie before the log's start.
     """
     if has_room(state):
         return ()
     refuse_less(state.path, of_segments(candidates), f"deleting {len(candidates)} whole segments")
-    state.deletions.remove_due(2**63)  # what waits for its time
+    state.deletions.remove_due(2**63)  # files that wait for their time
     bases = [info.base_offset for info in (*candidates, *_behind(state, candidates))]
-    # What is known of producers is lasting before the records are gone that it came from.
+    # The state of producers is durable before the records that it came from are removed.
     flush.flush(state, bases[len(candidates)])
     io.flush_directory(state.path)
     gone: list[SegmentInfo] = []

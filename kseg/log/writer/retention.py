@@ -6,12 +6,11 @@ Three rules, one after the other, each from the oldest segment on, ending at the
     size        the log has `retention_bytes` without it; where old segments are deleted
     time        its newest record is older than `retention_ms`; where old segments are deleted
 
-Nothing at or above the high watermark goes, and an empty last segment never does. The high
-watermark of a log in a broker's data directory is what the broker left in its checkpoint, or the
-log's start where it left none. Of any other log it is the end, unless the caller has set it.
-If all others and a last one with records are to go, the log gets a new segment first. A segment
-without timestamps counts by the age of its file; one whose records are of the future keeps all
-behind it.
+Segments at or above the high watermark stay, and an empty last segment always does. The high
+watermark of a log in a broker's data directory is that of the broker's checkpoint, or the log's
+start without one. Of any other log it is the end, unless the caller has set it. If all others and a
+last one with records are to go, the log gets a new segment first. A segment without timestamps
+counts by the age of its file; one whose records are of the future keeps all behind it.
 
 Where policy and limits are not known, as in a broker's data directory, `topic_policy` says which
 count. Segments below the log's start go in any case.
@@ -64,7 +63,7 @@ class RetiredSegment:
     Attributes:
         base_offset: from the file's name.
         path: the log file.
-        bytes: of the log file; what else goes with it is not counted.
+        bytes: of the log file alone.
         why: LOG_START, SIZE or TIME.
         largest_timestamp: of its records in ms, or else of the file; None where it was not needed.
     """
@@ -83,7 +82,7 @@ class RetentionPlan(Table):
     Attributes:
         path: the partition directory.
         now_ms: the time that counts.
-        segments: those that go, oldest first.
+        segments: the expired ones, oldest first.
         rolls: whether the last segment is among them, so that the log needs another one first.
         log_start_offset: where the log starts now.
         new_log_start_offset: where it starts then.
@@ -92,7 +91,7 @@ class RetentionPlan(Table):
         high_watermark: nothing at or above it goes.
         held_bytes: the log bytes of segments that stay only because of the high watermark.
         skipped: why the log is left alone, as a constant of `topic_policy`; None if it is not.
-        why: what is known of its cleanup policy, in words; empty where the policy was given.
+        why: the known facts about its cleanup policy, in words; empty if the policy was given.
     """
 
     COLUMNS = "base_offset path bytes why largest_timestamp"
@@ -140,7 +139,7 @@ class RetentionPlan(Table):
         return [asdict(each) | {"path": str(each.path)} for each in self.segments]
 
     def __str__(self) -> str:
-        """A line a segment, one for the log's start, and one for what the high watermark holds."""
+        """A line a segment, one for the log's start, and one for the high watermark's effect."""
         held = [f"{self.path}: {self.why_held}"] if self.held_bytes else []
         if self.is_noop:
             why = f": {self.why}" if self.why else ""
@@ -158,7 +157,7 @@ class RetentionReport(Table):
         segments_count: how many went.
         deleted_bytes: of their logs.
         log_start_offset: where the log starts now.
-        files: what was renamed, under its new names.
+        files: the renamed files, under their new names.
         freed_bytes: bytes that the disk gets back for all their files, now or when the renamed
             files are removed. A file with a second name, as in a backup, counts nothing.
     """
@@ -212,7 +211,7 @@ def choose(
     now_ms: int,
     largest_timestamp: Callable[[SegmentInfo], int],
 ) -> tuple[RetiredSegment, ...]:
-    """Choose what goes.
+    """Choose the expired segments.
 
     Args:
         segments: all of the log, rising.
@@ -224,7 +223,7 @@ def choose(
     Returns:
         The segments that go, oldest first.
 
-    Source: Kafka `UnifiedLog.deletableSegments` and those that call it.
+    Source: Kafka `UnifiedLog.deletableSegments` and its callers.
     """
     excess = sum(info.size for info in segments) - config.retention_bytes
     by_age = config.deletes and config.retention_ms >= 0
@@ -294,7 +293,7 @@ def high_watermark_of(path: Path, start: int, end: int, given: HighWatermark | N
 def plan_state(
     state: LogState, *, config: LogConfig | RetentionRules | None = None, now_ms: Time | None = None
 ) -> RetentionPlan:
-    """As `kseg.log.cleanup.plan_retention`, for what a log open for appending consists of."""
+    """As `kseg.log.cleanup.plan_retention`, for a log open for appending."""
     with state.lock:
 
         def largest_timestamp(info: SegmentInfo) -> int:
@@ -386,10 +385,10 @@ def delete_old_segments(
 
 
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
-    """As `kseg.log.cleanup.RetentionPlan.apply`, for what a log open for appending consists of.
+    """As `kseg.log.cleanup.RetentionPlan.apply`, for a log open for appending.
 
-    The log's start is written down before a file changes its name. So what a crash brings back of
-    the old segments lies below it. On a disk too full for that, whole segments go first, at once
+    The log's start is stored before a file is renamed. So segments that a crash brings back lie
+    below it. On a disk too full for that, whole segments are removed first, at once
     (`kseg.log.writer.removal`).
 
     Source: Kafka `UnifiedLog.deleteSegments`.
@@ -404,7 +403,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         removal.free_oldest(state, [info for info in state.sealed if info.base_offset in going])
         if plan.rolls:
             flush.roll(state)
-        # What is known of producers is lasting before the records are gone that it came from.
+        # The state of producers is durable before the records that it came from are removed.
         flush.flush(state, plan.new_log_start_offset)
         increment_log_start(state, plan.new_log_start_offset)
         gone = state.replace_segments(going)
@@ -412,7 +411,7 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         try:
             files = _delete(state, gone)
         except BaseException:
-            # A load takes those that are still there for part of the log.
+            # A load counts remaining files as part of the log.
             state.replace_segments((), (info for info in gone if info.path.exists()))
             state.publish()
             raise
@@ -480,10 +479,11 @@ class StayingSegment:
         path: the log file.
         bytes: of the log file.
         why: a word of this module.
-        until_ms: when it goes by time, if nothing changes; None for never by time.
-        newest: its newest record's time and offset; None if no segment goes by time or size.
+        until_ms: when it expires by time, if nothing changes; None for never by time.
+        newest: its newest record's time and offset; None if no segment expires by time or size.
         holder: the newest record up to it, and the log file that has it.
-        grows_bytes: so many bytes more in the log, and it goes by size; None without that limit.
+        grows_bytes: bytes that the log has to grow before it expires by size; None without that
+            limit.
         is_held: whether it reaches above the high watermark, and so could not go in any case.
     """
 

@@ -1,4 +1,4 @@
-"""LogState: a log that is appended to, and the one value its readers see.
+"""LogState: the state of a log under its writer, and the one value that its readers see.
 
 It owns the segments, the start and the end of the log, and the offsets that readers may see. Once
 the content of the disk is unknown, nothing changes any more. The modules beside it use the state:
@@ -67,10 +67,10 @@ class LogState:
         roll_ms: the age at which a segment rolls, as the settings say.
         lock: held during each change; the thread that holds it may take it again.
         cleaning: held during a compaction; never waited for with `lock` held.
-        changed: notified at each `publish`; for those who wait for records.
+        changed: notified at each `publish`; for threads that wait for records.
         now_ms: the clock.
         mapping: how readers of this log open files.
-        partition: what the checkpoints call it; None for a directory under another name.
+        partition: its name in checkpoints; None for a directory under another name.
         lease: of the data directory, which keeps its offsets; None without one.
         active: the segment that is appended to.
         sealed: those before it, rising, as light values.
@@ -84,13 +84,13 @@ class LogState:
         log_end: the next offset, the base of the active segment, its size.
         high_watermark: an offset, with its place where that is known.
         follows_end: whether the high watermark is the log's end; true until a caller sets it.
-        replicated: the high watermark that a broker left, which does not bound what readers see;
-            None where there was none, or a caller has set the high watermark since.
+        replicated: the high watermark of a broker's checkpoint, which does not bound readers; None
+            without one, or once a caller has set the high watermark.
         recovery_point: records below it are flushed.
         last_flush_ms: when the recovery point last moved.
         last_checkpoint_ms: when a flush last had the checkpoints written.
         cuts: raised and published before each cut, for readers that read meanwhile.
-        version: what readers see.
+        version: the version for readers.
     """
 
     __slots__ = (
@@ -152,7 +152,7 @@ class LogState:
         mapping: Mapping = "auto",
         replicated: int | None = None,
     ) -> None:
-        """Take over what loading has found; the active segment is open already."""
+        """Take over the result of a load; the active segment is open already."""
         self.path: Final = path
         self.config = config
         self.lock: Final = threading.RLock()
@@ -190,7 +190,7 @@ class LogState:
         self.log_end = OffsetMetadata(log_end_offset, active.base_offset, active.size)
         self.publish()
 
-    # ---- who may change it -----------------------------------------------------------------------
+    # ---- the lock --------------------------------------------------------------------------------
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -257,7 +257,7 @@ class LogState:
     def rules_for(self, origin: AppendOrigin, leader_epoch: int) -> AppendRules:
         """The rules for an append; its size is checked later, where Kafka checks it.
 
-        The last ones are kept: most appends are like the one before.
+        Recent results are kept: most appends are like the one before.
         """
         rules = self._rules
         if rules.origin is not origin or rules.leader_epoch != leader_epoch:
@@ -266,7 +266,7 @@ class LogState:
         return rules
 
     def update_config(self, config: LogConfig) -> None:
-        """Use other settings from now on; what is stored already stays as it is.
+        """Use other settings from now on; stored records stay unchanged.
 
         Source: Kafka `UnifiedLog.updateConfig`.
         """
@@ -288,7 +288,7 @@ class LogState:
     def replicated_offset(self) -> int:
         """Replicas have the records below it: none above may go. The checkpoint has this offset.
 
-        The high watermark; of a broker's log the one that the broker left, until a caller sets it.
+        The high watermark; for a broker's log that of its checkpoint, until a caller sets it.
         """
         if self.replicated is None:
             return self.high_watermark.offset
@@ -419,7 +419,7 @@ class LogState:
             sealed, last: the segments there will be.
             end: where the last one will end.
             log_start_offset: where the log will start.
-            anew: it begins there too, maybe behind all that was.
+            anew: it begins there too, maybe behind all earlier offsets.
         """
         offset = end.offset
         if self.lease is not None and self.log_end.offset > min(offset, self.log_start_offset):
@@ -541,7 +541,8 @@ class LogState:
     def segment_writer(self, base_offset: int) -> Iterator[SegmentWriter]:
         """The segment, open for writing as long as the `with` lasts.
 
-        One that had to be opened is flushed and closed in the end, and only closed after an error.
+        A segment that had to be opened is flushed and closed in the end, and only closed after an
+        error.
         """
         if base_offset == self.active.base_offset:
             yield self.active
@@ -563,8 +564,8 @@ class LogState:
 
         Args:
             writer: open, and above all others.
-            seal: keep the one before as a sealed segment that is to be flushed; false where it is
-                gone, or sealed already.
+            seal: keep the one before as a sealed segment to be flushed; false if it is removed, or
+                sealed already.
         """
         before = self.active
         if seal:
@@ -605,14 +606,14 @@ class LogState:
     ) -> tuple[SegmentInfo, ...]:
         """Put sealed segments in the place of others, in memory only; the caller moves the files.
 
-        Writers of those that go are released as they are.
+        Writers of removed segments are released without a flush.
 
         Args:
             removed: base offsets of sealed segments.
             added: sealed segments.
 
         Returns:
-            What was removed.
+            The removed segments.
         """
         gone = tuple(info for info in self.sealed if info.base_offset in removed)
         kept = [info for info in self.sealed if info.base_offset not in removed]
@@ -665,8 +666,8 @@ def open_state(
         config: of the log.
         now_ms: the clock.
         mapping: how its readers open files.
-        topic_id: to be recorded, or compared with what is; None to leave that alone.
-        known: instead of what the data directory says.
+        topic_id: to be recorded, or compared with the recorded one; None to skip this.
+        known: facts in place of those of the data directory.
         high_watermark: see `Log.open`.
 
     Raises:
@@ -675,8 +676,8 @@ def open_state(
         NotALogError: not a partition's name, or the name of a deleted partition.
         InconsistentTopicIdError: the topic has another id.
         KsegError: the log cannot be loaded.
-        FileNotFoundError: there is no such directory, and none is to be made.
-        PermissionError: this process cannot make files like those that are there.
+        FileNotFoundError: the directory does not exist, and may not be created.
+        PermissionError: this process cannot make files with the owner of the others there.
         OSError: the disk refuses.
     """
     directory = Path(path).resolve()
@@ -737,7 +738,7 @@ def _load(
     clean: bool,
     now_ms: int,
 ) -> LoadedLog:
-    """The log in order, by what is known of it and by what the data directory says of the rest."""
+    """The log in order, by given facts, and by the data directory where they are missing."""
     point, start = known.recovery_point, known.log_start_offset
     inputs = RecoveryInputs(
         config,
@@ -807,8 +808,8 @@ def _state_of(
             ],
         )
         state.publish()
-        # A log may have lost its end. Offsets in front of the old point are given once more then,
-        # and what comes there must not count as flushed.
+        # A log may have lost its end. Offsets in front of the old point are then given again, and
+        # new records there must not count as flushed.
         lease.take_back(partition, loaded.recovery_point)
     except BaseException:
         active.close(trim=False)

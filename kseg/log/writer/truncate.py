@@ -1,8 +1,8 @@
 """Cutting a log: its end back to an offset, its start forward, or all of it.
 
-What a cut takes away does not come back. A crash in the middle of a cut leaves a log from its start
-to some end, never one with a hole. The order of the steps ensures that, each step lasting before
-the next:
+Records that a cut removes do not reappear. A crash in the middle of a cut leaves a log from its
+start to some end, never one with a hole. The order of the steps ensures that, each step durable
+before the next:
 
     readers        see the new end, and that a cut began, before the first byte goes
     checkpoints    recovery point and log start not above the new end: recovery looks from there on;
@@ -15,8 +15,9 @@ the next:
 On a disk too full for checkpoints, segments go before them (`kseg.log.writer.removal`). If no
 segment goes, the cut itself comes before them.
 
-An error after the first of these steps fails the log: only a new opening can find out what the disk
-holds. A read through a map of cut bytes would kill this process, so the cut first checks for maps.
+An error after the first of these steps fails the log: only a new opening can find out the contents
+of the disk. A read through a map of cut bytes would kill this process, so the cut first checks for
+maps.
 
 Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 `UnifiedLog.maybeIncrementLogStartOffset`, `LocalLog`.
@@ -61,10 +62,10 @@ class TruncationPlan(Table):
         path: the partition directory.
         log_start_offset: the first offset to be read, as it will be.
         log_end_offset: the next one to be given, as it will be.
-        actions: what is done to log files, in that order; none if the log ends there already.
-            Indexes and snapshots go with their log.
+        actions: the changes to log files, in order; empty if the log ends there already. Indexes
+            and snapshots go with their log.
         whole: whether all segments go, since the log begins past the offset.
-        position: where the segment is cut that stays as the last one; None if none is.
+        position: the position of the cut in the last remaining segment; None without a cut.
         seen: the files that the plan was made for.
     """
 
@@ -232,8 +233,8 @@ def truncate_to(state: LogState, offset: int) -> bool:
 
     Raises:
         ValueError: the offset is negative.
-        SegmentInUseError: what is to be cut is read through a map, and the disk has no room for a
-            new file of what stays; nothing is changed.
+        SegmentInUseError: bytes to be cut are read through a map, and the disk has no room for a
+            new file of the rest; nothing is changed.
         CorruptRecordError: damage lies in front of the offset; nothing is changed.
         OSError: the disk refuses; if that is not so at once, the log has failed.
         PoisonedFileError: the log failed before.
@@ -262,7 +263,7 @@ def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bo
     """Whether the new end can only be written down once something is gone.
 
     Raises:
-        OSError: what goes gives too little; nothing is changed.
+        OSError: the removal frees too little; nothing is changed.
     """
     assert plan.position is not None
     if removal.has_room(state):
@@ -270,7 +271,7 @@ def _is_too_full(state: LogState, plan: TruncationPlan, last: SegmentInfo) -> bo
     above = [info for info in state.segments if info.base_offset > last.base_offset]
     given = disk_room.of_segments(above) + io.bytes_given_back(last.path, cut_at=plan.position)
     disk_room.refuse_less(state.path, given, "cutting the log there")
-    state.deletions.remove_due(2**63)  # what waits for its time
+    state.deletions.remove_due(2**63)  # files that wait for their time
     return True
 
 
@@ -351,7 +352,7 @@ def _delete_segments(
 
 
 def _reload_producers(state: LogState) -> None:
-    """Read what producers did up to the log's end, from a snapshot and the log behind it."""
+    """Load the producers' state at the log's end, from a snapshot and the log behind it."""
     segments = {info.base_offset: info for info in state.segments}
 
     def opened(base: int) -> Segment:
@@ -384,7 +385,7 @@ def truncate_fully_and_start_at(
     Args:
         state: the log.
         offset: where it begins and ends.
-        log_start_offset: what it calls its start, if not `offset`.
+        log_start_offset: its new log start, if not `offset`.
 
     Raises:
         ValueError: an offset is negative or has more than 64 bits, or the start lies past the end.
@@ -397,7 +398,7 @@ def truncate_fully_and_start_at(
     if not 0 <= start <= offset <= LAST_OFFSET_MAX + 1:
         raise ValueError(f"a log cannot start at {start} and end at {offset}")
     with state.changing():
-        # Where it begins anew cannot be written down on a full disk: all goes but for one name.
+        # A new start cannot be stored on a full disk: all files but one name are removed.
         if not (removal.has_room(state) or truncate_to(state, state.first_base_offset)):
             disk_room.refuse_less(state.path, 0, "an empty log")
         _begin_anew(state, offset, start)

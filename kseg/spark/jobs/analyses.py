@@ -50,7 +50,7 @@ from kseg.stores.path import RemotePath, is_remote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Files beside partitions that an examination goes by.
+#: Files beside partitions that an examination depends on.
 _CHECKPOINTS: Final = (FileKind.CLEANER, FileKind.LOG_START, FileKind.REPLICATION)
 
 
@@ -63,7 +63,7 @@ class AnalysisResult:
         reports: one; for a fleet of brokers one for each.
         tasks: how many Spark ran.
         skipped: units that an earlier run had examined.
-        planned: of `compaction`, the plans of the partitions; None if there are none.
+        planned: for `compaction`, the plans of the partitions; None without any.
     """
 
     name: str
@@ -128,7 +128,7 @@ class SparkRunner:
         Args:
             session: gives the session when there is work.
             name: of the analysis.
-            now_ms: the time to go by, if the caller named one.
+            now_ms: the present time, if the caller named one.
             job: a directory for notes about finished work; a later run goes on from it.
         """
         self._session = cache(session)
@@ -432,9 +432,9 @@ def analyse(
             `fleet`, too: the directories are those of several brokers, with a report for each.
 
     Raises:
-        TypeError: the analysis has no such option.
+        TypeError: the analysis has no option of this name.
         ValueError: a path is in a store, or an option is out of its domain.
-        NotALogError: a path is nothing of Kafka's.
+        NotALogError: a path is not Kafka's.
         OSError: something is missing or cannot be read, here or by a worker.
         KsegError: `job` is of another job.
     """

@@ -52,7 +52,7 @@ _COMPACT_COLUMNS: Final = (
     + ", skipped STRING, why STRING, finding STRING, freed_bytes BIGINT"
 )
 _REINDEX_COLUMNS: Final = "partition STRING, action STRING, path STRING, bytes BIGINT, why STRING"
-#: Checkpoints that a plan of compaction goes by.
+#: Checkpoints that a plan of compaction depends on.
 _READ: Final = (FileKind.CLEANER, FileKind.REPLICATION)
 
 
@@ -61,11 +61,11 @@ class _ClosedOptions:
     """The settings of closed partitions, looked for as by `kseg.settings`.
 
     Attributes:
-        config: settings for every topic; those of the broker go before them.
+        config: settings for every topic; the broker's override them.
         topic_config: settings by topic; they go before all others.
         broker_config: the broker's `server.properties`.
         metadata_directory: the data directory with `__cluster_metadata-0`, if it is another one.
-        now_ms: the time to go by, as `kseg.times.time_ms` takes it; the clock's if None.
+        now_ms: the present time, as `kseg.times.time_ms` takes it; the clock's if None.
         backup_directory: keeps replaced files.
     """
 
@@ -92,7 +92,7 @@ class CompactOptions(_ClosedOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReindexOptions(_ClosedOptions):
-    """The files to make anew; `config` may be a `LogConfig`, which counts as it is.
+    """The files to rebuild; `config` may be a `LogConfig`, which is used unchanged.
 
     Attributes:
         kinds: of files, out of `kseg.log.recovery.reindex.KINDS`.
@@ -214,8 +214,8 @@ def compact(
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
-        ValueError: a path is in a store, or a setting is none.
-        NotALogError: a path is no directory of Kafka's, or is the log of KRaft.
+        ValueError: a path is in a store, or a setting is invalid.
+        NotALogError: a path is not a directory of Kafka's, or is the log of KRaft.
         LogLockedError: a broker, or another process, holds a data directory; others were done.
         UncleanShutdownError: a log was not closed in good order; other directories were done.
         OSError: something is missing or cannot be read or written, here or by a worker.
@@ -262,14 +262,14 @@ def reindex(
         paths: partition directories and data directories, as every worker sees them; settings are
             looked for as by `compact`.
         apply: write the files that differ, each data directory under its lock.
-        options: the files to make anew.
+        options: the files to rebuild.
         job: a directory for notes about planned partitions, and to go on from.
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
-        ValueError: a path is in a store, or a setting is none.
-        NotALogError: a path is no directory of Kafka's, or is the log of KRaft, which is left alone
-            in a data directory.
+        ValueError: a path is in a store, or a setting is invalid.
+        NotALogError: a path is not a directory of Kafka's, or is the log of KRaft, which is left
+            alone in a data directory.
         LogLockedError: a broker, or another process, holds a data directory; others were done.
         OSError: something is missing or cannot be read or written, here or by a worker.
         KsegError: `job` is of another job.
@@ -300,7 +300,7 @@ def reindex(
 
 
 def _partitions(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Path]:
-    """Partition directories, and those of data directories but for the log of KRaft, once each."""
+    """Partition directories, and those of data directories without the log of KRaft, once each."""
     return list(dict.fromkeys(path for place in local_paths(paths) for path in _in(place)))
 
 
@@ -363,7 +363,7 @@ def _run(
         work: plans some of them.
         job: a directory for notes about planned partitions.
         progress: called with tasks done and tasks in all.
-        beside: checkpoints of the data directory that a plan goes by.
+        beside: checkpoints of the data directory that a plan depends on.
     """
     directory = None if job is None else open_job(job, name, options)
     items = []

@@ -109,7 +109,7 @@ class ExportedFile:
 
 
 class ParquetFiles:
-    """The files of one task. As a context manager: after an error, none of them is left."""
+    """The files of one task. As a context manager: after an error, all are removed."""
 
     def __init__(self, root: Path, options: FileOptions) -> None:
         """Nothing is made yet."""
@@ -327,9 +327,9 @@ def export(
         progress: called now and then with tasks done and tasks in all.
 
     Raises:
-        ValueError: an argument or option is none of its values, or `out` is in a store.
+        ValueError: an argument or option is invalid, or `out` is in a store.
         FileExistsError: `out` is there, and not to be replaced.
-        NotALogError: a path is nothing of Kafka's.
+        NotALogError: a path is not Kafka's.
         OSError: something is missing or cannot be read or written, here or by a worker.
         KsegError: a log is damaged: names file, position and code; or `job` is of another job.
     """

@@ -17,9 +17,9 @@ The finished pieces of a job lie in a directory of the caller, so that a later r
 
 A file gets its name when it is complete. An item's mark names it and the state of its files, so an
 item that has changed since is done again. Two attempts of one task leave two files, of which one
-counts. Every worker must see the directory. One that another user owns or may write to is refused,
-since its answers would be believed. Reading an answer runs no code: it names only classes of kseg
-that hold values, which are filled in without their constructors.
+counts. Every worker must see the directory. A directory that another user owns or may write to is
+refused, since its answers are trusted. Reading an answer runs no code: it names only value classes
+of kseg, which are filled in without their constructors.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _class(name: str, kind: str) -> Any:
     """A class of kseg by its module and name.
 
     Raises:
-        ValueError: it is no class of kseg, or none for values of this kind.
+        ValueError: it is not a class of kseg, or not one for values of this kind.
     """
     module, _, place = name.partition(":")
     if not module.startswith(_PACKAGE):
@@ -244,7 +244,7 @@ class Item:
 
 
 def open_job(directory: str | os.PathLike[str], job: str, options: object) -> Path:
-    """Begin a job in a directory, or go on with the one in it.
+    """Begin a job in a directory, or continue the job in it.
 
     Args:
         directory: made if it is absent.
@@ -301,7 +301,7 @@ def finished(
         An answer for each list of items; and the items without an answer.
 
     Raises:
-        KsegError: a file is none of a job's.
+        KsegError: a file does not belong to a job.
         OSError: a file cannot be read.
     """
     left = {item.mark: item for item in items}
@@ -343,7 +343,7 @@ class Ran:
     """The outcome of some items.
 
     Attributes:
-        answers: one for each task, in no order that matters; those of earlier runs among them.
+        answers: one for each task, in any order; also those of earlier runs.
         tasks: how many Spark ran now.
         skipped: items that an earlier run had answered.
     """
@@ -405,7 +405,7 @@ def run(
         items: the work.
         work: takes the payloads of a task, in a worker, and answers something small; pickles.
         job: directory with the answers of earlier runs, from `open_job`; new ones go there, too.
-        usable: whether such an answer still holds.
+        usable: whether an earlier answer is still valid.
         pace: see `pack`.
         progress: called now and then while Spark works.
 
@@ -519,7 +519,7 @@ def _finished_tasks(tracker: Any, group: str) -> int:
 def mark_of(state: object) -> str:
     """A text for an item's inputs, the same in each run; the order of a set is not.
 
-    Dataclasses, sets, mappings and tuples are taken apart; of all else the `repr` counts.
+    Dataclasses, sets, mappings and tuples are compared by their parts; others by their `repr`.
     """
     return repr(_in_order(state))
 
