@@ -2,14 +2,16 @@
 
 A look at one batch costs one small request. A reader that goes on gets blocks that double up to
 `BLOCK_BYTES`, and the more it has read, the more blocks are on their way: at most `AHEAD_BYTES`.
-What lies a little behind stays, so that several threads may read one file side by side. A file has
-at most `_WALKS` such walks, each with memory of its own; a jump starts a new one.
+What lies a little behind the furthest reader stays. Where threads read side by side, and one of
+them asks for what is gone, more stays from then on: at most `BEHIND_BYTES`. A jump starts a new
+walk. A file has at most `_WALKS` of them, which share `AHEAD_BYTES`; one that nobody reads on is
+given up.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -23,10 +25,15 @@ FIRST_BYTES: Final = 256 << 10
 BLOCK_BYTES: Final = 8 << 20
 #: Bytes that are asked for ahead of a reader, at most: four requests of a long walk.
 AHEAD_BYTES: Final = 32 << 20
-#: Bytes behind the furthest reader that stay in memory.
-BEHIND_BYTES: Final = 8 << 20
+#: Bytes behind the furthest reader that stay in memory: at first, and for many threads.
+_BEHIND_FIRST: Final = 1 << 20
+BEHIND_BYTES: Final = 64 << 20
+#: A read further behind what is in memory is a jump.
+_GAP_BYTES: Final = 24 << 20
 _AHEAD_TIMES: Final = 4
 _WALKS: Final = 2
+#: Blocks that a walk asks for while another is not read, until that one is given up.
+_IDLE_BLOCKS: Final = 8
 _THREADS: Final = 5
 
 
@@ -59,17 +66,19 @@ class _Block(NamedTuple):
 class _Walk:
     """The blocks of one walk: one behind the other."""
 
-    __slots__ = ("begin", "blocks", "end", "step")
+    __slots__ = ("begin", "behind", "blocks", "end", "furthest", "idle", "step")
 
     def __init__(self, begin: int) -> None:
         self.blocks: deque[_Block] = deque()
-        self.begin = self.end = begin
+        self.begin = self.end = self.furthest = begin
         self.step = FIRST_BYTES
+        self.behind = _BEHIND_FIRST
+        self.idle = 0
 
     def covers(self, position: int) -> bool:
-        """Whether a read at a position goes on with this walk."""
-        first = self.blocks[0].start if self.blocks else self.begin
-        if not first <= position <= self.end:
+        """Whether a read at a position goes on with this walk, or is a little behind it."""
+        first = self.blocks[0].start - _GAP_BYTES if self.blocks else self.begin
+        if not max(first, self.begin) <= position <= self.end:
             return False
         here = (block for block in self.blocks if block.start <= position < block.end)
         return not any(block.lacks(position) for block in here)
@@ -133,6 +142,8 @@ class RangedFile(MappedFile):
             walk, wanted = self._asked(position, end)
         try:
             parts = [block.part(position, end) for block in wanted]
+        except CancelledError:  # the walk was given up meanwhile
+            return self.read(position, size)
         except BaseException:
             with self._lock:  # the next read asks again
                 self._walks = [each for each in self._walks if each is not walk]
@@ -147,22 +158,36 @@ class RangedFile(MappedFile):
             for left in self._walks[_WALKS - 1 :]:
                 _cancel(left)
             self._walks = [walk, *self._walks[: _WALKS - 1]]
-        blocks = walk.blocks
+        walk.idle, walk.furthest, blocks = 0, max(walk.furthest, position), walk.blocks
         if not blocks:  # no other block is asked for meanwhile, so without a thread
             self._ask(walk, end - walk.end, here=True)
+        while position < blocks[0].start:  # a thread is further behind than any was before
+            walk.behind = min(walk.furthest - position + BLOCK_BYTES, BEHIND_BYTES)
+            end_before = blocks[0].start
+            blocks.appendleft(self._block(max(position, end_before - BLOCK_BYTES), end_before))
         while walk.end < end:
             self._ask(walk, 0)
-        ahead = min(AHEAD_BYTES, _AHEAD_TIMES * (position - walk.begin))
+        ahead = min(AHEAD_BYTES // len(self._walks), _AHEAD_TIMES * (position - walk.begin))
         while walk.end < self._size and walk.end - end < ahead:
             self._ask(walk, 0)
-        while len(blocks) > 1 and blocks[0].end <= position - BEHIND_BYTES:
+        while len(blocks) > 1 and blocks[0].end <= walk.furthest - walk.behind:
             blocks.popleft()
         return walk, [block for block in blocks if block.end > position and block.start < end]
 
     def _ask(self, walk: _Walk, least: int, *, here: bool = False) -> None:
         """Ask for the next block of a walk, of at least so many bytes; `here` by this thread."""
         end = min(walk.end + max(walk.step, least), self._size)
-        start, end = self._bounds(walk.end, end)
+        walk.blocks.append(self._block(walk.end, end, here=here))
+        walk.end, walk.step = walk.blocks[-1].end, min(2 * walk.step, BLOCK_BYTES)
+        for other in self._walks:
+            other.idle += other is not walk
+            if other.idle > _IDLE_BLOCKS:
+                _cancel(other)
+        self._walks = [each for each in self._walks if each.idle <= _IDLE_BLOCKS]
+
+    def _block(self, start: int, end: int, *, here: bool = False) -> _Block:
+        """Ask for some bytes, in a thread or in this one."""
+        start, end = self._bounds(start, end)
         if here:
             data: Future[Fetched] = Future()
             data.set_result(self._fetch(start, end))
@@ -170,8 +195,7 @@ class RangedFile(MappedFile):
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, "kseg-read-ahead")
             data = self._pool.submit(self._fetch, start, end)
-        walk.blocks.append(_Block(start, end, data))
-        walk.end, walk.step = end, min(2 * walk.step, BLOCK_BYTES)
+        return _Block(start, end, data)
 
     def close(self) -> None:
         """Release the threads; a second call does nothing."""

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from os import PathLike, fspath
+from threading import BoundedSemaphore
 from typing import Any, Final
 
 from kseg.constants import INT32_MAX
@@ -30,9 +31,11 @@ from kseg.errors import KsegError, LimitExceededError, TierError, UnreadableErro
 from kseg.extras import require
 from kseg.files import io
 from kseg.files.checkpoints import EpochEntry
+from kseg.files.mapping import private_memory
 from kseg.format.codec import zstd_library
 from kseg.log.tier.lineage import RemoteSegment
 from kseg.stores.ranges import RangedFile
+from kseg.workers import usable_cores
 
 #: A manifest with the largest table of chunks has about so many bytes.
 MANIFEST_BYTES_MAX: Final = 16 << 20
@@ -373,7 +376,7 @@ def _inflate(data: bytes | memoryview, size: int | None, most: int) -> bytes:
 class ChunkedFile(RangedFile):
     """The segment in an object of chunks."""
 
-    __slots__ = ("_key", "_manifest", "_source")
+    __slots__ = ("_decoding", "_key", "_manifest", "_source")
 
     def __init__(
         self,
@@ -394,6 +397,8 @@ class ChunkedFile(RangedFile):
         self._manifest: Final = manifest
         self._key: Final = key
         self._source: Final = source
+        # More at a time would only take more memory.
+        self._decoding: Final = BoundedSemaphore(usable_cores())
 
     def _bounds(self, start: int, end: int) -> tuple[int, int]:
         size = self._manifest.chunk_size
@@ -403,12 +408,21 @@ class ChunkedFile(RangedFile):
         chunks, size = self._manifest.chunks, self._manifest.chunk_size
         first, last = start // size, -(-end // size)
         raw = self._source(chunks[first], chunks[last])
-        parts: list[bytes | memoryview] = []
+        with self._decoding:
+            return self._decoded(raw, first, last)
+
+    def _decoded(
+        self, raw: memoryview, first: int, last: int
+    ) -> tuple[memoryview, KsegError | None]:
+        """The bytes of some chunks, as far as the first that fails."""
+        chunks, size = self._manifest.chunks, self._manifest.chunk_size
+        room = min(last * size, self._size) - first * size
+        data, filled = private_memory(room, ((0, room),)).data, 0
         for at in range(first, last):
             low, high = (chunks[slot] - chunks[first] for slot in (at, at + 1))
             part_end = min((at + 1) * size, self._size)
             try:
-                parts.append(self._opened(raw[low:high], part_end - at * size))
+                opened = self._opened(raw[low:high], part_end - at * size)
             except (TierError, LimitExceededError) as error:
                 fault = UnreadableError(
                     f"the chunk at {chunks[at]} of the object: {error.reason}",
@@ -416,9 +430,10 @@ class ChunkedFile(RangedFile):
                     position=at * size,
                 )
                 fault.end = part_end
-                return memoryview(b"".join(parts)), fault
-        joined = parts[0] if len(parts) == 1 else b"".join(parts)
-        return memoryview(joined), None
+                return data[:filled].toreadonly(), fault
+            data[filled : filled + len(opened)] = opened
+            filled += len(opened)
+        return data.toreadonly(), None
 
     def _opened(self, data: memoryview, size: int) -> bytes | memoryview:
         found = unseal(data, self._key, self._manifest.aad)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kseg.errors import KsegError, UnreadableError
-from kseg.stores.ranges import AHEAD_BYTES, BEHIND_BYTES, BLOCK_BYTES, FIRST_BYTES, RangedFile
+from kseg.stores.ranges import AHEAD_BYTES, BLOCK_BYTES, FIRST_BYTES, RangedFile
 
 DATA = bytes(range(251)) * 260_000  # 65 MB
 
@@ -67,7 +67,7 @@ def test_what_is_asked_for_ahead_is_bounded() -> None:
                 1 << 20
             )
             held = sum(len(block.data.result()[0]) for walk in file._walks for block in walk.blocks)
-            assert held <= AHEAD_BYTES + BEHIND_BYTES + 2 * BLOCK_BYTES
+            assert held <= AHEAD_BYTES + 2 * BLOCK_BYTES + 2 * (1 << 20)
 
 
 def test_threads_that_read_side_by_side_share_the_requests() -> None:
@@ -78,6 +78,40 @@ def test_threads_that_read_side_by_side_share_the_requests() -> None:
         parts = list(pool.map(lambda at: bytes(file.read(at, 4 << 20)), places))
     assert b"".join(parts) == DATA
     assert sum(end - start for start, end in file.asked) < 1.5 * len(DATA)
+
+
+@pytest.mark.parametrize("grain", [1, 3 << 20])
+@pytest.mark.parametrize("lag", [3 << 20, 12 << 20, 20 << 20])
+def test_what_a_slower_reader_needs_is_asked_for_again_once(lag: int, grain: int) -> None:
+    step = 1 << 20
+    with Counting(DATA, grain) as file:
+        for position in range(0, len(DATA) + lag, step):
+            file.read(min(position, len(DATA)), step)
+            behind = position - lag
+            if behind >= 0:
+                assert file.read(behind, step) == DATA[behind : behind + step]
+    again = sum(end - start for start, end in file.asked) - len(DATA)
+    assert 0 < again <= lag + grain
+
+
+def test_a_walk_that_nobody_reads_on_is_given_up() -> None:
+    with Counting(DATA) as file:
+        for _pass in range(3):
+            for position in range(0, len(DATA), 1 << 20):
+                file.read(position, 1 << 20)
+        assert len(file._walks) == 1
+
+
+def test_a_reader_whose_walk_is_given_up_reads_on() -> None:
+    """Three threads, each at its own place: more than a file has walks."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def walk(start: int) -> bool:
+        places = range(start, start + (10 << 20), 1 << 20)
+        return all(file.read(at, 3 << 20) == DATA[at : at + (3 << 20)] for at in places)
+
+    with Counting(DATA) as file, ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(walk, (0, 20 << 20, 45 << 20)))
 
 
 def test_a_bad_chunk_hides_no_byte_around_it() -> None:
