@@ -113,10 +113,10 @@ def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:
     found, path = Findings(), TierPath.of(objects, "log")
     names = ("index", "timeindex", "txnindex")
     try:
+        size = objects.size("log")  # this reads the manifest, which says the indexes that there are
         index, time_index, txn_index = (
             name_of(TierPath.of(objects, one)) if objects.has(one) else None for one in names
         )
-        size = objects.size("log")
         if size != segment.size:
             found.add("tier-size", str(path), f"{size} bytes; the metadata say {segment.size}")
         for needed in names[:2]:

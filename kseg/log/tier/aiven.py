@@ -131,8 +131,6 @@ def _manifest(root: Any) -> Manifest:
     compressed = root["compression"]
     if not isinstance(compressed, bool):
         raise TierError("compression is neither true nor false")
-    if chunk_size > CHUNK_BYTES_MAX:
-        raise TierError(f"chunks of {chunk_size} bytes; kseg reads up to {CHUNK_BYTES_MAX}")
     data_key, aad = None, b""
     if encryption is not None:
         id_, colon, sealed = encryption["dataKey"].partition(":")
@@ -140,6 +138,9 @@ def _manifest(root: Any) -> Manifest:
             raise TierError("the data key is not <key pair id>:<base64>")
         data_key = id_, base64.b64decode(sealed, validate=True)
         aad = base64.b64decode(encryption["aad"], validate=True)
+    largest = min(chunk_size, file_size)
+    if largest > CHUNK_BYTES_MAX and (compressed or encryption is not None):
+        raise TierError(f"chunks of {largest} bytes; kseg reads up to {CHUNK_BYTES_MAX}")
     count = -(-file_size // chunk_size)
     sizes = _chunk_sizes(table, count)
     if not compressed:

@@ -34,7 +34,8 @@ class RemoteSegment:
         id: of the copy, as text.
         start_offset: base offset of the segment.
         end_offset: its last offset, inclusive.
-        epochs: the leader epochs with records in it; the first begins at `start_offset`.
+        epochs: the leader epochs with records in it. The first begins at `start_offset`, or behind
+            it where the log's start had moved into the segment before it was copied.
         size: bytes of the log.
         max_timestamp: its largest, in ms; -1 where it is not known.
         event_ms: time of the last change.
@@ -64,7 +65,7 @@ class RemoteSegment:
         """
         entries = self.epochs
         sound = 0 <= self.start_offset <= self.end_offset < INT64_MAX and self.size >= 0
-        sound &= bool(entries) and entries[0].start_offset == self.start_offset
+        sound &= bool(entries) and entries[0].start_offset >= self.start_offset
         for one, following in pairwise(entries):
             sound &= one.epoch < following.epoch and one.start_offset <= following.start_offset
         if not sound or entries[-1].start_offset > self.end_offset:

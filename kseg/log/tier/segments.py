@@ -37,12 +37,14 @@ class Replay:
     Attributes:
         segments: by id, also removed ones.
         index: the finished ones by leader epoch and offset.
+        faults: the records that contradict those before them.
     """
 
     def __init__(self) -> None:
         """Know no segment."""
         self.segments: dict[str, RemoteSegment] = {}
         self.index = EpochIndex()
+        self.faults: list[KsegError] = []
 
     def take(self, segment: RemoteSegment) -> None:
         """Take the record that begins a segment.
@@ -64,6 +66,8 @@ class Replay:
             TierError: the segment is not known, or cannot have this state now; nothing changes.
         """
         known = self.segments.get(id_)
+        if known is not None and known.state > state >= SegmentState.DELETE_SEGMENT_STARTED:
+            return  # a broker repeats a removal that another one has ended
         allowed = () if known is None else (known.state, *_FOLLOWING[known.state])
         if known is None or state not in allowed:
             was = "is not known" if known is None else f"is {known.state.name}"
@@ -98,12 +102,15 @@ def replay(views: Iterable[LogView]) -> tuple[dict[Place, Replay], list[KsegErro
     faults: list[KsegError] = []
     for view in views:
         for offset, value in _values(view):
+            known = faults
             try:
                 fields = decode(InternalTopic.REMOTE, None, value).value
                 if isinstance(fields, dict) and "remoteLogSegmentId" in fields:
-                    _apply(found, fields)
+                    own = found.setdefault(_place(fields), Replay())
+                    known = own.faults
+                    _apply(own, fields)
             except (InvalidRecordError, TierError) as error:
-                faults.append(TierError(error.reason, path=view.path, offset=offset))
+                known.append(TierError(error.reason, path=view.path, offset=offset))
     return found, faults
 
 
@@ -113,12 +120,13 @@ def _values(view: LogView) -> Iterator[tuple[int, bytes | None]]:
         yield from zip(columns["offset"].tolist(), columns["value"], strict=True)
 
 
-def _apply(found: dict[Place, Replay], fields: dict[str, Any]) -> None:
-    whole = fields["remoteLogSegmentId"]
-    place = whole["topicIdPartition"]
-    key = place["name"], place["partition"], id_text(place["id"])
-    known = found.setdefault(key, Replay())
-    id_, state = id_text(whole["id"]), fields["remoteLogSegmentState"]
+def _place(fields: dict[str, Any]) -> Place:
+    place = fields["remoteLogSegmentId"]["topicIdPartition"]
+    return place["name"], place["partition"], id_text(place["id"])
+
+
+def _apply(known: Replay, fields: dict[str, Any]) -> None:
+    id_, state = id_text(fields["remoteLogSegmentId"]["id"]), fields["remoteLogSegmentState"]
     if "startOffset" not in fields:
         known.update(
             id_, state, fields["eventTimestampMs"], fields["brokerId"], fields["customMetadata"]

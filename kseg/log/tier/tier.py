@@ -318,13 +318,15 @@ class _Joining:
         if topic_id is not None and any(one.topic_id for one in groups):
             groups = [one for one in groups if one.topic_id]
         known = replays.get(topic_id or "")
+        if known is not None:
+            self.faults += known.faults
         if known is not None and known.segments:
             source, copies = "metadata", self._by_metadata(known, groups)
             index: EpochIndex | None = known.index
         else:
             source, copies = self._by_contents(groups)
             index = None
-        lineage = self._lineage(copies)
+        lineage = self._lineage(groups, copies)
         if index is None:
             index = _indexed(copies, lineage)
         spans = self._spans(index, lineage)
@@ -370,6 +372,8 @@ class _Joining:
                 return found
         ids = {one.topic_id for one in groups if one.topic_id and one.segments} or set(replays)
         if len(ids) > 1:
+            ids = {one.topic_id for one in groups if one.topic_id and self._is_own(one)}
+        if len(ids) > 1:
             listed = ", ".join(sorted(map(str, ids)))
             raise TierError(
                 f"the topic was deleted and made again: its ids are {listed}; name one with "
@@ -377,6 +381,14 @@ class _Joining:
                 path=self.path,
             )
         return next(iter(ids), None)
+
+    def _is_own(self, group: _Group) -> bool:
+        """Whether a group is of the topic, and not of one whose name only ends like it."""
+        for key, found in group.segments.items():
+            with suppress(KsegError, OSError, KeyError):
+                manifest = self._objects(*key, found, group.directory).manifest
+                return manifest.topic in (self.topic, None)
+        return group.layout != "aiven" and bool(group.segments)
 
     # ---- which copies there are ------------------------------------------------------------------
 
@@ -483,13 +495,13 @@ class _Joining:
 
     # ---- what is read ----------------------------------------------------------------------------
 
-    def _lineage(self, copies: list[Copy]) -> tuple[EpochEntry, ...]:
+    def _lineage(self, groups: list[_Group], copies: list[Copy]) -> tuple[EpochEntry, ...]:
         """The log's own epochs; where it has none, those that its newest segment was copied with.
 
         Raises:
             KsegError, OSError: the segment's checkpoint cannot be read.
         """
-        if not any(copy.objects.has("leader_epoch_checkpoint") for copy in copies):
+        if any(one.layout == "pinterest" for one in groups):
             return _NO_EPOCHS
         if self.local is not None and self.local.leader_epochs:
             return self.local.leader_epochs

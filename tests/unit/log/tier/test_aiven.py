@@ -57,6 +57,8 @@ def test_chunks_lie_one_behind_the_other() -> None:
     table = (3).to_bytes(4) + (10).to_bytes(4) + b"\x01\x05\x07" + (4).to_bytes(4)
     assert parsed(**variable(table)).chunks == (0, 15, 32, 36)
     assert parsed(**fixed(originalFileSize=0)).chunks == (0,)
+    large = fixed(originalChunkSize=1 << 30, finalTransformedChunkSize=250)
+    assert parsed(**large).chunks == (0, 250)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,10 @@ def test_chunks_lie_one_behind_the_other() -> None:
         ({"compression": None}, "neither true nor false"),
         (fixed(type="odd"), "neither fixed nor variable"),
         (fixed(originalChunkSize=0), "not within 1"),
-        (fixed(originalChunkSize=1 << 30), "kseg reads up to"),
+        (
+            fixed(originalChunkSize=1 << 30, originalFileSize=1 << 30) | {"compression": True},
+            "kseg reads up to",
+        ),
         (fixed(originalFileSize=-1), "not within 0"),
         (fixed(originalFileSize=True), "not within 0"),
         (fixed(originalFileSize=2**40), "not within 0"),

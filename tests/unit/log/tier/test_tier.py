@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,10 +11,11 @@ import pytest
 
 import kseg
 from kseg.analysis.tiers import describe, examine_tier
-from kseg.errors import KsegError
+from kseg.errors import KsegError, NotALogError
 from kseg.log.tier.tier import Tier
 from kseg.stores import store as stores
 from kseg.stores.store import Store, _Said
+from tests import tiers
 from tests.shares import WHOLE
 
 Rows = list[tuple[int, bytes | None]]
@@ -136,3 +138,74 @@ def test_verify_finds_what_is_wrong_with_a_tier(fixtures_dir: Path, tmp_path: Pa
     assert by_code["batch-crc"] == str(second)
     assert by_code["tier-size"] == str(third)
     assert by_code["tier-orphan"] == str(stray)
+
+
+# ---- tiers of a log made for a test --------------------------------------------------------------
+
+
+_BEGUN = (tiers.STARTED, tiers.FINISHED)
+
+
+def made(path: Path, seed: int = 1) -> list[tiers.Made]:
+    """The copies of a new log."""
+    rng = random.Random(seed)
+    tiers.random_log(path, rng)
+    return tiers.copies_of(path, tiers.id_text(rng), rng)
+
+
+def test_the_highest_copied_offset_stays_when_all_copies_are_removed(tmp_path: Path) -> None:
+    """The tier has no object then, so only the metadata topic knows."""
+    path = tmp_path / "orders-0"
+    copies = made(path)
+    states = tiers.STARTED, tiers.FINISHED, tiers.DELETING, tiers.DELETED
+    tiers.write_metadata(tmp_path, [(copy, state) for state in states for copy in copies])
+    (tmp_path / "tier").mkdir()
+    log = Tier.of(tmp_path / "tier").log(path)
+    assert (log.layout, log.spans) == ("none", ())
+    assert log.highest_remote == copies[-1].end
+
+
+def test_a_removal_that_is_repeated_is_no_fault(tmp_path: Path) -> None:
+    """As by brokers that retry, or take over; other faults are those of their partition."""
+    path, other = tmp_path / "orders-0", tmp_path / "orders-1"
+    one, two = made(path)[0], made(other)[0]
+    ended = [tiers.DELETED, tiers.DELETING, tiers.DELETED]
+    events = [(one, state) for state in (*_BEGUN, tiers.DELETING, *ended)]
+    tiers.write_metadata(tmp_path, [*events, *((two, state) for state in (*_BEGUN, tiers.STARTED))])
+    tiers.put(tiers.LocalTier(tmp_path / "tier"), [two])
+    tier = Tier.of(tmp_path / "tier")
+    assert tier.log(path).faults == ()
+    (fault,) = tier.log(other).faults
+    assert "does not begin with COPY_SEGMENT_STARTED" in str(fault)
+
+
+def test_a_topic_whose_name_ends_like_another_is_not_mistaken_for_it(tmp_path: Path) -> None:
+    """Aiven's keys may have a prefix in front of the topic, so that manifests decide."""
+    rng = random.Random(2)
+    for name in ("orders-0", "my-orders-0"):
+        copies = made(tmp_path / "whole" / name, rng.randrange(99))
+        tiers.put(tiers.AivenTier(tmp_path / "tier", rng), copies)
+        last = copies[-1].end
+        found = list(kseg.scan(tmp_path / name, tier=tmp_path / "tier", columns=("offset",)))
+        assert int(found[-1]["offset"][-1]) == last
+    tier = Tier.of(tmp_path / "tier")
+    for name, topic in (("orders-0", "orders"), ("my-orders-0", "my-orders")):
+        log = tier.log(tmp_path / name)
+        assert {copy.objects.manifest.topic for copy in log.copies.values()} == {topic}
+    with pytest.raises(NotALogError):
+        tier.log(tmp_path / "ders-0")
+
+
+def test_the_epochs_of_a_copy_may_begin_behind_its_first_offset(tmp_path: Path) -> None:
+    """The log's start had moved into the segment before the broker copied it."""
+    path = tmp_path / "whole" / "orders-0"
+    made(path)
+    rng = random.Random(3)
+    second = tiers.copies_of(path, tiers.id_text(rng), rng)[1]
+    start = second.start + 1
+    copies = tiers.copies_of(path, tiers.id_text(rng), rng, log_start=start)
+    assert copies[0].start < copies[0].epochs[0][1] == start
+    for layout in (tiers.LocalTier(tmp_path / "a"), tiers.AivenTier(tmp_path / "b", rng)):
+        tiers.put(layout, copies)
+        log = Tier.of(layout.root).log(tmp_path / "orders-0")
+        assert (log.spans[0].start, log.faults) == (start, ())
