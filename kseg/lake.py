@@ -441,10 +441,10 @@ class Undecoded:
             way: the option that keeps the bytes.
         """
         for name, count in self.counts.items():
-            are = "is" if count == 1 else "are"
+            do, are = ("does", "is") if count == 1 else ("do", "are")
             kept = f"their bytes are in {BYTES[name]}"
             yield (
-                f"kseg: {count} {name}{'s' * (count != 1)} {are} not "
+                f"kseg: {count} {name}{'s' * (count != 1)} {do} not decode as "
                 f"{file_format.kinds[name].value} (the first: {self._first[name]}) and {are} null "
                 "in what was written; "
                 + (kept if BYTES[name] in file_format.fields else f"{way} keeps their bytes")

@@ -324,7 +324,7 @@ def metadata(
         changes = found.changes_since(state(since, None))
         found = replace(found, tables={**found.tables, "changes": changes})
     if chosen and not any(len(found.tables.get(kind, ())) for kind in ("topics", "changes")):
-        raise ValueError(f"the cluster has no topic {topics!r}")
+        raise ValueError(f"the cluster has no topic {', '.join(map(repr, chosen.topics))}")
     return found
 
 

@@ -129,7 +129,10 @@ def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
     yield from defaults_lines((one.topic, one.settings) for one in found.partitions)
     if found.what_if is not None:
         yield from _supposed(found.what_if, left_out=len(unsettled))
-    yield from map(_codec_line, found.codecs)
+    if found.codecs:
+        yield ""
+        yield from map(_codec_line, found.codecs)
+        yield "kseg convert DIR --codec CODEC does it; new records go by the topic's setting"
     if found.free is not None:
         yield from _proposal(found.free)
 
@@ -206,7 +209,9 @@ def _codec_line(one: CodecEstimate) -> str:
     size, made, error, sampled = map(
         output.human_bytes, (one.bytes, one.new_bytes, one.error_bytes, one.sampled_bytes)
     )
-    how = one.compression + ("" if one.level is None else f" at level {one.level}")
+    how = one.compression.replace("none", "no codec") + (
+        "" if one.level is None else f" at level {one.level}"
+    )
     how += "" if one.batch_size is None else f" in batches of {one.batch_size} bytes"
     return (
         f"{one.topic}: {size} would be {made} +- {error} with {how}; about "

@@ -23,12 +23,15 @@ from kseg.errors import (
     NotALogError,
     OffsetOutOfRangeError,
     SegmentInUseError,
+    TierError,
     UncleanShutdownError,
     UnreadableError,
 )
 from kseg.extras import check_memory
 
 _PASSED_OVER: Final = "kseg.passed-over"
+#: What messages of the library for users begin with, where their class says nothing.
+MARK: Final = "kseg: "
 #: Words of a NotALogError that leave the next step open.
 _UNKNOWN: Final = ("an empty directory", "not a name of Kafka's", "not a partition directory")
 
@@ -63,7 +66,14 @@ def exit_code(error: BaseException) -> Exit:
     """The code for an exception that ended a verb."""
     if type(error) is KsegError:  # raised for a missing part of the machine, such as Java
         return Exit.FILES
+    if _is_marked(error):
+        return Exit.USAGE
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), Exit.BUG)
+
+
+def _is_marked(error: BaseException) -> bool:
+    """Whether a ValueError is about what the user named, such as the scheme of a URL."""
+    return isinstance(error, ValueError) and str(error).startswith(MARK)
 
 
 @contextmanager
@@ -97,7 +107,7 @@ def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
         if not text.startswith(marked):
             raise
         place = f"{option}: " if option else ""
-        raise click.UsageError(f"{place}{text.removeprefix(marked)}.") from None
+        raise click.UsageError(f"{place}{text.removeprefix(marked or MARK)}.") from None
 
 
 def refuse_verb(context: click.Context, word: str, verbs: Iterable[str]) -> NoReturn:
@@ -120,8 +130,8 @@ def one_line(error: BaseException) -> str:
         text = f"{place}{error.strerror or error}"
     elif isinstance(error, MemoryError):
         text = "out of memory"
-    elif isinstance(error, KsegError):
-        text = str(error)
+    elif isinstance(error, KsegError) or _is_marked(error):
+        text = str(error).removeprefix(MARK)
     else:
         text = f"{type(error).__name__}: {error}"
     return printable(text)
@@ -148,7 +158,7 @@ def report(error: BaseException, *, debug: bool) -> Exit:
         home = "DIR" if error.path is None else os.path.dirname(error.path) or "."
         hint = "; this shows what a recovery would do, and does it with --apply:"
         command = command_line("kseg", "recover", home)
-    elif code is Exit.FOUND:
+    elif code is Exit.FOUND and not isinstance(error, TierError):
         hint = "; 'kseg verify' says more, 'kseg dump' shows what can be read"
     elif code is Exit.FILES:
         hint = _next_step(error)

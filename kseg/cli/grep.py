@@ -10,7 +10,7 @@ import click
 
 from kseg.cli import output
 from kseg.cli.failures import Exit, told_warnings, usage_errors
-from kseg.cli.parsing import Range
+from kseg.cli.parsing import Range, parse_key
 from kseg.cli.paths import partition_at, refuse_replicas
 from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
 from kseg.files.selection import Selection
@@ -51,7 +51,7 @@ def grep(
     """Run the verb; returns the exit code."""
     only = with_count or list_only
     with usage_errors("--hex" if is_hex else ""):
-        data = bytes.fromhex(pattern) if is_hex else os.fsencode(pattern)
+        data = parse_key(f"hex:{pattern}") if is_hex else os.fsencode(pattern)
         wanted = Pattern(data, fields, regex, ignore_case, whole, invert)
     _check_options(wanted, with_count, list_only, bool(context) or form == "csv", filters)
     request = Request(
@@ -73,6 +73,7 @@ def grep(
         limit=limit,
         **decoding(decode_as, raw=raw),
     )
+    lines.is_of_many = len(places) > 1
     if on_corrupt == "skip":
         take = output.taker(lines.out.write)
         request = replace(

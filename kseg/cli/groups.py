@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kseg.cli import output
+from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.parsing import Setting
 from kseg.commands import command_line
+from kseg.files.selection import some_of
 from kseg.files.whole_file import whole_file
 from kseg.format.times import iso_text
 
@@ -65,7 +67,7 @@ def groups(
         output.write_long_document("groups/1", document, "commits", found.commits.rows())
     else:
         complain(*map(str, found.findings))
-        _print(found, detailed=group != "*", moments=at is not None or since is not None)
+        _print(found, group, moments=at is not None or since is not None)
     if reset_commands is not None:
         lines = _write_resets(found, Path(reset_commands))
         complain(*lines) if as_json else output.write_lines(lines)
@@ -81,14 +83,14 @@ def _retention(settings: Sequence[Setting]) -> int | None:
     return minutes
 
 
-def _print(found: Groups, *, detailed: bool, moments: bool) -> None:
+def _print(found: Groups, glob: str, *, moments: bool) -> None:
     if not found.logs:
         output.write_line("no topic of groups is here: __consumer_offsets, __share_group_state")
     elif not len(found):
-        output.write_line("no groups")
+        output.write_line("no groups" if glob == "*" else f"no group here is {printable(glob)}")
     head = "group type state epoch members commits pending lag expires_ms"
     _table(head, found.table_rows())
-    if detailed:
+    if glob != "*":
         members = "member_id instance_id client_id host epoch topics assignment user_data_bytes"
         _table(f"group {members}", [_flat(row) for row in found.members.table_rows()])
         commits = "offset end_offset end_from lag lag_ms outside expires_ms pending metadata"
@@ -96,6 +98,12 @@ def _print(found: Groups, *, detailed: bool, moments: bool) -> None:
         delivery = "start_offset end_offset lag in_flight available acquired acknowledged archived"
         _table(f"group topic partition {delivery}", found.share.table_rows())
     _table("group topic partition field before after", found.changes.table_rows())
+    columns = found.commits.columns
+    places = zip(columns["topic"], columns["partition"], columns["end_from"], strict=True)
+    unknown = sorted({(topic, number) for topic, number, word in places if word is None})
+    if unknown:
+        names = printable(some_of([f"{topic}-{number}" for topic, number in unknown]))
+        complain(f"no lag for {names}: not here; give the data directories of all brokers")
     if moments:
         write_logs(found.logs)
 

@@ -63,6 +63,8 @@ def metadata(
     else:
         complain(*(f"kseg: {one.severity}: {one}" for one in (*before.findings, *after.findings)))
         output.write_lines(map(_changed, changes))
+        if not len(changes):
+            output.write_line("nothing differs")
     return Exit.FOUND if len(changes) else max(_code_of(before), _code_of(after))
 
 
@@ -73,8 +75,10 @@ def _code_of(found: Metadata) -> int:
 def _write(found: Metadata) -> None:
     complain(*(f"kseg: {one.severity}: {one}" for one in found.findings))
     time = iso_text(found.timestamp) or "no known time"
-    line = f"{found.path}: up to offset {found.end_offset}, {time}, leader epoch"
-    output.write_line(f"{line} {found.leader_epoch}, leader {found.leader}")
+    line = f"up to offset {found.end_offset}, {time}, leader epoch {found.leader_epoch}"
+    leader = "unknown" if found.leader is None else found.leader
+    said = f"{line}, leader {leader}" if found.end_offset else "the log has no record so early"
+    output.write_line(f"{found.path}: {said}")
     for kind, table in found.tables.items():
         if len(table):
             output.write_lines(("", kind))

@@ -199,6 +199,7 @@ class Reader(RecordLines):
     def _pieces(self, paths: tuple[str, ...], selection: Selection) -> Iterator[Work]:
         seen: set[str] = set()
         for path, known in known_paths(paths):
+            self.is_of_many = len(paths) > 1 or known.kind is PathKind.DATA_DIRECTORY
             if known.kind is PathKind.FILE:
                 if not is_new(path, seen) or os.path.dirname(os.path.realpath(path)) in seen:
                     continue

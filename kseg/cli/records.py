@@ -104,6 +104,8 @@ class RecordLines:
         self.findings = 0
         self.sinks = RowSinks(out.write, limit=limit, last=last)
         self.by_name = by_name
+        #: Whether rows of several partitions follow each other without a line between them.
+        self.is_of_many = False
         self._decode_as = decode_as
         self._key = key
         self._take = output.taker(out.write)
@@ -134,9 +136,15 @@ class RecordLines:
         return InternalTopic(topic) if topic in set(InternalTopic) else None
 
     def style_of(self, directory: str | None, file: str | None) -> Style:
-        """The style of the rows of a file; each row of CSV has a directory, which may be empty."""
+        """The style of the rows of a file.
+
+        Each row of CSV has a directory, which may be empty; a row of text has it only if rows
+        of several partitions are written.
+        """
         if self.style.form == "csv":
             directory = directory or ""
+        elif self.style.form == "text" and not self.is_of_many:
+            directory = None
         return self.style._replace(directory=directory, file=file)
 
     def write_head(self, source: Source) -> None:

@@ -29,6 +29,8 @@ def report(
         raise click.UsageError("Give -o FILE for a page, or --json.")
     if out is not None:  # missing packages are reported before the reading
         require("kseg_echarts", extra="report")
+        if Path(out).suffix not in (".html", ".htm"):
+            raise click.UsageError(f"{out}: the page is HTML; give a name that ends with .html.")
         if os.path.lexists(out):
             raise click.UsageError(f"{out} is there already; choose a new name.")
         if not Path(out).absolute().parent.is_dir():

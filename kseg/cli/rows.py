@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kseg.cli.escapes import csv_field, json_string
+from kseg.cli.escapes import csv_field, json_string, printable
 from kseg.cli.row_writer import BatchColumns, Piece, Template
 from kseg.constants import Compression, ControlType, TimestampType
 from kseg.format import text as _text
@@ -250,11 +250,14 @@ def _csv_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
 
 
 def _text_template(columns: list[tuple[Field, Any]], style: Style) -> Template:
-    """`name=value` pairs: the most wanted first, then the others that have a value."""
+    """`name=value` pairs: `dir` if it is wanted, the most wanted, then others that have a value."""
     order = {name: rank for rank, name in enumerate(_TEXT_ORDER)}
     ranked = sorted(columns, key=lambda pair: order.get(pair[0].name, len(order)))
     pieces: list[Piece] = []
     lead = b""
+    if style.directory is not None:
+        pieces.append((_text.TEXT, b"dir=" + printable(style.directory).encode()))
+        lead = b" "
     for field, column in ranked:
         quiet = _TEXT_QUIET.get(field.name)
         silent = field.optional or field.kind in ("headers", "text")

@@ -23,7 +23,7 @@ from kseg.analysis.stats import StatsOptions
 from kseg.cli import closed, output
 from kseg.cli.cleanup import write_compaction
 from kseg.cli.doctor import write_reports
-from kseg.cli.failures import Exit, complain, usage_errors
+from kseg.cli.failures import MARK, Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings, Range, parse_names
 from kseg.cli.paths import partition_at, partitions, places
 from kseg.cli.settings import check_given, say_of_findings
@@ -42,8 +42,6 @@ from kseg.stores.path import is_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The jobs begin their refusals with this word, for Spark's users.
-_MARK = "kseg: "
 #: An earlier run of a job may have finished these; partitions, if the verb is not here.
 _NOUNS = {
     "verify": "files and directories",
@@ -72,7 +70,7 @@ def _run(verb: str, cores: int, job: str | None, *given: Any, **how: Any) -> Any
     """The result of a job, run in a session, with a progress bar on a terminal."""
     with _session(cores) as session, output.progress(f"spark {verb}", 0) as bar:
         progress = bar.to if output.wants_progress() else None
-        with usage_errors(marked=_MARK):
+        with usage_errors(marked=MARK):
             found = getattr(jobs, verb)(session, *given, job=job, progress=progress, **how)
     _say_skipped(verb, found.skipped)
     return found
@@ -97,7 +95,7 @@ def analysis(
             now_ms=words.get("now_ms"),
             job=job,
         )
-        stack.enter_context(usage_errors(marked=_MARK))
+        stack.enter_context(usage_errors(marked=MARK))
         code = run(**words, jobs=runner)
     _say_skipped(verb, runner.skipped)
     return code
@@ -109,7 +107,7 @@ def local(paths: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         UsageError: one is in a store.
     """
-    with usage_errors(marked=_MARK):
+    with usage_errors(marked=MARK):
         return tuple(local_paths(paths))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from kseg.cli.failures import usage_errors
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
 from kseg.constants import SCHEMA_WORDS
-from kseg.errors import SchemaError
+from kseg.errors import NotALogError, SchemaError
 from kseg.format.typed import BYTES, ERRORS, Kinds, has_schemas, kinds_of
 from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
 
@@ -67,7 +67,11 @@ def kinds_from(
     from kseg import scan, schemas  # most runs do without
 
     if {*words.values()} & set(SCHEMA_WORDS) != {"json:struct"}:
-        choice["schemas"] = schemas(places or paths)
+        try:
+            choice["schemas"] = schemas(places or paths)
+        except NotALogError as error:
+            where = "" if places else "; --schemas names another data directory, or a registry"
+            raise NotALogError(error.reason + where, path=error.path) from None
     try:
         with usage_errors():
             return scan(paths, topics=topics or None, decode=words, **choice).kinds

@@ -127,7 +127,9 @@ def compression_named(name: str) -> Compression:
     try:
         return _NAMES[name]
     except KeyError:
-        raise ValueError(f"no codec is called {name!r}; there are {', '.join(_NAMES)}") from None
+        raise ValueError(
+            f"no codec is called {name!r}; the names are {', '.join(_NAMES)}"
+        ) from None
 
 
 def topic_compression(setting: str) -> Compression | None:
@@ -151,7 +153,7 @@ def topic_compression(setting: str) -> Compression | None:
         return Compression.NONE
     if name == "none" or name not in _NAMES:
         known = ", ".join(["producer", "uncompressed", *list(_NAMES)[1:]])
-        raise ValueError(f"no topic compression is called {setting!r}; there are {known}")
+        raise ValueError(f"no topic compression is called {setting!r}; the names are {known}")
     return _NAMES[name]
 
 

@@ -1261,11 +1261,12 @@ def _release_of(release: str) -> str | None:
 def _refuse_partition(home: BrokerDirectory) -> None:
     """Refuse a partition, or a directory of data directories, in the place of one."""
     kind = None
-    if home.exists and not home.entries:
+    if not home.entries:
         with suppress(NotALogError, OSError):
             kind = classify_path(home.path).kind
-    if kind is PathKind.PARTITION:
-        raise NotALogError("a partition; doctor takes the directory that it is in", path=home.path)
+    if kind in (PathKind.PARTITION, PathKind.FILE):
+        reason = f"a {kind.value}; give the data directory that it is in"
+        raise NotALogError(reason, path=home.path)
     kinds = {entry.kind for entry in home.entries if entry.path.name != _FOUND}
     is_home = home.logs or home.offsets or metadata.is_of_broker(home.path)
     if is_home or EntryKind.UNKNOWN not in kinds:

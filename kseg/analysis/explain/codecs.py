@@ -123,6 +123,8 @@ def choices_of(words: Mapping[str, str]) -> list[Choice]:
     for name in names:
         codec = compression_named("none" if name == "uncompressed" else name)
         text = words.get(f"compression.{codec.label}.level")
+        if text is not None and not text.lstrip("-").isdecimal():
+            raise ValueError(f"compression.{codec.label}.level is a whole number, not {text!r}")
         level = None if text is None else int(text)
         if level is not None:
             check_level(codec, level)

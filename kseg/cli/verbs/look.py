@@ -97,7 +97,9 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     click.option("-i", "--ignore-case", is_flag=True, help="The case of letters does not count."),
     click.option("-x", "--whole", is_flag=True, help="A field has to be PATTERN, as a whole."),
     click.option("-v", "--invert", is_flag=True, help="The records that do not match."),
-    click.option("--count", "with_count", is_flag=True, help="Only the number in each partition."),
+    click.option(
+        *("-c", "--count", "with_count"), is_flag=True, help="Only the number in each partition."
+    ),
     click.option("-l", "--list", "list_only", is_flag=True, help="Only the partitions with any."),
     click.option(
         "-C",
@@ -107,7 +109,13 @@ def _parse_fields(text: str) -> tuple[str, ...]:
         metavar="N",
         help="Also N records of the partition in front of each, and behind it.",
     ),
-    click.option("-m", "--limit", type=WholeNumber(min=0), metavar="N", help="Stop after N."),
+    click.option(
+        "-m",
+        "--limit",
+        type=WholeNumber(min=0),
+        metavar="N",
+        help="Stop after N records, those of --context counted.",
+    ),
     format_option,
     bytes_option,
     isolation_option,

@@ -48,7 +48,7 @@ WORDS = [
     "append PART",
     "doctor DIR",
     "explain DIR",
-    "report DIR -o OUT",
+    "report DIR --json",
     "diff DIR COPY --records",
     "merge DIR COPY -o OUT",
     "salvage DIR -o OUT",
@@ -139,6 +139,9 @@ def test_only_messages_with_the_mark_are_of_usage_where_one_is_wanted() -> None:
     with pytest.raises(click.UsageError) as refused, usage_errors(marked="kseg: "):
         raise ValueError("kseg: no field x")
     assert refused.value.message == "no field x."
+    with pytest.raises(click.UsageError) as refused, usage_errors():
+        raise ValueError("kseg: said once")
+    assert str(refused.value) == "said once."
     with pytest.raises(ValueError, match="a bug"), usage_errors(marked="kseg: "):
         raise ValueError("a bug")
 

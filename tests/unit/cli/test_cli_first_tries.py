@@ -170,8 +170,13 @@ def test_doctor_says_what_is_known_of_a_release(
 
 def test_doctor_takes_no_partition_for_a_data_directory(kseg: Kseg, orders: Path) -> None:
     ran = kseg("doctor", orders)
-    told = f"kseg: {orders}: a partition; doctor takes the directory that it is in\n"
+    told = f"kseg: {orders}: a partition directory; give the data directory that it is in\n"
     assert (ran.code, ran.text, ran.err) == (3, "", told)
+    ran = kseg("doctor", orders / "00000000000000000000.log")
+    assert (ran.code, ran.err.partition(": a ")[2]) == (
+        3,
+        "file; give the data directory that it is in\n",
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,3 +196,9 @@ def test_a_wrong_number_is_told_in_words_of_the_command_line(
 ) -> None:
     ran = kseg(words[0], orders, *words[1:])
     assert (ran.code, told in ran.err) == (2, True), ran.err
+
+
+def test_an_unknown_scheme_is_a_mistake_in_the_command_line(kseg: Kseg) -> None:
+    ran = kseg("info", "s4://bucket/x")
+    assert ran.code == 2
+    assert ran.err.startswith("kseg: s4://bucket: neither a file nor in a store")

@@ -31,6 +31,15 @@ def test_rows_are_those_of_read(kseg: Kseg, data: Path) -> None:
         assert ran.text.splitlines() == head + wanted
 
 
+def test_text_names_the_partition_where_there_are_several(kseg: Kseg, data: Path) -> None:
+    for verb in (("read",), ("grep", "two")):
+        found = [line.split()[:2] for line in kseg(*verb, data).text.splitlines()]
+        assert ["dir=a-0", "offset=1"] in found
+        assert ["dir=b-0", "offset=0"] in found
+        alone = kseg(*verb, data / "b-0").text.splitlines()
+        assert [line.split()[0] for line in alone] == ["offset=0"]
+
+
 def test_nothing_found_is_code_1_and_says_nothing(kseg: Kseg, data: Path) -> None:
     ran = kseg("grep", "absent", data)
     assert (ran.code, ran.out, ran.err) == (1, b"", "")
@@ -43,7 +52,7 @@ def test_counts_and_partitions(kseg: Kseg, data: Path) -> None:
     assert rows[0] == {"path": f"{data}/a-0", "count": 2}
     assert kseg("grep", "-l", "t", data).text.splitlines() == [f"{data}/a-0", f"{data}/b-0"]
     assert kseg("grep", "-l", "x", data, "--format", "jsonl").rows == [{"path": f"{data}/a-1"}]
-    assert kseg("grep", "--count", "absent", data).code == 1
+    assert kseg("grep", "-c", "absent", data).code == 1
 
 
 def offsets(kseg: Kseg, *words: object) -> list[int]:
@@ -67,7 +76,7 @@ def test_options_choose_the_records(kseg: Kseg, data: Path) -> None:
 def test_wrong_words_are_code_2(kseg: Kseg, data: Path) -> None:
     for words, reason in (
         (("-e", "(", data), "Invalid regular expression"),
-        (("--hex", "7", data), "--hex: non-hexadecimal"),
+        (("--hex", "7", data), "--hex: '7' is not hex"),
         (("x", data, "--in", "body"), "no field body"),
         (("x", data, "--count", "-l"), "exclude each other"),
         (("x", data, "--topic", "c"), "no topic here is c"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,13 @@ def test_the_table_has_a_line_for_each_group(kseg: Kseg, data: Path) -> None:
         ["new", "Consumer", "Stable", "2", "1", "1", "0", "3"],
         ["old", "Classic", "Stable", "3", "1", "1", "0", "6"],
     ]
+
+
+def test_partitions_without_a_lag_are_named(kseg: Kseg, data: Path) -> None:
+    shutil.rmtree(data / "t-0")
+    ran = kseg("groups", data)
+    assert ran.err == "no lag for t-0: not here; give the data directories of all brokers\n"
+    assert kseg("groups", data, "--group", "nobody").text == "no group here is nobody\n"
 
 
 def test_a_glob_shows_members_and_commits(kseg: Kseg, data: Path) -> None:

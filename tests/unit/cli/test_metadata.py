@@ -49,6 +49,13 @@ def test_each_kind_has_a_table(kseg: Kseg, data: Path) -> None:
     assert "retention.ms  1" in narrow
 
 
+def test_what_is_not_there_has_words(kseg: Kseg, data: Path) -> None:
+    early = kseg("metadata", data, "--at", "1000").text.splitlines()[0]
+    assert early == f"{data / '__cluster_metadata-0'}: the log has no record so early"
+    assert kseg("metadata", data, "--diff", "now", "now").text == "nothing differs\n"
+    assert "no topic 'x', 'y'" in kseg("metadata", data, "--topic", "x", "--topic", "y").err
+
+
 def test_the_document_has_the_tables(kseg: Kseg, data: Path) -> None:
     document = kseg("metadata", data, "--json").document
     assert document["schema"] == "kseg.metadata/1"

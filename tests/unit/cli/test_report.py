@@ -47,6 +47,8 @@ def test_a_page_needs_a_name_a_directory_and_the_script(
     assert kseg("report", data, "--json", "-o", tmp_path / "a.html").code == 2
     ran = kseg("report", data, "-o", tmp_path / "none" / "a.html")
     assert (ran.code, ran.err.split(".")[0]) == (2, f"kseg: {tmp_path / 'none'} is no directory")
+    ran = kseg("report", data, "-o", tmp_path / "a.pdf")
+    assert (ran.code, "give a name that ends with .html" in ran.err) == (2, True)
     monkeypatch.setitem(sys.modules, "kseg_echarts", None)
     ran = kseg("report", data, "-o", tmp_path / "a.html")
     assert ran.code == 2

@@ -344,8 +344,8 @@ def test_every_file_has_decoded_columns(kseg: Kseg, tmp_path: Path, form: str) -
     out = tmp_path / f"out.{form}"
     ran = kseg("export", written(tmp_path, ROWS), "-o", out, *AS, "--keep-bytes")
     assert ran.code == 1
-    assert "1 key is not int32 (the first: int32 is 4 bytes, not 5)" in ran.err
-    assert "1 value is not json (the first: not JSON at character 1" in ran.err
+    assert "1 key does not decode as int32 (the first: int32 is 4 bytes, not 5)" in ran.err
+    assert "1 value does not decode as json (the first: not JSON at character 1" in ran.err
     if form in ("jsonl", "csv"):
         lines = out.read_text().splitlines()
         assert "int32 is 4 bytes, not 5" in lines[-1]
@@ -363,7 +363,7 @@ def test_values_that_do_not_decode_are_counted_over_all_files(kseg: Kseg, tmp_pa
     log, out = written(tmp_path, ROWS * 5), tmp_path / "out"
     for words in ((), ("--partition-by", "topic"), ("--per", "segment")):
         ran = kseg("export", log, "-o", out, "--decode-value", "json", *words)
-        assert (ran.code, ran.err.count("5 values are not json")) == (1, 1)
+        assert (ran.code, ran.err.count("5 values do not decode as json")) == (1, 1)
         assert "--keep-bytes keeps their bytes" in ran.err
     ran = kseg("export", log, "-o", out, "--keep-bytes")
     assert (ran.code, "--keep-bytes goes with --decode-key" in ran.err) == (2, True)
