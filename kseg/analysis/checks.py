@@ -17,10 +17,11 @@ from functools import reduce
 from itertools import pairwise, zip_longest
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from kseg.analysis.units import Unit
 from kseg.analysis.values import (
     PER_CODE_MAX,
     CheckpointSummary,
@@ -34,7 +35,9 @@ from kseg.constants import (
     INT32_MAX,
     INT64_MAX,
     NO_TIMESTAMP,
+    Bools,
     Compression,
+    Int64s,
     StopReason,
 )
 from kseg.errors import (
@@ -68,15 +71,6 @@ from kseg.log.recovery import (
     lost_ranges,
 )
 from kseg.stores.path import name_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.analysis.units import Unit
-
-    Mask = npt.NDArray[np.bool_]
-    Int64Array = npt.NDArray[np.int64]
-
 
 _WINDOW_BYTES = 1 << 20
 
@@ -310,7 +304,7 @@ class _OddTimes:
     position: int = 0
     offset: int = 0
 
-    def note(self, table: BatchTable, times: Int64Array, mask: Mask) -> None:
+    def note(self, table: BatchTable, times: Int64s, mask: Bools) -> None:
         """Add the batches of a mask."""
         if not mask.any():
             return
@@ -422,7 +416,7 @@ class LogChecks:
                 text = f"{many} such a time, the {word} {iso_text(time)}"
                 self.found.add(code, self.path, text, position=odd.position, offset=odd.offset)
 
-    def _note_bad_crc(self, table: BatchTable, bad: Mask) -> None:
+    def _note_bad_crc(self, table: BatchTable, bad: Bools) -> None:
         if self.damaged_at is None:
             first = int(bad.argmax())
             self.damaged_at = int(table.position[first])
@@ -447,7 +441,7 @@ class LogChecks:
             self.found.add(code, self.path, message, position=header.position, offset=offset)
         self.found.count_more("batch-crc", self.path, len(bad) - PER_CODE_MAX)
 
-    def _report(self, code: str, table: BatchTable, mask: Mask, message: str) -> None:
+    def _report(self, code: str, table: BatchTable, mask: Bools, message: str) -> None:
         """One finding for each batch of the mask; `message` is filled in from its header."""
         if not mask.any():
             return
@@ -564,7 +558,7 @@ class LogChecks:
         self.found.add(code, self.path, text, position=error.position, offset=error.offset)
 
     def _check_records(
-        self, table: BatchTable, position: Int64Array, offset: Int64Array, timestamp: Int64Array
+        self, table: BatchTable, position: Int64s, offset: Int64s, timestamp: Int64s
     ) -> None:
         """Check that record offsets ascend within their batch, and the header's latest time.
 

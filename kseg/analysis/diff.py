@@ -24,12 +24,13 @@ from collections.abc import Mapping as Cells
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 
 from kseg.analysis.units import Progress, Threads, run_units
+from kseg.constants import Bools, Int64s
 from kseg.documents import Documented, VerbReport, document
 from kseg.errors import KsegError, NotALogError, os_reason
 from kseg.files.mapping import Mapping
@@ -59,18 +60,8 @@ from kseg.log.copies import (
     windows,
     without,
 )
+from kseg.log.salvage import LostOffsets
 from kseg.stores.path import paths_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.log.salvage import LostOffsets
-
-    Offsets = npt.NDArray[np.int64]
-    Rows = npt.NDArray[np.int64]
-    Mask = npt.NDArray[np.bool_]
-    Sides = tuple[Rows, Rows]
-
 
 #: The relation of a copy to the first one; a pair has the last relation that holds.
 RELATIONS: Final = {
@@ -84,6 +75,8 @@ RELATIONS: Final = {
     "absent": "there is no such partition",
     "unreadable": "it cannot be read",
 }
+#: Values of the first copy, and of the other one.
+_Sides = tuple[Int64s, Int64s]
 #: So many ranges of offsets of a kind are listed one by one; all are counted.
 LISTED_MAX: Final = 100
 
@@ -302,7 +295,7 @@ class Diff(Table, VerbReport):
         return sum(copy.batches for each in self.partitions for copy in each.copies)
 
 
-def joined(first: Offsets, last: Offsets) -> tuple[Offsets, Offsets]:
+def joined(first: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
     """Ranges with those joined that touch or overlap.
 
     Args:
@@ -336,7 +329,7 @@ class RangeList:
         self.count = self.batches = 0
         self._last: int | None = None
 
-    def add(self, first: Offsets, last: Offsets, batches: int) -> None:
+    def add(self, first: Int64s, last: Int64s, batches: int) -> None:
         """Note ranges behind those before."""
         if not len(first):
             return
@@ -376,13 +369,13 @@ class RecordsFound:
         compacted: the same, where compaction has taken it from the other one.
     """
 
-    differing: Offsets
-    epochs: Offsets
-    lacks: tuple[Offsets, Offsets]
-    compacted: tuple[Offsets, Offsets]
+    differing: Int64s
+    epochs: Int64s
+    lacks: tuple[Int64s, Int64s]
+    compacted: tuple[Int64s, Int64s]
 
 
-def _pieces(copy: Copy, rows: Rows) -> Iterator[RecordColumns]:
+def _pieces(copy: Copy, rows: Int64s) -> Iterator[RecordColumns]:
     """The records of batches as columns, a bounded piece at a time."""
     if not len(rows):
         return
@@ -423,7 +416,7 @@ def _aligned(
 
 def _compared(
     copies: tuple[Copy, Copy],
-    sides: tuple[Rows, Rows],
+    sides: tuple[Int64s, Int64s],
     pieces: tuple[RecordColumns | None, RecordColumns | None],
 ) -> RecordsFound:
     offsets = [_NONE if piece is None else piece.offset for piece in pieces]
@@ -443,7 +436,7 @@ def _compared(
     return RecordsFound(differing, epochs, (lacks[0], lacks[1]), (compacted[0], compacted[1]))
 
 
-def _is_compacted(offsets: Offsets, other: Copy, rows: Rows) -> Mask:
+def _is_compacted(offsets: Int64s, other: Copy, rows: Int64s) -> Bools:
     """bool[n]: offsets that the other copy lacks because of compaction.
 
     These offsets are below its clean offset, or inside one of its batches: Kafka writes no
@@ -459,18 +452,18 @@ def _is_compacted(offsets: Offsets, other: Copy, rows: Rows) -> Mask:
 # ---- columns -------------------------------------------------------------------------------------
 
 
-def _differing(one: RecordColumns, other: RecordColumns) -> Mask:
+def _differing(one: RecordColumns, other: RecordColumns) -> Bools:
     """bool[n]: which of the records of two pieces of one length differ."""
-    differs: Mask = one.timestamp != other.timestamp
+    differs: Bools = one.timestamp != other.timestamp
     differs |= _differing_binary(one.key, other.key)
     differs |= _differing_binary(one.value, other.value)
     differs |= _differing_headers(one.headers, other.headers)
     return differs
 
 
-def _differing_binary(one: BinaryColumn, other: BinaryColumn) -> Mask:
+def _differing_binary(one: BinaryColumn, other: BinaryColumn) -> Bools:
     sizes = one.sizes()
-    differs: Mask = sizes != other.sizes()
+    differs: Bools = sizes != other.sizes()
     if not differs.any() and np.array_equal(one.data, other.data):
         return differs
     alike = np.flatnonzero(~differs)
@@ -481,9 +474,9 @@ def _differing_binary(one: BinaryColumn, other: BinaryColumn) -> Mask:
     return differs
 
 
-def _differing_headers(one: HeadersColumn, other: HeadersColumn) -> Mask:
+def _differing_headers(one: HeadersColumn, other: HeadersColumn) -> Bools:
     counts = np.diff(one.offsets)
-    differs: Mask = counts != np.diff(other.offsets)
+    differs: Bools = counts != np.diff(other.offsets)
     alike = np.flatnonzero(~differs)
     mine, theirs = take_headers(one, alike), take_headers(other, alike)
     inner = _differing_binary(mine.keys, theirs.keys)
@@ -513,7 +506,7 @@ class Pair:
         self._differing = RangeList()
         self._batches: list[tuple[BatchSeen, BatchSeen]] = []
 
-    def feed(self, one: Rows, other: Rows) -> None:
+    def feed(self, one: Int64s, other: Int64s) -> None:
         """Compare the batches of a window, of the first copy and of the other one."""
         mine, theirs = twins(one, other)
         self._same += len(mine)
@@ -534,26 +527,26 @@ class Pair:
         for side in (0, 1):
             self._lacks[side].add(*_offsets_of(lacking[side]))
 
-    def _compared(self, rows: Rows) -> Rows:
+    def _compared(self, rows: Int64s) -> Int64s:
         return rows[rows[:, LAST] >= self._start]
 
-    def _note_epochs(self, one: Rows, other: Rows) -> None:
+    def _note_epochs(self, one: Int64s, other: Int64s) -> None:
         differ = one[:, EPOCH] != other[:, EPOCH]
         if differ.any():
             rows = self._compared(one[differ])
             self._epochs.add(*_offsets_of(rows))
 
-    def _lacking(self, side: int, rows: Rows) -> Rows:
+    def _lacking(self, side: int, rows: Int64s) -> Int64s:
         """Rows that the other copy lacks, from batches that overlap none of its batches."""
         return rows[self._known_to(1 - side, rows[:, FIRST], rows[:, LAST])]
 
-    def _known_to(self, side: int, first: Offsets, last: Offsets) -> Mask:
+    def _known_to(self, side: int, first: Int64s, last: Int64s) -> Bools:
         """bool[n]: of which ranges a copy knows that it has them or not; counts those behind it."""
         behind = first >= self._copies[side].end_offset
         self._ahead[1 - side] += int(behind.sum())
         return ~behind & ~touches(first, last, self._unknown[side])
 
-    def _note_differing(self, sides: Sides, first: Offsets, last: Offsets, count: int) -> None:
+    def _note_differing(self, sides: _Sides, first: Int64s, last: Int64s, count: int) -> None:
         """Note ranges of offsets, with the first batch of each side in those that are listed."""
         self._differing.add(first, last, count)
         for begins, _ in self._differing.listed[len(self._batches) :]:
@@ -563,7 +556,7 @@ class Pair:
             )
             self._batches.append((one, other))
 
-    def _feed_records(self, differing: Sides, lacking: Sides) -> None:
+    def _feed_records(self, differing: _Sides, lacking: _Sides) -> None:
         """Compare the records of differing batches, and of batches that one side lacks."""
         sides = (_merged(differing[0], lacking[0]), _merged(differing[1], lacking[1]))
         pieces = (_pieces(copy, rows) for copy, rows in zip(self._copies, sides, strict=True))
@@ -607,17 +600,17 @@ class Pair:
         return "prefix" if any(self._ahead) else "same"
 
 
-def _offsets_of(rows: Rows) -> tuple[Offsets, Offsets, int]:
+def _offsets_of(rows: Int64s) -> tuple[Int64s, Int64s, int]:
     return rows[:, FIRST], rows[:, LAST], len(rows)
 
 
-def _merged(one: Rows, other: Rows) -> Rows:
+def _merged(one: Int64s, other: Int64s) -> Int64s:
     """Rows of one copy in their order again."""
     rows = np.concatenate((one, other))
     return rows[np.argsort(rows[:, LAST], kind="stable")]
 
 
-def _batch_from(copy: Copy, rows: Rows, offset: int) -> BatchSeen:
+def _batch_from(copy: Copy, rows: Int64s, offset: int) -> BatchSeen:
     """The first batch that ends at an offset or later."""
     at = min(int(np.searchsorted(rows[:, LAST], offset)), len(rows) - 1)
     row = rows[at].tolist()

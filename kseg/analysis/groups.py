@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from kseg.documents import document
 from kseg.errors import KsegError
 from kseg.files.selection import StrPaths
 from kseg.format.take import take_rows
-from kseg.format.times import bound_ms
+from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
 from kseg.internal.commits import NO_COMMITS, NONE, commit_rows, joined, none_for_minus_one
 from kseg.internal.ids import id_text
@@ -41,11 +42,6 @@ from kseg.internal.registry import SchemaFinding
 from kseg.internal.topics import InternalTopic
 from kseg.log.clock import now_of
 from kseg.log.reader import LogView
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kseg.format.times import Time
 
 #: `offsets.retention.minutes`, by default.
 RETENTION_MINUTES: Final = 10_080

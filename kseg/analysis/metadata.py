@@ -31,7 +31,7 @@ from kseg.files import metadata as metadata_files
 from kseg.files.names import FileKind, list_partition
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.control import Voter
-from kseg.format.times import cell_of, iso_text, time_ms
+from kseg.format.times import Time, cell_of, iso_text, time_ms
 from kseg.frames import Listed, Table
 from kseg.internal.config_types import shown
 from kseg.internal.ids import id_text
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kseg.constants import Int64s
-    from kseg.format.times import Time
 
 #: Called with the offset behind the records that were read, and with the end.
 Progress = Callable[[int, int], None]

@@ -19,7 +19,7 @@ from hashlib import sha256
 from html import escape
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kseg.analysis.doctor import DoctorReport, doctor
 from kseg.analysis.explain import ExplainReport, explain
@@ -40,13 +40,10 @@ from kseg.documents import VerbReport
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.whole_file import FileSink
-from kseg.format.times import iso_text, time_ms
+from kseg.format.times import Time, iso_text, time_ms
 from kseg.frames import Table
 from kseg.log.clock import machine_ms
 from kseg.log.sources import StrPaths, paths_of
-
-if TYPE_CHECKING:
-    from kseg.format.times import Time
 
 #: Rows of a table of the page; segments of a partition; topics whose timelines are drawn.
 _ROWS: Final = 200

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.analysis.units import Progress
 from kseg.errors import LimitExceededError, NotALogError
 from kseg.files import io
 from kseg.files.selection import NothingChosenError, StrPaths
+from kseg.format.times import Time
 from kseg.internal.registry import BYTES_MAX, Replay, Schemas
 from kseg.log.scan import scan
 from kseg.stores.path import paths_of
-
-if TYPE_CHECKING:
-    from kseg.format.times import Time
 
 #: The topic of a registry, unless it is configured otherwise.
 TOPIC: Final = "_schemas"

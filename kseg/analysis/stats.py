@@ -22,14 +22,14 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial, reduce
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from kseg import Segment
 from kseg.analysis.info import Summary
 from kseg.analysis.units import OnError, Progress, Unit, UnitKind, plan, run_units, skipped_of
-from kseg.constants import NO_TIMESTAMP, codec_label
+from kseg.constants import NO_TIMESTAMP, Bools, Int32s, Int64s, Uint8s, Uint64s, codec_label
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
@@ -41,13 +41,6 @@ from kseg.format.values import BinaryColumn
 from kseg.frames import Listed, Table
 from kseg.log.log import Log
 from kseg.log.sources import StrPaths, places_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Counts = npt.NDArray[np.int64]
-    Hashes = npt.NDArray[np.uint64]
-
 
 #: Widths of a bin of a timeline, in ms, each a multiple of the width before it: 1 s, 10 s, 1 min,
 #: 10 min, 1 h, 6 h, 1 day, 4 weeks, then 13 times that and ten times on.
@@ -90,7 +83,7 @@ class SizeHistogram:
     total: int
     least: int
     greatest: int
-    buckets: Counts = field(repr=False)
+    buckets: Int64s = field(repr=False)
 
     @classmethod
     def none(cls) -> SizeHistogram:
@@ -98,7 +91,7 @@ class SizeHistogram:
         return cls(0, 0, 0, 0, np.zeros(_BUCKETS, np.int64))
 
     @classmethod
-    def of(cls, sizes: Counts) -> SizeHistogram:
+    def of(cls, sizes: Int64s) -> SizeHistogram:
         """Count sizes, none of them negative."""
         if not len(sizes):
             return cls.none()
@@ -153,11 +146,11 @@ class SizeHistogram:
         return [(1 << power, int(counts[power])) for power in np.flatnonzero(counts).tolist()]
 
 
-def _bucket(sizes: Counts) -> Counts:
+def _bucket(sizes: Int64s) -> Int64s:
     """Small sizes have buckets of their own; then come sixteen for each power of two."""
     exponent = np.frexp(sizes.astype(np.float64))[1].astype(np.int64) - 1
     shift = np.maximum(exponent - 4, 0)
-    buckets: Counts = shift * _STEPS + (sizes >> shift)
+    buckets: Int64s = shift * _STEPS + (sizes >> shift)
     return buckets
 
 
@@ -181,13 +174,13 @@ class Timeline:
     """
 
     width: int
-    bins: Counts = field(repr=False)
-    records: Counts = field(repr=False)
-    sizes: Counts = field(repr=False)
+    bins: Int64s = field(repr=False)
+    records: Int64s = field(repr=False)
+    sizes: Int64s = field(repr=False)
     untimed: int = 0
 
     @classmethod
-    def of(cls, times: Counts, sizes: Counts) -> Timeline:
+    def of(cls, times: Int64s, sizes: Int64s) -> Timeline:
         """Count records by their times in ms; -1 is none."""
         has_time = times != NO_TIMESTAMP
         untimed = len(times) - int(np.count_nonzero(has_time))
@@ -226,7 +219,7 @@ class Timeline:
 
 
 def _binned(
-    width: int, bins: Counts, records: Counts | None, sizes: Counts, untimed: int
+    width: int, bins: Int64s, records: Int64s | None, sizes: Int64s, untimed: int
 ) -> Timeline:
     """A timeline of bins that may occur several times; each is one record if `records` is None."""
     starts = np.flatnonzero(np.diff(bins, prepend=bins[:1] - 1))
@@ -250,7 +243,7 @@ class DistinctCount:
     Source: Flajolet et al., "HyperLogLog", 2007.
     """
 
-    registers: npt.NDArray[np.uint8] = field(repr=False)
+    registers: Uint8s = field(repr=False)
 
     def merge(self, other: DistinctCount) -> DistinctCount:
         """Both together."""
@@ -296,10 +289,10 @@ class KeyTotals:
         lost: no key that is not listed has more bytes than this.
     """
 
-    hashes: Hashes = field(repr=False)
-    records: Counts = field(repr=False)
-    sizes: Counts = field(repr=False)
-    errors: Counts = field(repr=False)
+    hashes: Uint64s = field(repr=False)
+    records: Int64s = field(repr=False)
+    sizes: Int64s = field(repr=False)
+    errors: Int64s = field(repr=False)
     names: dict[int, bytes] = field(repr=False)
     lost: int = 0
 
@@ -369,7 +362,7 @@ class KeyCounter:
         self._bar, self._bar_hash = 0, _HASH_MAX
         self._lost = 0
 
-    def feed(self, keys: BinaryColumn, sizes: Counts) -> None:
+    def feed(self, keys: BinaryColumn, sizes: Int64s) -> None:
         """Add the records of a piece; those without a key do not count.
 
         Args:
@@ -390,9 +383,7 @@ class KeyCounter:
                 return
             self._shrink()
 
-    def _name(
-        self, keys: BinaryColumn, rows: Counts, hashes: Hashes, numbers: npt.NDArray[np.int32]
-    ) -> None:
+    def _name(self, keys: BinaryColumn, rows: Int64s, hashes: Uint64s, numbers: Int32s) -> None:
         """Keep the bytes of keys that may be among the first."""
         if not len(rows):
             return
@@ -419,12 +410,12 @@ class KeyCounter:
             self._bar_hash = hashes[sizes == self._bar].max()
         self._keep_names(hashes)
 
-    def _keep_names(self, hashes: Hashes) -> None:
+    def _keep_names(self, hashes: Uint64s) -> None:
         alive = np.isin(np.fromiter(self._names, np.uint64, len(self._names)), hashes)
         names = self._names.items()
         self._names = dict(name for name, stays in zip(names, alive.tolist(), strict=True) if stays)
 
-    def _arrays(self) -> tuple[Hashes, Counts, Counts]:
+    def _arrays(self) -> tuple[Uint64s, Int64s, Int64s]:
         count = self._table.count
         hashes = np.empty(count, np.uint64)
         records, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -458,14 +449,14 @@ class KeyCounter:
         return KeyTotals(hashes[kept], records[kept], sizes[kept], errors, names, lost)
 
 
-def _first(hashes: Hashes, sizes: Counts, count: int) -> npt.NDArray[np.bool_]:
+def _first(hashes: Uint64s, sizes: Int64s, count: int) -> Bools:
     """Which are the `count` keys with most bytes; of equal ones the smaller hash."""
     if count >= len(sizes):
         return np.ones(len(sizes), np.bool_)
     if count <= 0:
         return np.zeros(len(sizes), np.bool_)
     bar = np.partition(sizes, -count)[-count]
-    first: npt.NDArray[np.bool_] = sizes > bar
+    first: Bools = sizes > bar
     ties = np.flatnonzero(sizes == bar)
     left = count - int(np.count_nonzero(first))
     first[ties[np.argpartition(hashes[ties], left - 1)[:left]]] = True

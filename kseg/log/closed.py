@@ -41,10 +41,10 @@ from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.follow import seen_log
-from kseg.log.recovery.backup import Backup, CutReport, copy_bytes
+from kseg.log.recovery.backup import Backup, CutReport, Kept, copy_bytes
 from kseg.log.recovery.overlay import look_at
-from kseg.log.recovery.recover import plan_recovery, recover
-from kseg.log.recovery.reindex import plan_reindex
+from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport, plan_recovery, recover
+from kseg.log.recovery.reindex import ReindexPlan, plan_reindex
 from kseg.log.writer import truncate
 
 if TYPE_CHECKING:
@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from kseg.format.times import Time
     from kseg.log.config import LogConfig
     from kseg.log.reader.version import Version
-    from kseg.log.recovery.backup import Kept
-    from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport
-    from kseg.log.recovery.reindex import ReindexPlan
 
 #: A recovery writes the checkpoints this often, for a run that goes on later.
 _NOTED_SECONDS: Final = 2.0

@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -42,14 +42,12 @@ from kseg.format.key_filters import (
 from kseg.format.request import Request
 from kseg.format.workspace import Workspace
 from kseg.lake import WrittenFiles, output_path
+from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
+from kseg.log.segment.reader import Segment
 from kseg.log.sources import sources
 from kseg.stores.path import paths_of
 from kseg.workers import At, PerThread, Put, in_order
-
-if TYPE_CHECKING:
-    from kseg.log.reader.version import SegmentInfo
-    from kseg.log.segment.reader import Segment
 
 #: Bytes of log for each filter; a batch belongs to the stretch in which it begins.
 STRETCH_BYTES: Final = 256 << 10

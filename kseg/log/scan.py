@@ -53,7 +53,7 @@ from kseg.frames import Frames, html_table
 from kseg.log.clock import machine_ms
 from kseg.log.segment.reader import Segment
 from kseg.log.sources import REPLICAS, Replicas, ScanSource, StrPaths, paths_of, sources
-from kseg.workers import PerThread
+from kseg.workers import PerThread, Results
 
 if TYPE_CHECKING:
     import polars
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
     from kseg.log.reader.view import LogView
     from kseg.log.reader.visible import WholeBatches
     from kseg.log.tier.tier import Tier
-    from kseg.workers import Results
 
 #: Fields that a scan adds to those of a segment.
 PLACE_FIELDS: Final = ("topic", "partition")

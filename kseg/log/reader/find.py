@@ -20,7 +20,7 @@ Source: Kafka `LogSegment.translateOffset`, `UnifiedLog.fetchOffsetByTimestamp`,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -46,8 +46,6 @@ from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kseg.files.checkpoints import EpochEntry
     from kseg.log.reader.version import SegmentInfo, Version
 

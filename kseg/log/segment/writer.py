@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg._kernels.placement import Places
 from kseg.constants import INT32_MAX, INT64_MAX
@@ -34,9 +34,6 @@ from kseg.log.segment import index_entries
 from kseg.log.segment.index_entries import Indexed, Latest
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from, next_offset, timestamp_of_first
-
-if TYPE_CHECKING:
-    from kseg.log.segment.reader import Segment
 
 _KINDS = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
