@@ -53,7 +53,7 @@ GROUPS = (
 #: kafka-python needs microseconds per record, so it gets this much of a log.
 SLOW_PEER_BYTES = 1 << 20
 INDEX_ENTRIES = 1_300_000
-LOOKUPS = 1_000_000
+LOOKUPS = 10_000
 
 __all__ = ["GROUPS", "JAVA", "Case", "cases"]
 
@@ -308,8 +308,6 @@ def _prepare_arrow(corpus: str, stack: ExitStack) -> Contest:
 def _index_cases() -> list[Case]:
     return [
         Case("index", "lookup, one", "lookup", _prepare_lookup_one),
-        Case("index", "lookup, 1 M random", "lookup", partial(_prepare_lookup_many, ordered=False)),
-        Case("index", "lookup, 1 M sorted", "lookup", partial(_prepare_lookup_many, ordered=True)),
     ]
 
 
@@ -327,22 +325,10 @@ def _prepare_lookup_one(_: ExitStack) -> Contest:
     path = _index_file()
     data = path.read_bytes()
     keys = np.frombuffer(data, ">i4")[::2].astype(np.int32)
-    targets = np.random.default_rng(1).integers(0, int(keys[-1]), LOOKUPS // 100).tolist()
+    targets = np.random.default_rng(1).integers(0, int(keys[-1]), LOOKUPS).tolist()
     rivals = (
         Versus("bisect on the file", peers.bisect_file(data, targets)),
         Versus("bisect on a list", peers.bisect_list(keys.tolist(), targets)),
         Versus("NumPy, native copy", peers.searchsorted_one(keys, targets)),
     )
     return Contest(subjects.lookup_one(path, targets), rivals, len(targets))
-
-
-def _prepare_lookup_many(_: ExitStack, *, ordered: bool) -> Contest:
-    from bench import subjects
-
-    path = _index_file()
-    keys = np.frombuffer(path.read_bytes(), ">i4")[::2].astype(np.int32)
-    targets = np.random.default_rng(2).integers(0, int(keys[-1]), LOOKUPS, np.int32)
-    if ordered:
-        targets.sort()
-    rival = Versus("NumPy, native copy", peers.searchsorted_many(keys, targets))
-    return Contest(subjects.lookup_many(path, targets.astype(np.int64)), (rival,), len(targets))

@@ -439,16 +439,6 @@ def searchsorted_one(keys: NDArray[np.int32], targets: Sequence[int]) -> Callabl
     return look
 
 
-def searchsorted_many(keys: NDArray[np.int32], targets: NDArray[np.int32]) -> Callable[[], int]:
-    """NumPy on a native copy, all keys in one call."""
-
-    def look() -> int:
-        keys.searchsorted(targets, "right")
-        return len(targets)
-
-    return look
-
-
 class Java:
     """Kafka's own classes in one warm JVM, where Maven and a compiler for Java are found."""
 

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
     from pathlib import Path
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from bench.peers import Rows
     from kseg.format.encode import RecordSource
     from kseg.format.options import BatchOptions
@@ -198,17 +195,6 @@ def lookup_one(path: Path, targets: Sequence[int]) -> Callable[[], int]:
     def look() -> int:
         for target in targets:
             index.lookup(target)
-        return len(targets)
-
-    return look
-
-
-def lookup_many(path: Path, targets: NDArray[np.int64]) -> Callable[[], int]:
-    """Look all offsets up in one call; answers lookups."""
-    index = OffsetIndex.open(path, 0)
-
-    def look() -> int:
-        index.lookup_many(targets)
         return len(targets)
 
     return look

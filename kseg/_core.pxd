@@ -30,6 +30,11 @@ cdef extern from "bytes.h" nogil:
                                 size_t readable) noexcept
     bint all_zero "kseg_all_zero"(const uint8_t *p, size_t size) noexcept
 
+cdef extern from "utf8.h" nogil:
+    Py_ssize_t take_utf8 "kseg_take_utf8"(const uint8_t *data, Py_ssize_t count,
+                                          uint32_t *point) noexcept
+    bint is_utf8 "kseg_is_utf8"(const uint8_t *data, Py_ssize_t count) noexcept
+
 cdef enum:
     LOG_OVERHEAD = 12
     HEADER_TO_MAGIC = 17

@@ -2,13 +2,14 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-cdef enum:
-    C_NULL, C_BOOL, C_INT32, C_INT64, C_FLOAT, C_DOUBLE, C_BYTES, C_FIXED, C_LIST, C_MAP
-    C_STRUCT, C_UNION, C_DECIMAL
+# What a column holds.
+cpdef enum:
+    K_NULL, K_BOOL, K_INT32, K_INT64, K_FLOAT, K_DOUBLE, K_BYTES, K_FIXED, K_LIST, K_MAP
+    K_STRUCT, K_UNION, K_DECIMAL
 
-cdef enum:
-    F_NONE, F_SHORT, F_TRAILING, F_NUMBER, F_RANGE, F_TEXT, F_SYMBOL, F_CHOICE, F_REFUSED, F_LIMIT
-    F_MEMORY
+# Why a payload fails.
+cpdef enum:
+    SOUND, SHORT, TRAILING, NUMBER, RANGE, TEXT, SYMBOL, CHOICE, REFUSED, LIMIT, NO_MEMORY
 
 cdef enum:
     ITEMS_MAX = 0x7FFFFFFF
@@ -44,7 +45,22 @@ cdef struct State:
     const uint8_t *at
 
 
-cdef const uint8_t *fail(State *s, int why, int32_t node, const uint8_t *at) noexcept nogil
+# Takes the payload of a row, whatever it is read by.
+ctypedef bint (*TakeRow)(void *walk, const uint8_t *p, const uint8_t *end) noexcept nogil
+
+
+cdef inline const uint8_t *fail(State *s, int why, int32_t node, const uint8_t *at) noexcept nogil:
+    s.why, s.node, s.at = why, node, at
+    return NULL
+
+
+cdef inline const uint8_t *behind_if(
+    bint is_put, State *s, int32_t node, const uint8_t *at, const uint8_t *behind
+) noexcept nogil:
+    """The place behind a value that a column has taken; else NULL, and where the value lies."""
+    return behind if is_put else fail(s, s.why, node, at)
+
+
 cdef uint8_t *room_for(State *s, int32_t out, int64_t size) noexcept nogil
 cdef bint put_end(State *s, int32_t out, int64_t end) noexcept nogil
 cdef bint count_one(State *s, int32_t out, uint8_t valid) noexcept nogil
@@ -59,3 +75,8 @@ cdef class Columns:
     cdef State state
     cdef int64_t count
     cdef int64_t *saved
+
+    cdef int add_rows(
+        self, TakeRow take, void *walk, const int64_t[::1] offsets, const uint8_t[::1] data,
+        const uint8_t[::1] wanted, dict faults, int64_t prefix,
+    ) except -1

@@ -26,45 +26,30 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from kseg._core cimport pointer_to, read_varlong
+from kseg._core cimport is_utf8, pointer_to, read_varlong
 
-cdef extern from "utf8.h" nogil:
-    bint is_utf8 "kseg_is_utf8"(const uint8_t *data, Py_ssize_t count) noexcept
+# What a payload has; a branch that the reader's schema has no place for; a branch of its union.
+cpdef enum:
+    NULL_, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING, FIXED, ENUM, ARRAY, MAP, RECORD, UNION
+    REFUSE, BRANCH
 
-# What a payload has.
-NULL_, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING = range(8)
-FIXED, ENUM, ARRAY, MAP, RECORD, UNION = range(8, 14)
-#: A branch that the reader's schema has no place for; a branch of the reader's union.
-REFUSE, BRANCH = 14, 15
-# What a column holds.
-K_NULL, K_BOOL, K_INT32, K_INT64, K_FLOAT, K_DOUBLE, K_BYTES, K_FIXED, K_LIST, K_MAP = range(10)
-K_STRUCT, K_UNION, K_DECIMAL = 10, 11, 12
 # What a text has to be, as bits.
-UTF8, UUID = 1, 2
-# Why a payload fails.
-SHORT, TRAILING, NUMBER, RANGE, TEXT, SYMBOL, CHOICE, REFUSED, LIMIT = range(1, 10)
+cpdef enum:
+    UTF8 = 1
+    UUID = 2
 
-NODE_FIELDS = 5
-COLUMN_FIELDS = 7
-
-cdef enum:
-    O_NULL, O_BOOLEAN, O_INT, O_LONG, O_FLOAT, O_DOUBLE, O_BYTES, O_STRING, O_FIXED, O_ENUM
-    O_ARRAY, O_MAP, O_RECORD, O_UNION, O_REFUSE, O_BRANCH
+# Fields of a node, and of a column before it has values.
+cpdef enum:
+    NODE_FIELDS = 5
+    COLUMN_FIELDS = 7
 
 cdef enum:
-    N_OP, N_OUT, N_FIRST, N_COUNT, N_ARG, N_FIELDS
+    N_OP, N_OUT, N_FIRST, N_COUNT, N_ARG
 
 cdef enum:
-    M_UTF8 = 1
-    M_UUID = 2
     UUID_BYTES = 36
     DECIMAL_BYTES_MAX = 32
     DECIMAL_WORDS = 8
-
-cdef const uint8_t *fail(State *s, int why, int32_t node, const uint8_t *at) noexcept nogil:
-    s.why, s.node, s.at = why, node, at
-    return NULL
-
 
 cdef bint grow(void **memory, int64_t *room, int64_t needed, int64_t size) noexcept nogil:
     """Make room for `needed` items of a size."""
@@ -82,7 +67,7 @@ cdef uint8_t *room_for(State *s, int32_t out, int64_t size) noexcept nogil:
     cdef int64_t used = s.used[out]
     if used + size >= c.data_room:  # also for the first text, if it is empty
         if not grow(<void **> &c.data, &c.data_room, used + size, 1):
-            s.why = F_MEMORY
+            s.why = NO_MEMORY
             return NULL
     s.used[out] = used + size
     return c.data + used
@@ -93,14 +78,14 @@ cdef bint put_end(State *s, int32_t out, int64_t end) noexcept nogil:
     cdef Column *c = &s.columns[out]
     cdef int64_t count = s.counts[out]
     if end > ITEMS_MAX:
-        s.why = F_LIMIT
+        s.why = LIMIT
         return False
     if count + 2 > c.ends_room and not grow(<void **> &c.ends, &c.ends_room, count + 2, 4):
-        s.why = F_MEMORY
+        s.why = NO_MEMORY
         return False
-    if count == 0 and c.kind != C_UNION:
+    if count == 0 and c.kind != K_UNION:
         c.ends[0] = 0
-    c.ends[count if c.kind == C_UNION else count + 1] = <int32_t> end
+    c.ends[count if c.kind == K_UNION else count + 1] = <int32_t> end
     return True
 
 
@@ -110,7 +95,7 @@ cdef bint count_one(State *s, int32_t out, uint8_t valid) noexcept nogil:
     cdef int64_t count = s.counts[out]
     if c.nullable:
         if count == c.valid_room and not grow(<void **> &c.valid, &c.valid_room, count + 1, 1):
-            s.why = F_MEMORY
+            s.why = NO_MEMORY
             return False
         c.valid[count] = valid
     s.counts[out] = count + 1
@@ -123,7 +108,7 @@ cdef bint put(State *s, int32_t out, const void *value, int64_t size) noexcept n
     if to == NULL:
         return False
     memcpy(to, value, <size_t> size)
-    if s.columns[out].kind == C_BYTES and not put_end(s, out, s.used[out]):
+    if s.columns[out].kind == K_BYTES and not put_end(s, out, s.used[out]):
         return False
     return count_one(s, out, 1)
 
@@ -136,25 +121,25 @@ cdef bint put_null(State *s, int32_t out) noexcept nogil:
     cdef int64_t i
     s.steps -= 1
     if s.steps < 0:
-        s.why = F_LIMIT
+        s.why = LIMIT
         return False
-    if c.kind == C_STRUCT:
+    if c.kind == K_STRUCT:
         for i in range(c.children):
             if not put_null(s, s.kids[c.first + i]):
                 return False
-    elif c.kind == C_LIST or c.kind == C_MAP:
+    elif c.kind == K_LIST or c.kind == K_MAP:
         if not put_end(s, out, s.counts[s.kids[c.first]]):
             return False
-    elif c.kind == C_UNION:
+    elif c.kind == K_UNION:
         child = s.kids[c.first]
         to = room_for(s, out, 1)
         if to == NULL or not put_end(s, out, s.counts[child]) or not put_null(s, child):
             return False
         to[0] = 0
-    elif c.kind == C_BYTES:
+    elif c.kind == K_BYTES:
         if not put_end(s, out, s.used[out]):
             return False
-    elif c.kind != C_NULL:
+    elif c.kind != K_NULL:
         to = room_for(s, out, c.size)
         if to == NULL:
             return False
@@ -167,16 +152,16 @@ cdef bint put_number(State *s, int32_t out, int64_t value) noexcept nogil:
     cdef int32_t narrow
     cdef float single
     cdef double wide
-    if c.kind == C_FLOAT:
+    if c.kind == K_FLOAT:
         single = <float> value
         return put(s, out, &single, 4)
-    if c.kind == C_DOUBLE:
+    if c.kind == K_DOUBLE:
         wide = <double> value
         return put(s, out, &wide, 8)
     if value < c.least or value > c.largest:
-        s.why = F_RANGE
+        s.why = RANGE
         return False
-    if c.kind == C_INT64:
+    if c.kind == K_INT64:
         return put(s, out, &value, 8)
     narrow = <int32_t> value
     return put(s, out, &narrow, 4)
@@ -194,10 +179,10 @@ cdef bint put_decimal(State *s, int32_t out, const uint8_t *p, int64_t size) noe
         value[i] = p[size - 1 - i] if i < size else sign
     for i in range(size - DECIMAL_BYTES_MAX):
         if p[i] != sign:
-            s.why = F_RANGE
+            s.why = RANGE
             return False
     if size > DECIMAL_BYTES_MAX and (value[DECIMAL_BYTES_MAX - 1] ^ sign) & 0x80:
-        s.why = F_RANGE
+        s.why = RANGE
         return False
     for i in range(DECIMAL_WORDS):
         words[i] = (
@@ -211,7 +196,7 @@ cdef bint put_decimal(State *s, int32_t out, const uint8_t *p, int64_t size) noe
     for i in range(DECIMAL_WORDS - 1, -1, -1):
         if words[i] != <uint32_t> largest[i]:
             if words[i] > <uint32_t> largest[i]:
-                s.why = F_RANGE
+                s.why = RANGE
                 return False
             break
     return put(s, out, value, s.columns[out].size)
@@ -235,61 +220,59 @@ cdef const uint8_t *take_bytes(
     State *s, int32_t at, const uint8_t *p, const uint8_t *end, int64_t size
 ) noexcept nogil:
     """Bytes of a known size: of BYTES, STRING or FIXED."""
-    cdef const int32_t *node = s.nodes + at * N_FIELDS
-    cdef int32_t out = node[N_OUT], must = 0 if node[N_OP] == O_FIXED else node[N_ARG]
+    cdef const int32_t *node = s.nodes + at * NODE_FIELDS
+    cdef int32_t out = node[N_OUT], must = 0 if node[N_OP] == FIXED else node[N_ARG]
     if size < 0:
-        return fail(s, F_NUMBER, at, p)
+        return fail(s, NUMBER, at, p)
     if size > end - p:
-        return fail(s, F_SHORT, at, p)
-    if must & M_UTF8 and not is_utf8(p, size) or must & M_UUID and not is_uuid(p, size):
-        return fail(s, F_TEXT, at, p)
+        return fail(s, SHORT, at, p)
+    if must & UTF8 and not is_utf8(p, size) or must & UUID and not is_uuid(p, size):
+        return fail(s, TEXT, at, p)
     if out < 0:
         return p + size
-    if s.columns[out].kind == C_DECIMAL:
-        if not put_decimal(s, out, p, size):
-            return fail(s, s.why, at, p)
-    elif not put(s, out, p, size):
-        return fail(s, s.why, at, p)
-    return p + size
+    if s.columns[out].kind == K_DECIMAL:
+        return behind_if(put_decimal(s, out, p, size), s, at, p, p + size)
+    return behind_if(put(s, out, p, size), s, at, p, p + size)
 
 
 cdef const uint8_t *take_items(
     State *s, int32_t at, const uint8_t *p, const uint8_t *end
 ) noexcept nogil:
     """The blocks of an array or a map."""
-    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef const int32_t *node = s.nodes + at * NODE_FIELDS
     cdef int32_t out = node[N_OUT], child
     cdef int64_t count, size, _i, part
+    cdef bint is_put
     while True:
         p = read_varlong(p, end, &count)
         if p == NULL:
-            return fail(s, F_SHORT, at, end)
+            return fail(s, SHORT, at, end)
         if count == 0:
             break
         if count < 0:
             p = read_varlong(p, end, &size)
             if p == NULL:
-                return fail(s, F_SHORT, at, end)
+                return fail(s, SHORT, at, end)
             if count < -ITEMS_MAX:
-                return fail(s, F_LIMIT, at, p)
+                return fail(s, LIMIT, at, p)
             count = -count
         for _i in range(count):
             for part in range(node[N_COUNT]):
                 p = take(s, s.kids[node[N_FIRST] + part], p, end)
                 if p == NULL:
                     return NULL
-    if out >= 0:
-        child = s.kids[s.columns[out].first]
-        if not put_end(s, out, s.counts[child]) or not count_one(s, out, 1):
-            return fail(s, s.why, at, p)
-    return p
+    if out < 0:
+        return p
+    child = s.kids[s.columns[out].first]
+    is_put = put_end(s, out, s.counts[child]) and count_one(s, out, 1)
+    return behind_if(is_put, s, at, p, p)
 
 
 cdef const uint8_t *take_branch(
     State *s, int32_t at, const uint8_t *p, const uint8_t *end
 ) noexcept nogil:
     """A value of one branch of the reader's union."""
-    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef const int32_t *node = s.nodes + at * NODE_FIELDS
     cdef int32_t out = node[N_OUT]
     cdef int32_t child = s.kids[s.columns[out].first + node[N_ARG]]
     cdef uint8_t *to = room_for(s, out, 1)
@@ -305,93 +288,83 @@ cdef const uint8_t *take_scalar(
     State *s, int32_t at, const uint8_t *p, const uint8_t *end
 ) noexcept nogil:
     """A value that is none of those with a tag."""
-    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef const int32_t *node = s.nodes + at * NODE_FIELDS
     cdef int32_t op = node[N_OP], out = node[N_OUT]
-    cdef int64_t size = 4 if op == O_FLOAT else 8
+    cdef int64_t size = 4 if op == FLOAT else 8
     cdef float single
     cdef double wide
-    if op == O_NULL:
-        if out >= 0 and not put_null(s, out):
-            return fail(s, s.why, at, p)
-        return p
-    if op == O_BOOLEAN:
+    if op == NULL_:
+        return behind_if(out < 0 or put_null(s, out), s, at, p, p)
+    if op == BOOLEAN:
         if p == end:
-            return fail(s, F_SHORT, at, p)
+            return fail(s, SHORT, at, p)
         if p[0] > 1:
-            return fail(s, F_RANGE, at, p)
-        if out >= 0 and not put(s, out, p, 1):
-            return fail(s, s.why, at, p)
-        return p + 1
+            return fail(s, RANGE, at, p)
+        return behind_if(out < 0 or put(s, out, p, 1), s, at, p, p + 1)
     if end - p < size:
-        return fail(s, F_SHORT, at, p)
-    if out >= 0 and op == O_FLOAT and s.columns[out].kind == C_DOUBLE:
+        return fail(s, SHORT, at, p)
+    if out >= 0 and op == FLOAT and s.columns[out].kind == K_DOUBLE:
         memcpy(&single, p, 4)
         wide = single
-        if not put(s, out, &wide, 8):
-            return fail(s, s.why, at, p)
-    elif out >= 0 and not put(s, out, p, size):
-        return fail(s, s.why, at, p)
-    return p + size
+        return behind_if(put(s, out, &wide, 8), s, at, p, p + size)
+    return behind_if(out < 0 or put(s, out, p, size), s, at, p, p + size)
 
 
 cdef const uint8_t *take(
     State *s, int32_t at, const uint8_t *p, const uint8_t *end
 ) noexcept nogil:
     """The value of a node; returns the place behind it, or NULL with the reason in the state."""
-    cdef const int32_t *node = s.nodes + at * N_FIELDS
+    cdef const int32_t *node = s.nodes + at * NODE_FIELDS
     cdef int32_t op = node[N_OP], out = node[N_OUT]
     cdef const uint8_t *start = p
     cdef int64_t number = 0
     cdef int32_t i
     s.steps -= 1
     if s.steps < 0:
-        return fail(s, F_LIMIT, at, p)
-    if op == O_RECORD:
+        return fail(s, LIMIT, at, p)
+    if op == RECORD:
         for i in range(node[N_COUNT]):
             p = take(s, s.kids[node[N_FIRST] + i], p, end)
             if p == NULL:
                 return NULL
-        if out >= 0 and not count_one(s, out, 1):
-            return fail(s, s.why, at, p)
-        return p
-    if op == O_ARRAY or op == O_MAP:
+        return behind_if(out < 0 or count_one(s, out, 1), s, at, p, p)
+    if op == ARRAY or op == MAP:
         return take_items(s, at, p, end)
-    if op == O_BRANCH:
+    if op == BRANCH:
         return take_branch(s, at, p, end)
-    if op == O_FIXED:
+    if op == FIXED:
         return take_bytes(s, at, p, end, node[N_ARG])
-    if op == O_REFUSE:
-        return fail(s, F_REFUSED, at, p)
-    if op == O_NULL or op == O_BOOLEAN or op == O_FLOAT or op == O_DOUBLE:
+    if op == REFUSE:
+        return fail(s, REFUSED, at, p)
+    if op == NULL_ or op == BOOLEAN or op == FLOAT or op == DOUBLE:
         return take_scalar(s, at, p, end)
     p = read_varlong(p, end, &number)
     if p == NULL:
-        return fail(s, F_SHORT if end - start < 10 else F_NUMBER, at, start)
-    if op == O_BYTES or op == O_STRING:
+        return fail(s, SHORT if end - start < 10 else NUMBER, at, start)
+    if op == BYTES or op == STRING:
         return take_bytes(s, at, p, end, number)
-    if op == O_UNION:
+    if op == UNION:
         if number < 0 or number >= node[N_COUNT]:
-            return fail(s, F_CHOICE, at, start)
+            return fail(s, CHOICE, at, start)
         return take(s, s.kids[node[N_FIRST] + number], p, end)
-    if op == O_ENUM:
+    if op == ENUM:
         if number < 0 or number >= node[N_COUNT]:
-            return fail(s, F_SYMBOL, at, start)
+            return fail(s, SYMBOL, at, start)
         number = s.codes[node[N_ARG] + number]
         if out >= 0 and number < 0:
-            return fail(s, F_REFUSED, at, start)
-    elif op == O_INT and <int32_t> number != number:
-        return fail(s, F_RANGE, at, start)
-    if out >= 0 and not put_number(s, out, number):
-        return fail(s, s.why, at, start)
-    return p
+            return fail(s, REFUSED, at, start)
+    elif op == INT and <int32_t> number != number:
+        return fail(s, RANGE, at, start)
+    return behind_if(out < 0 or put_number(s, out, number), s, at, start, p)
 
 
-cdef bint take_row(State *s, int32_t root, const uint8_t *p, const uint8_t *end) noexcept nogil:
-    p = take(s, root, p, end)
+cdef bint take_row(void *walk, const uint8_t *p, const uint8_t *end) noexcept nogil:
+    cdef State *s = <State *> walk
+    p = take(s, 0, p, end)
     if p == NULL:
         return False
     if p != end:
-        fail(s, F_TRAILING, root, p)
+        fail(s, TRAILING, 0, p)
         return False
     return True
 
@@ -440,7 +413,7 @@ cdef class Columns:
         const int64_t[:, ::1] columns not None,
     ):
         cdef int64_t i
-        if nodes.shape[1] != N_FIELDS or columns.shape[1] != COLUMN_FIELDS or not nodes.shape[0]:
+        if nodes.shape[1] != NODE_FIELDS or columns.shape[1] != COLUMN_FIELDS or not nodes.shape[0]:
             raise ValueError("a program of another form")
         self.nodes, self.kids, self.codes, self.count = nodes, kids, codes, columns.shape[0]
         self.state.nodes = &nodes[0, 0]
@@ -486,6 +459,13 @@ cdef class Columns:
             ValueError: the offsets do not ascend within `data`.
             MemoryError: there is no memory for the columns.
         """
+        self.add_rows(take_row, &self.state, offsets, data, wanted, faults, prefix)
+
+    cdef int add_rows(
+        self, TakeRow take, void *walk, const int64_t[::1] offsets, const uint8_t[::1] data,
+        const uint8_t[::1] wanted, dict faults, int64_t prefix,
+    ) except -1:
+        """As `decode`, by any reader of payloads."""
         cdef State *s = &self.state
         cdef Py_ssize_t row, count = offsets.shape[0] - 1
         cdef size_t saved = <size_t> self.count * 2 * sizeof(int64_t)
@@ -499,25 +479,26 @@ cdef class Columns:
                 if not 0 <= start <= end <= data.shape[0]:
                     with gil:
                         raise ValueError("offsets do not ascend within the data")
-                s.why = F_NONE
+                s.why = SOUND
                 if wanted[row]:
                     limit = ROW_STEPS + STEPS_PER_BYTE * (end - start)
                     s.steps = limit = limit if limit < left else left
                     memcpy(self.saved, s.counts, saved)
                     if prefix > end - start:
-                        fail(s, F_SHORT, 0, base + start)
-                    elif take_row(s, 0, base + start + prefix, base + end):
+                        fail(s, SHORT, 0, base + start)
+                    elif take(walk, base + start + prefix, base + end):
                         left -= limit - s.steps
                         continue
                     left -= limit - (s.steps if s.steps > 0 else 0)
                     memcpy(s.counts, self.saved, saved)
-                    if s.why != F_MEMORY:
+                    if s.why != NO_MEMORY:
                         with gil:
                             faults[row] = s.why, s.node, s.at - (base + start)
                 s.steps = ITEMS_MAX
-                if s.why == F_MEMORY or not put_null(s, 0):
+                if s.why == NO_MEMORY or not put_null(s, 0):
                     with gil:
                         raise MemoryError
+        return 0
 
     def column(self, int32_t number):
         """A column: its values, its data, its ends, and uint8[count] of validity, as buffers.
@@ -532,7 +513,7 @@ cdef class Columns:
             raise IndexError(number)
         cdef Column *c = &self.state.columns[number]
         cdef int64_t count = self.state.counts[number]
-        cdef int64_t ends = count if c.kind == C_UNION else count + 1
+        cdef int64_t ends = count if c.kind == K_UNION else count + 1
         return (
             count,
             memory_of(<void **> &c.data, self.state.used[number]),

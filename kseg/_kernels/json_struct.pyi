@@ -17,7 +17,7 @@ NAME_BYTES_MAX: int
 
 def decode_json(
     columns: Columns,
-    offsets: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.int64],
     data: Buffer,
     wanted: npt.NDArray[np.uint8],
     names: Buffer,

@@ -18,16 +18,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
 
-from kseg._core cimport pointer_to
+from kseg._core cimport is_utf8, pointer_to
 from kseg._kernels.avro cimport (
-    C_BOOL, C_BYTES, C_DOUBLE, C_FLOAT, C_INT32, C_INT64, C_LIST, C_NULL, C_STRUCT, CALL_STEPS,
-    F_LIMIT, F_MEMORY, F_NONE, ITEMS_MAX, ROW_STEPS, STEPS_PER_BYTE, Column, Columns, State,
-    count_one, fail, put, put_end, put_null, put_number, room_for,
+    K_BOOL, K_BYTES, K_DOUBLE, K_FLOAT, K_INT32, K_INT64, K_LIST, K_NULL, K_STRUCT, Column, Columns,
+    State, behind_if, count_one, fail, put, put_end, put_null, put_number, room_for,
 )
 from kseg._kernels.json cimport skip_white, take_number, take_string, take_value
-
-cdef extern from "utf8.h" nogil:
-    bint is_utf8 "kseg_is_utf8"(const uint8_t *data, Py_ssize_t count) noexcept
 
 cdef extern from "float.h":
     int LDBL_MANT_DIG
@@ -36,18 +32,17 @@ cdef extern from "Python.h":
     double PyOS_string_to_double(const char *text, char **end, void *error) except? -1
 
 # Why a payload fails; what `Columns` says has its numbers.
-SYNTAX, TRAILING, RANGE, TEXT, TWICE, TYPE, LIMIT = 3, 2, 4, 5, 6, 7, 9
-#: The longest name that a column may have, in bytes.
-NAME_BYTES_MAX = 255
+cpdef enum:
+    TRAILING = 2
+    SYNTAX = 3
+    RANGE = 4
+    TEXT = 5
+    TWICE = 6
+    TYPE = 7
+    LIMIT = 9
+    NAME_BYTES_MAX = 255        # the longest name that a column may have
 
 cdef enum:
-    W_TRAILING = 2
-    W_SYNTAX = 3
-    W_RANGE = 4
-    W_TEXT = 5
-    W_TWICE = 6
-    W_TYPE = 7
-    NAME_BYTES = 255
     ESCAPED_NAME_BYTES = 1530   # six for each
     NUMBER_BYTES = 512
     EXACT_DIGITS = 19
@@ -178,26 +173,24 @@ cdef const uint8_t *take_text(
     cdef const uint8_t *behind
     cdef int64_t size, plain
     cdef uint8_t *to
+    cdef bint is_put
     if p[0] != 0x22:
-        return fail(s, W_TYPE, out, p)
+        return fail(s, TYPE, out, p)
     behind = take_string(p + 1, end)
     if behind == NULL:
-        return fail(s, W_SYNTAX, out, p)
+        return fail(s, SYNTAX, out, p)
     size = behind - p - 2
     if memchr(p + 1, 0x5C, <size_t> size) == NULL:
-        if not put(s, out, p + 1, size):
-            return fail(s, s.why, out, p)
-        return behind
+        return behind_if(put(s, out, p + 1, size), s, out, p, behind)
     to = room_for(s, out, size)
     if to == NULL:
         return fail(s, s.why, out, p)
     plain = unescape(p + 1, behind - 1, to)
     if plain < 0:
-        return fail(s, W_TEXT, out, p)
+        return fail(s, TEXT, out, p)
     s.used[out] -= size - plain
-    if not put_end(s, out, s.used[out]) or not count_one(s, out, 1):
-        return fail(s, s.why, out, p)
-    return behind
+    is_put = put_end(s, out, s.used[out]) and count_one(s, out, 1)
+    return behind_if(is_put, s, out, p, behind)
 
 
 cdef inline bint round_once(uint64_t digits, int64_t power, double *wide) noexcept nogil:
@@ -231,32 +224,27 @@ cdef const uint8_t *put_parsed(
     cdef int64_t kind = s.columns[out].kind
     cdef double wide = 0
     cdef float single
-    if (kind == C_INT32 or kind == C_INT64) and is_exact and power == 0:
+    if (kind == K_INT32 or kind == K_INT64) and is_exact and power == 0:
         if digits > <uint64_t> 0x7FFFFFFFFFFFFFFF + is_negative:
-            return fail(s, W_RANGE, out, p)
-        if not put_number(s, out, <int64_t> (0 - digits if is_negative else digits)):
-            return fail(s, s.why, out, p)
-        return behind
+            return fail(s, RANGE, out, p)
+        digits = 0 - digits if is_negative else digits
+        return behind_if(put_number(s, out, <int64_t> digits), s, out, p, behind)
     if is_exact and round_once(digits, power, &wide):
         wide = -wide if is_negative else wide
     elif behind - p > NUMBER_BYTES:
-        return fail(s, F_LIMIT, out, p)
+        return fail(s, LIMIT, out, p)
     else:
         wide = double_of(p, behind)
     single = <float> wide
-    if isinf(single if kind == C_FLOAT else wide):
-        return fail(s, W_RANGE, out, p)
-    if kind == C_DOUBLE:
-        if not put(s, out, &wide, 8):
-            return fail(s, s.why, out, p)
-    elif kind == C_FLOAT:
-        if not put(s, out, &single, 4):
-            return fail(s, s.why, out, p)
-    elif wide != floor(wide) or not -9007199254740992.0 <= wide <= 9007199254740992.0:
-        return fail(s, W_RANGE, out, p)
-    elif not put_number(s, out, <int64_t> wide):
-        return fail(s, s.why, out, p)
-    return behind
+    if isinf(single if kind == K_FLOAT else wide):
+        return fail(s, RANGE, out, p)
+    if kind == K_DOUBLE:
+        return behind_if(put(s, out, &wide, 8), s, out, p, behind)
+    if kind == K_FLOAT:
+        return behind_if(put(s, out, &single, 4), s, out, p, behind)
+    if wide != floor(wide) or not -9007199254740992.0 <= wide <= 9007199254740992.0:
+        return fail(s, RANGE, out, p)
+    return behind_if(put_number(s, out, <int64_t> wide), s, out, p, behind)
 
 
 cdef const uint8_t *take_numeral(
@@ -268,10 +256,10 @@ cdef const uint8_t *take_numeral(
     cdef uint64_t digits = 0
     cdef int64_t power = 0, count = 0, exponent = 0
     if not (is_negative or 0x30 <= p[0] <= 0x39):
-        return fail(s, W_TYPE, out, p)
+        return fail(s, TYPE, out, p)
     behind = take_number(p, end)
     if behind == NULL:
-        return fail(s, W_SYNTAX, out, p)
+        return fail(s, SYNTAX, out, p)
     at += is_negative
     while at < behind and (at[0] | 0x20) != 0x65:  # e
         if at[0] == 0x2E:
@@ -298,8 +286,9 @@ cdef const uint8_t *take_list(
 ) noexcept nogil:
     cdef State *s = w.s
     cdef int32_t child = s.kids[s.columns[out].first]
+    cdef bint is_put
     if p[0] != 0x5B:
-        return fail(s, W_TYPE, out, p)
+        return fail(s, TYPE, out, p)
     p = skip_white(p + 1, end)
     if p < end and p[0] == 0x5D:
         p += 1
@@ -310,14 +299,13 @@ cdef const uint8_t *take_list(
                 return NULL
             p = skip_white(p, end)
             if p == end or (p[0] != 0x2C and p[0] != 0x5D):
-                return fail(s, W_SYNTAX, out, p)
+                return fail(s, SYNTAX, out, p)
             if p[0] == 0x5D:
                 p += 1
                 break
             p = skip_white(p + 1, end)
-    if not put_end(s, out, s.counts[child]) or not count_one(s, out, 1):
-        return fail(s, s.why, out, p)
-    return p
+    is_put = put_end(s, out, s.counts[child]) and count_one(s, out, 1)
+    return behind_if(is_put, s, out, p, p)
 
 
 cdef const uint8_t *take_member(
@@ -329,22 +317,22 @@ cdef const uint8_t *take_member(
     cdef int32_t child
     cdef int64_t size
     if p == end or p[0] != 0x22:
-        return fail(s, W_SYNTAX, out, p)
+        return fail(s, SYNTAX, out, p)
     p = take_string(name, end)
     if p == NULL:
-        return fail(s, W_SYNTAX, out, name)
+        return fail(s, SYNTAX, out, name)
     size = p - 1 - name
     p = skip_white(p, end)
     if p == end or p[0] != 0x3A:
-        return fail(s, W_SYNTAX, out, p)
+        return fail(s, SYNTAX, out, p)
     p = skip_white(p + 1, end)
     child = find_name(w, &s.columns[out], name, size, guess)
     if child < 0:
         name = p
         p = take_value(p, end)
-        return p if p != NULL else fail(s, W_SYNTAX, out, name)
+        return p if p != NULL else fail(s, SYNTAX, out, name)
     if w.stamps[child] == number:
-        return fail(s, W_TWICE, child, name)
+        return fail(s, TWICE, child, name)
     w.stamps[child] = number
     return take_json(w, child, p, end)
 
@@ -357,7 +345,7 @@ cdef const uint8_t *take_object(
     cdef int64_t i, number, guess = 0
     cdef int32_t child
     if p[0] != 0x7B:
-        return fail(s, W_TYPE, out, p)
+        return fail(s, TYPE, out, p)
     w.objects += 1
     number = w.objects
     p = skip_white(p + 1, end)
@@ -370,7 +358,7 @@ cdef const uint8_t *take_object(
                 return NULL
             p = skip_white(p, end)
             if p == end or (p[0] != 0x2C and p[0] != 0x7D):
-                return fail(s, W_SYNTAX, out, p)
+                return fail(s, SYNTAX, out, p)
             if p[0] == 0x7D:
                 p += 1
                 break
@@ -379,9 +367,7 @@ cdef const uint8_t *take_object(
         child = s.kids[c.first + i]
         if w.stamps[child] != number and not put_null(s, child):
             return fail(s, s.why, out, p)
-    if not count_one(s, out, 1):
-        return fail(s, s.why, out, p)
-    return p
+    return behind_if(count_one(s, out, 1), s, out, p, p)
 
 
 cdef const uint8_t *take_json(
@@ -394,60 +380,55 @@ cdef const uint8_t *take_json(
     cdef uint8_t truth
     s.steps -= 1
     if s.steps < 0:
-        return fail(s, F_LIMIT, out, p)
+        return fail(s, LIMIT, out, p)
     if p == end:
-        return fail(s, W_SYNTAX, out, p)
+        return fail(s, SYNTAX, out, p)
     if p[0] == 0x6E:  # n
         if end - p < 4 or memcmp(p, b"null", 4) != 0:
-            return fail(s, W_SYNTAX, out, p)
-        if not put_null(s, out):
-            return fail(s, s.why, out, p)
-        return p + 4
-    if c.kind == C_STRUCT:
+            return fail(s, SYNTAX, out, p)
+        return behind_if(put_null(s, out), s, out, p, p + 4)
+    if c.kind == K_STRUCT:
         return take_object(w, out, p, end)
-    if c.kind == C_LIST:
+    if c.kind == K_LIST:
         return take_list(w, out, p, end)
-    if c.kind == C_BYTES and c.least != 1:
+    if c.kind == K_BYTES and c.least != 1:
         return take_text(w, out, p, end)
-    if c.kind == C_BYTES:
+    if c.kind == K_BYTES:
         behind = take_value(p, end)
         if behind == NULL:
-            return fail(s, W_SYNTAX, out, p)
-        if not put(s, out, p, behind - p):
-            return fail(s, s.why, out, p)
-        return behind
-    if c.kind == C_BOOL:
+            return fail(s, SYNTAX, out, p)
+        return behind_if(put(s, out, p, behind - p), s, out, p, behind)
+    if c.kind == K_BOOL:
         truth = p[0] == 0x74  # t
         if truth and end - p >= 4 and memcmp(p, b"true", 4) == 0:
             behind = p + 4
         elif end - p >= 5 and memcmp(p, b"false", 5) == 0:
             behind = p + 5
         if behind == p:
-            return fail(s, W_TYPE, out, p)
-        if not put(s, out, &truth, 1):
-            return fail(s, s.why, out, p)
-        return behind
-    if c.kind == C_NULL:
-        return fail(s, W_TYPE, out, p)
+            return fail(s, TYPE, out, p)
+        return behind_if(put(s, out, &truth, 1), s, out, p, behind)
+    if c.kind == K_NULL:
+        return fail(s, TYPE, out, p)
     return take_numeral(s, out, p, end)
 
 
-cdef bint take_row(Walk *w, const uint8_t *p, const uint8_t *end) noexcept nogil:
+cdef bint take_row(void *walk, const uint8_t *p, const uint8_t *end) noexcept nogil:
+    cdef Walk *w = <Walk *> walk
     if not is_utf8(p, end - p):
-        fail(w.s, W_TEXT, 0, p)
+        fail(w.s, TEXT, 0, p)
         return False
     p = take_json(w, 0, skip_white(p, end), end)
     if p == NULL:
         return False
     p = skip_white(p, end)
     if p != end:
-        fail(w.s, W_TRAILING, 0, p)
+        fail(w.s, TRAILING, 0, p)
     return p == end
 
 
 def decode_json(
     Columns columns not None,
-    const int32_t[::1] offsets not None,
+    const int64_t[::1] offsets not None,
     const uint8_t[::1] data not None,
     const uint8_t[::1] wanted not None,
     const uint8_t[::1] names not None,
@@ -459,7 +440,7 @@ def decode_json(
 
     Args:
         columns: structs, lists, texts, numbers and booleans, all of which may be null.
-        offsets: int32[n + 1], of the payloads within `data`.
+        offsets: int64[n + 1], of the payloads within `data`.
         data: the bytes.
         wanted: uint8[n], 0 for payloads that are null.
         names, ends, order: see above; the caller has checked them.
@@ -469,44 +450,17 @@ def decode_json(
         ValueError: the offsets do not ascend within `data`, or arrays differ in size.
         MemoryError: there is no memory for the columns.
     """
-    cdef State *s = &columns.state
     cdef Walk w
-    cdef Py_ssize_t row, count = offsets.shape[0] - 1
-    cdef size_t saved = <size_t> columns.count * 2 * sizeof(int64_t)
-    cdef int64_t start, end, limit, left = CALL_STEPS + STEPS_PER_BYTE * data.shape[0]
-    cdef const uint8_t *base = pointer_to(data)
-    if count < 0 or wanted.shape[0] != count or ends.shape[0] != columns.count + 1:
-        raise ValueError("payloads and their nulls, or columns and names, differ in number")
+    if ends.shape[0] != columns.count + 1:
+        raise ValueError("columns and names differ in number")
     if order.shape[0] != columns.kids.shape[0]:
         raise ValueError("the order of names is not that of the columns")
-    w.s, w.names, w.ends = s, pointer_to(names), &ends[0]
+    w.s, w.names, w.ends = &columns.state, pointer_to(names), &ends[0]
     w.order, w.objects = &order[0] if order.shape[0] else NULL, 0
     w.stamps = <int64_t *> calloc(<size_t> columns.count, sizeof(int64_t))
     if w.stamps == NULL:
         raise MemoryError
     try:
-        with nogil:
-            for row in range(count):
-                start, end = offsets[row], offsets[row + 1]
-                if not 0 <= start <= end <= data.shape[0]:
-                    with gil:
-                        raise ValueError("offsets do not ascend within the data")
-                s.why = F_NONE
-                if wanted[row]:
-                    limit = ROW_STEPS + STEPS_PER_BYTE * (end - start)
-                    s.steps = limit = limit if limit < left else left
-                    memcpy(columns.saved, s.counts, saved)
-                    if take_row(&w, base + start, base + end):
-                        left -= limit - s.steps
-                        continue
-                    left -= limit - (s.steps if s.steps > 0 else 0)
-                    memcpy(s.counts, columns.saved, saved)
-                    if s.why != F_MEMORY:
-                        with gil:
-                            faults[row] = s.why, s.node, s.at - (base + start)
-                s.steps = ITEMS_MAX
-                if s.why == F_MEMORY or not put_null(s, 0):
-                    with gil:
-                        raise MemoryError
+        columns.add_rows(take_row, &w, offsets, data, wanted, faults, 0)
     finally:
         free(w.stamps)

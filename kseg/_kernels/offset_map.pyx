@@ -19,14 +19,7 @@ from kseg._core cimport BASE_OFFSET, LAST_OFFSET, ROW_FIELDS, add64, pointer_to
 from kseg._kernels.located cimport Found, Keep, Located, Record
 
 cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define KSEG_PREFETCH(p) __builtin_prefetch(p)
-    #else
-    #define KSEG_PREFETCH(p) ((void)(p))
-    #endif
-    """
-    void prefetch "KSEG_PREFETCH"(const void *p) noexcept nogil
+    void prefetch "__builtin_prefetch"(const void *p) noexcept nogil
     int ones "__builtin_popcountll"(unsigned long long word) noexcept nogil
 
 cdef extern from "sip.h" nogil:

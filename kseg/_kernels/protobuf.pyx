@@ -12,8 +12,7 @@ Source: protobuf.dev, "Encoding".
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memset
 
-cdef extern from "utf8.h" nogil:
-    bint is_utf8 "kseg_is_utf8"(const uint8_t *data, Py_ssize_t count) noexcept
+from kseg._core cimport is_utf8
 
 # Columns of the table of fields.
 cdef enum:

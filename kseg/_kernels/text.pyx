@@ -38,46 +38,52 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, u
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from kseg._core cimport BASE_SEQUENCE, ROW_FIELDS, add64, pointer_to, read_varint
+from kseg._core cimport (
+    BASE_SEQUENCE, ROW_FIELDS, add64, is_utf8, pointer_to, read_varint, take_utf8,
+)
 
 # Kinds of pieces.
-TEXT = 0
-INT = 1
-TIME = 2
-ENUM = 3
-BYTES = 4
-HEADERS = 5
+cpdef enum:
+    TEXT
+    INT
+    TIME
+    ENUM
+    BYTES
+    HEADERS
 
 # Styles: an encoding, plus CSV, NESTED, EXACT, BARE, JAVA.
-BASE64 = 0
-HEX = 1
-UTF8 = 2
-RAW = 3
-CSV = 4
-NESTED = 8
-EXACT = 16
-BARE = 32
-JAVA = 64
+cpdef enum:
+    BASE64 = 0
+    HEX = 1
+    UTF8 = 2
+    RAW = 3
+    CSV = 4
+    NESTED = 8
+    EXACT = 16
+    BARE = 32
+    JAVA = 64
 
-# What of a record stands in place of a column, for `write_records`.
-OFFSET = 0
-TIMESTAMP = 1
-SEQUENCE = 2
-KEY_SIZE = 3
-VALUE_SIZE = 4
-RECORD_KEY = 5
-RECORD_VALUE = 6
-RECORD_HEADERS = 7
+# What of a record stands in place of a column, for `write_records`; the first five are numbers.
+cpdef enum:
+    OFFSET
+    TIMESTAMP
+    SEQUENCE
+    KEY_SIZE
+    VALUE_SIZE
+    RECORD_KEY
+    RECORD_VALUE
+    RECORD_HEADERS
 
 # Where `write_records` stands in its state.
-AT_BATCH = 0
-AT_BYTE = 1
-AT_RECORD = 2
-RECORDS = 3
-FIRST_OFFSET = 4
-LAST_OFFSET = 5
-GAPS = 6
-STATE_FIELDS = 7
+cpdef enum:
+    AT_BATCH
+    AT_BYTE
+    AT_RECORD
+    RECORDS
+    FIRST_OFFSET
+    LAST_OFFSET
+    GAPS
+    STATE_FIELDS
 
 RowsEnd = namedtuple("RowsEnd", "next_row written")
 RecordsEnd = namedtuple("RecordsEnd", "why written")
@@ -111,12 +117,6 @@ cdef extern from "text.h" nogil:
     ) noexcept
     bint kseg_text_select(bint vectors) noexcept
     void kseg_text_init() noexcept
-
-cdef extern from "utf8.h" nogil:
-    Py_ssize_t take_utf8 "kseg_take_utf8"(
-        const uint8_t* data, Py_ssize_t count, uint32_t* point
-    ) noexcept
-    bint is_utf8 "kseg_is_utf8"(const uint8_t* data, Py_ssize_t count) noexcept
 
 cdef extern from "stored.h" nogil:
     enum:
@@ -163,22 +163,7 @@ cdef extern from "stored.h" nogil:
     int32_t kseg_sequence_after(int32_t base, int32_t delta) noexcept
 
 cdef enum:
-    K_TEXT = 0
-    K_INT = 1
-    K_TIME = 2
-    K_ENUM = 3
-    K_BYTES = 4
-    K_HEADERS = 5
-    E_MASK = 3
-    E_BASE64 = 0
-    E_HEX = 1
-    E_UTF8 = 2
-    E_RAW = 3
-    E_CSV = 4
-    E_NESTED = 8
-    E_EXACT = 16
-    E_BARE = 32
-    E_JAVA = 64
+    ENCODING_MASK = 3
     PIECES_MAX = 48
     NAMES_MAX = 16
     VIEWS_MAX = 160
@@ -193,24 +178,8 @@ cdef enum:
     SELDOM = 8                # a piece that changes in one row of so many, or less, joins a group
     STATUS_OK = 0
     STATUS_BAD_OFFSETS = 1
-    F_COLUMN = -1
-    F_OFFSET = 0
-    F_TIMESTAMP = 1
-    F_SEQUENCE = 2
-    F_KEY_SIZE = 3
-    F_VALUE_SIZE = 4
-    F_NUMBERS = 5
-    F_KEY = 5
-    F_VALUE = 6
-    F_HEADERS = 7
-    S_BATCH = 0
-    S_BYTE = 1
-    S_RECORD = 2
-    S_RECORDS = 3
-    S_FIRST = 4
-    S_LAST = 5
-    S_GAPS = 6
-    S_FIELDS = 7
+    IN_COLUMN = -1            # a piece that is not of the record itself
+    NUMBERS = 5               # that a record has itself
     UNUSUAL = 0x27            # attributes of batches that are compressed, or of control records
     WHY_CHANGED = -1
 
@@ -226,7 +195,6 @@ cdef struct Binary:
     const uint8_t* data
     Py_ssize_t data_bytes
     const uint8_t* validity   # NULL where every value is present
-    Py_ssize_t validity_bytes
 
 cdef struct Bytes:
     const uint8_t* data
@@ -235,7 +203,7 @@ cdef struct Bytes:
 
 cdef struct Piece:
     int kind
-    int source                # of the record itself: one of F_..., or F_COLUMN
+    int source                # of the record itself: `OFFSET` or another, or IN_COLUMN
     int style
     const char* lead
     Py_ssize_t lead_bytes
@@ -316,12 +284,12 @@ cdef inline Py_ssize_t content_bound(int style, Py_ssize_t count) noexcept nogil
 
     To this comes `KSEG_TEXT_SLACK`, which may be written but does not count.
     """
-    cdef int encoding = style & E_MASK
-    if encoding == E_BASE64:
+    cdef int encoding = style & ENCODING_MASK
+    if encoding == BASE64:
         return (count + 2) // 3 * 4
-    if encoding == E_HEX:
+    if encoding == HEX:
         return count * 2
-    if encoding == E_UTF8:
+    if encoding == UTF8:
         return count * 6
     return count * 3
 
@@ -380,16 +348,16 @@ cdef inline char* put_unicode_escape(char* out, uint32_t point) noexcept nogil:
 
 cdef inline char* put_ascii(char* out, uint8_t byte, int style) noexcept nogil:
     """One ASCII byte; a quote as the style wants it, control bytes escaped unless RAW."""
-    cdef bint raw = (style & E_MASK) == E_RAW
+    cdef bint raw = (style & ENCODING_MASK) == RAW
     cdef char letter = 0
-    if style & E_BARE and (byte == 0x22 or byte == 0x5C):
+    if style & BARE and (byte == 0x22 or byte == 0x5C):
         out[0] = <char> byte
         return out + 1
     if byte == 0x22:
         if not raw:
             out[0] = 0x5C
             out += 1
-        return put(out, QUOTES, 2 if style & E_CSV else 1)
+        return put(out, QUOTES, 2 if style & CSV else 1)
     if raw or PLAIN[byte]:
         out[0] = <char> byte
         return out + 1
@@ -430,9 +398,9 @@ cdef Py_ssize_t take_surrogate(const uint8_t* data, Py_ssize_t count) noexcept n
 
 cdef inline int run_kind(int style) noexcept nogil:
     """Which bytes a style leaves as they are."""
-    if (style & E_MASK) == E_RAW:
-        return KSEG_NO_QUOTE if (style & (E_CSV | E_BARE)) == E_CSV else KSEG_ASCII
-    return KSEG_PRINTABLE if style & E_BARE else KSEG_JSON_PLAIN
+    if (style & ENCODING_MASK) == RAW:
+        return KSEG_NO_QUOTE if (style & (CSV | BARE)) == CSV else KSEG_ASCII
+    return KSEG_PRINTABLE if style & BARE else KSEG_JSON_PLAIN
 
 
 cdef char* put_utf8(
@@ -446,7 +414,7 @@ cdef char* put_utf8(
 ) noexcept nogil:
     """Text escaped as the style wants; without `final`, a character cut at the end is left over."""
     cdef int kind = run_kind(style)
-    cdef bint letters = kind == KSEG_JSON_PLAIN and not style & E_CSV
+    cdef bint letters = kind == KSEG_JSON_PLAIN and not style & CSV
     cdef Py_ssize_t i = 0
     cdef Py_ssize_t taken
     cdef uint32_t point
@@ -469,10 +437,10 @@ cdef char* put_utf8(
                 i += 1
                 continue
         taken = take_utf8(data + i, count - i, &point)
-        if style & E_JAVA and data[i] == 0xED and taken == -1:
+        if style & JAVA and data[i] == 0xED and taken == -1:
             taken = take_surrogate(data + i, count - i)
         if taken > 0:
-            if (style & E_MASK) != E_RAW and steers(point):
+            if (style & ENCODING_MASK) != RAW and steers(point):
                 out = put_unicode_escape(out, point)
             else:
                 out = put(out, <const char*> data + i, taken)
@@ -492,13 +460,13 @@ cdef inline char* put_content(
     char* out, const uint8_t* data, Py_ssize_t count, Py_ssize_t readable, int style
 ) noexcept nogil:
     """A value without quotes; `readable` bytes lie there, of which `count` are the value's."""
-    cdef int encoding = style & E_MASK
+    cdef int encoding = style & ENCODING_MASK
     cdef Py_ssize_t used
     if count == 0:
         return out
-    if encoding == E_BASE64:
+    if encoding == BASE64:
         return put_base64(out, data, count, readable)
-    if encoding == E_HEX:
+    if encoding == HEX:
         return put_hex(out, data, count)
     if count >= PLAIN_MIN and kseg_plain(out, data, <size_t> count, run_kind(style)):
         return out + count
@@ -520,9 +488,9 @@ cdef char* put_bytes(
     Py_ssize_t quote,
 ) noexcept nogil:
     """A value with its quotes; where it is to be exact and is no UTF-8, an object of base64."""
-    if style & E_BARE:
+    if style & BARE:
         return put_content(out, data, count, readable, style)
-    if not style & E_EXACT or is_utf8(data, count):
+    if not style & EXACT or is_utf8(data, count):
         out = put_quotes(out, quote)
         out = put_content(out, data, count, readable, style)
         return put_quotes(out, quote)
@@ -629,7 +597,7 @@ cdef Py_ssize_t row_bound(
     cdef int i
     for i in range(count):
         piece = &pieces[binary[i]]
-        if piece.kind == K_BYTES:
+        if piece.kind == BYTES:
             size = value_bytes(&piece.values, row)
             if size < 0:
                 return -1
@@ -645,7 +613,7 @@ cdef Py_ssize_t row_bound(
                 size = value_bytes(&piece.keys, header)
                 if size < 0:
                     return -1
-                total += content_bound(E_UTF8, size) + HEADER_TEXT_MAX
+                total += content_bound(UTF8, size) + HEADER_TEXT_MAX
                 size = value_bytes(&piece.values, header)
                 if size < 0:
                     return -1
@@ -677,7 +645,7 @@ cdef Py_ssize_t block_bound(
     cdef int i
     for i in range(count):
         piece = &pieces[binary[i]]
-        if piece.kind == K_HEADERS:
+        if piece.kind == HEADERS:
             if span(piece.header_offsets, first, rows, piece.values.count) != 0:
                 return -1
             continue
@@ -697,9 +665,9 @@ cdef Py_ssize_t fixed_bound(const Piece* pieces, int count) noexcept nogil:
     cdef int i
     for i in range(count):
         longest = NUMBER_TEXT_MAX
-        if pieces[i].kind == K_TEXT:
+        if pieces[i].kind == TEXT:
             longest = 0
-        elif pieces[i].kind == K_BYTES or pieces[i].kind == K_HEADERS:
+        elif pieces[i].kind == BYTES or pieces[i].kind == HEADERS:
             longest = EXACT_TEXT_MAX
         longest = max(longest, pieces[i].null_bytes)
         for name in range(pieces[i].name_count):
@@ -773,13 +741,13 @@ cdef char* put_names(char* out, int style, Headers* headers) noexcept nogil:
 
 cdef char* put_headers(char* out, int style, Headers* headers) noexcept nogil:
     """`[["name",value],...]`; in CSV one quoted field of it; bare `[name,...]`."""
-    cdef Py_ssize_t quote = 2 if style & E_CSV else 1
+    cdef Py_ssize_t quote = 2 if style & CSV else 1
     cdef Py_ssize_t header
     cdef Bytes name, value
-    cdef int key_style = E_UTF8 | E_EXACT | (style & E_CSV)
-    if style & E_BARE:
+    cdef int key_style = UTF8 | EXACT | (style & CSV)
+    if style & BARE:
         return put_names(out, style, headers)
-    if style & E_CSV:
+    if style & CSV:
         out = put(out, QUOTES, 1)
     out = put(out, b"[", 1)
     for header in range(headers.count):
@@ -793,7 +761,7 @@ cdef char* put_headers(char* out, int style, Headers* headers) noexcept nogil:
         out = put_bytes(out, value.data, value.count, value.readable, style, quote)
         out = put(out, b"]", 1)
     out = put(out, b"]", 1)
-    if style & E_CSV:
+    if style & CSV:
         out = put(out, QUOTES, 1)
     return out
 
@@ -812,7 +780,7 @@ cdef inline char* put_stored(char* out, const Piece* piece, Bytes value) noexcep
     out = put_lead(out, piece)
     return put_bytes(
         out, value.data, value.count, value.readable, piece.style,
-        2 if piece.style & E_NESTED else 1,
+        2 if piece.style & NESTED else 1,
     )
 
 
@@ -822,24 +790,24 @@ cdef char* put_number(char* out, const Piece* piece, int64_t value) noexcept nog
     if piece.has_sentinel and value == piece.sentinel:
         return put_null(out, piece)
     out = put_lead(out, piece)
-    if piece.kind == K_ENUM:
+    if piece.kind == ENUM:
         name = piece.name_count - 1
         # Compared before the subtraction, which could overflow.
         if value >= piece.first and value < piece.first + piece.name_count:
             name = <Py_ssize_t> (value - piece.first)
         return put(out, piece.names[name], piece.name_bytes[name])
-    if piece.kind == K_TIME:
+    if piece.kind == TIME:
         return put_time(out, value)
     return put_int(out, value)
 
 
 cdef char* put_piece(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
     cdef Headers headers
-    if piece.kind == K_TEXT:
+    if piece.kind == TEXT:
         return put_lead(out, piece)
-    if piece.kind == K_BYTES:
+    if piece.kind == BYTES:
         return put_stored(out, piece, value_of(&piece.values, row))
-    if piece.kind == K_HEADERS:
+    if piece.kind == HEADERS:
         headers.piece = piece
         headers.next = piece.header_offsets[row]
         headers.count = piece.header_offsets[row + 1] - headers.next
@@ -855,13 +823,13 @@ cdef uint64_t changes_of(const Piece* piece, Py_ssize_t row, size_t rows) noexce
     For bytes and headers all rows, or just the first where there are none at all.
     """
     cdef Py_ssize_t end = row + <Py_ssize_t> rows
-    if piece.kind == K_BYTES:
+    if piece.kind == BYTES:
         if piece.values.validity == NULL and piece.values.offsets[row] == piece.values.offsets[end]:
             return 1
         return ~<uint64_t> 0
-    if piece.kind == K_HEADERS:
+    if piece.kind == HEADERS:
         return 1 if piece.header_offsets[row] == piece.header_offsets[end] else ~<uint64_t> 0
-    if piece.kind == K_TEXT or piece.column.stride == 0:
+    if piece.kind == TEXT or piece.column.stride == 0:
         return 1
     return kseg_changes(
         piece.column.base + row * piece.column.stride,
@@ -982,7 +950,7 @@ cdef struct Turns:
     Py_ssize_t row            # the batch that they are of; -1 for none
 
 cdef struct Found:
-    int64_t numbers[F_NUMBERS]
+    int64_t numbers[NUMBERS]
     const Record* record
     const uint8_t* end        # of the record
     const uint8_t* readable_end
@@ -1007,7 +975,7 @@ cdef struct Lines:
     int64_t* pairs            # NULL where offsets are not looked at
     int64_t pairs_max
     Turns turns[2]            # of records without headers, and with them
-    Near near[F_NUMBERS]
+    Near near[NUMBERS]
     char* begin
     char* at
     char* end
@@ -1015,7 +983,7 @@ cdef struct Lines:
 
 cdef inline Py_ssize_t ratio_of(int style) noexcept nogil:
     """Most bytes that a byte can become, where there are four more for a value."""
-    return 2 if (style & E_MASK) == E_BASE64 else content_bound(style, 1)
+    return 2 if (style & ENCODING_MASK) == BASE64 else content_bound(style, 1)
 
 
 cdef void bound_lines(Lines* lines) noexcept nogil:
@@ -1025,14 +993,14 @@ cdef void bound_lines(Lines* lines) noexcept nogil:
     lines.a_key_byte = lines.a_value_byte = lines.a_header_byte = 0
     for i in range(lines.count):
         piece = &lines.pieces[i]
-        if piece.source == F_KEY:
+        if piece.source == RECORD_KEY:
             lines.a_key_byte += ratio_of(piece.style)
-        elif piece.source == F_VALUE:
+        elif piece.source == RECORD_VALUE:
             lines.a_value_byte += ratio_of(piece.style)
-        elif piece.source == F_HEADERS:
-            lines.a_header_byte += max(content_bound(E_UTF8, 1), ratio_of(piece.style))
+        elif piece.source == RECORD_HEADERS:
+            lines.a_header_byte += max(content_bound(UTF8, 1), ratio_of(piece.style))
             lines.a_header_byte += HEADER_TEXT_MAX
-        if piece.source >= F_KEY:
+        if piece.source >= RECORD_KEY:
             lines.fixed += 4
 
 
@@ -1060,7 +1028,7 @@ cdef inline bint same_texts(const Lines* lines, Py_ssize_t one, Py_ssize_t other
         return False
     for i in range(lines.count):
         piece = &lines.pieces[i]
-        if piece.source != F_COLUMN or piece.kind == K_TEXT or piece.column.stride == 0:
+        if piece.source != IN_COLUMN or piece.kind == TEXT or piece.column.stride == 0:
             continue
         if load(&piece.column, one) != load(&piece.column, other):
             return False
@@ -1082,11 +1050,11 @@ cdef const Turns* turns_of(Lines* lines, Py_ssize_t row, bint headed) noexcept n
     turn.text = at
     for i in range(lines.count):
         piece = &lines.pieces[i]
-        if piece.source == F_COLUMN:
+        if piece.source == IN_COLUMN:
             at = put_piece(at, piece, row)
-        elif piece.source == F_SEQUENCE and unnumbered:
+        elif piece.source == SEQUENCE and unnumbered:
             at = put_number(at, piece, -1)
-        elif piece.source == F_HEADERS and not headed:
+        elif piece.source == RECORD_HEADERS and not headed:
             none.count = 0
             at = put_listed(at, piece, &none)
         else:
@@ -1106,7 +1074,7 @@ cdef inline bint leads_always(const Piece* piece) noexcept nogil:
     """Is the lead written for absent values, too?"""
     if piece.null_text != NULL:
         return True
-    return piece.source < F_NUMBERS and not piece.has_sentinel
+    return piece.source < NUMBERS and not piece.has_sentinel
 
 
 cdef inline char* put_absent(char* out, const Piece* piece) noexcept nogil:
@@ -1125,7 +1093,7 @@ cdef inline char* put_own_bytes(
         out = put_lead(out, piece)
     return put_bytes(
         out, data, size, found.readable_end - data, piece.style,
-        2 if piece.style & E_NESTED else 1,
+        2 if piece.style & NESTED else 1,
     )
 
 
@@ -1136,11 +1104,11 @@ cdef inline char* put_own(
     cdef const Record* r = found.record
     cdef Headers headers
     cdef int64_t value
-    if piece.source == F_KEY:
+    if piece.source == RECORD_KEY:
         return put_own_bytes(out, piece, r.key, r.key_size, found)
-    if piece.source == F_VALUE:
+    if piece.source == RECORD_VALUE:
         return put_own_bytes(out, piece, r.value, r.value_size, found)
-    if piece.source == F_HEADERS:
+    if piece.source == RECORD_HEADERS:
         if piece.null_text == NULL:
             if r.header_count == 0:
                 return out
@@ -1156,7 +1124,7 @@ cdef inline char* put_own(
             return put_absent(out, piece)
         if piece.null_text == NULL:
             out = put_lead(out, piece)
-    if piece.kind == K_TIME:
+    if piece.kind == TIME:
         return put_time(out, value)
     if value < 0:
         return put_int(out, value)
@@ -1192,22 +1160,22 @@ cdef bint rest_fits(
 cdef inline bint note_gap(Lines* lines, int64_t* state, int64_t offset) noexcept nogil:
     """Note an offset that does not follow the one before; False where there is no room."""
     cdef int64_t* pair
-    if state[S_LAST] != -1 and offset != add64(state[S_LAST], 1):
-        if state[S_GAPS] == lines.pairs_max:
+    if state[LAST_OFFSET] != -1 and offset != add64(state[LAST_OFFSET], 1):
+        if state[GAPS] == lines.pairs_max:
             return False
-        pair = lines.pairs + 2 * state[S_GAPS]
-        pair[0], pair[1] = state[S_LAST], offset
-        state[S_GAPS] += 1
-    if state[S_RECORDS] == 0:
-        state[S_FIRST] = offset
-    state[S_LAST] = offset
+        pair = lines.pairs + 2 * state[GAPS]
+        pair[0], pair[1] = state[LAST_OFFSET], offset
+        state[GAPS] += 1
+    if state[RECORDS] == 0:
+        state[FIRST_OFFSET] = offset
+    state[LAST_OFFSET] = offset
     return True
 
 
 cdef int take_back(Lines* lines, int64_t* state, const Mark* mark, int why) noexcept nogil:
     lines.at = mark.at
-    state[S_RECORDS], state[S_FIRST] = mark.records, mark.first
-    state[S_LAST], state[S_GAPS] = mark.last, mark.gaps
+    state[RECORDS], state[FIRST_OFFSET] = mark.records, mark.first
+    state[LAST_OFFSET], state[GAPS] = mark.last, mark.gaps
     return why
 
 
@@ -1223,7 +1191,7 @@ cdef int stop_in(
 
     A batch that is begun in an empty buffer goes on in the next, if all of it is sound.
     """
-    cdef bint resumed = state[S_RECORD] > 0
+    cdef bint resumed = state[AT_RECORD] > 0
     if not resumed and mark.at != lines.begin:
         return take_back(lines, state, mark, KSEG_FULL)
     if resumed and lines.at == lines.begin:
@@ -1233,8 +1201,8 @@ cdef int stop_in(
         or not rest_fits(lines, batch, p, left, lines.end - lines.begin)
     ):
         return take_back(lines, state, mark, KSEG_ODD)
-    state[S_BYTE] = p - batch.start
-    state[S_RECORD] = batch.count - left
+    state[AT_BYTE] = p - batch.start
+    state[AT_RECORD] = batch.count - left
     return KSEG_FULL
 
 
@@ -1253,13 +1221,13 @@ cdef int put_before(Lines* lines, Py_ssize_t row) noexcept nogil:
 cdef int put_batch(Lines* lines, const Batch* batch, int64_t* state) noexcept nogil:
     """The rest of the lines of a batch: END, FULL, ODD or CHANGED."""
     cdef Mark mark = Mark(
-        lines.at, state[S_RECORDS], state[S_FIRST], state[S_LAST], state[S_GAPS]
+        lines.at, state[RECORDS], state[FIRST_OFFSET], state[LAST_OFFSET], state[GAPS]
     )
-    cdef const uint8_t* p = batch.start + state[S_BYTE]
+    cdef const uint8_t* p = batch.start + state[AT_BYTE]
     cdef const uint8_t* stop
-    cdef Py_ssize_t row = state[S_BATCH]
-    cdef int64_t left = batch.count - state[S_RECORD]
-    cdef bint resumed = state[S_RECORD] > 0, headed = False
+    cdef Py_ssize_t row = state[AT_BATCH]
+    cdef int64_t left = batch.count - state[AT_RECORD]
+    cdef bint resumed = state[AT_RECORD] > 0, headed = False
     cdef int32_t sequence = <int32_t> lines.source.table[row * ROW_FIELDS + BASE_SEQUENCE]
     cdef const Turns* turns
     cdef Record r
@@ -1280,20 +1248,20 @@ cdef int put_batch(Lines* lines, const Batch* batch, int64_t* state) noexcept no
             headed = True
             turns = turns_of(lines, row, True)
         found.end = stop
-        found.numbers[F_OFFSET] = add64(batch.base_offset, r.offset_delta)
-        found.numbers[F_TIMESTAMP] = (
+        found.numbers[OFFSET] = add64(batch.base_offset, r.offset_delta)
+        found.numbers[TIMESTAMP] = (
             batch.max_timestamp if batch.time_type == 1
             else add64(batch.base_timestamp, r.timestamp_delta)
         )
-        found.numbers[F_SEQUENCE] = kseg_sequence_after(sequence, r.offset_delta)
-        found.numbers[F_KEY_SIZE] = max(r.key_size, -1)
-        found.numbers[F_VALUE_SIZE] = max(r.value_size, -1)
+        found.numbers[SEQUENCE] = kseg_sequence_after(sequence, r.offset_delta)
+        found.numbers[KEY_SIZE] = max(r.key_size, -1)
+        found.numbers[VALUE_SIZE] = max(r.value_size, -1)
         if line_bound(lines, &r, stop) > lines.end - lines.at or (
-            lines.pairs != NULL and not note_gap(lines, state, found.numbers[F_OFFSET])
+            lines.pairs != NULL and not note_gap(lines, state, found.numbers[OFFSET])
         ):
             return stop_in(lines, state, batch, &mark, p, left)
         lines.at = put_line(lines.at, turns, &found, lines.near)
-        state[S_RECORDS] += 1
+        state[RECORDS] += 1
         p = stop
         left -= 1
     if p != batch.end and batch.count > 0:
@@ -1305,24 +1273,24 @@ cdef int put_records(Lines* lines, int64_t* state) noexcept nogil:
     """The lines of batches until one is unusual, or the next does not fit, or they end."""
     cdef Batch batch
     cdef int why
-    while state[S_BATCH] < lines.source.table_count:
-        why = kseg_listed(&lines.source, state[S_BATCH], &batch)
+    while state[AT_BATCH] < lines.source.table_count:
+        why = kseg_listed(&lines.source, state[AT_BATCH], &batch)
         if why != KSEG_NEWER:
             return KSEG_ODD
-        kseg_listed_header(lines.source.table + state[S_BATCH] * ROW_FIELDS, &batch)
+        kseg_listed_header(lines.source.table + state[AT_BATCH] * ROW_FIELDS, &batch)
         if (
             batch.attributes & UNUSUAL
             or batch.count < 0
             or batch.count > (batch.end - batch.start) // KSEG_RECORD_MIN
-            or state[S_BYTE] > batch.end - batch.start
-            or state[S_RECORD] > batch.count
+            or state[AT_BYTE] > batch.end - batch.start
+            or state[AT_RECORD] > batch.count
         ):
             return KSEG_ODD
         why = put_batch(lines, &batch, state)
         if why != KSEG_END:
             return why
-        state[S_BATCH] += 1
-        state[S_BYTE] = state[S_RECORD] = 0
+        state[AT_BATCH] += 1
+        state[AT_BYTE] = state[AT_RECORD] = 0
     return KSEG_END
 
 
@@ -1401,11 +1369,11 @@ cdef int open_names(Piece* piece, tuple names) except -1:
 cdef int open_piece(Views* views, Piece* piece, tuple source, Py_ssize_t stop) except -1:
     """Read one piece's tuple into C; the caller keeps the tuple alive meanwhile."""
     open_texts(piece, source)
-    if piece.kind == K_TEXT:
+    if piece.kind == TEXT:
         return 0
-    if piece.kind == K_BYTES:
+    if piece.kind == BYTES:
         return open_binary(views, &piece.values, source[4], source[5], source[6], stop)
-    if piece.kind == K_HEADERS:
+    if piece.kind == HEADERS:
         piece.header_rows = open_offsets(views, &piece.header_offsets, source[4])
         if piece.header_rows < stop:
             raise ValueError(f"headers have {piece.header_rows} rows, {stop} are wanted")
@@ -1414,10 +1382,10 @@ cdef int open_piece(Views* views, Piece* piece, tuple source, Py_ssize_t stop) e
         if piece.keys.count != piece.values.count:
             raise ValueError("headers have as many keys as values")
         return 0
-    if piece.kind not in (K_INT, K_TIME, K_ENUM):
+    if piece.kind not in (INT, TIME, ENUM):
         raise ValueError(f"no kind of piece is numbered {piece.kind}")
     open_column(views, &piece.column, source[3], stop)
-    if piece.kind == K_ENUM:
+    if piece.kind == ENUM:
         piece.first = source[5]
         return open_names(piece, source[4])
     return open_sentinel(piece, source)
@@ -1426,7 +1394,7 @@ cdef int open_piece(Views* views, Piece* piece, tuple source, Py_ssize_t stop) e
 cdef int open_texts(Piece* piece, tuple source) except -1:
     """What every kind of piece has: its lead, and what stands for an absent value."""
     piece.kind = source[0]
-    piece.source = F_COLUMN
+    piece.source = IN_COLUMN
     lead = <bytes?> source[1]
     piece.lead = PyBytes_AS_STRING(lead)
     piece.lead_bytes = PyBytes_GET_SIZE(lead)
@@ -1438,21 +1406,21 @@ cdef int open_texts(Piece* piece, tuple source) except -1:
     piece.name_count = 0
     piece.has_sentinel = False
     piece.style = 0
-    if piece.kind == K_TEXT:
+    if piece.kind == TEXT:
         return 0
     null = source[2]
     if null is not None:
         piece.null_text = PyBytes_AS_STRING(<bytes?> null)
         piece.null_bytes = PyBytes_GET_SIZE(null)
-    if piece.kind == K_BYTES or piece.kind == K_HEADERS:
+    if piece.kind == BYTES or piece.kind == HEADERS:
         piece.style = source[3]
     return 0
 
 
 cdef int open_sentinel(Piece* piece, tuple source) except -1:
-    piece.has_sentinel = piece.kind == K_TIME or source[4] is not None
+    piece.has_sentinel = piece.kind == TIME or source[4] is not None
     if piece.has_sentinel:
-        piece.sentinel = -1 if piece.kind == K_TIME else source[4]
+        piece.sentinel = -1 if piece.kind == TIME else source[4]
     return 0
 
 
@@ -1463,7 +1431,7 @@ cdef int open_pieces(Views* views, Rows* rows, tuple pieces, Py_ssize_t stop) ex
     rows.binary_count = 0
     for i in range(rows.count):
         open_piece(views, &rows.pieces[i], pieces[i], stop)
-        if rows.pieces[i].kind == K_BYTES or rows.pieces[i].kind == K_HEADERS:
+        if rows.pieces[i].kind == BYTES or rows.pieces[i].kind == HEADERS:
             rows.binary[rows.binary_count] = i
             rows.binary_count += 1
     return 0
@@ -1523,20 +1491,20 @@ cdef int open_line(Views* views, Lines* lines, tuple pieces) except -1:
     for i in range(lines.count):
         source = <tuple?> pieces[i]
         piece = &lines.pieces[i]
-        bytes_piece = source[0] in (K_BYTES, K_HEADERS)
-        own = source[0] != K_TEXT and source[4 if bytes_piece else 3]
-        if source[0] == K_TEXT or not (bytes_piece or isinstance(own, int)):
+        bytes_piece = source[0] in (BYTES, HEADERS)
+        own = source[0] != TEXT and source[4 if bytes_piece else 3]
+        if source[0] == TEXT or not (bytes_piece or isinstance(own, int)):
             open_piece(views, piece, source, lines.source.table_count)
             continue
         open_texts(piece, source)
         piece.source = own
         if not (
-            (piece.kind == K_BYTES and F_KEY <= piece.source <= F_VALUE)
-            or (piece.kind == K_HEADERS and piece.source == F_HEADERS)
-            or (piece.kind in (K_INT, K_TIME) and 0 <= piece.source < F_NUMBERS)
+            (piece.kind == BYTES and RECORD_KEY <= piece.source <= RECORD_VALUE)
+            or (piece.kind == HEADERS and piece.source == RECORD_HEADERS)
+            or (piece.kind in (INT, TIME) and 0 <= piece.source < NUMBERS)
         ):
             raise ValueError(f"a record has no {own} for a piece of kind {piece.kind}")
-        if piece.source < F_NUMBERS:
+        if piece.source < NUMBERS:
             open_sentinel(piece, source)
     bound_lines(lines)
     return 0
@@ -1566,7 +1534,7 @@ cdef int open_turns(Lines* lines) except -1:
     memset(lines.turns[0].memory, 0, <size_t> (2 * size))
     lines.turns[1].memory = lines.turns[0].memory + size
     lines.turns[0].row = lines.turns[1].row = -1
-    for i in range(F_NUMBERS):
+    for i in range(NUMBERS):
         lines.near[i].base = KSEG_NEAR_NONE
     return 0
 
@@ -1618,11 +1586,11 @@ def write_records(
     cdef int why
     if len(pieces) > PIECES_MAX:
         raise ValueError(f"a template has at most {PIECES_MAX} pieces")
-    if rows.shape[1] != ROW_FIELDS or state.shape[0] != S_FIELDS:
+    if rows.shape[1] != ROW_FIELDS or state.shape[0] != STATE_FIELDS:
         raise ValueError("rows or state have the wrong width")
-    if min(state[S_BATCH], state[S_BYTE], state[S_RECORD], state[S_GAPS]) < 0:
+    if min(state[AT_BATCH], state[AT_BYTE], state[AT_RECORD], state[GAPS]) < 0:
         raise ValueError("the state leads outside the batches")
-    if gaps is not None and (gaps.shape[1] != 2 or state[S_GAPS] >= gaps.shape[0]):
+    if gaps is not None and (gaps.shape[1] != 2 or state[GAPS] >= gaps.shape[0]):
         raise ValueError("there is no room for a gap")
     memset(ask, 0, sizeof(ask))
     memset(&lines.source, 0, sizeof(Source))
@@ -1723,7 +1691,7 @@ def encode_bytes(data, int style, bint final, out):
     cdef char* at
     cdef char* begin
     cdef bint last
-    cdef int encoding = style & E_MASK
+    cdef int encoding = style & ENCODING_MASK
     views.count = 0
     try:
         source = open_view(&views, data, PyBUF_SIMPLE)
@@ -1735,10 +1703,10 @@ def encode_bytes(data, int style, bint final, out):
         room = target.len - 4 - KSEG_TEXT_SLACK
         count = min(source.len, room // content_bound(style, 3) * 3)
         last = final and count == source.len
-        if encoding == E_BASE64 and not last:
+        if encoding == BASE64 and not last:
             count -= count % 3
         with nogil:
-            if encoding == E_BASE64 or encoding == E_HEX:
+            if encoding == BASE64 or encoding == HEX:
                 at = put_content(at, <const uint8_t*> source.buf, count, count, style)
                 used = count
             else:

@@ -35,7 +35,6 @@ cdef enum:
     CLIENT = 2  # kseg.log.validate.rules.AppendOrigin
     HEAD_BYTES = 21  # what no checksum of a batch covers, the checksum among it
     KNOWN_ATTRIBUTES = 0x77  # codec, transactional, control, delete horizon
-    MESSAGE_TIMED_BYTES = 26  # an entry of magic 1, up to the end of its timestamp
 
 # Why a record is refused by itself; the order is that of kseg.log.validate.batches.REASONS.
 cdef enum:

@@ -122,8 +122,6 @@ typedef struct {
 } kseg_batch_header;
 
 #define KSEG_BATCH_HEADER_BYTES 61
-#define KSEG_BATCH_CRC_AT 17
-#define KSEG_BATCH_CRC_COVERS_FROM 21
 
 /* `size` is that of the whole batch. */
 static inline void kseg_put_batch_header(uint8_t *p, const kseg_batch_header *h, uint32_t size) {

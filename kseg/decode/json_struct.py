@@ -184,9 +184,9 @@ class JsonDecoder:
     def _run(self, block: Block) -> tuple[pa.Array, dict[int, tuple[int, int, int]]]:
         columns, faults = Columns(*self._tables), dict[int, tuple[int, int, int]]()
         names, ends, order = self._order
-        wanted = block.valid.view(np.uint8)
+        offsets, wanted = block.offsets.astype(np.int64), block.valid.view(np.uint8)
         kernel.decode_json(
-            columns, block.offsets, block.data.data, wanted, names.data, ends, order, faults
+            columns, offsets, block.data.data, wanted, names.data, ends, order, faults
         )
         return self._program.array(columns, 0, None), faults
 

@@ -41,7 +41,7 @@ from typing import ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 
-from kseg._kernels.index import bisect_entries, lookup_entries
+from kseg._kernels.index import bisect_entries
 from kseg.constants import INT64_MAX, NO_TIMESTAMP, Int64s
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files import io
@@ -335,19 +335,10 @@ class OffsetIndex(IndexFile):
         """Positions from which to walk for many offsets, int64[n]; order does not matter.
 
         Raises:
-            CorruptIndexError: an entry found has a negative position.
+            CorruptIndexError: as of `lookup`.
         """
-        data, count = self._entries
-        if count < 0:
-            self._check_open()
-        targets = np.ascontiguousarray(offsets, dtype=np.int64)
-        base = self.base_offset
-        found = _values_of(data, (8, 0, 4, 4), count, targets, least=base, base=base)
-        if len(found) and found.min() < 0:
-            at = int(found.argmin())
-            slot = bisect_entries(data, 8, 0, 4, count, int(targets[at]) - base)
-            raise self._error(slot, f"position {found[at]} is negative")
-        return found
+        found = [self.lookup(offset).position for offset in np.asarray(offsets).tolist()]
+        return np.array(found, np.int64)
 
     def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:
         """The first entry whose position is at or past `position + size`; None without one.
@@ -451,15 +442,8 @@ class TimeIndex(IndexFile):
         Raises:
             CorruptIndexError: an entry found has an offset below the base, or above 2^63 - 1.
         """
-        data, count = self._entries
-        if count < 0:
-            self._check_open()
-        targets = np.ascontiguousarray(timestamps, dtype=np.int64)
-        found = _values_of(data, (12, 0, 8, 8), count, targets, least=~INT64_MAX, base=0)
-        refused = (found < 0) | (found > min(OFFSET_MAX - self.base_offset, INT64_MAX))
-        if refused.any():
-            self.lookup(int(targets[int(refused.argmax())]))  # raises
-        return found + self.base_offset
+        found = [self.lookup(time).offset for time in np.asarray(timestamps).tolist()]
+        return np.array(found, np.int64)
 
     def entries(self, *, all_slots: bool = False) -> TimeEntries:
         """The entries in use as columns, or every slot of the file, unused ones as (0, base).
@@ -499,34 +483,6 @@ class TimeIndex(IndexFile):
 
 def _negative(relative: int, position: int) -> str:
     return f"relative offset {relative} or position {position} is negative"
-
-
-def _values_of(
-    data: memoryview,
-    layout: tuple[int, int, int, int],
-    count: int,
-    targets: Int64s,
-    *,
-    least: int,
-    base: int,
-) -> Int64s:
-    """The values of the last entries at or below many targets, int64[n]; 0 without one.
-
-    Args:
-        data: the entries.
-        layout: bytes of an entry; where its key begins, and its bytes; where its value begins.
-        count: how many entries.
-        targets: int64[n], contiguous.
-        least: no entry is found for targets below it.
-        base: subtracted from a target to compare it with keys.
-    """
-    if not count:
-        return np.zeros(len(targets), np.int64)
-    found = np.empty(len(targets), np.int64)
-    # Room for buckets of two keys each, used only where there are many targets, in no order.
-    starts = np.empty(count // 2 + 2 if len(targets) >= count // 4 else 0, np.uint32)
-    lookup_entries(data, *layout, count, targets, least, base, starts, found)
-    return found
 
 
 # ---- beside the writer ---------------------------------------------------------------------------

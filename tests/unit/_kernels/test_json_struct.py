@@ -26,7 +26,7 @@ def run(
     columns = Columns(np.zeros((1, 5), np.int32), KIDS, np.zeros(0, np.int32), COLUMNS)
     faults: dict[int, tuple[int, int, int]] = {}
     given = {
-        "offsets": np.cumsum([0, *(len(each or b"") for each in payloads)], dtype=np.int32),
+        "offsets": np.cumsum([0, *(len(each or b"") for each in payloads)], dtype=np.int64),
         "wanted": np.array([each is not None for each in payloads], np.uint8),
         "ends": ENDS,
         "order": np.array(ORDER, np.int32),
@@ -51,7 +51,7 @@ def test_rows_lie_in_columns_and_faults_have_their_places() -> None:
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="do not ascend within the data"):
-        run(b"{}", offsets=np.array([0, 3], np.int32))
+        run(b"{}", offsets=np.array([0, 3], np.int64))
     with pytest.raises(ValueError, match="differ in number"):
         run(b"{}", wanted=np.zeros(2, np.uint8))
     with pytest.raises(ValueError, match="differ in number"):
