@@ -11,15 +11,13 @@ _HOMES = {
     "kseg.analysis.diff": ("Diff",),
     "kseg.analysis.doctor.values": ("DoctorReport",),
     "kseg.analysis.explain.values": ("ExplainReport",),
-    "kseg.analysis.group_states": (
-        "Group",
-        "Member",
-        "ShareState",
-    ),
     "kseg.analysis.groups": (
         "Commits",
+        "Group",
         "GroupChange",
         "Groups",
+        "Member",
+        "ShareState",
     ),
     "kseg.analysis.info": (
         "Infos",
