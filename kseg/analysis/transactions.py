@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from kseg.constants import INT64_MAX, ControlType, Int64s
 from kseg.documents import document
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import COLUMN, BatchTable
-from kseg.format.times import bound_ms
+from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
 from kseg.internal.registry import SchemaFinding
 from kseg.internal.topics import InternalTopic
@@ -45,9 +45,6 @@ from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.data_directory import partition_of
 from kseg.log.reader import LogView
-
-if TYPE_CHECKING:
-    from kseg.format.times import Time
 
 #: The longest transaction that Kafka's tool assumes by default.
 MAX_TIMEOUT_MINUTES: Final = 15

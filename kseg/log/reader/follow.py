@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
+from typing import Final, NamedTuple, Unpack
 
 from kseg.constants import StopReason
 from kseg.errors import (
@@ -34,19 +34,15 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
-from kseg.format.header import stop_error
+from kseg.format.header import BatchTable, stop_error
 from kseg.format.request import RequestOptions, check_word
+from kseg.format.values import RecordColumns
 from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.reader.fetch import FETCH_BYTES, ISOLATIONS, Fetched, fetch, limit_of
 from kseg.log.reader.find import ReadableLog
 from kseg.log.reader.version import SegmentInfo, Truncations, Version
 from kseg.log.reader.view import LogView
 from kseg.log.segment.reader import Segment
-
-if TYPE_CHECKING:
-    from kseg.format.header import BatchTable
-    from kseg.format.values import RecordColumns
-
 
 #: Ends of a walk that an unfinished write leaves. An impossible length is not among them.
 _UNFINISHED: Final = (
