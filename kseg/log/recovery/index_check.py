@@ -678,10 +678,18 @@ CHECKED: Final = tuple(_CHECKS)
 def _due(base_offset: int, tables: Iterable[BatchTable]) -> tuple[int, int]:
     """The entries that a log makes; none where a batch can have none, as in a damaged log."""
     made = DerivedEntries(base_offset, _DEFAULTS, careful=True)
-    for table in tables:
-        far = (table.last_offset < base_offset) | (table.last_offset - base_offset > INT32_MAX)
-        if base_offset < 0 or far.any() or made.add(table)[1] is not None:
-            return 0, 0
+    if not all(_placed(made, base_offset, table) for table in tables):
+        return 0, 0
+    return _counted(made)
+
+
+def _placed(made: DerivedEntries, base_offset: int, table: BatchTable) -> bool:
+    """Add the entries of batches; whether all can have one."""
+    far = (table.last_offset < base_offset) | (table.last_offset - base_offset > INT32_MAX)
+    return base_offset >= 0 and not far.any() and made.add(table)[1] is None
+
+
+def _counted(made: DerivedEntries) -> tuple[int, int]:
     times = len(made.times) + len(made.closing_entry())
     return len(made.offsets) // OFFSET_ENTRY.size, times // TIME_ENTRY.size
 
@@ -698,6 +706,7 @@ class IndexChecks:
         """
         self._log, self._found = log, found
         self._checks: dict[FileKind, OffsetIndexCheck | TimeIndexCheck | TxnIndexCheck] = {}
+        self._made: DerivedEntries | None = None
 
     def add(self, kind: FileKind, path: io.StrPath | None) -> int:
         """Begin the check of an index, or of its absence; returns its size, -1 for none.
@@ -709,12 +718,19 @@ class IndexChecks:
         if path is not None:
             place = replace(place, path=os.fspath(path), size=io.size_at(path))
         self._checks[kind] = _CHECKS[kind](place, self._found)
+        if kind is FileKind.INDEX and path is not None and io.is_elsewhere(path):
+            # To read the headers again is to ask a store for the whole segment again.
+            self._made = DerivedEntries(place.base_offset, _DEFAULTS, careful=True)
         return place.size
 
     def feed(self, table: BatchTable) -> None:
         """Compare them with the batches of a table."""
         for check in self._checks.values():
             check.feed(table)
+        if self._made is not None:
+            joined = replace(table, rows=np.ascontiguousarray(table.rows))
+            if not _placed(self._made, self._log.base_offset, joined):
+                self._made = None
 
     def finish(
         self,
@@ -730,7 +746,8 @@ class IndexChecks:
             due: counts the entries that the log makes; with Kafka's defaults if None.
         """
         trail = None
-        counted = due or cache(lambda: _due(self._log.base_offset, read()))
+        base, made = self._log.base_offset, self._made
+        counted = due or cache(lambda: _due(base, read()) if made is None else _counted(made))
         for check in self._checks.values():
             if isinstance(check, TxnIndexCheck):
                 trail = check.finish(stop, read)

@@ -90,3 +90,33 @@ def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
 def test_a_file_url_is_a_path_of_this_machine(memory: Path) -> None:
     assert place(f"file://{memory}/a%20b") == f"{memory}/a b"
     assert rows(f"file://{memory}") == rows(memory)
+
+
+def test_the_headers_of_a_segment_in_a_store_are_not_read_again_for_its_index(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of large batches a log has few entries: how many it should have is counted."""
+    import fsspec
+
+    from kseg.log.recovery import index_check
+
+    directory = tmp_path / "large-0"
+    ones = [batch([record(bytes(20_000))], base_offset=at) for at in range(9)]
+    write_segment(directory, 0, *ones)
+    kseg.plan_reindex(directory).apply()
+    index = directory / f"{0:020d}.index"
+    index.write_bytes(index.read_bytes()[:8])  # one of eight
+    system = fsspec.filesystem("memory")
+    system.put(str(directory), "/archive/large-0", recursive=True)
+    findings = kseg.verify(directory).findings
+    assert "index-length" in {one.code for one in findings}
+
+    def again(*_arguments: object) -> None:
+        raise AssertionError("the headers are read again")
+
+    monkeypatch.setattr(index_check, "_due", again)
+    url = "memory://archive/large-0"
+    assert [one.message for one in kseg.verify(url).findings] == [one.message for one in findings]
+    with pytest.raises(AssertionError):
+        kseg.verify(directory)
+    system.rm("/archive", recursive=True)
