@@ -145,6 +145,10 @@ class LogFile(Closing):
         """Read the file's present size and return it."""
         return self._file.refresh()
 
+    def expect(self, end: int) -> None:
+        """Say where reading will stop, so that a store is asked for nothing behind it ahead."""
+        self._file.wanted_end = end
+
     def walk(
         self,
         *,

@@ -28,7 +28,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from kseg.constants import Uint8s
+from kseg.constants import INT64_MAX, Uint8s
 from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import io, lock, record_locks
 from kseg.files.closing import Closing
@@ -62,13 +62,19 @@ class MappedFile(Closing):
     """A file open for reading, mapped or not, of the size it had when it was opened.
 
     `open` acquires; `close`, or leaving a `with`, releases. Any thread may read.
+
+    Attributes:
+        path: of the file.
+        wanted_end: where its reader will stop, as far as that is known. A file in a store asks for
+            no bytes behind it before they are read.
     """
 
-    __slots__ = ("_fd", "_index", "_map", "_mapped", "_mapping", "_size", "path")
+    __slots__ = ("_fd", "_index", "_map", "_mapped", "_mapping", "_size", "path", "wanted_end")
 
     def __init__(self, path: str, fd: int, mapping: Mapping, *, index: bool = False) -> None:
         """Take over `fd`; use `open` instead."""
         self.path: Final = path
+        self.wanted_end = INT64_MAX
         self._fd = fd
         self._size = 0
         self._mapping: Final = mapping

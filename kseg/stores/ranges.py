@@ -66,11 +66,12 @@ class _Block(NamedTuple):
 class _Walk:
     """The blocks of one walk: one behind the other."""
 
-    __slots__ = ("begin", "behind", "blocks", "end", "furthest", "idle", "step")
+    __slots__ = ("begin", "behind", "blocks", "end", "first", "furthest", "idle", "step")
 
-    def __init__(self, begin: int) -> None:
+    def __init__(self, begin: int, first: int) -> None:
         self.blocks: deque[_Block] = deque()
-        self.begin = self.end = self.furthest = begin
+        self.begin = self.end = begin
+        self.first = self.furthest = first
         self.step = FIRST_BYTES
         self.behind = _BEHIND_FIRST
         self.idle = 0
@@ -154,7 +155,7 @@ class RangedFile(MappedFile):
         """The walk for a read, and its blocks with the bytes; asks for blocks ahead of it."""
         walk = next((each for each in self._walks if each.covers(position)), None)
         if walk is None:
-            walk = _Walk(self._bounds(position, end)[0])
+            walk = _Walk(self._bounds(position, end)[0], position)
             for left in self._walks[_WALKS - 1 :]:
                 _cancel(left)
             self._walks = [walk, *self._walks[: _WALKS - 1]]
@@ -167,8 +168,8 @@ class RangedFile(MappedFile):
             blocks.appendleft(self._block(max(position, end_before - BLOCK_BYTES), end_before))
         while walk.end < end:
             self._ask(walk, 0)
-        ahead = min(AHEAD_BYTES // len(self._walks), _AHEAD_TIMES * (position - walk.begin))
-        while walk.end < self._size and walk.end - end < ahead:
+        ahead = min(AHEAD_BYTES // len(self._walks), _AHEAD_TIMES * (position - walk.first))
+        while walk.end < min(self._size, self.wanted_end) and walk.end - end < ahead:
             self._ask(walk, 0)
         while len(blocks) > 1 and blocks[0].end <= walk.furthest - walk.behind:
             blocks.popleft()
@@ -176,7 +177,10 @@ class RangedFile(MappedFile):
 
     def _ask(self, walk: _Walk, least: int, *, here: bool = False) -> None:
         """Ask for the next block of a walk, of at least so many bytes; `here` by this thread."""
-        end = min(walk.end + max(walk.step, least), self._size)
+        is_ahead = walk.end < self.wanted_end
+        end = min(walk.end + max(walk.step if is_ahead else FIRST_BYTES, least), self._size)
+        if is_ahead:
+            end = min(end, max(self.wanted_end, walk.end + least))
         walk.blocks.append(self._block(walk.end, end, here=here))
         walk.end, walk.step = walk.blocks[-1].end, min(2 * walk.step, BLOCK_BYTES)
         for other in self._walks:

@@ -518,6 +518,8 @@ class Segment(Closing):
         start = start_position
         if start is None:
             start = self._start(request)
+        if end_position is not None:
+            self._log.expect(end_position)
         return self._read(request, start, end_position, keep, on_offset, workspace)
 
     def _start(self, request: Request) -> int:

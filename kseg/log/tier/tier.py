@@ -434,6 +434,8 @@ class _Joining:
                     whole.append((self._objects(*key, found, group.directory), key, after))
                 else:
                     self._stray(found)
+            # An object behind the last whole one does not say where that ends.
+            whole[-1:] = [(objects, key, None) for objects, key, _after in whole[-1:]]
             for got in _each(partial(self._or_fault, works[group.layout]), whole):
                 if isinstance(got, Copy):
                     copies.append(got)

@@ -133,3 +133,23 @@ def test_a_closed_file_and_a_negative_place_are_refused() -> None:
     assert file.closed
     with pytest.raises(ValueError, match="closed"):
         file.read(0, 1)
+
+
+@pytest.mark.parametrize("grain", [1, 4 << 20])
+def test_nothing_is_asked_for_ahead_of_where_the_reader_will_stop(grain: int) -> None:
+    """A task of Spark reads a part of a segment; the last batch goes on behind it."""
+    with Counting(DATA, grain) as file:
+        file.wanted_end = 30_000_000
+        for position in range(10_000_000, 30_000_000, 1 << 20):
+            assert file.read(position, 1 << 20) == DATA[position : position + (1 << 20)]
+        assert file.read(30_000_000, 100) == DATA[30_000_000:30_000_100]
+    asked = sum(end - start for start, end in file.asked)
+    assert asked <= 20_000_000 + (1 << 20) + FIRST_BYTES + 2 * grain
+
+
+def test_a_look_into_a_large_chunk_asks_for_no_other() -> None:
+    with Counting(DATA, 4 << 20) as file:
+        for position in (50_000_000, 11_000_000):
+            for at in (position, position + 61):
+                assert file.read(at, 100) == DATA[at : at + 100]
+    assert len(file.asked) == 2

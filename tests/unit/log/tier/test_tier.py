@@ -209,3 +209,14 @@ def test_the_epochs_of_a_copy_may_begin_behind_its_first_offset(tmp_path: Path) 
         tiers.put(layout, copies)
         log = Tier.of(layout.root).log(tmp_path / "orders-0")
         assert (log.spans[0].start, log.faults) == (start, ())
+
+
+def test_an_unfinished_upload_does_not_say_where_the_segment_before_it_ends(tmp_path: Path) -> None:
+    copies = made(tmp_path / "whole" / "orders-0")
+    layout = tiers.PinterestTier(tmp_path / "tier", bits=3)
+    tiers.put(layout, copies)
+    dangling = tmp_path / "tier" / layout.directory(copies[0]) / f"{copies[-1].end + 500:020d}.log"
+    dangling.write_bytes(b"")
+    log = Tier.of(tmp_path / "tier").log(tmp_path / "orders-0")
+    assert log.view.log_end_offset == copies[-1].end + 1
+    assert log.strays == (str(dangling),)
