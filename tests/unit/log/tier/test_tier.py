@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -114,9 +115,48 @@ def test_a_tier_is_described_with_few_requests(
     assert found["local"] == {"segments": 0, "bytes": 0}
 
 
-def test_verify_finds_what_is_wrong_with_a_tier(fixtures_dir: Path, tmp_path: Path) -> None:
-    import shutil
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("4.2.0-local", "metadata"),
+        ("4.2.0-aiven-zstd", "metadata"),
+        ("4.2.0-aiven-zstd", "manifests"),
+    ],
+)
+def test_a_read_of_the_last_hour_asks_for_no_other_segment(
+    monkeypatch: pytest.MonkeyPatch, fixtures_dir: Path, tmp_path: Path, name: str, source: str
+) -> None:
+    case = fixtures_dir / "tiered" / name
+    backend, store = opened(monkeypatch, case)
+    timed = Tier.of(case / "remote").log(case / "local" / "plain-0")
+    segments = sorted(
+        (one.segment for one in timed.copies.values()), key=lambda one: one.end_offset
+    )
+    since = segments[-2].max_timestamp + 1
+    if source == "metadata":
+        for directory in (case / "local").glob("__remote_log_metadata-*"):
+            shutil.copytree(directory, tmp_path / directory.name)
+    asked, read = list[str](), backend.read
 
+    def noting(key: str, start: int, end: int, etag: str | None) -> memoryview:
+        asked.append(key)
+        return read(key, start, end, etag)
+
+    monkeypatch.setattr(backend, "read", noting)
+    tier = Tier.of("s3://fake")
+    log = tier.log(tmp_path / "plain-0")
+    assert (log.local, log.source) == (None, source)
+    asked.clear()
+    before = store.requests
+    scan = kseg.scan(log.view.path, tier=tier, time=(since, None), columns=("offset",))
+    offsets = [offset for piece in scan for offset in piece["offset"].tolist()]
+    assert offsets
+    assert segments[-1].start_offset <= offsets[0] <= offsets[-1] == segments[-1].end_offset
+    assert [key for key in asked if segments[-1].id not in key] == []
+    assert store.requests - before <= 4
+
+
+def test_verify_finds_what_is_wrong_with_a_tier(fixtures_dir: Path, tmp_path: Path) -> None:
     case = tmp_path / "case"
     shutil.copytree(fixtures_dir / "tiered" / "4.2.0-local", case)
     local = case / "local" / "plain-0"
