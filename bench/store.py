@@ -2,8 +2,9 @@
 
 Serves one segment of 256 MiB from this machine. Prints the rates of obstore's own ranged read (four
 threads, 8 MiB a request), of `kseg verify` of the same URL, and their ratio; then those of a
-segment in zstd chunks with AES-GCM beside decoding and reading alone. All in one run, since others
-may use the machine.
+segment in zstd chunks with AES-GCM beside decoding and reading alone; then the time and the
+requests of `kseg info` of 1,000 segments in a tier, and the requests of a read of the last hour.
+All in one run, since others may use the machine.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import kseg
+from kseg.analysis.tiers import describe
 from kseg.format.builder import BatchBuilder
+from kseg.log.tier import Tier
 from kseg.log.tier.aiven import ChunkedFile, parse_manifest
 from kseg.stores.path import RemotePath
 from kseg.stores.store import Store
@@ -31,14 +36,29 @@ RANGE_BYTES = 8 << 20
 PAUSE_S = 0.010
 ROUNDS = 5
 CHUNK_BYTES = 4 << 20
+SEGMENTS = 1_000
+#: For stores of S3, of which the server knows what reading needs: a bucket is a directory.
+S3 = {
+    "AWS_ACCESS_KEY_ID": "none",
+    "AWS_SECRET_ACCESS_KEY": "none",
+    "AWS_REGION": "us-east-1",
+    "AWS_ALLOW_HTTP": "true",
+}
+
+
+@cache
+def sizes_in(bucket: Path) -> dict[str, int]:
+    """The files of a directory, by their keys in order."""
+    files = sorted(one for one in bucket.rglob("*") if one.is_file())
+    return {str(one.relative_to(bucket)): one.stat().st_size for one in files}
 
 
 class Handler(BaseHTTPRequestHandler):
     """Files of a directory, by range, each request 10 ms late."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # it would wait 40 ms between head and body
     top = Path()
-    requests = 0
 
     def log_message(self, *_arguments: object) -> None:
         """Say nothing."""
@@ -50,8 +70,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self, *, with_body: bool = True) -> None:
         """A range of a file, or all of it."""
         time.sleep(PAUSE_S)
-        Handler.requests += 1
-        path = Handler.top / self.path.lstrip("/")
+        asked_for = urlsplit(self.path)
+        path = Handler.top / asked_for.path.lstrip("/")
+        if "list-type" in asked_for.query:
+            self.list_page(path, parse_qs(asked_for.query))
+            return
         if not path.is_file():
             self.send_error(404)
             return
@@ -70,6 +93,27 @@ class Handler(BaseHTTPRequestHandler):
         if with_body:
             with path.open("rb") as file:
                 self.connection.sendfile(file, start, end - start)
+
+    def list_page(self, bucket: Path, asked: dict[str, list[str]]) -> None:
+        """A thousand keys of a bucket."""
+        prefix, after = (asked.get(name, [""])[0] for name in ("prefix", "continuation-token"))
+        sizes = sizes_in(bucket)
+        keys = [key for key in sizes if key.startswith(prefix) and key > after]
+        more = f"<NextContinuationToken>{keys[999]}</NextContinuationToken>" if keys[1000:] else ""
+        entries = "".join(
+            f"<Contents><Key>{key}</Key><Size>{sizes[key]}</Size>"
+            '<LastModified>2026-11-25T00:00:00.000Z</LastModified><ETag>"x"</ETag></Contents>'
+            for key in keys[:1000]
+        )
+        truncated = str(bool(more)).lower()
+        answer = (
+            f"<ListBucketResult><IsTruncated>{truncated}</IsTruncated>{more}{entries}"
+            "</ListBucketResult>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
 
 
 @contextmanager
@@ -162,6 +206,8 @@ def main() -> None:
             }
             compare(works, size)
             chunked(top, log, root)
+            os.environ.update(S3, AWS_ENDPOINT_URL=root)
+            remote_segments(top / "tiers")
 
 
 def compare(works: dict[str, Callable[[], object]], size: int) -> None:
@@ -228,6 +274,79 @@ def chunked(top: Path, log: Path, root: str) -> None:
         "reading alone": lambda: ranged_read(url),
     }
     compare(works, total)
+
+
+def write_tier(bucket: Path) -> None:
+    """Segments of one record, an hour apart, in Aiven's layout without codec and keys."""
+    directory = bucket / "t-AAAAAAAAAAAAAAAAAAAAAQ" / "0"
+    directory.mkdir(parents=True)
+    epochs = b"0\n1\n0 0\n"
+    for at in range(SEGMENTS):
+        moment = 1_700_000_000_000 + at * 3_600_000
+        builder = BatchBuilder(base_offset=at)
+        builder.append(value=bytes(1000), timestamp_ms=moment)
+        log = bytes(builder.build().data)
+        id_ = base64.urlsafe_b64encode((at + 1).to_bytes(16)).decode().rstrip("=")
+        files = {"index": b"", "timeindex": moment.to_bytes(8) + bytes(4), "epochs": epochs}
+        places = {"offset": (0, 0), "timestamp": (0, 12), "producerSnapshot": (12, 0)}
+        places["leaderEpoch"] = (12, len(epochs))
+        partition = {"topicId": "AAAAAAAAAAAAAAAAAAAAAQ"}
+        partition |= {"topicPartition": {"topic": "t", "partition": 0}}  # type: ignore[dict-item]
+        manifest = {
+            "version": "1",
+            "chunkIndex": {
+                "type": "fixed",
+                "originalChunkSize": CHUNK_BYTES,
+                "originalFileSize": len(log),
+                "transformedChunkSize": CHUNK_BYTES,
+                "finalTransformedChunkSize": len(log),
+            },
+            "segmentIndexes": {
+                name: dict(zip(("position", "size"), one, strict=True))
+                for name, one in places.items()
+            },
+            "compression": False,
+            "remoteLogSegmentMetadata": {
+                "remoteLogSegmentId": {"topicIdPartition": partition, "id": id_},
+                "startOffset": at,
+                "endOffset": at,
+                "maxTimestampMs": moment,
+                "eventTimestampMs": moment,
+                "brokerId": 1,
+                "segmentLeaderEpochs": {"0": at},
+            },
+        }
+        objects = {
+            "log": log,
+            "indexes": b"".join(files.values()),
+            "rsm-manifest": json.dumps(manifest).encode(),
+        }
+        for extension, data in objects.items():
+            (directory / f"{at:020d}-{id_}.{extension}").write_bytes(data)
+
+
+def remote_segments(bucket: Path) -> None:
+    """Print the time and the requests of `info` of a tier, and of a read of its last hour."""
+    write_tier(bucket)
+    url = f"s3://{bucket.name}"
+    store = Store.of(url)
+    Tier.of(url).log("/none/t-0")  # the server lists its files
+    rounds, requests = [], 0
+    for _ in range(ROUNDS):
+        tier, before = Tier.of(url), store.requests
+        rounds.append(timed(lambda one=tier: describe(one, one.log("/none/t-0"))))  # type: ignore[misc]
+        requests = store.requests - before
+    clocks = sorted(clock for clock, _ in rounds)
+    processor = statistics.median(each for _, each in rounds)
+    print(
+        f"info of {SEGMENTS} remote segments: {statistics.median(clocks):.2f} s, {clocks[0]:.2f} "
+        f"to {clocks[-1]:.2f} s, processor {processor:.2f} s, {requests} requests"
+    )
+    since = 1_700_000_000_000 + (SEGMENTS - 1) * 3_600_000
+    before = store.requests
+    pieces = list(kseg.scan("/none/t-0", tier=tier, time=(since, None), columns=("offset",)))
+    assert sum(map(len, pieces)) == 1
+    print(f"a read of the last hour: {store.requests - before} requests beside these")
 
 
 if __name__ == "__main__":
