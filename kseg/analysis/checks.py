@@ -70,7 +70,7 @@ from kseg.log.recovery import (
     judge_transactions,
     lost_ranges,
 )
-from kseg.stores.path import name_of
+from kseg.stores.path import is_remote, name_of
 
 _WINDOW_BYTES = 1 << 20
 
@@ -631,7 +631,12 @@ def examine_segment(
                 judge_transactions((), [(unit.base_offset or 0, True, trail)], found)
             lost = _lost_in(log, unit, checks)
         except CorruptRecordError as error:  # of the file, not of a batch: those are in the table
-            found.add("changed", unit.path, error.reason, position=error.position)
+            # No broker appends to an object: without it nothing of it is checked.
+            found.add(
+                *("changed", unit.path, error.reason),
+                position=error.position,
+                severity="error" if is_remote(unit.path) else None,
+            )
         for each in unreadable:
             found.add_unreadable(each)
     summary = SegmentSummary(

@@ -52,13 +52,16 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
         "remote": {
             "segments": len(finished),
             "bytes": sum(one.size for one in finished),
-            "read_segments": len(read),
+            "read_segments": sum(one.id in read for one in finished),
             "read_bytes": sum(one.size for one in finished if one.id in read),
         },
         "overlap": {"segments": len(overlap), "bytes": sum(one.size for one in overlap)},
         "holes": [list(one) for one in _holes(log)],
         "unread_objects": len(log.strays),
-        "faults": [str(fault) for fault in log.faults],
+        "faults": [
+            str(fault) if isinstance(fault, KsegError) else f"{fault.filename}: {os_reason(fault)}"
+            for fault in log.faults
+        ],
     }
     return document | traffic(tier)
 
@@ -69,6 +72,13 @@ def traffic(tier: Tier) -> dict[str, int]:
         return {"requests": 0, "bytes_read": 0}
     store = Store.of(tier.root)
     return {"requests": store.requests, "bytes_read": store.bytes}
+
+
+def _fault(log: TierLog, fault: KsegError | OSError) -> tuple[str, str, str]:
+    """A fault as a finding: its code, the object, the reason."""
+    if isinstance(fault, KsegError):
+        return "tier-metadata", fault.path or str(log.view.path), fault.reason
+    return "unreadable", str(fault.filename or log.view.path), os_reason(fault)
 
 
 def _holes(log: TierLog) -> list[tuple[int, int]]:
@@ -87,7 +97,7 @@ def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> 
     """
     found = Findings()
     for fault in log.faults:
-        found.add("tier-metadata", fault.path or str(log.view.path), fault.reason)
+        found.add(*_fault(log, fault))
     for url in log.strays:
         found.add("tier-orphan", url, "no finished copy of a segment has this object")
     for first, last in _holes(log):
@@ -134,15 +144,14 @@ def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:
     except FileNotFoundError as error:
         found.add("tier-object", str(error.filename), f"segment {id_}: {os_reason(error)}")
         return Examined(findings=found.taken())
-    except KsegError as error:
-        found.add("tier-metadata", error.path or str(path), error.reason)
-        return Examined(findings=found.taken())
-    except OSError as error:
-        found.add("unreadable", str(error.filename or path), os_reason(error))
+    except (KsegError, OSError) as error:
+        found.add(*_fault(log, error))
         return Examined(findings=found.taken())
     if log.layout == "pinterest":  # it keeps no transaction indexes
         kept = (one for one in seen.findings if not one.code.startswith("txn-index"))
         seen = replace(seen, findings=tuple(kept))
+    elif any((one.last_offset or 0) > segment.end_offset for one in seen.segments):
+        found.add("tier-metadata", str(path), f"it goes on behind {segment.end_offset}, its end")
     return merge_all((seen, Examined(findings=found.taken())))
 
 

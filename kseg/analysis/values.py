@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from errno import EIO
 from typing import Any, Final
 
-from kseg.errors import UnreadableError
+from kseg.errors import UnreadableError, os_reason
 from kseg.files.names import Unreadable
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.frames import Table
@@ -67,7 +67,7 @@ class Findings:
         except OSError as error:
             if error.errno != EIO or error.filename is None:
                 raise
-            self.add("unreadable", os.fsdecode(error.filename), os.strerror(EIO))
+            self.add("unreadable", os.fsdecode(error.filename), os_reason(error))
 
     def count_more(self, code: str, path: str, number: int) -> None:
         """Note that there are `number` more of a kind than were added one by one."""

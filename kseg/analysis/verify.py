@@ -58,6 +58,7 @@ from kseg.files.names import (
 from kseg.files.selection import Selection
 from kseg.log.clock import now_of
 from kseg.log.sources import StrPaths, places_of
+from kseg.stores.path import is_remote
 
 INFLATED_BYTES_MAX = 128 << 20
 
@@ -225,8 +226,11 @@ def _examine(unit: Unit, options: VerifyOptions, found: Findings, listings: List
     except FileNotFoundError:
         if unit.partition is None:
             raise
-        # It was there when the directory was listed: retention, most likely.
-        found.add("changed", unit.path, "the file is gone")
+        # It was there when the directory was listed: retention, most likely; not in a store.
+        found.add(
+            *("changed", unit.path, "the file is gone"),
+            severity="error" if is_remote(unit.path) else None,
+        )
         return Examined(findings=found.taken())
 
 

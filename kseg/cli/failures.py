@@ -179,7 +179,7 @@ def _next_step(error: BaseException) -> str:
     if path is None or (refused and not any(word in str(error) for word in _UNKNOWN)):
         return ""
     path = os.path.abspath(os.fsdecode(path))
-    if ":/" in path and not refused:
+    if ":/" in path:
         return ""  # the store has said it
     if isinstance(error, PermissionError):
         return f"; this shows whose it is: {command_line('ls', '-ld', path)}"

@@ -29,7 +29,7 @@ DEADLINE_S: Final = 90.0
 _RETRIES: Final = 4
 #: Keys in one page of a listing, and the keys that a listing may have.
 PAGE_KEYS: Final = 1_000
-LISTED_MAX: Final = 10_000_000
+LISTED_MAX: Final = 2_000_000
 #: Of an answer, at least so many bytes are taken at a time: little, since they are copied.
 _PART_BYTES: Final = 64 << 10
 
@@ -74,11 +74,11 @@ class _Backend(Protocol):
     def head(self, key: str) -> _Said:
         """Describe an object."""
 
-    def read(self, key: str, start: int, end: int, etag: str | None) -> memoryview:
-        """Bytes of an object; an error if its ETag is another."""
+    def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
+        """Bytes of an object; an error if it is another one than it was."""
 
-    def pages(self, key: str) -> Iterator[Sequence[_Said]]:
-        """All objects below a key."""
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+        """All objects below a key; those behind another key, where the store keeps an order."""
 
 
 class _Obstore:
@@ -102,11 +102,13 @@ class _Obstore:
     def head(self, key: str) -> _Said:
         return _said(self._module.head(self._store, key))
 
-    def read(self, key: str, start: int, end: int, etag: str | None) -> memoryview:
+    def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         options: dict[str, Any] = {"range": (start, end)}
-        if etag is not None:
-            options["if_match"] = etag
+        # A weak ETag never matches: the answer has to be compared.
+        if stored.etag is not None and not stored.etag.startswith("W/"):
+            options["if_match"] = stored.etag
         found = self._module.get(self._store, key, options=options)
+        _refuse_changed(_said(found.meta), stored)
         if end - start < HUGE_BYTES:
             return memoryview(found.bytes())
         # Heaps of threads would keep what blocks leave free in them. One byte more: for an answer
@@ -119,13 +121,26 @@ class _Obstore:
             filled += len(taken)
         return data[:filled].toreadonly()
 
-    def pages(self, key: str) -> Iterator[Sequence[_Said]]:
-        for page in self._module.list(self._store, key or None, chunk_size=PAGE_KEYS):
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+        found = self._module.list(self._store, key or None, offset=after, chunk_size=PAGE_KEYS)
+        for page in found:
             yield [_said(one) for one in page]
 
 
 def _said(one: Any) -> _Said:
     return _Said(one["path"], int(one["size"]), one["e_tag"], _ms(one["last_modified"]))
+
+
+def _refuse_changed(said: _Said, stored: StoredObject) -> None:
+    """Compare an object with what it was: a store may leave `If-Match` out of account.
+
+    Raises:
+        OSError: it is another one.
+    """
+    tags = [(tag or "").removeprefix("W/").strip('"') for tag in (said.etag, stored.etag)]
+    differ = said.modified_ms // 1000 != stored.modified_ms // 1000
+    if said.size != stored.size or (tags[0] != tags[1] if all(tags) else differ):
+        raise OSError(errno.ESTALE, _CHANGED)
 
 
 class _Fsspec:
@@ -165,12 +180,11 @@ class _Fsspec:
         when = _ms(said.get("created") or said.get("mtime"))
         return _Said(name, int(said["size"]), etag, when)
 
-    def read(self, key: str, start: int, end: int, etag: str | None) -> memoryview:
-        if etag is not None and self.head(key)[2] != etag:
-            raise OSError(errno.ESTALE, _CHANGED)
+    def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
+        _refuse_changed(self.head(key), stored)
         return memoryview(self._system.cat_file(self._path(key), start=start, end=end))
 
-    def pages(self, key: str) -> Iterator[Sequence[_Said]]:
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
         found = self._system.find(self._path(key), detail=True)
         yield [self._known(said) for said in found.values() if said.get("type") == "file"]
 
@@ -203,24 +217,33 @@ def _aws_config() -> dict[str, str]:
 
 # ---- errors --------------------------------------------------------------------------------------
 
-_STATUS: Final = re.compile(r"status code: (\d{3})")
+_STATUS: Final = re.compile(r"status code: (\d{3})|redirect without LOCATION")
 _CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
+#: What a library says of a connection, and our words for it.
+_REASONS: Final = {
+    "TimedOut": "it gave no answer in time",
+    "ConnectionRefused": "nothing answers at its address; see AWS_ENDPOINT_URL",
+    "dns error": "its name has no address; see AWS_ENDPOINT_URL",
+    "TooManyRedirects": "it sends from one address to the next without end",
+    "IncompleteBody": "its answer was cut short",
+    "NotPartial": "it does not give parts of objects",
+}
 _CHANGED: Final = "the object changed while it was read; open it again"
 #: Statuses, and the error and words for each.
 _STATUSES: Final = {
     301: (errno.EREMOTE, "the bucket is in another region: set AWS_REGION or AWS_ENDPOINT_URL"),
-    401: (errno.EACCES, "the store does not accept the credentials"),
-    403: (errno.EACCES, "the store refuses access"),
+    401: (errno.EACCES, "the store does not accept the credentials in the environment"),
+    403: (errno.EACCES, "the store refuses access with the credentials in the environment"),
     404: (errno.ENOENT, "no such object"),
     416: (errno.ESTALE, _CHANGED),
     412: (errno.ESTALE, _CHANGED),
-    429: (errno.EBUSY, "the store is too busy"),
-    503: (errno.EBUSY, "the store is too busy"),
+    429: (errno.EBUSY, "the store is too busy; try again later"),
+    503: (errno.EBUSY, "the store is too busy; try again later"),
 }
 #: The same for the store's own words.
 _CODES: Final = {
     "InvalidObjectState": (errno.EACCES, "the object is in an archive class; restore it first"),
-    "ExpiredToken": (errno.EACCES, "the credentials have expired"),
+    "ExpiredToken": (errno.EACCES, "the credentials have expired; get new ones"),
     "NoSuchBucket": (errno.ENOENT, "no such bucket"),
 }
 
@@ -229,12 +252,13 @@ def _told(error: Exception, url: str) -> Exception:
     """The error of a library, in our words: neither the request nor its headers appear."""
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
+    reason = next((words for sign, words in _REASONS.items() if sign in text), None)
     number, words = errno.EIO, ""
     if status is not None:
-        number, words = _STATUSES.get(int(status[1]), (errno.EIO, "the store failed"))
+        number, words = _STATUSES.get(int(status[1] or 301), (errno.EIO, "the store failed"))
         if code is not None:
             number, words = _CODES.get(code[1], (number, words))
-        words += f" ({status[1]}{'' if code is None else ' ' + code[1]})"
+        words += f" ({status[1] or 301}{'' if code is None else ' ' + code[1]})"
     elif isinstance(error, OSError) and error.errno is not None:
         number, words = error.errno, os_reason(error)
     elif isinstance(error, FileNotFoundError):
@@ -242,8 +266,8 @@ def _told(error: Exception, url: str) -> Exception:
     elif isinstance(error, PermissionError):
         number, words = _STATUSES[403]
     else:
-        last = text.split("\n")[0].split(" - ")[-1]
-        words = f"the store does not answer: {re.sub(r'[^ ]*://[^ ]*', 'URL', last)[:200]}"
+        last = re.sub(r"[^ ]*://[^ ]*", "URL", text.split("\n")[0].split(" - ")[-1])
+        words = f"the store cannot be read: {reason or last[:200]}"
     if number == errno.ESTALE:
         return CorruptRecordError(words, path=url)
     return OSError(number, words, url)
@@ -293,39 +317,56 @@ class Store:
         """A range of an object, which lies in it.
 
         Raises:
-            CorruptRecordError: the object is another one now, or gave fewer bytes again and again.
-            OSError: the store refuses, or did not answer in time.
+            CorruptRecordError: the object is another one now.
+            OSError: the store refuses, did not answer in time, or gave fewer bytes again and again.
         """
         key = _key_of(stored.url)
         for _ in range(_RETRIES):
             data = self._ask(
-                stored.url, lambda: self._backend.read(key, start, end, stored.etag), end - start
+                stored.url, lambda: self._backend.read(key, start, end, stored), end - start
             )
             if len(data) == end - start:
                 return data
-        raise CorruptRecordError(
-            f"the store gave {len(data)} bytes of {end - start}, {_RETRIES} times",
-            path=stored.url,
-            position=start,
+        raise OSError(
+            errno.EIO,
+            f"the store gave {len(data)} bytes of {end - start} at {start}, {_RETRIES} times",
+            stored.url,
         )
 
     def listed(self, url: str) -> Iterator[StoredObject]:
         """Every object below a URL: one request for a thousand.
 
+        A key that lies elsewhere, or has an empty part, `.` or `..`, is left out.
+
         Raises:
             LimitExceededError: the listing has too many objects.
-            OSError: the store refuses, or did not answer in time.
+            OSError: the store refuses, did not answer in time, or repeats objects.
         """
-        seen, pages = 0, iter(self._backend.pages(_key_of(url).rstrip("/")))
-        while True:
-            page = self._ask(url, lambda: _in_time(lambda: next(pages, None), url))
-            if page is None:
-                return
-            seen += len(page)
+        key, seen, last = _key_of(url).rstrip("/"), 0, None
+        pages: list[Iterator[Sequence[_Said]]] = []
+
+        def page() -> Sequence[_Said] | None:
+            if not pages:
+                pages.append(iter(self._backend.pages(key, last)))
+            try:
+                return next(pages[0], None)
+            except BaseException:
+                pages.clear()  # it has ended with the error; another try goes on behind `last`
+                raise
+
+        while (found := self._ask(url, lambda: _in_time(page, url))) is not None:
+            keys = {said.key for said in found}
+            if last in keys or len(keys) < len(found):
+                raise OSError(errno.EIO, "the store lists objects twice, without an end", url)
+            last, seen = found[-1].key if found else last, seen + len(found)
             if seen > LISTED_MAX:
-                raise LimitExceededError(f"more than {LISTED_MAX} objects", path=url)
-            for said in page:
-                yield said.at(f"{self.root}/{said.key}")
+                raise LimitExceededError(
+                    f"more than {LISTED_MAX} objects; name a URL with fewer below it", path=url
+                )
+            for said in found:
+                is_plain = not {"", ".", ".."} & set(said.key.split("/"))
+                if is_plain and said.key.startswith(f"{key}/" if key else ""):
+                    yield said.at(f"{self.root}/{said.key}")
 
     def _ask(self, url: str, call: Callable[[], _Answer], size: int = 0) -> _Answer:
         """Make a request; a lasting error is an `OSError` with the URL."""
@@ -362,11 +403,15 @@ def _in_time(call: Callable[[], _Answer], url: str) -> _Answer:
 
     thread = threading.Thread(target=run, daemon=True, name="kseg-listing")
     thread.start()
-    thread.join(DEADLINE_S)
+    thread.join(DEADLINE_S + REQUEST_S)
     if failed:
         raise failed[0]
     if not answers:
-        raise OSError(errno.ETIMEDOUT, f"the listing had no end after {DEADLINE_S:.0f} s", url)
+        raise OSError(
+            errno.ETIMEDOUT,
+            f"the listing had no end after {DEADLINE_S + REQUEST_S:.0f} s",
+            url,
+        )
     return answers[0]
 
 

@@ -45,7 +45,9 @@ def log_pieces(view: LogView, memory: PerThread[Workspace], request: Request) ->
             return
         stop = end if info.end_offset is None else min(end, info.end_offset)
         part = replace(request, offset=(first, stop))
-        yield from segment_pieces(view.open_segment(info), memory, part)
+        opened = view.opened(info, part)
+        if opened is not None:
+            yield from segment_pieces(opened, memory, part)
 
 
 def segment_pieces(

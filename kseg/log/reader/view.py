@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
 from kseg.constants import ISOLATIONS
-from kseg.errors import CorruptRecordError, KsegError, NotALogError, OffsetOutOfRangeError
+from kseg.errors import (
+    CorruptRecordError,
+    KsegError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    TierError,
+    os_reason,
+)
 from kseg.files import checkpoints, io
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.mapping import Mapping
@@ -297,6 +304,18 @@ class LogView:
         """Open one segment of the snapshot, no further than the snapshot goes."""
         return Segment.open(info.path, mapping=self._mapping, size=info.size, is_last=info.is_last)
 
+    def opened(self, info: SegmentInfo, request: Request) -> Segment | None:
+        """Open a segment for a read; None for one of a tier that cannot be, if faults are taken."""
+        try:
+            return self.open_segment(info)
+        except (KsegError, OSError) as error:
+            if request.on_error is None or self.remote is None:
+                raise
+            if isinstance(error, OSError):
+                error = TierError(os_reason(error), path=info.path)
+            request.on_error(error)
+            return None
+
     @property
     def extent(self) -> str:
         """Which offsets there are, in words."""
@@ -409,15 +428,17 @@ class LogView:
                 return
             next_base = None if following is None else following.base_offset
             stop = end if info.end_offset is None else min(end, info.end_offset)
-            if _is_passed(info, reached.offset, request):
+            passed = _is_passed(info, reached.offset, request)
+            opened = None if passed else self.opened(info, request)
+            if opened is None:
                 reached.leave(info, None, next_base)
                 continue
-            keep = None
-            if ahead is not None:
-                keep = ahead.beside(max(start, info.base_offset), next_base)
-            if whole is not None:
-                keep = whole.keep(keep, reached.offset, stop)
-            with self.open_segment(info) as segment:
+            with opened as segment:
+                keep = None
+                if ahead is not None:
+                    keep = ahead.beside(max(start, info.base_offset), next_base)
+                if whole is not None:
+                    keep = whole.keep(keep, reached.offset, stop)
                 pieces = segment.read(
                     replace(request, offset=(reached.offset, stop)),
                     keep=keep,

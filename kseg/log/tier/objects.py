@@ -7,6 +7,7 @@ the object's is, so that it is read as a file of a partition directory.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,10 +50,14 @@ def open_object(stored: StoredObject) -> MappedFile:
     """Open an object of a tier, in a store or in a directory.
 
     Raises:
+        CorruptRecordError: a file is another one than it was when it was listed.
         OSError: it is gone, or cannot be read.
     """
     if is_remote(stored.url):
         return StoredFile(Store.of(stored.url), stored)
+    status = os.stat(stored.url)
+    if (status.st_size, status.st_mtime_ns // 1_000_000) != (stored.size, stored.modified_ms):
+        raise CorruptRecordError("the file changed while it was read", path=stored.url)
     return MappedFile.open(stored.url, "never")
 
 
@@ -82,18 +87,23 @@ class SegmentObjects:
         wanted: the URL that the log should have, for messages.
         places: the objects, by extension.
         keys: files of private keys, by the ids of key pairs.
+        fault: why the copy cannot be read at all, for those who open a file of it; None if it can.
     """
 
     base_offset: int
     wanted: str
     places: Mapping[str, StoredObject]
     keys: Keys = field(default_factory=dict)
+    fault: KsegError | OSError | None = None
     _manifest: Manifest | None = field(default=None, compare=False, repr=False)
     _key: bytes | None = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The manifest is read again where it is unpickled."""
-        return SegmentObjects, (self.base_offset, self.wanted, self.places, dict(self.keys))
+        return SegmentObjects, (
+            *(self.base_offset, self.wanted, self.places, dict(self.keys)),
+            self.fault,
+        )
 
     @property
     def is_chunked(self) -> bool:
@@ -148,6 +158,8 @@ class SegmentObjects:
             FileNotFoundError: there is none.
             TierError, OSError: it cannot be read.
         """
+        if self.fault is not None:
+            raise self.fault
         stored = self.object_of(extension)
         if not self.is_chunked:
             return open_object(stored)
@@ -192,7 +204,7 @@ def _reader(stored: StoredObject) -> Callable[[int, int], memoryview]:
     """Reads an object from one position to another."""
     if is_remote(stored.url):
         return partial(Store.of(stored.url).read, stored)
-    file = MappedFile.open(stored.url, "never")
+    file = open_object(stored)
 
     def read(start: int, end: int) -> memoryview:
         data = file.read(start, end - start)

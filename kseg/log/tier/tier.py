@@ -8,12 +8,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from kseg.constants import INT64_MAX
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, TierError
@@ -48,8 +48,6 @@ _RAW_SUFFIXES: Final = (
     *("leader_epoch_checkpoint", "snapshot"),
 )
 _CHUNKED_SUFFIXES: Final = ("log", INDEXES, MANIFEST)
-_One = TypeVar("_One")
-_Other = TypeVar("_Other")
 
 
 @dataclass(slots=True)
@@ -99,7 +97,8 @@ class TierLog:
         copies: every copy in the tier, by id, also those that are not read.
         spans: the offsets that each copy gives to a reader, those of local segments left out.
         strays: URLs of objects that no finished copy has.
-        faults: what is wrong with the metadata or manifests; these copies are left out.
+        faults: why copies cannot be read, and records of the metadata not used. A read that comes
+            to the offsets of such a copy raises its fault.
         index: the finished copies by epoch.
     """
 
@@ -111,7 +110,7 @@ class TierLog:
     copies: dict[str, Copy]
     spans: tuple[Span, ...]
     strays: tuple[str, ...]
-    faults: tuple[KsegError, ...]
+    faults: tuple[KsegError | OSError, ...]
     index: EpochIndex
 
     @property
@@ -290,14 +289,6 @@ def _group_of(directory: str, *, is_plain: bool) -> _Group | None:
 # ---- one partition -------------------------------------------------------------------------------
 
 
-def _each(work: Callable[[_One], _Other], items: Sequence[_One]) -> list[_Other]:
-    """Do some work that waits for a store for many items at a time; the answers in order."""
-    if len(items) < 2:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(_AT_ONCE, len(items)), "kseg-tier") as pool:
-        return list(pool.map(work, items))
-
-
 class _Joining:
     """The steps from a listing to a log."""
 
@@ -306,8 +297,9 @@ class _Joining:
         name = parse_partition_dir(path.name)
         self.topic, self.partition = name.topic, name.partition
         self.local = _local(path, mapping)
-        self.faults: list[KsegError] = []
+        self.faults: list[KsegError | OSError] = []
         self.strays: list[str] = []
+        self.unread: list[Copy] = []
 
     def joined(self) -> TierLog:
         """The log."""
@@ -329,7 +321,7 @@ class _Joining:
         lineage = self._lineage(groups, copies)
         if index is None:
             index = _indexed(copies, lineage)
-        spans = self._spans(index, lineage)
+        spans = self._spans(index, lineage, copies)
         if not spans and self.local is None:
             raise NotALogError(f"nothing of it is in {self.tier.root}", path=self.path)
         return TierLog(
@@ -436,21 +428,30 @@ class _Joining:
                     self._stray(found)
             # An object behind the last whole one does not say where that ends.
             whole[-1:] = [(objects, key, None) for objects, key, _after in whole[-1:]]
-            for got in _each(partial(self._or_fault, works[group.layout]), whole):
+            with ThreadPoolExecutor(_AT_ONCE, "kseg-tier") as pool:
+                answers = list(pool.map(partial(self._or_fault, works[group.layout]), whole))
+            for (objects, key, _after), got in zip(whole, answers, strict=True):
                 if isinstance(got, Copy):
                     copies.append(got)
                 elif got is not None:
-                    self.faults.append(got)
+                    self._leave(got, objects, key[1])
         has_manifests = any(one.layout == "aiven" for one in groups)
         return "manifests" if has_manifests else "names", copies
 
     def _or_fault(
         self, work: Callable[..., Copy | None], item: tuple[Any, ...]
-    ) -> Copy | KsegError | None:
+    ) -> Copy | KsegError | OSError | None:
         try:
             return work(*item)
-        except KsegError as error:
+        except (KsegError, OSError) as error:
             return error
+
+    def _leave(self, fault: KsegError | OSError, objects: SegmentObjects, id_: str) -> None:
+        """Note a copy whose offsets are not known, for a fault."""
+        self.faults.append(fault)
+        start, size = objects.base_offset, getattr(objects.places.get("log"), "size", 0)
+        segment = RemoteSegment(id_, start, start - 1, _NO_EPOCHS, size)
+        self.unread.append(Copy(segment, replace(objects, fault=fault)))
 
     def _of_manifest(
         self, objects: SegmentObjects, key: tuple[int, str], _after: int | None
@@ -458,10 +459,15 @@ class _Joining:
         manifest, url = objects.manifest, objects.places[MANIFEST].url
         if manifest.segment is None:
             raise TierError("the manifest does not say which offsets the segment has", path=url)
-        if manifest.topic != self.topic:
-            return None  # the key prefix of another topic
-        segment = manifest.segment
-        if (segment.start_offset, segment.id, manifest.partition) != (*key, self.partition):
+        segment, topic = manifest.segment, str(manifest.topic)
+        named = objects.wanted.split("/")[-3][: -_ID - 1]
+        if topic != self.topic and named != self.topic and named.endswith(topic):
+            return None  # another topic, whose name ends like a key prefix and this topic
+        if (segment.start_offset, segment.id, manifest.partition, topic) != (
+            *key,
+            self.partition,
+            self.topic,
+        ):
             raise TierError("the manifest is of another segment than its name says", path=url)
         return Copy(segment, objects)
 
@@ -470,7 +476,7 @@ class _Joining:
     ) -> Copy | None:
         end = _end(objects)
         if end is None:
-            return None
+            raise TierError("no batch is in it", path=objects.places["log"].url)
         entries = _epochs_of(objects)
         stored = objects.places["log"]
         segment = RemoteSegment(
@@ -501,7 +507,7 @@ class _Joining:
         """The log's own epochs; where it has none, those that its newest segment was copied with.
 
         Raises:
-            KsegError, OSError: the segment's checkpoint cannot be read.
+            KsegError, OSError: the log's checkpoint cannot be read.
         """
         if any(one.layout == "pinterest" for one in groups):
             return _NO_EPOCHS
@@ -518,11 +524,25 @@ class _Joining:
         newest = max(
             finished, key=lambda one: (one.segment.epochs[-1].epoch, one.segment.end_offset)
         )
-        return _epochs_of(newest.objects)
+        try:
+            return _epochs_of(newest.objects)
+        except (KsegError, OSError) as error:  # no other copy knows which records count
+            first = min(finished, key=lambda one: one.segment.start_offset).objects
+            self._leave(error, replace(first, places={}), "")
+            return ()
 
-    def _spans(self, index: EpochIndex, lineage: tuple[EpochEntry, ...]) -> tuple[Span, ...]:
+    def _spans(
+        self, index: EpochIndex, lineage: tuple[EpochEntry, ...], copies: list[Copy]
+    ) -> tuple[Span, ...]:
         """The offsets that remote segments give: from the log's start to its local part."""
         spans = list(index.spans(lineage))
+        for segment, _objects in sorted(self.unread, key=lambda one: -one.segment.start_offset):
+            first = segment.start_offset
+            at = bisect_right(spans, first, key=lambda span: span.start)
+            if at == 0 or spans[at - 1].end <= first:  # no other copy has its offsets
+                ends = (copy.segment.end_offset for copy in copies)
+                end = spans[at].start if at < len(spans) else max([first, *ends]) + 1
+                spans.insert(at, Span(segment, first, end))
         start = self._named_start()
         if start is None:
             start = spans[0].start if spans else 0
@@ -543,7 +563,7 @@ class _Joining:
     def _view(
         self, copies: list[Copy], spans: tuple[Span, ...], lineage: tuple[EpochEntry, ...]
     ) -> LogView:
-        objects = {copy.segment.id: copy.objects for copy in copies}
+        objects = {copy.segment.id: copy.objects for copy in (*copies, *self.unread)}
         remote = [_info(span, objects[span.segment.id]) for span in spans]
         snapshots = [
             NamedFile(
@@ -562,10 +582,16 @@ class _Joining:
         )
         start = self._named_start()
         end = spans[-1].end if spans else None
+        lines = [holes_text(holes(spans, start, end if local is None else local.first_offset))]
+        if unused := len(self.faults) - len(self.unread):
+            lines.append(
+                f"{unused} records of {InternalTopic.REMOTE} cannot be used, and segments may be "
+                "missing: 'kseg verify --tier' names the records"
+            )
         part = RemotePart(
             spans[0].start if spans and start is None else start,
             lineage,
-            holes_text(holes(spans, start, end if local is None else local.first_offset)),
+            "; ".join(filter(None, lines)) or None,
         )
         return LogView(self.path, (*remote, *here), self.mapping, files=files, remote=part)
 

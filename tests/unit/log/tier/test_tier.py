@@ -15,7 +15,7 @@ from kseg.analysis.tiers import describe, examine_tier
 from kseg.errors import KsegError, NotALogError
 from kseg.log.tier.tier import Tier
 from kseg.stores import store as stores
-from kseg.stores.store import Store, _Said
+from kseg.stores.store import Store, StoredObject, _Said
 from tests import tiers
 from tests.shares import WHOLE
 
@@ -37,11 +37,11 @@ class Faulty:
         self._request()
         return _Said(key, self.files[key].stat().st_size, "e", 1)
 
-    def read(self, key: str, start: int, end: int, etag: str | None) -> memoryview:
+    def read(self, key: str, start: int, end: int, stored: StoredObject) -> memoryview:
         cut = self._request()
         return memoryview(self.files[key].read_bytes()[start : end - cut])
 
-    def pages(self, key: str) -> Iterator[Sequence[_Said]]:
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
         self._request()
         yield [_Said(name, path.stat().st_size, "e", 1) for name, path in self.files.items()]
 
