@@ -160,7 +160,7 @@ class StopReason(IntEnum):
     TORN_TAIL = 2  #: the bytes left are too few for the batch they announce
     ZERO_TAIL = 3  #: the bytes left are all zero, as preallocation leaves them
     BAD_LENGTH = 4  #: a size field that no batch can have
-    BAD_MAGIC = 5  #: a magic byte that no release ever wrote
+    BAD_MAGIC = 5  #: a magic byte that no release wrote
     BAD_CRC = 6  #: the batch is whole but its checksum does not match
 
 

@@ -156,9 +156,9 @@ def refuse_loss(target: Path, form: str, selected: Selected) -> None:
         return
     there = _selected_of(target, form)
     if there is None and selected.has_bounds:
-        raise refusal(target, f"this export takes {selected} alone, the file may have more")
+        raise refusal(target, f"this export has only {selected}, the file may have more")
     if there is not None and not selected.covers(there):
-        raise refusal(target, f"the file has {there}, this export takes {selected}")
+        raise refusal(target, f"the file has {there}, this export has {selected}")
 
 
 def refusal(target: Path, why: str) -> FileExistsError:
@@ -241,7 +241,7 @@ class FileFormat:
         if unknown or len(set(self.by)) < len(self.by):
             raise ValueError(f"partition_by is of {', '.join(PARTITION_KEYS)}, not {self.by!r}")
         if self.keep_bytes and not self.kinds:
-            raise ValueError("keep_bytes goes with decode")
+            raise ValueError("keep_bytes needs decode")
         for name, kind in self.kinds.items():
             if self.form == "parquet" and "union<" in str(getattr(kind, "type", "")):
                 raise ValueError(
@@ -249,7 +249,7 @@ class FileFormat:
                     ".arrow or .jsonl, or decode as registry-json"
                 )
         if not self.fields:
-            raise ValueError("the columns name only what partition_by leaves out")
+            raise ValueError("the columns are all left out by partition_by")
 
     def decoded(self, columns: RecordColumns) -> RecordColumns:
         """A piece as it is written: keys and values decoded."""
@@ -499,7 +499,9 @@ def output_path(out: str | os.PathLike[str]) -> Path:
         raise ValueError(f"{out} is {URL_REFUSAL}")
     path = Path(out)
     if path.suffix[1:] in EXTENSIONS[1:] and not path.is_dir():
-        raise ValueError(f"{out} is no name of a Parquet file; `kseg export` writes other files")
+        raise ValueError(
+            f"{out} is not the name of a Parquet file; `kseg export` writes other files"
+        )
     return path
 
 
@@ -511,7 +513,7 @@ def refuse_other_files(out: Path) -> None:
     """
     if out.suffix[1:].lower() in _OTHERS and not out.is_dir():
         written = ", ".join(f".{each}" for each in EXTENSIONS)
-        raise ValueError(f"{out} is no name of a file that is written: those end in {written}")
+        raise ValueError(f"{out} has an unknown extension; use one of {written}")
 
 
 __all__ = [

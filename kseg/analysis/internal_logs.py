@@ -49,11 +49,11 @@ from kseg.log.sources import ScanSource, sources
 from kseg.stores.path import paths_of
 
 CODES: Final[dict[str, tuple[Severity, str]]] = {
-    "log-damaged": ("error", "a batch is damaged: what its records say is missing"),
+    "log-damaged": ("error", "a batch is damaged: its records are missing here"),
     "record-damaged": ("error", "a record does not fit its schema; it is left out"),
     "record-unknown": ("warning", "a type or version that kseg does not know; it is left out"),
     "record-unkeyed": ("error", "records without a key; they are left out"),
-    "partition-missing": ("warning", "partitions of the topic are not here, nor what they say"),
+    "partition-missing": ("warning", "partitions of the topic are missing, with their records"),
     "compacted-since": ("warning", "compaction has removed records of that time; values may lack"),
     "marker-alone": ("warning", "transaction markers whose data is not there any more"),
     "metadata-log": ("warning", "the metadata log cannot be understood whole"),
@@ -304,7 +304,7 @@ class Home:
             self.notes.note("record-unkeyed", path, f"{values.unkeyed} records have no key")
         compacted = taken.has_gaps and _was_cleaned_past(source.path, taken.left_out)
         if compacted:
-            message = f"compaction went past offset {taken.left_out}, the first one left out"
+            message = f"compaction has passed offset {taken.left_out}, the first one left out"
             self.notes.note("compacted-since", path, message, taken.left_out)
         base, last, time = taken.last or (None, None, None)
         place = (path, topic.value, source.partition or 0)

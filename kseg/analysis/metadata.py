@@ -63,7 +63,10 @@ Row = dict[str, Any]
 Key = tuple[Any, ...]
 
 CODES: Final[dict[str, tuple[Severity, str]]] = {
-    "damaged": ("error", "records that are damaged, or do not fit; the state behind is a guess"),
+    "damaged": (
+        "error",
+        "records that are damaged or contradict the state; the later state is a guess",
+    ),
     "unknown": ("warning", "a type or version of records that kseg does not know; not applied"),
     "left-out": ("warning", "a metadata transaction was aborted, or has no end; not applied"),
     "newer": ("warning", "the metadata version is newer than that of Kafka 4.2"),

@@ -42,10 +42,10 @@ class UnitKind(Enum):
     """The kinds of units."""
 
     SEGMENT = "a log file and its indexes"
-    BATCHES = "a file of batches that is no segment: a KRaft snapshot, a leftover"
-    PARTITION = "what else lies in a partition directory"
+    BATCHES = "a file of batches that is not a segment: a KRaft snapshot, a leftover"
+    PARTITION = "the other files of a partition directory"
     FILE = "a small file by itself"
-    DATA_DIRECTORY = "what else lies in a data directory"
+    DATA_DIRECTORY = "the other files of a data directory"
 
 
 @dataclass(frozen=True, slots=True)

@@ -436,7 +436,7 @@ def _row(found: dict[str, Any], number: int, options: AppendOptions, now_ms: int
         _refuse(number, "valid is false: its batch did not match its checksum")
     time = found.get("timestamp") if options.keep_timestamps else None
     if time is not None and not (type(time) is int and NO_TIMESTAMP <= time <= _TIMESTAMP_MAX):
-        _refuse(number, f"timestamp is no number of ms from {NO_TIMESTAMP} on")
+        _refuse(number, f"timestamp must be milliseconds, not below {NO_TIMESTAMP} on")
     headers = found.get("headers")
     if headers is not None and type(headers) is not list:
         _refuse(number, "headers is not a list of [name, value]")

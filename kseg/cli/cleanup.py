@@ -189,7 +189,7 @@ def _say_what_retention_leaves(
         output.write_line(f"in all: {segments}, {goes} go; {stays} stay")
     for one, plan in plans:
         if plan.held_bytes:
-            how = "--high-watermark end says that this is the only copy"
+            how = "--high-watermark end declares this the only copy"
             output.write_line(f"{one.path}: {plan.why_held}; {how}")
 
 
@@ -213,7 +213,7 @@ def _deletions(one: ClosedPartition) -> Iterator[Action]:
     if plan is None:
         return
     if plan.rolls:
-        why = "every segment goes, and a log has one to append to"
+        why = "every segment expires, and a log keeps one to append to"
         yield Action("roll", str(place), 0, why)
     if plan.new_log_start_offset != plan.log_start_offset:
         why = f"the log starts at {plan.new_log_start_offset} then, not at {plan.log_start_offset}"
@@ -229,7 +229,7 @@ def _why_deleted(segment: RetiredSegment, plan: RetentionPlan) -> str:
     if segment.why == SIZE:
         return f"{SIZE}: the log has retention.bytes without it"
     newest = iso_text(segment.largest_timestamp)
-    return f"{segment.why}: what is newest in it, of {newest}, is older than retention.ms"
+    return f"{segment.why}: its newest record, of {newest}, is older than retention.ms"
 
 
 def write_compaction(
@@ -271,7 +271,7 @@ def write_compaction(
     if compacted and not as_json:
         kept = sum(plan.kept_bytes or 0 for plan in compacted)
         size = sum(plan.bytes or 0 for plan in compacted)
-        output.write_line(f"in all {kept} of {size} bytes stay of what is compacted")
+        output.write_line(f"in all {kept} of {size} bytes of compacted logs stay")
     return Exit.FOUND if say_damage(ones) or have_damage(findings) else code
 
 
@@ -286,7 +286,7 @@ def say_damage(ones: Iterable[ClosedPartition]) -> bool:
             again = command_line("kseg", "compact", "OUT", "--config", policy, "--apply")
             complain(
                 f"kseg: not compacted: {one_line(one.finding)}",
-                "To compact what can be saved of this log, in a directory OUT:",
+                "To compact the salvageable part of this log, in a directory OUT:",
                 f"    {salvage}",
                 f"    {again}",
             )

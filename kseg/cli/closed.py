@@ -241,7 +241,7 @@ def say(
             rows = [(each.action, each.bytes, each.path, each.reason) for each in actions]
             output.write_table(("action", "bytes", "path", "why"), rows)
         lines = [] if actions else ["nothing to do"]
-        lines += [f"what went is kept in {backup}" for backup in backups]
+        lines += [f"removed bytes are kept in {backup}" for backup in backups]
         if room is not None and applied and actions:
             lines += _room_lines(*room, backups)
         output.write_lines(lines)
@@ -341,7 +341,7 @@ def write_reindex(
             for partition, plan in plans
         ],
     )
-    complain(*(f"kseg: left alone: {each}; 'kseg recover' says what to do" for each in findings))
+    complain(*(f"kseg: left alone: {each}; 'kseg recover' shows the repair" for each in findings))
     return Exit.FOUND if findings else code
 
 
@@ -411,7 +411,7 @@ def recover(
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind in _LOADED]
         if recovery_point is not None or log_start_offset is not None:
-            raise click.UsageError("Offsets are those of one partition, and DIR holds more.")
+            raise click.UsageError("An offset belongs to one partition, and DIR holds more.")
     options = {
         "as_broker": as_broker,
         "clean": clean,

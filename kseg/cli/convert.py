@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _STDIN = "-"
 _SEGMENTS = (FileKind.LOG, FileKind.KAFKA07)
-_WAYS_OUT = "--drop leaves out what has no room there, --codec names another codec"
+_WAYS_OUT = "--drop leaves these out, --codec names another codec"
 #: A preallocated or torn end; the batches in front of it are whole.
 _TAILS = (StopReason.TORN_TAIL, StopReason.ZERO_TAIL)
 

@@ -199,8 +199,8 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
         )
     if report is None:
         yield (
-            f"{output.counted(plan.undecided, 'conflict')}: nothing was written; --prefer DIR says "
-            "which copy is right"
+            f"{output.counted(plan.undecided, 'conflict')}: nothing was written; --prefer DIR "
+            "chooses the right copy"
         )
         yield from _compacted(plan)
     else:

@@ -36,7 +36,7 @@ _BROKEN = "clicks-1"
 _LOST_BYTES = 40
 _REPAIR = (
     ("What is wrong with it:", f"verify {_BROKEN}"),
-    ("What would be done about that:", f"recover {_BROKEN}"),
+    ("The repair would be:", f"recover {_BROKEN}"),
     ("Do it:", f"recover {_BROKEN} --apply"),
     ("And every byte is right again:", f"verify {_BROKEN}"),
 )

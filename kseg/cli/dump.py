@@ -79,9 +79,9 @@ def dump(
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
     check_ranges(last=last, limit=limit)
     if batches and key is not None:
-        raise click.UsageError("--key chooses records; it does not go with --batches.")
+        raise click.UsageError("--key chooses records; it cannot be used with --batches.")
     if batches and decode_as is not None:
-        raise click.UsageError("--decode is about records; it does not go with --batches.")
+        raise click.UsageError("--decode is about records; it cannot be used with --batches.")
     run = Dump(
         row_style(form, encoding),
         output.binary_stdout(),

@@ -187,7 +187,7 @@ def _row(row: KeptFile) -> str:
     if row.until_ms is not None:
         parts.append(f"goes at {iso_text(row.until_ms) or row.until_ms}")
     if row.grows_bytes is not None and row.grows_bytes > 0:
-        parts.append(f"goes when the log has {row.grows_bytes} bytes more")
+        parts.append(f"expires when the log has {row.grows_bytes} bytes more")
     return "; ".join(parts)
 
 
@@ -199,7 +199,8 @@ def _supposed(found: WhatIf, *, left_out: int) -> Iterator[str]:
         many = output.counted(left_out, "partition")
         yield f"  left out, unless a setting names the topic: {many} whose policy is not known"
     for name, topics in found.own.items():
-        yield f"  {name} of {some_of(topics)} is their own: --what-if TOPIC:{name}=VALUE changes it"
+        own = some_of(topics)
+        yield f"  {name} is set by {own}: --what-if TOPIC:{name}=VALUE changes it"
     for label, rows in (("goes", found.goes), ("sooner", found.sooner), ("stays", found.stays)):
         for line in _rows(rows, whole=False):
             yield f"  {label}: {line}"
@@ -232,7 +233,7 @@ def _proposal(found: Proposal) -> Iterator[str]:
             yield "              or, while the broker runs:"
             yield f"    {step.broker_command}"
     if not (found.steps or found.unproposed):
-        yield "  no setting is known here that would free more; what keeps each byte is said above"
+        yield "  no known setting frees more; the reason for each byte is above"
     for one in found.unproposed:
         topics = f"{one.topics[0]} and {len(one.topics) - 1} more topics"
         where = one.topics[0] if len(one.topics) == 1 else topics

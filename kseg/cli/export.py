@@ -128,9 +128,9 @@ def _check_words(lone_bytes: bool, lone_formulas: bool) -> None:
         UsageError: there is one.
     """
     if lone_bytes:
-        raise click.UsageError("--keep-bytes goes with --decode-key or --decode-value.")
+        raise click.UsageError("--keep-bytes needs --decode-key or --decode-value.")
     if lone_formulas:
-        raise click.UsageError("--no-formulas goes with --format csv.")
+        raise click.UsageError("--no-formulas needs --format csv.")
 
 
 def _write_all(

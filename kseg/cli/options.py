@@ -153,7 +153,10 @@ def now_option(*, expose: bool = True) -> Option:
         is_eager=True,  # it is known before the times that are counted from it
         expose_value=expose,
         callback=_note_now,
-        help="The time to take for now, as other times; else the clock's.",
+        help=(
+            "Use this time as the present, in the same forms as other times; the "
+            "default is the clock."
+        ),
     )
 
 
@@ -195,7 +198,10 @@ def _typed_option(name: str) -> Option:
     return click.option(
         f"--decode-{name}",
         type=click.Choice((*KINDS, *SCHEMA_WORDS), case_sensitive=False),
-        help=f"What each {name} is. Where one is not, it is null, and {name}_error says why.",
+        help=(
+            f"The kind of each {name}. A {name} of another kind is null, and {name}_error has the "
+            "reason."
+        ),
     )
 
 
@@ -213,8 +219,11 @@ tier_options = together(
         metavar="URL",
         expose_value=False,
         callback=_note_tier,
-        help="Read older segments from here, too: a URL or a directory that brokers copy to. A "
-        "partition that is only there is named as a path: orders-0.",
+        help=(
+            "Also read older segments from here: a URL or a directory to which "
+            "brokers copy segments. Name a partition that exists only there as a "
+            "path: orders-0."
+        ),
     ),
     click.option(
         "--tier-key",
@@ -222,7 +231,7 @@ tier_options = together(
         multiple=True,
         expose_value=False,
         callback=_note_tier,
-        help="The private key of a key pair that the tier is encrypted with; may be repeated.",
+        help="The private key of a key pair that encrypts the tier; may be repeated.",
     ),
     click.option(
         "--topic-id",
@@ -285,7 +294,10 @@ filters_option = click.option(
     "--filters",
     metavar="PLACE",
     type=PATH,
-    help="Where 'kseg keyfilter' wrote: of closed segments, read what may have the key.",
+    help=(
+        "The output of 'kseg keyfilter': read only those parts of closed segments "
+        "that may have the key."
+    ),
 )
 limit_option = click.option("--limit", type=WholeNumber(min=0), metavar="N", help="Stop after N.")
 #: The chosen records or batches of a log.
@@ -303,12 +315,13 @@ decode_options = together(
         "--decode",
         "decode_as",
         type=_InternalTopics(DECODED),
-        help="Decode the records of this internal topic. Those of a directory that is named "
-        "like one (__consumer_offsets-0) are, unless --raw is given.",
+        help=(
+            "Decode the records as those of this internal topic. A directory with "
+            "such a name (__consumer_offsets-0) is decoded by default, unless "
+            "--raw is given."
+        ),
     ),
-    click.option(
-        "--raw", is_flag=True, help="Keys and values of internal topics as the bytes they are."
-    ),
+    click.option("--raw", is_flag=True, help="Print keys and values of internal topics as bytes."),
 )
 #: Names of `kseg.format.typed`.
 typed_options = together(
@@ -318,14 +331,18 @@ typed_options = together(
         "--schemas",
         metavar="PLACE",
         multiple=True,
-        help="Where the schemas of a registry are: a data directory with its topic, a file, or its "
-        "URL. The default is PATH.",
+        help=(
+            "The place of a registry's schemas: a data directory with its topic, "
+            "a file, or its URL. The default is PATH."
+        ),
     ),
     click.option(
         "--subject", metavar="NAME", help="The subject whose schema is the type of the column."
     ),
     click.option(
-        "--schema-version", type=click.IntRange(min=1), help="Its version; else the latest one."
+        "--schema-version",
+        type=click.IntRange(min=1),
+        help=("The version of the subject; the default is the latest one."),
     ),
     click.option(
         "--record", metavar="NAME", help="Only this record type or message; others are null."
@@ -344,8 +361,10 @@ isolation_option = together(
         type=_Choice(OPEN_TRANSACTIONS),
         default="wait",
         show_default=True,
-        help="Wait: committed records end at the first transaction that is open. Abort: it counts "
-        "as aborted, as a broker's timeout would have it.",
+        help=(
+            "wait: committed records end at the first open transaction. abort: "
+            "treat open transactions as aborted, as after a broker's timeout."
+        ),
     ),
 )
 format_option = click.option(
@@ -354,25 +373,31 @@ format_option = click.option(
     type=click.Choice(["text", "jsonl", "csv"]),
     default="text",
     show_default=True,
-    help="How rows are written.",
+    help="The format of the output.",
 )
 #: None leaves the choice to the format.
 bytes_option = click.option(
     "--bytes",
     "encoding",
     type=click.Choice(["base64", "utf8", "hex"]),
-    help="How keys, values and header values are written (text: utf8, else base64). In jsonl "
-    'bytes that are not UTF-8 stand as {"base64": "..."}.',
+    help=(
+        "The form of keys, values and header values (text: utf8, else base64). In "
+        'jsonl, bytes that are not UTF-8 appear as {"base64": "..."}.'
+    ),
 )
 #: A moment of the past, and one to compare with; batches count by their times.
 at_since_options = together(
     click.option(
         "--at",
         type=TIME,
-        help="As it was then, by the batches whose time is at or before it: ISO 8601, ms, or such"
-        " as yesterday, -1h.",
+        help=(
+            "The state at this time, by the batches up to it: ISO 8601, ms, or "
+            "such as yesterday, -1h."
+        ),
     ),
-    click.option("--since", type=TIME, help="Also what changed from then on; a time as --at."),
+    click.option(
+        "--since", type=TIME, help=("Also show the changes since then; a time as for --at.")
+    ),
 )
 moment_options = together(now_option(expose=False), at_since_options)
 jobs_option = click.option(
@@ -380,16 +405,20 @@ jobs_option = click.option(
     type=WholeNumber(min=1),
     callback=_jobs,
     metavar="N",
-    help="How many share the work; as many as there are usable cores. The output is the same "
-    "for every N.",
+    help=(
+        "Number of parallel workers; the default is the number of usable cores. "
+        "The output is the same for every N."
+    ),
 )
 mapping_option = click.option(
     "--mapping",
     type=click.Choice(["auto", "always", "never"]),
     default="auto",
     show_default=True,
-    help="Whether to map files; a bad sector under a map ends the process, so never reads "
-    "them instead.",
+    help=(
+        "Whether to map files. A bad sector under a map kills the process; with "
+        "never, kseg reads files instead."
+    ),
 )
 on_corrupt_option = click.option(
     "--on-corrupt",
@@ -417,23 +446,28 @@ _settings_options = together(
         "settings",
         type=SETTING,
         multiple=True,
-        help="A topic setting in Kafka's spelling, such as retention.ms=86400000 or =1d, or"
-        " retention.bytes=10GiB; with TOPIC: for that topic alone, which goes before the others."
-        " Repeatable.",
+        help=(
+            "A topic setting in Kafka's spelling, such as retention.ms=86400000 "
+            "or =1d, or retention.bytes=10GiB; with TOPIC: for that topic alone, "
+            "which overrides the others. Repeatable."
+        ),
     ),
     now_option(),
     click.option(
         "--broker-config",
         metavar="FILE",
         type=PATH,
-        help="The broker's server.properties: goes before --config NAME=VALUE, behind what the"
-        " cluster has. Only its settings of topics are read.",
+        help=(
+            "The broker's server.properties. It overrides --config NAME=VALUE, "
+            "and the cluster's own settings override it. Only its settings of "
+            "topics are read."
+        ),
     ),
     click.option(
         "--metadata-dir",
         metavar="DIR",
         type=PATH,
-        help="The data directory with __cluster_metadata-0, if it is another one.",
+        help="The data directory with __cluster_metadata-0, if it is elsewhere.",
     ),
 )
 
@@ -452,7 +486,7 @@ def settings_options(function: _F) -> _F:
 # ---- options of the verbs that change logs -------------------------------------------------------
 
 apply_option = click.option(
-    "--apply", is_flag=True, help="Carry out the plan; without it, only print it."
+    "--apply", is_flag=True, help="Apply the plan; without it, only print the plan."
 )
 output_option = click.option(
     "-o",
@@ -467,7 +501,7 @@ segments_backup_option = click.option(
     "--backup-dir",
     metavar="DIR",
     type=NEW_PATH,
-    help="Keep the old segments here; else nothing of them is kept.",
+    help="Keep the old segments here; without it, they are not kept.",
 )
 #: The arguments of `kseg.cli.closed.change_of`.
 change_options = together(
@@ -477,10 +511,13 @@ change_options = together(
         "--backup-dir",
         metavar="DIR",
         type=NEW_PATH,
-        help="Keep what is cut, replaced or deleted here; else beside the data directory.",
+        help=(
+            "Keep the cut, replaced or deleted bytes here; the default is beside "
+            "the data directory."
+        ),
     ),
     click.option(
-        "--no-backup", is_flag=True, help="Keep no copy of what is cut, replaced or deleted."
+        "--no-backup", is_flag=True, help="Keep no copy of cut, replaced or deleted bytes."
     ),
 )
 
@@ -538,4 +575,4 @@ def high_watermark_option(help_text: str) -> Option:
 def check_ranges(*, last: int | None, limit: int | None) -> None:
     """Refuse `--last` with `--limit`: their order would be a guess."""
     if last is not None and limit is not None:
-        raise click.UsageError("--last and --limit do not go together.")
+        raise click.UsageError("--last and --limit exclude each other.")

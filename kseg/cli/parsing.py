@@ -40,7 +40,9 @@ def parse_offset_range(text: str) -> Range:
     """
     if ".." not in text:
         if not _INTEGER.fullmatch(text):
-            raise ValueError(f"{text!r} is no offset, nor a range A..B without B, such as 5..9")
+            raise ValueError(
+                f"{text!r} is neither an offset nor a range A..B that excludes B, such as 5..9"
+            )
         offset = _integer(text)
         return (offset, offset + 1)
     return _ordered(_split(text, _integer))
@@ -212,7 +214,7 @@ class GivenSettings(NamedTuple):
 
 def _integer(text: str) -> int:
     if not _INTEGER.fullmatch(text) or abs(int(text)) > _INT64_MAX:
-        raise ValueError(f"{text!r} is no 64-bit integer")
+        raise ValueError(f"{text!r} is not a 64-bit integer")
     return int(text)
 
 

@@ -77,7 +77,7 @@ def tier_of_run() -> Tier | None:
     topic_id = meta.get("kseg.topic_id")
     if url is None:
         if given or topic_id:
-            raise click.UsageError("--tier-key and --topic-id go with --tier.")
+            raise click.UsageError("--tier-key and --topic-id need --tier.")
         return None
     if not isinstance(url, str):
         return cast("Tier", url)
@@ -205,7 +205,7 @@ def partitions(
     for path, known in known_ones:
         if known.kind is PathKind.FILE:
             raise NotALogError(
-                f"a file; this verb wants a directory, such as {os.path.dirname(path) or '.'}",
+                f"a file; this verb needs a directory, such as {os.path.dirname(path) or '.'}",
                 path=path,
             )
         found = _entries(known, strict=strict)

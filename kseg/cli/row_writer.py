@@ -443,7 +443,7 @@ class RowSinks:
             if bounds != ALL
         ]
         if ranges:
-            complain(f"kseg: nothing is there: no {noun} asked for lies in {' '.join(ranges)}")
+            complain(f"kseg: no {noun} found in {' '.join(ranges)}")
 
 
 def _plain(bound: Any) -> str:

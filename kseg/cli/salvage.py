@@ -162,7 +162,7 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
     )
     if plan.quarantined_bytes:
         yield (
-            f"{output.human_bytes(plan.quarantined_bytes)} that are not kept lie in "
+            f"{output.human_bytes(plan.quarantined_bytes)} that are not kept are in "
             f"{plan.beside / 'quarantine'}"
         )
     for one in plan.partitions:
@@ -174,7 +174,7 @@ def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
         yield "the log of KRaft is left out; a sole controller's is salvaged by its own name:"
         yield f"  kseg salvage {quote(path)} -o NEW_DIRECTORY"
     if not report.ok:
-        yield "a replica or a backup may have what is lost: 'kseg merge' takes it from there"
+        yield "a replica or a backup may have the lost records: 'kseg merge' takes them from there"
     changed = [one for one in plan.partitions if _is_changed(one)]
     yield from put_back([(one.name, Path(one.path)) for one in changed], plan.out, plan.beside)
     if changed and len(changed) < len(plan.partitions):

@@ -159,7 +159,7 @@ def defaults_lines(
         if said and limits and topic is not None and "delete" in values["cleanup.policy"].value:
             topics.setdefault(", ".join(said), set()).add(topic)
     for text, named in topics.items():
-        yield f"Kafka's default: {text} for {some_of(sorted(named))}, which nothing else says"
+        yield f"Kafka's default: {text} for {some_of(sorted(named))}, which no other source sets"
 
 
 def say_of_settings(

@@ -76,7 +76,7 @@ def mention(paths: Sequence[str], selection: Selection) -> None:
                 if found is not None:
                     output.write_line(
                         f"note: {each.path}: a transaction is open at offset {found.offset};"
-                        " 'kseg transactions' names what ends it"
+                        " 'kseg transactions' shows how to end it"
                     )
 
 

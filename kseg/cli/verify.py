@@ -109,6 +109,6 @@ def _print(report: Report) -> None:
 def _lost_line(lost: Lost) -> str:
     text = f"lost: {lost.path} @ {lost.position}: {lost.extent} cannot be read"
     if lost.sound_behind:
-        text += f"; {lost.sound_batches} behind: a recovery cuts them, too, if it reads this file"
+        text += f"; {lost.sound_batches} after it: a recovery cuts them, too, if it reads this file"
         text += " ('kseg recover' shows that); 'kseg salvage' keeps them"
     return text

@@ -88,7 +88,7 @@ _PROMOTED: Final = {
 }
 _WHY: Final = {
     kernel.SHORT: "the payload ends early",
-    kernel.TRAILING: "bytes are left behind the value",
+    kernel.TRAILING: "bytes are left after the value",
     kernel.NUMBER: "not a number of Avro, or a negative size",
     kernel.RANGE: "out of the range of its type",
     kernel.TEXT: "not UTF-8, or not a UUID",
@@ -159,7 +159,7 @@ def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[
             raise SchemaError(f"{_label(each)}: {error.args[1]}") from None
         except (fastavro.schema.SchemaParseException, LookupError, TypeError, ValueError) as error:
             line = f"{type(error).__name__}: {error}"[:300]
-            raise SchemaError(f"{_label(each)} is no schema of Avro: {line}") from None
+            raise SchemaError(f"{_label(each)} is not a schema of Avro: {line}") from None
     return found, names
 
 

@@ -52,7 +52,7 @@ _TYPES: Final = {
 }
 _WHY: Final = {
     kernel.SYNTAX: "not JSON",
-    kernel.TRAILING: "something stands behind the value",
+    kernel.TRAILING: "bytes follow the value",
     kernel.RANGE: "a number that is too large for its type, or not whole",
     kernel.TEXT: "not UTF-8, or half of a surrogate pair",
     kernel.TWICE: "a name stands twice in its object",
@@ -258,7 +258,7 @@ class _Types:
                 found = found[int(name) if isinstance(found, list) else name]
         except (LookupError, TypeError, ValueError):
             raise SchemaError(
-                f"$ref {reference[:200]!r} is no place in the schema, and no reference"
+                f"$ref {reference[:200]!r} is neither a place in the schema nor a reference"
             ) from None
         return found, place
 

@@ -93,7 +93,7 @@ class IndexSlots(Closing):
             ValueError: `bytes_max` has no room for an entry.
         """
         if not cls.ENTRY.size <= bytes_max <= INDEX_BYTES_MAX:
-            raise ValueError(f"{bytes_max} bytes are no size for an index")
+            raise ValueError(f"{bytes_max} bytes are not a possible size of an index")
         return cls(fspath(path), base_offset, bytes_max, used)
 
     # ---- state -----------------------------------------------------------------------------------
@@ -257,7 +257,9 @@ class IndexSlots(Closing):
         if slots * entry == self._length:
             return False
         if slots < self._count or size > INDEX_BYTES_MAX:
-            raise ValueError(f"{size} bytes are no size for an index of {self._count} entries")
+            raise ValueError(
+                f"{size} bytes are not a possible size of an index of {self._count} entries"
+            )
         self._dirty = True
         file.truncate(slots * entry)
         self._slots, self._length = slots, slots * entry

@@ -606,8 +606,8 @@ class WriteFile(Closing):
     def _check(self) -> None:
         if self._failure is not None:
             raise PoisonedFileError(
-                f"a flush failed ({self._failure.strerror}), so what is on the disk is not known: "
-                "open the log again, which looks",
+                f"a flush failed ({self._failure.strerror}), so the contents of the disk are "
+                "unknown: open the log again, which reads them",
                 path=self.path,
             ) from self._failure
 
@@ -939,8 +939,9 @@ def check_new_files(directory: StrPath, *, like: os.stat_result | None = None) -
         return
     raise PermissionError(
         errno.EPERM,
-        f"files here are to belong to user {look.uid} and group {look.gid}, and user "
-        f"{os.geteuid()} cannot make such: nothing was changed; run kseg as that user, or as root",
+        f"files here must belong to user {look.uid} and group {look.gid}, and user "
+        f"{os.geteuid()} cannot make such files: nothing was changed; run kseg as that user, or "
+        "as root",
         place,
     )
 

@@ -126,8 +126,7 @@ class LogWriter(Closing):
         end = position + size
         if end > SEGMENT_BYTES_MAX:
             raise LimitExceededError(
-                f"{size} bytes more than {position} are more than a file of "
-                f"{SEGMENT_BYTES_MAX} takes",
+                f"{size} bytes after {position} exceed the {SEGMENT_BYTES_MAX} bytes of a file",
                 path=self.path,
                 position=position,
             )
@@ -246,6 +245,6 @@ class LogWriter(Closing):
     def _refuse(self) -> None:
         raise PoisonedFileError(
             f"an append failed ({self._failure}) and could not be undone: open the log again, "
-            "which looks",
+            "which reads its end",
             path=self.path,
         ) from self._failure

@@ -187,7 +187,7 @@ def check_quorum_state(path: str | PathLike[str]) -> None:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("data_version") is None:
-        error = CorruptIndexError("its first line is no object with a data_version", path=path)
+        error = CorruptIndexError("its first line is not an object with a data_version", path=path)
         raise error.as_kafka("UncheckedIOException")
     fields = _QUORUM_FIELDS.get(found["data_version"])
     if fields is None:
@@ -376,4 +376,4 @@ def parse_topic_id(text: str) -> UUID:
         found = id_of(text)
         if found.int and id_text(found) == text:
             return found
-    raise ValueError(f"{text!r} is no id of a topic: 22 characters of base64")
+    raise ValueError(f"{text!r} is not a topic id: 22 characters of base64")

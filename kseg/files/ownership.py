@@ -214,8 +214,7 @@ def check_safe(path: str | PathLike[str]) -> None:
 def _unsafe(why: str, place: str) -> PermissionError:
     return PermissionError(
         errno.EPERM,
-        f"another user could change what is written here: {why}; nothing was written, name another "
-        "place",
+        f"another user could change files here: {why}; nothing was written, name another place ",
         place,
     )
 

@@ -67,7 +67,7 @@ class TxnIndex:
         path: the file, whether it exists or not.
         producer_ids, first_offsets, last_offsets, last_stable_offsets: int64[n], read-only.
         versions: int64[n], read-only; Kafka looks at the first byte alone, which is 0.
-        tail_bytes: bytes behind the last whole entry.
+        tail_bytes: bytes after the last whole entry.
     """
 
     path: str

@@ -207,8 +207,8 @@ class BatchBuilder:
             raise BuilderStateError(self._state_text("take a record"))
         if control != self._options.control:
             if control:
-                return "only a control batch takes control records"
-            return "a control batch takes control records only"
+                return "only a control batch holds control records"
+            return "a control batch holds only control records"
         if offset < self._next_offset and self._has_offset:
             return f"offset {offset} is not above the last one, {self.last_offset}"
         if timestamp < -1:

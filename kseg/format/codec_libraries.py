@@ -118,7 +118,7 @@ def _package_of(codec: Compression, reason: str) -> CodecLibrary:
 
 def _advice(codec: Compression, reason: str) -> str:
     if "search path" in reason:
-        return "take that entry out of LD_LIBRARY_PATH"
+        return "remove that entry from LD_LIBRARY_PATH"
     if "loader" in reason or "too old" in reason:
         return "a wheel of kseg brings the library: pip install --only-binary kseg kseg"
     return f"on Debian or Ubuntu: apt install {_FASTER[codec]}"

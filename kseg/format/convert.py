@@ -175,7 +175,7 @@ _TEXT = {
     "control_batches": "{} control batches left out",
     "empty_batches": "{} batches without records left out",
     "producer_batches": "{} batches lost their producer id, epoch and sequences",
-    "transactional_batches": "{} batches are no longer transactional, aborted ones included",
+    "transactional_batches": "{} batches are no longer transactional, also aborted ones",
     "leader_epochs": "{} batches lost their leader epoch",
     "delete_horizons": "{} batches lost their delete horizon",
     "offset_ranges": "{} batches end at their last record, below the last offset they covered",

@@ -610,7 +610,7 @@ _REASONS = (
     "it is null, which Kafka 0.7 does not have",
     f"the last offset lies below the last record's or more than {INT32_MAX} above the base offset",
     "a column's offsets do not fit its data",
-    "a key, value or header is neither bytes, text nor None; json.dumps makes text of others",
+    "a key, value or header is neither bytes, text nor None; json.dumps makes text of other values",
     "the columns changed while they were written",
 )
 

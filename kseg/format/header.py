@@ -541,7 +541,7 @@ _STOP_TEXT = {
     StopReason.TORN_TAIL: "the last batch is incomplete",
     StopReason.ZERO_TAIL: "only zero bytes follow",
     StopReason.BAD_LENGTH: "no batch can have the size stored here",
-    StopReason.BAD_MAGIC: "no release ever wrote the magic stored here",
+    StopReason.BAD_MAGIC: "no release wrote the magic stored here",
     StopReason.BAD_CRC: "the batch does not match its checksum",
 }
 

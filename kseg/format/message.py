@@ -189,7 +189,7 @@ class Message(Borrowed):
         if magic and timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
             raise ValueError("magic 1 has timestamps, so their type must be given")
         if timestamp < NO_TIMESTAMP:
-            raise InvalidRecordError(f"timestamp {timestamp}, -1 (none) is the least")
+            raise InvalidRecordError(f"timestamp {timestamp}must be -1 (none) or more")
         kind = LOG_APPEND if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
         parts: list[Buffer] = [_head(magic, compression | kind, timestamp)]
         for field in (key, value):

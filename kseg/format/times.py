@@ -145,7 +145,7 @@ def iso_text(timestamp: int | None) -> str | None:
 def _of_text(text: str, round_up: bool, now_ms: Callable[[], int] | None) -> int:
     if _INTEGER.fullmatch(text):
         if abs(int(text)) > INT64_MAX:
-            raise ValueError(f"{text!r} is no 64-bit integer")
+            raise ValueError(f"{text!r} is not a 64-bit integer")
         return int(text)
     ago = _AGO.fullmatch(text)
     if text in ("now", *_DAYS) or ago:

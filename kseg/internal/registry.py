@@ -47,7 +47,7 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
     "field-unknown": ("warning", "fields that kseg does not know; the others are taken"),
     "too-deep": ("error", f"JSON with more than {DEPTH_MAX} brackets in brackets; not parsed"),
     "too-large": ("error", f"more than {BYTES_MAX >> 20} MiB; not read"),
-    "type-unknown": ("warning", f"a type that is none of {', '.join(TYPES)}"),
+    "type-unknown": ("warning", f"a type other than {', '.join(TYPES)}"),
     "schema-json": ("error", "the text of an Avro or JSON schema is not JSON"),
     "encrypted": ("warning", "the registry has encrypted metadata of the schema"),
     "guid": ("warning", "the GUID cannot be read from the field md5, or not be computed"),
@@ -217,9 +217,9 @@ class Schemas(Listed[Schema]):
         found = [each for each in self if each.subject == subject]
         if version is None:
             live = [each for each in found if each.deleted is None]
-            return _best(live[-1:], f"every version of {subject} is deleted, or there is none")
+            return _best(live[-1:], f"{subject} has no version that is not deleted")
         found = [each for each in found if each.version == version]
-        return _best(found, f"there is no version {version} of {subject}")
+        return _best(found, f"{subject} has no version {version}")
 
     def by_guid(self, guid: str | UUID) -> Schema:
         """The schema of a GUID.
@@ -350,7 +350,7 @@ def _decoded(data: bytes, code: str) -> str:
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _shown(value: object) -> str:
@@ -360,7 +360,7 @@ def _shown(value: object) -> str:
 def _document(data: bytes, code: str) -> dict[str, Any]:
     found = parse(data, code)
     if not isinstance(found, dict):
-        raise RefusedError(code, f"{_shown(found)} is no object of JSON")
+        raise RefusedError(code, f"{_shown(found)} is not a JSON object")
     return found
 
 

@@ -121,7 +121,7 @@ class Cursor:
             return byte
         for index in range(_VARINT_BYTES_MAX):
             if self.position + index >= self.end:
-                raise self.error(f"{what} is a varint that is cut off")
+                raise self.error(f"{what} is a cut varint")
             byte = self.data[self.position + index]
             number |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:

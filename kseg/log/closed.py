@@ -238,7 +238,7 @@ class Recovery:
             except KeyboardInterrupt:
                 self.note(
                     f"interrupted: {len(plans)} of {len(found)} partitions are in order, "
-                    "nothing is half done; the same command goes on with the rest"
+                    "nothing is half done; the same command continues with the rest"
                 )
                 raise
         return plans

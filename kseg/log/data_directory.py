@@ -321,7 +321,7 @@ class DataDirectoryLease:
             OSError: one of them has not been written; a later call tries again.
         """
         if not self._present or self._shared.process != os.getpid():
-            raise KsegError("the data directory is held no longer", path=self._shared.path)
+            raise KsegError("the lease of the data directory has ended", path=self._shared.path)
         with self._shared.writing:
             for kind in _CHECKPOINTS:
                 _write(self._shared, kind)

@@ -902,7 +902,7 @@ def _kinds(
     """The kinds of keys and values, by the schemas that the caller names."""
     if not has_schemas(decode):
         if any(one is not None for one in said):
-            raise ValueError('schemas, and what chooses among them, go with decode="registry"')
+            raise ValueError('schemas, and the choice among them, need decode="registry"')
         return kinds_of(decode)
     from kseg.decode.registry import SAMPLE_ROWS, Choice, decodings
 
@@ -927,7 +927,7 @@ def _columns(
     if unknown:
         raise ValueError(f"no column {', '.join(unknown)}; there are: {', '.join(known)}")
     if not wanted:
-        raise ValueError("columns is empty; None is for the usual ones")
+        raise ValueError("columns is empty; use None for the default columns")
     return decoded_fields(wanted, kinds)
 
 

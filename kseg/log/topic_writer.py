@@ -94,7 +94,7 @@ def write_topic(
         >>> write_topic(frame, "/var/lib/kafka", "orders", key="user")  # doctest: +SKIP
     """
     if not isinstance(topic, str) or not is_topic_name(topic) or is_internal(topic):
-        raise ValueError(f"{topic!r} is no topic that producers write to")
+        raise ValueError(f"{topic!r} is not a topic that producers write to")
     if isinstance(data_directories, str | PathLike):
         data_directories = (data_directories,)
     places = [Path(each) for each in data_directories]
@@ -118,9 +118,7 @@ def write_topic(
         ends = [log.log_end_offset for log in logs]
         for log in logs if not append else ():
             if log.log_end_offset > log.log_start_offset:
-                raise KsegError(
-                    "the topic has records; append=True writes behind them", path=log.path
-                )
+                raise KsegError("the topic has records; append=True appends to them", path=log.path)
         try:
             results = _write(pieces_of(source, names), logs, partitioner, options)
         except BaseException:

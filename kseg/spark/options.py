@@ -239,7 +239,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         return _with_types(result)
     for name in ("schemas", "subject", "schema_version", "record"):
         if getattr(result, name):
-            raise ValueError(f"kseg: option {name} goes with decodeValue=registry")
+            raise ValueError(f"kseg: option {name} needs decodeValue=registry")
     return result
 
 
@@ -381,7 +381,7 @@ def check_topic_name(name: str) -> str:
         ValueError: Kafka does not.
     """
     if not is_topic_name(name):
-        raise ValueError(f"{name!r} is no name that Kafka takes for a topic")
+        raise ValueError(f"{name!r} is not a name that Kafka accepts for a topic")
     return name
 
 
@@ -459,7 +459,7 @@ def _partitions(text: str) -> tuple[range, ...]:
             raise ValueError("not a list such as 0,3-5")
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last or last > INT32_MAX:
-            raise ValueError(f"{part.strip()!r} is no range of partition numbers")
+            raise ValueError(f"{part.strip()!r} is not a range of partition numbers")
         ranges.append(range(first, last + 1))
     return tuple(ranges)
 
@@ -529,7 +529,7 @@ def _offsets(text: str, *, ends: bool) -> Offsets:
 def _offset(value: object, *, ends: bool) -> int | None:
     """One offset of Spark's JSON; None for the word of this end."""
     if type(value) is not int or (ends and value == _EARLIEST):
-        raise ValueError(f"{value!r} is no offset to stand here")
+        raise ValueError(f"{value!r} is not an offset for this place")
     if value == (LATEST if ends else _EARLIEST):
         return None
     if value != LATEST and not 0 <= value <= INT64_MAX:

@@ -260,7 +260,7 @@ def _by_partition(
         check_topic_name(name)
     for value in numbers:
         if not 0 <= value <= INT32_MAX:
-            raise ValueError(f"kseg: {value} is no number of a partition")
+            raise ValueError(f"kseg: {value} is not a partition number")
     groups = topics * len(numbers) + partitions
     found = np.unique(groups)
     for group in found.tolist():
@@ -707,14 +707,14 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     fields = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
     for name, kind in fields.items():
         if name not in _TYPES and name not in COLUMNS:
-            raise ValueError(f"kseg: column {name!r} is no part of a record: select without it")
+            raise ValueError(f"kseg: column {name!r} is not a part of a record: select without it")
         if kind not in _TYPES.get(name, (kind,)):
             wanted = " or ".join(_TYPES[name])
             raise ValueError(f"kseg: column {name!r} is {kind}, not {wanted}")
     if "value" not in fields:
         raise ValueError("kseg: a record needs the column value")
     if options.topic is None and "topic" not in fields:
-        raise ValueError("kseg: there is no column topic: set the option topic")
+        raise ValueError("kseg: the column topic is missing: set the option topic")
     if options.keeps_offsets and "offset" not in fields:
         raise ValueError("kseg: offsets=preserve needs the column offset")
 

@@ -255,7 +255,7 @@ class Watch:
 
     def _lost(self, name: str, loss: str) -> None:
         if self._options.fail_on_data_loss:
-            hint = "set failOnDataLoss=false to go on with what is left"
+            hint = "set failOnDataLoss=false to continue with the remaining records"
             raise OffsetOutOfRangeError(f"{loss}; {hint}", path=name)
         _LOGGER.warning("kseg: %s: %s", name, loss)
 

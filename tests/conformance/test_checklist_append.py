@@ -192,7 +192,7 @@ def test_an_incomplete_batch_at_the_end_is_cut_off_for_followers_alone(
     kept = validate_replica(data + tail, AppendRules(), next_offset=0)
     assert kept.to_bytes() == data
     # Kafka cuts it off for a leader, too; kseg's leader takes all that it is given, or nothing.
-    with pytest.raises(CorruptRecordError, match=f"the last {left} bytes are no whole batch"):
+    with pytest.raises(CorruptRecordError, match=f"the last {left} bytes are not a whole batch"):
         append(data + tail, offset=OFFSET, magic=magic)
 
 

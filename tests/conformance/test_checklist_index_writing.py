@@ -241,7 +241,7 @@ def test_tix_10_resizing_says_whether_anything_changed(times: TimeIndexWriter) -
     assert times.slots == SLOTS // 2
     assert times.resize(SLOTS * 24)
     assert (times.slots, times.count, times.last_entry) == (SLOTS * 2, 3, (30, 75))
-    with pytest.raises(ValueError, match="no size for an index of 3 entries"):
+    with pytest.raises(ValueError, match="not a possible size of an index of 3 entries"):
         times.resize(35)
 
 

@@ -138,13 +138,13 @@ def test_what_a_log_refuses_is_told_and_leaves_nothing(terminal: Terminal) -> No
     terminal.runs(
         REFUSED,
         "CorruptRecordError",
-        "the last 1 bytes are no whole batch",
+        "the last 1 bytes are not a whole batch",
         "CorruptRecordError",
-        "are no whole batch",
+        "are not a whole batch",
         "does not match its checksum",
-        "are no whole batch",
+        "are not a whole batch",
         "69 bytes left for the next fetch",
-        "UnexpectedAppendOffsetError offset 0 where the log goes on at 1",
+        "UnexpectedAppendOffsetError offset 0 where the log continues at 1",
         "ends at 1",
     )
     terminal.types("kseg verify refusing-0", "1 record: 0 errors")

@@ -73,7 +73,7 @@ def test_a_job_that_fails_leaves_nothing_that_is_seen(spark: SparkSession, tmp_p
     frame = spark.range(100).selectExpr(
         "CAST(id AS STRING) AS value", "IF(id = 90, '../x', 'orders') AS topic"
     )
-    with pytest.raises(PySparkException, match="no name that Kafka takes"):
+    with pytest.raises(PySparkException, match="not a name that Kafka accepts"):
         save(frame, tmp_path / "data")
     assert not (tmp_path / "data").exists()
     assert not list(tmp_path.rglob("*.log"))
@@ -84,8 +84,8 @@ def test_a_job_that_fails_leaves_nothing_that_is_seen(spark: SparkSession, tmp_p
     [
         ({"key": BinaryType()}, {}, "needs the column value"),
         ({"value": LongType()}, {}, "'value' is bigint, not binary or string"),
-        ({"value": StringType(), "colour": StringType()}, {}, "'colour' is no part of a record"),
-        ({"value": StringType()}, {"topic": ""}, "no name that Kafka takes"),
+        ({"value": StringType(), "colour": StringType()}, {}, "'colour' is not a part of a record"),
+        ({"value": StringType()}, {"topic": ""}, "not a name that Kafka accepts"),
         ({"value": StringType()}, {"offsets": "preserve"}, "needs the column offset"),
         ({"value": StringType()}, {"codecs": "lz4"}, "did you mean 'codec'"),
         ({"value": StringType()}, {"codec": "lzma"}, "not one of none, gzip"),

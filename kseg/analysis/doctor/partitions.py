@@ -235,7 +235,7 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
         yield finding(
             "bytes-cut",
             plan.path,
-            f"{plan.truncated_bytes} bytes behind the last record go",
+            f"{plan.truncated_bytes} bytes after the last record are cut",
             recover,
         )
     if plan.truncated_at is not None and _may_inflate(

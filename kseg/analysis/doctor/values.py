@@ -48,37 +48,37 @@ class Code:
 CODES: Final[dict[str, Code]] = {
     # A partition.
     "load-fails": Code("error", "Kafka cannot load a partition; its exception is named"),
-    "records-cut": Code("error", "loading cuts records off, sound ones behind the damage too"),
+    "records-cut": Code("error", "loading cuts off records, also sound ones after the damage"),
     "bytes-cut": Code("warning", "loading cuts bytes off that hold no record"),
-    "log-start-ahead": Code("error", "the log ends in front of its start: all of it is deleted"),
-    "index-unused": Code("error", "Kafka believes unused index entries: retention takes records"),
+    "log-start-ahead": Code("error", "the log ends before its start: all of it is deleted"),
+    "index-unused": Code("error", "Kafka trusts unused index entries: retention deletes records"),
     "hidden": Code("error", "records at the end stay on the disk, and nobody can read them"),
     "swept": Code("warning", "loading reads segments again, which takes time"),
     "stray": Code("warning", "the partition is not this broker's any more: renamed, not served"),
     "partition-lost": Code(
-        "error", "a partition of this node is made anew, empty; no other replica has its records"
+        "error",
+        "a missing partition of this node is created empty; no other replica has its records",
     ),
     "partition-behind": Code(
-        "warning", "a partition of this node is made anew, empty, and copied from other replicas"
+        "warning",
+        "a missing partition of this node is created empty, and copied from other replicas",
     ),
     "partition-elsewhere": Code(
         "note", "a partition of this node is still being copied, or in a directory not given"
     ),
     "set-aside": Code("note", "a directory that is kept, in the making, or waits for deletion"),
     "not-imitated": Code(
-        "warning", "a case in which Kafka's load may differ from what is said", Outcome.UNKNOWN
+        "warning", "Kafka's load may differ from this prediction here", Outcome.UNKNOWN
     ),
     # A data directory.
-    "missing": Code("error", "there is no such directory: a broker makes a new, empty one"),
-    "quorum-state": Code(
-        "error", "what a node knows of its quorum cannot be understood", Outcome.FAILS
-    ),
+    "missing": Code("error", "the directory does not exist: a broker makes a new, empty one"),
+    "quorum-state": Code("error", "the node's quorum state cannot be parsed", Outcome.FAILS),
     "unreadable": Code(
         "error", "a file or directory cannot be read", Outcome.OFFLINE, "IOException"
     ),
     "foreign-directory": Code(
         "error",
-        "a folder that is no partition: no broker starts beside it",
+        "a folder that is not a partition: no broker starts beside it",
         Outcome.FAILS,
         "KafkaException",
     ),
@@ -96,7 +96,7 @@ CODES: Final[dict[str, Code]] = {
     "unclean": Code("warning", "no mark of a clean stop"),
     "in-use": Code(
         "warning",
-        "a process holds the lock; what is said may change at any time",
+        "a process holds the lock; the findings may change at any time",
         Outcome.UNKNOWN,
         "KafkaException",
     ),
@@ -108,7 +108,9 @@ CODES: Final[dict[str, Code]] = {
         "IOException",
     ),
     "room": Code("error", "less free room than loading writes", Outcome.OFFLINE, "IOException"),
-    "inodes": Code("error", "the file system takes no more files", Outcome.OFFLINE, "IOException"),
+    "inodes": Code(
+        "error", "the file system has no room for more files", Outcome.OFFLINE, "IOException"
+    ),
     # The directories of a broker together.
     "same-directory": Code(
         "error", "a data directory is given twice", Outcome.FAILS, "KafkaException"
@@ -131,7 +133,7 @@ CODES: Final[dict[str, Code]] = {
     "metadata-offline": Code(
         "error", "the metadata directory does not come up", Outcome.FAILS, "RuntimeException"
     ),
-    "no-directory": Code("error", "none of the data directories comes up", Outcome.FAILS),
+    "no-directory": Code("error", "no data directory comes online", Outcome.FAILS),
     "not-given": Code(
         "note", "server.properties names a data directory that was not looked at", Outcome.UNKNOWN
     ),

@@ -523,7 +523,7 @@ _REMOVED: Final = (".deleted", ".cleaned")
 _FOR_GOOD: Final = ("--no-backup", "--apply")
 _NOT_KEPT: Final = "--no-backup, as a backup would keep the room"
 #: A change of today may have to be taken back.
-_YOUNG: Final = "what kseg has kept of a change of the last 24 hours; you may still need it"
+_YOUNG: Final = "a backup by kseg from the last 24 hours; you may still need it"
 _DAY_MS: Final = 86_400_000
 _DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
 #: The causes that end when retention gets shorter.
@@ -534,8 +534,8 @@ Words = tuple[str, ...]
 #: By cause, the settings that the user could name for a topic.
 _MISSING: Final = {
     "no-limit": (
-        "no limit lets a record go; --what-if {0}:retention.ms=MS, or {0}:retention.bytes=BYTES, "
-        "says what one would free"
+        "no limit deletes records; --what-if {0}:retention.ms=MS, or {0}:retention.bytes=BYTES, "
+        "shows what a limit would free"
     ),
     "policy-unknown": (
         "settings are not known here; the broker's file with --broker-config, "
@@ -598,7 +598,7 @@ def propose(found: ExplainReport, wanted: int, given: Words) -> Proposal:
     young = [row for row in backups if row not in old]
     for step in (
         *_leftovers(touched),
-        *(_removal(row, "what kseg has kept of a change") for row in old),
+        *(_removal(row, "a backup by kseg") for row in old),
         *_planned(touched, given),
         *(_removal(row, _YOUNG) for row in young),
     ):
@@ -656,8 +656,8 @@ def _removal(row: KeptFile, why: str) -> Step:
 def _planned(partitions: Sequence[PartitionKeeps], given: Words) -> Iterator[Step]:
     """Segments that expire by the settings, then bytes that the cleaner frees."""
     for cause, kind, verb, why in (
-        (DUE, "due", "retain", f"retention takes it by the settings; {_NOT_KEPT}"),
-        (COMPACTION_DUE, "compaction", "compact", "the next pass of compaction takes it"),
+        (DUE, "due", "retain", f"retention deletes it by the settings; {_NOT_KEPT}"),
+        (COMPACTION_DUE, "compaction", "compact", "the next pass of compaction removes it"),
     ):
         topics: dict[str, list[tuple[PartitionKeeps, int]]] = {}
         for one in partitions:

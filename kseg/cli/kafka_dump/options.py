@@ -96,7 +96,7 @@ def refuse_kafka_options(given: dict[str, Any]) -> None:
     """
     for name, value in given.items():
         if value not in (None, False):
-            raise click.UsageError(f"--{name.replace('_', '-')} goes with --kafka.")
+            raise click.UsageError(f"--{name.replace('_', '-')} needs --kafka.")
 
 
 def refuse_own_options(context: click.Context) -> None:
@@ -108,4 +108,4 @@ def refuse_own_options(context: click.Context) -> None:
     for name in _OWN:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = next(one for one in context.command.params if one.name == name)
-            raise click.UsageError(f"{option.opts[0]} does not go with --kafka.")
+            raise click.UsageError(f"{option.opts[0]} cannot be used with --kafka.")

@@ -281,10 +281,10 @@ class _TileLines:
         """End at a batch, with the part of its line that Kafka prints."""
         header = table[0]
         if beyond:
-            raise CorruptRecordError("the header ends behind the file", position=header.position)
+            raise CorruptRecordError("the header ends after the file", position=header.position)
         self._rows.rows(self._lines.batch_head(table), 1)
         what = f"magic {header.magic}" if header.magic < 0 else f"codec {header.codec}"
-        raise InvalidRecordError(f"no release ever wrote {what}", position=header.position)
+        raise InvalidRecordError(f"no release wrote {what}", position=header.position)
 
     def _deep(self, tile: Tile, table: BatchTable) -> None:
         made = bytearray()

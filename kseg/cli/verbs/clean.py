@@ -26,7 +26,7 @@ from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
     change_options,
     settings_options,
     high_watermark_option(
-        "This is the only copy: segments above a broker's high watermark may go, too."
+        "This is the only copy: segments above a broker's high watermark may be deleted, too."
     ),
     json_option,
     home="cleanup",
@@ -88,20 +88,20 @@ def retain() -> None:
     home="cleanup",
 )
 def compact() -> None:
-    """Say what compaction would leave of DIR...: of each key the last record.
+    """Show the result of compaction of DIR...: the last record of each key stays.
 
     Each DIR is a partition directory, a data directory with all its partitions, or a broker's
-    server.properties, for the directories in its log.dirs. Compacted are topics whose
-    cleanup.policy has compact: __consumer_offsets, __transaction_state, those in
-    cleaner-offset-checkpoint, and those of which --config, the metadata log or --broker-config says
-    so. 'kseg retain --help' has the order of these sources, and what is left alone. A run does what
-    Kafka's cleaner would: from where the checkpoint says, where enough is dirty, and nothing of the
-    active segment, above the high watermark or of transactions that are not decided. With
-    compact,delete old segments go, too.
+    server.properties, for the directories in its log.dirs. Topics are compacted if their
+    cleanup.policy has compact: __consumer_offsets, __transaction_state, topics in
+    cleaner-offset-checkpoint, and topics for which --config, the metadata log or --broker-config
+    sets it. 'kseg retain --help' has the order of these sources, and the directories that are
+    skipped. A run does the same as Kafka's cleaner: it begins at the checkpoint, skips logs that
+    are not dirty enough, and leaves out the active segment, records above the high watermark and
+    undecided transactions. With compact,delete old segments are deleted, too.
 
-    Changes nothing without --apply. New segments are written beside the old ones, which then go. So
-    the disk needs room for the largest new segment of each partition, as the plan says. Where there
-    is too little, those that need less go first. No other disk can lend the room: a kill would
-    leave records where no broker looks for them. What goes is not kept, unless you give
-    --backup-dir: a disk that is full would stay so.
+    Changes nothing without --apply. New segments are written beside the old ones, which are then
+    removed. So the disk needs room for the largest new segment of each partition; the plan has its
+    size. With too little room, segments that need less come first. Another disk cannot provide the
+    room: after a kill, records would be where no broker looks for them. Removed segments are only
+    kept with --backup-dir, since a backup would fill the disk again.
     """

@@ -65,10 +65,10 @@ def dump(context: click.Context, /, **given: Any) -> int:
     """Print the batches and records of files, in file order.
 
     A PATH may be a log, an index, a snapshot, a checkpoint, a partition directory, a data
-    directory, or - for batches on standard input. Goes on past a batch whose checksum fails (its
-    records say valid=false), says each finding on standard error, and then exits 1. Records of
-    Kafka's internal topics are decoded: key and value are objects. With --kafka it prints what
-    Kafka's own tool prints, and takes that tool's options.
+    directory, or - for batches on standard input. Continues past a batch with a wrong checksum (its
+    records have valid=false), reports each finding on standard error, and then exits 1. Keys and
+    values of Kafka's internal topics are decoded to objects. With --kafka it prints the output of
+    Kafka's own tool, and takes that tool's options.
     """
     home = "kseg.cli.kafka_dump.run" if given["kafka"] else "kseg.cli.dump"
     code: int = import_module(home).dump(context, **given)
@@ -86,7 +86,9 @@ def dump(context: click.Context, /, **given: Any) -> int:
     click.option(
         "--partitioner",
         type=click.Choice(("murmur2", "crc32")),
-        help="How producers chose the partition of --key; no other partition is read.",
+        help=(
+            "The way in which producers chose the partition of --key; no other partition is read."
+        ),
     ),
     click.option(
         "--partitions",
@@ -94,23 +96,27 @@ def dump(context: click.Context, /, **given: Any) -> int:
         type=WholeNumber(1),
         multiple=True,
         metavar="N",
-        help="The topic's number of partitions where no metadata log has it; repeat it for each"
-        " number that the topic had.",
+        help=(
+            "The topic's number of partitions, if no metadata log has it; repeat "
+            "it for each number that the topic had."
+        ),
     ),
     filters_option,
     decode_options,
     typed_options,
     jobs_option,
     click.option(
-        "--follow", is_flag=True, help="Go on with new records, until interrupted or at --limit."
+        "--follow",
+        is_flag=True,
+        help=("Continue with new records until interrupted, or until --limit."),
     ),
 )
 def read() -> None:
     """Print records from an offset or a time on, as a consumer would get them.
 
     A PATH is a partition directory, a data directory or a log file. Shows no transaction markers
-    and nothing before the log's start offset. Stops at damage with exit code 1. Records of Kafka's
-    internal topics are decoded: key and value are objects; those of others with --decode-key and
+    and no records before the log's start offset. Stops at damage with exit code 1. Keys and values
+    of Kafka's internal topics are decoded to objects; those of other topics with --decode-key and
     --decode-value.
     """
 
@@ -132,7 +138,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
         "--format",
         "form",
         type=click.Choice(list(EXTENSIONS)),
-        help="By OUT's extension if not given, else parquet.",
+        help="The default is by OUT's extension, else parquet.",
     ),
     click.option(
         "--per",
@@ -154,13 +160,13 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     click.option(
         "--keep-bytes",
         is_flag=True,
-        help="Also the bytes of what does not decode, in key_bytes and value_bytes.",
+        help="Also write the bytes of values that do not decode, in key_bytes and value_bytes.",
     ),
     click.option(
         "--replace",
         "replace_files",
         is_flag=True,
-        help="Replace files also where they have records that this export does not take.",
+        help="Replace files even if they have records that this export leaves out.",
     ),
     click.option(
         "--fields",
@@ -171,9 +177,11 @@ def _parse_keys(text: str) -> tuple[str, ...]:
     click.option(
         "--no-formulas",
         is_flag=True,
-        help="In csv for a spreadsheet: ' in front of text that it would compute, as =1+1.",
+        help=(
+            "For csv in a spreadsheet: put ' in front of text that it would compute, such as =1+1."
+        ),
     ),
-    json_bytes_option("How bytes are written in jsonl and csv."),
+    json_bytes_option("The form of bytes in jsonl and csv."),
     on_corrupt_option,
     isolation_option,
     selection_options,
@@ -188,15 +196,14 @@ def export() -> None:
     """Write records as .parquet, .arrow (IPC file), .jsonl or .csv.
 
     OUT is a file if it has one of these extensions and there is one file to write; else it is a
-    directory, made if it is missing: OUT/orders-0.parquet, or with --per segment
-    OUT/orders-0/00000000000000000000.parquet, which has the records that a read of the log gives
-    from that segment. With --per topic it is OUT/orders.parquet, with the records of one partition
-    after the other. A file gets its name, and replaces an older one, when it is complete.
+    directory, which is made if it is missing: OUT/orders-0.parquet, or with --per segment
+    OUT/orders-0/00000000000000000000.parquet, with the records that a reader of the log gets from
+    that segment. With --per topic it is OUT/orders.parquet, with the records of its partitions in
+    order. A file gets its name, and replaces an older one, when it is complete.
 
-    A file is not replaced if it may have records that this export does not take: an older offset,
-    another time. Parquet and Arrow files say which they have; a .jsonl or .csv file does not, so
-    that only an export without --offset, --time, --key and --limit replaces it. --replace replaces
-    any.
+    A file is not replaced if it may have records that this export leaves out: an older offset,
+    another time. Parquet and Arrow files know their records; .jsonl and .csv files do not, so only
+    an export without --offset, --time, --key and --limit replaces them. --replace replaces any.
 
     A spreadsheet computes text that begins with = + - or @. --no-formulas puts an apostrophe in
     front of such text in a .csv file.
@@ -204,7 +211,7 @@ def export() -> None:
     Keys and values that do not decode are null; they are counted, and the exit code is 1.
 
     With --partition-by OUT is a directory of directories, and files have names such as
-    part-orders-0.parquet; a day that comes again behind eight others has another file.
+    part-orders-0.parquet; a day that returns after eight other days gets another file.
     """
 
 
@@ -222,7 +229,9 @@ def export() -> None:
     ),
     level_option,
     click.option(
-        "--drop", is_flag=True, help="Leave out what the format cannot hold, instead of refusing."
+        "--drop",
+        is_flag=True,
+        help=("Leave out things that the format cannot hold, instead of refusing."),
     ),
     batch_bytes_option("Gather plain messages of old formats into batches of about this size."),
     click.option(
@@ -265,7 +274,7 @@ def convert() -> None:
         type=click.Choice(CODECS),
         default="none",
         show_default=True,
-        help="How batches are compressed.",
+        help="The codec of the batches.",
     ),
     level_option,
     batch_bytes_option("Largest batch before compression, unless one record is larger."),
@@ -273,9 +282,9 @@ def convert() -> None:
         "--batch-records", type=WholeNumber(min=1), metavar="N", help="Most records of a batch."
     ),
     click.option(
-        "--keep-timestamps", is_flag=True, help="Take each line's timestamp where it has one."
+        "--keep-timestamps", is_flag=True, help="Use each line's timestamp, if it has one."
     ),
-    json_bytes_option("How keys, values and header values are written in the lines."),
+    json_bytes_option("The form of keys, values and header values in the lines."),
     click.option(
         "--durable", is_flag=True, help="Flush each batch before the next one is appended."
     ),

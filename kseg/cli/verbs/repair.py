@@ -50,7 +50,7 @@ from kseg.cli.starting import verb
     home="closed",
 )
 def recover() -> None:
-    """Show what a start after a crash would do to DIR...: what it cuts, makes anew and removes.
+    """Show the changes of a start after a crash to DIR...: cuts, rebuilt and removed files.
 
     Each DIR is a partition directory, a data directory with all its partitions, or a broker's
     server.properties, for the directories in its log.dirs; give all those of a broker. Checks the
@@ -76,7 +76,7 @@ def recover() -> None:
     click.option(
         "--exact",
         is_flag=True,
-        help="Also replace right indexes that differ from the bytes that Kafka 4.2 writes.",
+        help=("Also replace correct indexes whose bytes differ from those that Kafka 4.2 writes."),
     ),
     selection_options,
     change_options,
@@ -86,7 +86,7 @@ def recover() -> None:
     home="closed",
 )
 def reindex() -> None:
-    """Show which indexes and snapshots in DIR do not fit the log, and make them anew.
+    """Show the indexes and snapshots in DIR that do not match the log, and rebuild them.
 
     DIR is a partition directory, or a data directory with all its partitions. Never touches the log
     itself. If the log is damaged it leaves the indexes alone: use 'kseg recover'. Changes nothing
@@ -103,7 +103,7 @@ def reindex() -> None:
         type=OFFSET,
         required=True,
         metavar="OFFSET",
-        help="The new end of the log: this offset and all behind it go.",
+        help="The new end of the log: this offset and all later ones are removed.",
     ),
     selection_options,
     change_options,
@@ -114,9 +114,9 @@ def reindex() -> None:
 def truncate() -> None:
     """Cut the log in DIR back, so that it ends at an offset.
 
-    DIR is a partition directory, or a data directory of which --topic and --partition choose one.
-    Batches go whole, so records in front of OFFSET may go with the batch that has it. Cuts nothing
-    without --apply. The topic's settings are looked for as by 'kseg retain'.
+    DIR is a partition directory, or a data directory in which --topic and --partition choose one.
+    Batches are removed whole, so records before OFFSET in the same batch are removed, too. Cuts
+    nothing without --apply. The topic's settings are looked for as by 'kseg retain'.
     """
 
 
@@ -133,15 +133,15 @@ def truncate() -> None:
     json_option,
 )
 def salvage() -> None:
-    """Take what can be proved out of damaged logs, into a new data directory.
+    """Copy the provable part of damaged logs into a new data directory.
 
-    Recovery cuts a log at its first bad byte. This keeps each sound batch behind it, too, whose
-    checksum is right, that is proved to be a batch of the log and not data of a record, and whose
-    offsets and leader epoch fit. Nothing is moved to other offsets or rewritten. DIR is a partition
-    directory or a data directory, and is not changed. OUT is new, or empty; it has its name once it
-    is whole. A broker adopts it.
+    Recovery cuts a log at its first bad byte. Salvage also keeps each batch behind it whose
+    checksum is right, whose offsets and leader epoch fit, and which is proved to be a batch of the
+    log rather than data of a record. Records keep their offsets and their bytes. DIR is a partition
+    directory or a data directory, and is not changed. OUT is new, or empty; it appears once it is
+    complete. A broker adopts it.
 
-    What is lost is listed by offsets. OUT.kseg-salvage holds report.json and the bytes that are not
+    Lost records are listed by offset. OUT.kseg-salvage holds report.json and the bytes that are not
     kept (quarantine/; kseg dump reads quarantine/TOPIC-N/readable/*.log). The last lines say how to
     put the result back.
 
@@ -161,7 +161,7 @@ def salvage() -> None:
         "--prefer",
         metavar="DIR",
         type=PATH,
-        help="One of the copies: its batches win where those of one leader epoch differ.",
+        help="One of the copies: its batches win if batches of one leader epoch differ.",
     ),
     jobs_option,
     selection_options,
@@ -169,17 +169,17 @@ def salvage() -> None:
     home="copies",
 )
 def merge() -> None:
-    """Make one whole copy of damaged ones: replicas, backups. They stay as they are.
+    """Make one whole copy from damaged copies: replicas, backups. The copies are not changed.
 
     A and B are partition directories, copies of one partition; or data directories, whose
-    partitions are joined by topic, number and topic id. Of each copy counts what can be proved. At
-    one offset the higher leader epoch wins; what a copy has behind the offset where it leaves the
-    history of the last leader is left out, as Kafka cuts a follower. Different batches of one
+    partitions are joined by topic, number and topic id. Only provable batches of a copy count. At
+    one offset the higher leader epoch wins; batches of a copy behind the offset where it leaves the
+    history of the last leader are left out, as Kafka cuts a follower. Different batches of one
     leader epoch are a conflict: both are shown and nothing is written, unless --prefer decides.
 
     The data directories of one broker are one copy, with commas between them as in log.dirs:
     /disk1/data,/disk2/data.
 
-    Exits 0 if OUT is whole, and no copy differs from it but by damage. Exits 1 if offsets are
-    missing, copies contradict each other, or one cannot be read, also where OUT was written.
+    Exits 0 if OUT is whole, and copies differ from it only by damage. Exits 1 if offsets are
+    missing, copies contradict each other, or a copy cannot be read, even if OUT was written.
     """

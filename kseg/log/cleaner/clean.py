@@ -274,7 +274,7 @@ def _next(state: LogState, pending: list[CompactedGroup]) -> int:
     needed = min(pending[n].room_bytes for n in ready)
     raise OSError(
         errno.ENOSPC,
-        f"no room on the disk: {needed} bytes are needed to write a segment anew",
+        f"no room on the disk: {needed} bytes are needed to rewrite a segment",
         os.fspath(state.path),
     )
 

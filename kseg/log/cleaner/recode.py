@@ -87,7 +87,7 @@ def recode(
             raise StalePlanError("the log is not as the plan saw it", path=planned.path)
         (info,) = found
         if not io.has_room(state.path, info.size):
-            reason = f"no room on the disk: {info.size} bytes are needed to write a segment anew"
+            reason = f"no room on the disk: {info.size} bytes are needed to rewrite a segment"
             raise OSError(errno.ENOSPC, reason, os.fspath(info.path))
         inputs = CleanerInputs.of_state(state)
         size = write_cleaned(inputs, (info,), lambda writer: _fill(inputs, info, target, writer))

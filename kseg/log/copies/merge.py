@@ -954,7 +954,7 @@ def _preferred(
         places = _real_places(copy)
         if wanted <= places:
             return places
-    raise ValueError(f"{os.fspath(prefer)} is preferred, but none of the copies")
+    raise ValueError(f"{os.fspath(prefer)} is preferred, but is not among the copies")
 
 
 def _real_places(copy: str | PathLike[str]) -> frozenset[str]:

@@ -425,8 +425,8 @@ class ProducerAppend:
         kind = batch.control_type
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
             raise InvalidRecordError(
-                f"a control batch of producer {self.stored.producer_id} is no end marker of a "
-                f"transaction, but of type {kind}",
+                f"a control batch of producer {self.stored.producer_id} is not an end marker "
+                f"of a transaction, but of type {kind}",
                 offset=batch.base_offset,
             )
         self._check_epoch(batch, above=self._transaction_version >= 2)

@@ -320,7 +320,7 @@ class LogView:
     def extent(self) -> str:
         """Which offsets there are, in words."""
         if self.log_end_offset <= self.log_start_offset:
-            return f"the log has no records; it goes on at offset {self.log_end_offset}"
+            return f"the log has no records; its next offset is {self.log_end_offset}"
         return f"the log holds offsets {self.log_start_offset} to {self.log_end_offset - 1}"
 
     def segments_from(self, offset: int) -> tuple[SegmentInfo, ...]:

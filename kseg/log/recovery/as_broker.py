@@ -208,7 +208,7 @@ class AsBroker(Loading):
             # An index whose bytes are not held is as large as its entries.
             if size != room // entry * entry and size // entry > room // entry:
                 raise CorruptIndexError(
-                    f"{size} bytes do not go into an index of {room}", path=overlay.path(name)
+                    f"{size} bytes exceed an index of {room}", path=overlay.path(name)
                 ).as_kafka("IllegalArgumentException")
 
     # ---- producers -------------------------------------------------------------------------------

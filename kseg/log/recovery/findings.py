@@ -28,8 +28,8 @@ class Code:
 
 _RECOVER = (
     "restore the partition from a replica if you can; "
-    "`kseg salvage` keeps what is sound behind it, "
-    "`kseg recover --unclean --recovery-point 0` says what a cut here costs"
+    "`kseg salvage` keeps sound batches after it, "
+    "`kseg recover --unclean --recovery-point 0` shows the cost of a cut here"
 )
 
 _REINDEX = "rebuild with `kseg reindex`, or delete the file: a broker rebuilds it after a crash"
@@ -38,27 +38,29 @@ _INDEX_GONE = "rebuild with `kseg reindex`; a broker does so when it starts"
 
 _TIME_INDEX_GONE = "rebuild with `kseg reindex`; a broker starts with an empty one"
 
-_REPLICA = "restore the partition from a replica; `kseg dump` shows what can still be read"
+_REPLICA = "restore the partition from a replica; `kseg dump` shows the readable part"
 
-_LOST = "the log was longer once: take what is missing from a replica, else a broker mends it"
+_LOST = "the log was longer once: take the missing records from a replica, else a broker repairs it"
 
-_NOTHING = "nothing to do: a broker mends it when it starts"
+_NOTHING = "nothing to do: a broker repairs it at its start"
 
-_RESTART = "a broker mends it when it starts after a crash; `kseg recover` does the same"
+_RESTART = "a broker repairs it at a start after a crash; `kseg recover` does the same"
 
 _SNAPSHOT = "rebuild with `kseg reindex`; a broker that starts after a crash does so itself"
 
-_EPOCHS = "take it from a replica; after a crash, brokers mend what they recover"
+_EPOCHS = "take it from a replica; after a crash, brokers repair the segments that they recover"
 
-_DISK = "look at it; from a bad disk copy what can be read, and restore it from a replica"
+_DISK = (
+    "check the disk; copy the readable files from a bad disk, and restore the others from a replica"
+)
 
 _AHEAD = (
-    "retention.ms keeps the segment, and those behind it, until that time has passed: "
-    "`kseg explain` says how long; message.timestamp.after.max.ms refuses such times"
+    "retention.ms keeps the segment, and later ones, until that time has passed: "
+    "`kseg explain` shows how long; message.timestamp.after.max.ms refuses such times"
 )
 
 _NEGATIVE = (
-    "retention.ms goes by the file's own time for a segment that has no others; find out who wrote "
+    "retention.ms uses the file's own time for a segment without timestamps; find out who wrote "
     "the batch"
 )
 
@@ -70,11 +72,11 @@ CODES: dict[str, Code] = {
     # The log.
     "batch-crc": Code("error", "a batch does not match its checksum", _RECOVER),
     "batch-length": Code("error", "a size field that no batch can have", _RECOVER),
-    "batch-magic": Code("error", "a magic byte that no release ever wrote", _RECOVER),
+    "batch-magic": Code("error", "a magic byte that no release wrote", _RECOVER),
     "batch-codec": Code("error", "a codec that the batch's format does not have", _WRITER),
     "batch-count": Code("error", "a record count that cannot be true", _WRITER),
     "batch-producer": Code("warning", "producer fields that contradict each other", _WRITER),
-    "control-record": Code("error", "a control batch whose record is no marker", _WRITER),
+    "control-record": Code("error", "a control batch whose record is not a marker", _WRITER),
     "torn-tail": Code(
         "error", "the last batch is incomplete; a warning at the end of a partition", _RESTART
     ),
@@ -93,30 +95,30 @@ CODES: dict[str, Code] = {
     "record-codec": Code("error", "a batch does not decompress (--deep: all)", _REPLICA),
     "record-limit": Code("error", "a batch inflates beyond the limit (--deep: all)", _WRITER),
     "time-ahead": Code("warning", "times more than a day ahead of the clock", _AHEAD),
-    "time-negative": Code("warning", "times before 1970, which are none to a broker", _NEGATIVE),
+    "time-negative": Code("warning", "times before 1970, which a broker ignores", _NEGATIVE),
     "max-timestamp": Code("warning", "the header's timestamp is not its records'", _WRITER),
     # Indexes.
     "index-missing": Code("error", "a segment has lost its offset index", _INDEX_GONE),
-    "index-length": Code("error", "the length is no whole number of entries", _REINDEX),
-    "index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
-    "index-tail": Code("error", "entries follow behind unused ones", _REINDEX),
+    "index-length": Code("error", "the length is not a whole number of entries", _REINDEX),
+    "index-order": Code("error", "entries do not ascend, or lie below the base", _REINDEX),
+    "index-tail": Code("error", "entries follow unused ones", _REINDEX),
     "index-unused": Code(
-        "error", "unused entries in an index that a broker believes: its records look old", _REINDEX
+        "error", "unused entries in an index that a broker trusts: its records look old", _REINDEX
     ),
     "index-points-nowhere": Code("error", "an entry's position starts no batch", _REINDEX),
     "index-offset": Code("error", "an entry leads past the offset that it is for", _REINDEX),
     "time-index-missing": Code("warning", "a segment has lost its time index", _TIME_INDEX_GONE),
-    "time-index-length": Code("error", "the length is no whole number of entries", _REINDEX),
-    "time-index-order": Code("error", "entries do not grow, or lie below the base", _REINDEX),
-    "time-index-tail": Code("error", "entries follow behind unused ones", _REINDEX),
+    "time-index-length": Code("error", "the length is not a whole number of entries", _REINDEX),
+    "time-index-order": Code("error", "entries do not ascend, or lie below the base", _REINDEX),
+    "time-index-tail": Code("error", "entries follow unused ones", _REINDEX),
     "time-index-points-nowhere": Code("error", "an entry's offset is in no batch", _REINDEX),
     "time-index-late": Code("error", "a lookup by time would pass over records", _REINDEX),
     "time-index-timestamp": Code("warning", "an entry's time is not its batch's", _REINDEX),
-    "txn-index-torn": Code("error", "bytes behind the last whole entry", _REINDEX),
+    "txn-index-torn": Code("error", "bytes after the last whole entry", _REINDEX),
     "txn-index-version": Code("error", "an entry of an unknown version", _REINDEX),
     "txn-index-order": Code("error", "entries out of order or with impossible offsets", _REINDEX),
     "txn-index-incomplete": Code("error", "an aborted transaction has no entry", _REINDEX),
-    "txn-index-points-nowhere": Code("error", "an entry's offset is no abort marker", _REINDEX),
+    "txn-index-points-nowhere": Code("error", "an entry's offset is not an abort marker", _REINDEX),
     "orphan-index": Code("warning", "an index without its log", _NOTHING),
     # Beside the log.
     "snapshot-crc": Code("error", "a producer snapshot does not match its checksum", _SNAPSHOT),

@@ -144,7 +144,7 @@ _ENTRIES: Final[
         "position",
         "offset index",
         "offset {} to position {},",
-        ("beyond the end of the log", "points behind the last batch"),
+        ("beyond the end of the log", "points past the last batch"),
     ),
     FileKind.TIMEINDEX: (
         "time-index",
@@ -153,7 +153,7 @@ _ENTRIES: Final[
         "timestamp",
         "time index",
         "time {1} to offset {0}, which",
-        ("lies beyond the end of the log", "lies behind the last batch"),
+        ("lies beyond the end of the log", "lies past the last batch"),
     ),
 }
 
@@ -196,7 +196,7 @@ class _EntriesCheck(_Check):
                 f"{self.word}-length",
                 f"{size} bytes are not a multiple of {entry}, the size of an entry",
                 position=size // entry * entry,
-                why=f"ends within an entry: {size} bytes are no multiple of {entry}",
+                why=f"ends within an entry: {size} bytes are not a multiple of {entry}",
             )
         with self.index.open(place.path, place.base_offset, mapping=place.mapping) as index:
             used, slots = index.entry_count, index.slots
@@ -590,7 +590,7 @@ class TxnIndexCheck(_Check):
         if index.tail_bytes:
             self.note(
                 "txn-index-torn",
-                f"{index.tail_bytes} bytes behind the last whole entry of {size}",
+                f"{index.tail_bytes} bytes after the last whole entry of {size}",
                 position=len(index) * size,
                 severity="warning" if place.is_last else "error",
             )
@@ -647,7 +647,7 @@ class TxnIndexCheck(_Check):
             last = self._stored[number].last_offset
             self.note(
                 "txn-index-points-nowhere",
-                f"entry {number} ends at offset {last}, which is no abort marker",
+                f"entry {number} ends at offset {last}, which is not an abort marker",
                 position=number * TXN_ENTRY.size,
                 offset=last,
                 severity="warning" if place.is_last else None,

@@ -498,14 +498,14 @@ class Loading(LoadContext):
         self.put_epochs((), "the log begins anew")
         if self.cut is None:
             self.cut = CutPlace(self.path(start), 0, start)
-        self.drop(list(self.bases), "the log ends in front of its start")
+        self.drop(list(self.bases), "the log ends before its start")
         self.snapshots().delete_all()
         self.overlay.settle()
 
     def forget_epochs(self, end: int) -> None:
         """The log that ends at `end` begins again, without any epoch."""
         start = self.inputs.log_start_offset
-        message = f"the log ends at {end}, in front of its start at {start}; all of it goes"
+        message = f"the log ends at {end}, before its start at {start}; all of it is removed"
         self.note_fault("log-start-ahead", str(self.overlay.directory), message, offset=start)
         self._stored = LeaderEpochs(None)
         self._walked_epochs = LeaderEpochs(None)
@@ -613,7 +613,7 @@ class Loading(LoadContext):
                 continue
             swept = self._swept(base, self.state_at(base)[0], LeaderEpochs(None))
             if swept.aborted and not swept.truncated_bytes:
-                message = f"{len(swept.aborted)} aborted transactions in no index; made anew"
+                message = f"{len(swept.aborted)} aborted transactions in no index; rebuilt"
                 self.note_fault("txn-index-incomplete", self.path(base, TXNINDEX), message)
                 self.install(swept, "its transaction index is gone", last=TXNINDEX)
 
@@ -651,7 +651,7 @@ class Loading(LoadContext):
         why = WHY_CUT[swept.stop]
         goes_on = bool(later) and later[0] == swept.next_offset
         drops = bool(later) and not goes_on
-        message = why + ("; cut, and later segments go" if drops else "; cut")
+        message = why + ("; cut, and later segments are removed" if drops else "; cut")
         path = self.path(swept.base_offset)
         code = stop_code(swept.stop, is_last=not later)
         self.note_fault(code, path, message, swept.valid_bytes, swept.next_offset)
@@ -787,7 +787,7 @@ def _stored_epochs(context: LoadContext) -> LeaderEpochs | None:
     try:
         return LeaderEpochs(None, checkpoints.read_leader_epochs(path).effective)
     except (CorruptIndexError, LimitExceededError) as error:
-        message = f"{error.reason}; made anew from the log"
+        message = f"{error.reason}; rebuilt from the log"
         context.note_fault("epochs-format", path, message, error.position)
         return None
 
@@ -807,7 +807,7 @@ def _epochs_of_log(context: LoadContext) -> list[EpochEntry]:
 
 
 #: The way out where the disk is too full: `recover` has an option for it, an opening does not.
-_OTHERWISE: Final = "free some room, or mend the log first by kseg recover --apply --no-backup"
+_OTHERWISE: Final = "free some room, or repair the log first with kseg recover --apply --no-backup"
 
 
 def load(path: io.StrPath, inputs: RecoveryInputs) -> LoadedLog:

@@ -135,7 +135,8 @@ class RecoveryPlan(Table):
             return f"{self.path}: cannot be loaded: {self.error}"
         if self.is_noop:
             return f"{self.path}: nothing to do"
-        return f"{self.path}: {len(self.actions)} actions, {self.truncated_bytes} bytes of log go"
+        cut = f"{self.truncated_bytes} bytes of log are removed"
+        return f"{self.path}: {len(self.actions)} actions, {cut}"
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The actions, by file."""
@@ -251,7 +252,7 @@ class RecoveryPlan(Table):
 def _loss_row(lost: Lost) -> str:
     text = f"{lost.extent} go with {Path(lost.path).name} @ {lost.position}"
     if lost.sound_behind:
-        text += f"; {lost.sound_batches} behind the damage go, too: kseg salvage keeps them"
+        text += f"; {lost.sound_batches} after the damage are lost, too: kseg salvage keeps them"
     return text
 
 

@@ -86,7 +86,7 @@ def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | N
         return None
     if position == len(data):
         more = "has more entries than the log makes"
-        return size, more if has_more else "has room behind its entries that nobody cut off"
+        return size, more if has_more else "has unused room after its entries"
     if position == size and size % entry_bytes == 0:
         return size, "lacks the last entries"
     return size, f"differs from entry {position // entry_bytes} on"
@@ -325,7 +325,7 @@ def plan_reindex(
         raise ValueError(f"{others[0]} is not made from a log")
     directory = Path(path)
     if classify_path(directory).kind is not PathKind.PARTITION:
-        raise NotALogError("this is no partition directory", path=path)
+        raise NotALogError("this is not a partition directory", path=path)
     seen = look_at(directory)
     chosen = tuple(kind for kind in KINDS if kind in kinds)
     by = None if now_ms is None else time_ms(now_ms)

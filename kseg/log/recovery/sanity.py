@@ -125,7 +125,7 @@ def _of_index(context: LoadContext, base: int, ends: _Ends) -> Finding | None:
         return _fault(context, base, INDEX, "index-missing", "the offset index is missing")
     if size % OFFSET_ENTRY.size:
         return _fault(
-            context, base, INDEX, "index-length", f"{size} bytes are no whole number of entries"
+            context, base, INDEX, "index-length", f"{size} bytes are not a whole number of entries"
         )
     if not size:
         return _of_empty_index(context, base)
@@ -137,7 +137,7 @@ def _of_index(context: LoadContext, base: int, ends: _Ends) -> Finding | None:
     if (at == relative == position) or 0 < position < ends.log_bytes:
         header = ends.head(position)
     if header is None:
-        message = f"its last entry points at {position}, where no batch lies"
+        message = f"its last entry points at {position}, where there is no batch"
         return _fault(context, base, INDEX, "index-points-nowhere", message, at)
     if relative < 0 or base + relative < header[0]:
         message = f"its last entry leads past offset {base + relative}, which it is for"
@@ -162,7 +162,7 @@ def _of_time_index(context: LoadContext, base: int, ends: _Ends) -> Finding | No
     if size is None:
         return _fault(context, base, TIMEINDEX, "time-index-missing", "the time index is missing")
     if size % TIME_ENTRY.size:
-        message = f"{size} bytes are no whole number of entries"
+        message = f"{size} bytes are not a whole number of entries"
         return _fault(context, base, TIMEINDEX, "time-index-length", message)
     if not size:
         first = ends.head(0)
@@ -194,9 +194,7 @@ def _of_txn_index(context: LoadContext, base: int, _ends: _Ends) -> Finding | No
         return None
     data = context.overlay.read(name)
     if len(data) % TXN_ENTRY.size:
-        return _fault(
-            context, base, TXNINDEX, "txn-index-torn", "bytes behind its last whole entry"
-        )
+        return _fault(context, base, TXNINDEX, "txn-index-torn", "bytes after its last whole entry")
     before, end = base - 1, _end(context, base)
     for number, (version, *fields) in enumerate(TXN_ENTRY.iter_unpack(data)):
         entry, at = AbortedTxn(*fields), number * TXN_ENTRY.size

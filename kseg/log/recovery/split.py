@@ -103,7 +103,7 @@ def plan_split(
     if cuts.error is not None:
         raise cuts.error
     if table.end_position < size:
-        raise _failing(path, table.end_position, "a split comes to a torn end", _NO_ELEMENT)
+        raise _failing(path, table.end_position, "a split ends at a torn end", _NO_ELEMENT)
     if len(set(cuts.bases)) < len(cuts.bases):
         raise KsegError("a split gives two segments one name", path=path)
     return cuts.pieces(size)

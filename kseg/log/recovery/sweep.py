@@ -247,7 +247,7 @@ class _Sweep:
                 offset=last,
             )
         return OffsetsOutOfOrderError(
-            f"offsets {first} to {last} of a batch are out of order behind {before}",
+            f"offsets {first} to {last} of a batch are out of order after {before}",
             position=header.position,
             offset=last,
         )
@@ -345,8 +345,7 @@ def pass_over(error: KsegError) -> None:
 def unfollowed(position: int | None = None) -> OffsetOverflowError:
     """The error for a batch behind which no log goes on."""
     return OffsetOverflowError(
-        "behind this offset no log goes on, nor is it appended to; kseg truncate takes its batch "
-        "off",
+        "behind this offset no log goes on, nor is it appended to; kseg truncate removes its batch",
         position=position,
         offset=LAST_OFFSET_MAX + 1,
     )

@@ -127,7 +127,7 @@ def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
             if one == origin or origin in one.parents or one in origin.parents:
                 raise KsegError(f"OUT must not lie in a source, or around one: {origin}", path=out)
     _refuse_others(target, frozenset(), "is not empty: name a new directory")
-    _refuse_others(place, _OURS, "holds files that no kseg salvage or merge has left: move them")
+    _refuse_others(place, _OURS, "holds files of other programs: move them")
 
 
 def _refuse_others(path: Path, known: frozenset[str], why: str) -> None:
@@ -278,7 +278,7 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
             plan = report.plan
             if plan.truncated_bytes or plan.log_end_offset != each.end_offset:
                 raise StalePlanError(
-                    f"what was copied ends at offset {plan.log_end_offset}, not at "
+                    f"the copy ends at offset {plan.log_end_offset}, not at "
                     f"{each.end_offset}: a source has changed since the plan was made",
                     path=making / each.name,
                 )
@@ -301,7 +301,7 @@ def _check_logs(directory: Path) -> None:
             for tile in log.walk(on_bad_crc="stop"):
                 stop = tile.table.stop
         if stop is not StopReason.END:
-            raise StalePlanError("what was copied is not sound: a source has changed", path=path)
+            raise StalePlanError("the copy is not sound: a source has changed", path=path)
 
 
 def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetSegment, ...]:

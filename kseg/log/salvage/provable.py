@@ -272,7 +272,7 @@ def read_provable(
     known = classify_path(Path(path))
     listing = known.partition_files
     if known.kind is not PathKind.PARTITION or listing is None:
-        raise NotALogError("this is no partition directory", path=path)
+        raise NotALogError("this is not a partition directory", path=path)
     old = [each for each in listing.segments if each.kafka07]
     if old:
         raise UnsupportedFormatError("files of Kafka 0.7 cannot be salvaged", path=old[0].log)

@@ -610,7 +610,7 @@ def _sources(
 def _under(path: Path, left_alone: list[Path]) -> Iterator[tuple[TopicPartition, Path]]:
     known = classify_path(path)
     if known.kind is PathKind.FILE:
-        raise NotALogError("a file; a salvage takes partitions and data directories", path=path)
+        raise NotALogError("a file; salvage needs partitions or data directories", path=path)
     if known.kind is PathKind.PARTITION:
         entry = entry_of(path.resolve())
         if entry.kind not in _NAMED or entry.partition is None:

@@ -22,16 +22,16 @@ from kseg.format.header import BatchTable
 REASONS: Final = {
     "batch-crc": "a batch does not match its checksum",
     "batch-length": "the size stored here is not that of the batch",
-    "batch-magic": "no release ever wrote the magic stored here",
-    "batch-fields": "the checksum is right, but no release ever wrote such a header",
+    "batch-magic": "no release wrote the magic stored here",
+    "batch-fields": "the checksum is right, but no release wrote such a header",
     "torn-tail": "the last batch is incomplete",
     "zeros": "zeros where a batch is to begin",
     "unreadable": "the disk cannot read these bytes",
-    "not-anchored": "sound batches behind damage that may lie in the value of a damaged one: "
+    "not-anchored": "sound batches after damage that may lie in the value of a damaged one: "
     "nothing proves where they begin",
-    "offset-order": "a sound batch whose offsets do not fit where it lies",
-    "epoch-order": "a sound batch whose leader epoch does not fit where it lies",
-    "behind-gap": "sound batches of the log of KRaft behind its first gap",
+    "offset-order": "a sound batch whose offsets do not fit its place",
+    "epoch-order": "a sound batch whose leader epoch does not fit its place",
+    "behind-gap": "sound batches of the log of KRaft after its first gap",
     "duplicate": "a batch that is there already",
     "collision": "a sound batch with offsets that another sound batch has",
 }

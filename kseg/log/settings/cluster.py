@@ -456,7 +456,7 @@ class Cluster:
         """
         if self.topics.get(topic_id) != partition.topic:
             is_other = partition.topic in self.ids
-            how = "now has another id" if is_other else "is none of the cluster's any more"
+            how = "now has another id" if is_other else "no longer belongs to the cluster"
             return f"its topic {how}"
         known = self.partitions.get(topic_id)
         if not known or node_id is None or not self.knows_replicas:

@@ -527,7 +527,7 @@ class _Joined:
             path = self.path / FileKind.PARTITION_METADATA.value
             self.topic_id = metadata.read_partition_metadata(path).uuid
         except FileNotFoundError:
-            self._do_not_know("there is no partition.metadata, so nobody knows its topic's id")
+            self._do_not_know("partition.metadata is missing, so its topic id is unknown")
             return
         except CorruptIndexError as error:
             self.findings.append(error)
@@ -627,7 +627,7 @@ class _Joined:
         remote = record.pop(REMOTE_STORAGE, None)
         if remote is not None and is_true(remote.value) and self.skipped is None:
             self.skipped = REMOTE
-            self.why = "its records are in a remote store too; what was uploaded is not known here"
+            self.why = "its records are in a remote store too; the uploaded part is not known here"
 
     # ---- the result ------------------------------------------------------------------------------
 

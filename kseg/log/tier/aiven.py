@@ -225,7 +225,7 @@ def decode_chunk_sizes(data: bytes, count: int) -> list[int]:
     except struct.error:
         raise TierError("the table of chunks is cut short") from None
     if used != len(data) or min(sizes, default=0) < 0 or max(sizes, default=0) > INT32_MAX:
-        raise TierError("the table of chunks has bytes behind it, or a size that no chunk has")
+        raise TierError("the table of chunks has extra bytes, or an impossible size")
     return sizes
 
 

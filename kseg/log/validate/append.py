@@ -474,7 +474,7 @@ def validate_replica(
     if first < next_offset:
         first = first if has_first else _first_offset_inside(view, table)
         error = UnexpectedAppendOffsetError(
-            f"offset {first} where the log goes on at {next_offset}"
+            f"offset {first} where the log continues at {next_offset}"
         )
         error.first_offset, error.last_offset = first, last
         raise error

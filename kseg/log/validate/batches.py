@@ -151,7 +151,7 @@ def check_whole(table: BatchTable, size: int) -> None:
     """
     left = size - table.end_position
     if left:
-        reason = f"the last {left} bytes are no whole batch"
+        reason = f"the last {left} bytes are not a whole batch"
         raise CorruptRecordError(reason, position=table.end_position, stop=table.stop)
 
 
@@ -304,7 +304,7 @@ def check_batch(
             raise at_batch(InvalidRecordError(reason), header)
     check_transaction(header, rules)
     if rules.magic < 2 and header.producer_id > -1:
-        reason = f"a log of magic {rules.magic} takes no idempotent producer"
+        reason = f"a log of magic {rules.magic} has no idempotent producers"
         raise at_batch(UnsupportedFormatError(reason), header)
 
 
@@ -315,7 +315,7 @@ def check_transaction(header: BatchHeader, rules: AppendRules) -> None:
         UnsupportedFormatError: it has none.
     """
     if rules.magic < 2 and header.is_transactional:
-        reason = f"a log of magic {rules.magic} takes no transactions"
+        reason = f"a log of magic {rules.magic} has no transactions"
         raise at_batch(UnsupportedFormatError(reason), header)
 
 

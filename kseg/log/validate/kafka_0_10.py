@@ -62,7 +62,7 @@ def validate_append_010(
     Raises:
         ValueError: magic 2, a codec that the magic lacks, two different bounds of timestamps, or an
             invalid offset or time.
-        OffsetOverflowError: no offset may be left behind the messages.
+        OffsetOverflowError: no offset may follow the messages.
         RecordTooLargeError: a message is larger than `rules.batch_bytes_max`, before or after it
             was rebuilt.
         CorruptRecordError: a size that no message has, or a wrong checksum.
@@ -82,7 +82,7 @@ def validate_append_010(
     """
     check_given(next_offset, now_ms)
     if next_offset >= NEAR_OFFSET_MAX:
-        raise OffsetOverflowError("no offset may be left behind the messages", offset=next_offset)
+        raise OffsetOverflowError("no offset may follow the messages", offset=next_offset)
     difference_ms = rules.timestamp_before_max_ms
     if rules.timestamp_after_max_ms != difference_ms:
         raise ValueError("Kafka 0.10.1 has one largest difference of timestamps")

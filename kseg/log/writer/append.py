@@ -596,7 +596,7 @@ def batches_of(
             raise TypeError(f"{_WANTED}, not a list of texts")
         if not isinstance(first, (tuple, list, Mapping, RecordColumns)):
             if options is not None:
-                raise TypeError("options are for records; batches are what they are")
+                raise TypeError("options are for records; batches have their own")
             return given
     return chain.from_iterable(_encoded(piece, options, clock) for piece in pieces_of(given))
 

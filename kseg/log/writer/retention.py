@@ -132,7 +132,7 @@ class RetentionPlan(Table):
         """The path, and the size of the deletion."""
         if self.is_noop:
             return f"{self.path}: nothing to delete"
-        return f"{self.path}: {len(self.segments)} segments go, {self.deleted_bytes} bytes"
+        return f"{self.path}: {len(self.segments)} segments expire, {self.deleted_bytes} bytes"
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The segments that go, oldest first."""

@@ -217,8 +217,8 @@ class LogState:
         """
         if self._failure is not None:
             raise PoisonedFileError(
-                f"the log failed before ({self._failure}), so what the disk holds is not known: "
-                "open it again, which looks",
+                f"the log failed before ({self._failure}), so the contents of the disk are "
+                "unknown: open it again, which reads them",
                 path=self.path,
             ) from self._failure
         if self._closed:
@@ -704,7 +704,7 @@ def open_state(
         if not clean and not recover and _has_segments(directory):
             error = UncleanShutdownError("the log was not closed in good order", path=directory)
             # For programs; the command line has other words for it.
-            error.add_note("open it with recover=True, or look first with plan_recovery")
+            error.add_note("open it with recover=True, or call plan_recovery first")
             raise error
         if topic_id is not None:
             metadata.record_topic_id(directory / FileKind.PARTITION_METADATA.value, topic_id)

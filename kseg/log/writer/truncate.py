@@ -94,7 +94,7 @@ class TruncationPlan(Table):
         """The path, and the size of the cut."""
         if self.is_noop:
             return f"{self.path}: nothing to do"
-        return f"{self.path}: {self.truncated_bytes} bytes go behind {self.log_end_offset}"
+        return f"{self.path}: {self.truncated_bytes} bytes after {self.log_end_offset} are cut"
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The actions, by file."""
@@ -108,7 +108,7 @@ class TruncationPlan(Table):
             f"{each.action} {each.path} ({each.bytes} bytes): {each.why}" for each in self.actions
         ]
         offsets = f"offsets {self.log_start_offset} to {self.log_end_offset}"
-        return "\n".join([*lines, f"{self.path}: {offsets}, {self.truncated_bytes} bytes go"])
+        return "\n".join([*lines, f"{self.path}: {offsets}, {self.truncated_bytes} bytes are cut"])
 
 
 def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
@@ -140,7 +140,7 @@ def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:
         why = f"the batch at {position} has offset {offset}, or is the first behind it"
         actions = (*actions, Action("truncate", str(last.path), last.size - position, why))
     elif not actions:
-        why = "no record has the offset, nor one behind it"
+        why = "no record has the offset or a larger one"
         actions = (Action("truncate", str(last.path), 0, why),)
     start = min(offset, version.log_start_offset)
     return TruncationPlan(path, start, offset, actions, position=position)

@@ -381,12 +381,10 @@ def _check_target(target: Path, *, overwrite: bool) -> None:
     if not target.exists() or (target.is_dir() and not os.listdir(target)):
         return
     if not overwrite:
-        raise FileExistsError(
-            errno.EEXIST, "is there already; overwrite takes its place", str(target)
-        )
+        raise FileExistsError(errno.EEXIST, "exists already; overwrite replaces it", str(target))
     if not (target / MANIFEST).exists():
         raise FileExistsError(
-            errno.EEXIST, "is no earlier export, so it is not replaced", str(target)
+            errno.EEXIST, "is not an earlier export, so it is not replaced", str(target)
         )
     ownership.check_safe(target)
 

@@ -251,7 +251,7 @@ def damaged(tmp_path: Path) -> made.Broker:
         (None, "If there are more controllers, "),
         (
             SOLE,
-            "Restore it from a backup, or put what this keeps of it in its place:\nkseg salvage ",
+            "Restore it from a backup, or replace it by the salvaged part:\nkseg salvage ",
         ),
         (SEVERAL, "While a majority of the other controllers is up, move it away"),
     ],

@@ -188,11 +188,19 @@ REFUSED: dict[str, tuple[AppendOptions, str, str]] = {
         r'{"value":"","headers":[["\ud800",""]]}',
         "a header's name holds half a surrogate pair",
     ),
-    "a time before none": (UTF8, '{"value":"","timestamp":-2}', "timestamp is no number of ms"),
-    "a time beyond 64 bits": (UTF8, '{"value":"","timestamp":9223372036854775808}', "timestamp is"),
-    "a time with a fraction": (UTF8, '{"value":"","timestamp":5.0}', "timestamp is"),
-    "a time of text": (UTF8, '{"value":"","timestamp":"5"}', "timestamp is"),
-    "a time that is true": (UTF8, '{"value":"","timestamp":true}', "timestamp is"),
+    "a time before none": (
+        UTF8,
+        '{"value":"","timestamp":-2}',
+        "timestamp must be milliseconds, not below",
+    ),
+    "a time beyond 64 bits": (
+        UTF8,
+        '{"value":"","timestamp":9223372036854775808}',
+        "timestamp must be",
+    ),
+    "a time with a fraction": (UTF8, '{"value":"","timestamp":5.0}', "timestamp must be"),
+    "a time of text": (UTF8, '{"value":"","timestamp":"5"}', "timestamp must be"),
+    "a time that is true": (UTF8, '{"value":"","timestamp":true}', "timestamp must be"),
     "a batch that failed its check": (
         PLAIN,
         '{"value":"","valid":false}',
@@ -212,7 +220,7 @@ REFUSED: dict[str, tuple[AppendOptions, str, str]] = {
     "digits without end": (
         UTF8,
         '{"value":"","timestamp":' + "1" * 5000 + "}",
-        "timestamp is no number",
+        "timestamp must be",
     ),
 }
 

@@ -165,7 +165,7 @@ def test_verify_says_what_cannot_be_read_and_what_is_sound_behind(
     assert "torn-tail" not in ran.text
     assert "offsets 12 to 14 (3 records, " in ran.text
     assert (
-        "cannot be read; 45 records in 15 good batches behind: a recovery cuts them, too, if"
+        "cannot be read; 45 records in 15 good batches after it: a recovery cuts them, too, if"
         in ran.text
     )
     (lost,) = kseg("verify", "--json", directory).document["lost"]

@@ -103,7 +103,7 @@ def test_an_empty_log_says_where_it_goes_on(kseg: Kseg, tmp_path: Path) -> None:
     with library.Log.open(tmp_path / "t-0", mode="append", create=True) as log:
         pass
     ran = kseg("read", tmp_path / "t-0", "--offset", "5")
-    assert "the log has no records; it goes on at offset 0" in ran.err
+    assert "the log has no records; its next offset is 0" in ran.err
     assert log.log_end_offset == 0
 
 
@@ -184,14 +184,14 @@ TIMES = "--time 2030-01-01T00:00:00.000Z.."
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("read", "--time", "2030-01-01.."), f"record asked for lies in {TIMES}"),
-        (("read", "--time", "..5"), "record asked for lies in --time ..1970-01-01T00:00:00.005Z"),
-        (("read", "--time", "2030-01-01..", "--last", "2"), f"record asked for lies in {TIMES}"),
-        (("dump", "--time", "2030-01-01.."), f"record asked for lies in {TIMES}"),
-        (("dump", "--batches", "--offset", "5.."), "batch asked for lies in --offset 5.."),
+        (("read", "--time", "2030-01-01.."), f"record found in {TIMES}"),
+        (("read", "--time", "..5"), "record found in --time ..1970-01-01T00:00:00.005Z"),
+        (("read", "--time", "2030-01-01..", "--last", "2"), f"record found in {TIMES}"),
+        (("dump", "--time", "2030-01-01.."), f"record found in {TIMES}"),
+        (("dump", "--batches", "--offset", "5.."), "batch found in --offset 5.."),
         (
             ("dump", "--offset", "5..9", "--time", "2030-01-01.."),
-            f"record asked for lies in --offset 5..9 {TIMES}",
+            f"record found in --offset 5..9 {TIMES}",
         ),
     ],
 )
@@ -200,7 +200,7 @@ def test_ranges_that_have_nothing_are_told(
 ) -> None:
     ran = kseg(words[0], data, *words[1:], "--jobs", jobs, "--format", "jsonl")
     assert (ran.code, ran.text) == (0, "")
-    assert ran.err == f"kseg: nothing is there: no {told}\n"
+    assert ran.err == f"kseg: no {told}\n"
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_where_something_lies_in_the_ranges_nothing_is_told(
 
 def test_a_file_without_records_in_a_range_is_told_too(kseg: Kseg, data: Path) -> None:
     ran = kseg("read", data / "orders-0" / f"{0:020d}.log", "--offset", "5..")
-    assert ran.err == "kseg: nothing is there: no record asked for lies in --offset 5..\n"
+    assert ran.err == "kseg: no record found in --offset 5..\n"
 
 
 def test_a_word_that_is_no_verb_of_spark_is_called_so(kseg: Kseg) -> None:

@@ -80,7 +80,7 @@ def test_apply_does_it_and_keeps_what_goes(kseg: Kseg, data: Path) -> None:
     ran = kseg("recover", data / "t-0", *HOW, "--apply")
     assert ran.code == 0
     (place,) = data.with_name("data.kseg-backup").iterdir()
-    assert f"what went is kept in {place}" in ran.text
+    assert f"removed bytes are kept in {place}" in ran.text
     assert (place / "t-0" / f"{23:020d}.log.from-129").read_bytes() == torn[129:]
     again = kseg("recover", data / "t-0", *HOW)
     assert (again.code, "nothing to do" in again.text) == (0, True)

@@ -55,7 +55,7 @@ def test_what_is_replaced_is_kept_unless_told_otherwise(
     ran = kseg("reindex", "--apply", "--now", "1000", data)
     place = tmp_path / "data.kseg-backup" / "19700101T000001.000Z"
     assert (place / "a-0" / INDEX).read_bytes() == b"old"
-    assert f"what went is kept in {place}" in ran.text
+    assert f"removed bytes are kept in {place}" in ran.text
     index.write_bytes(b"older")
     kseg("reindex", "--apply", "--backup-dir", tmp_path / "kept", data)
     assert (tmp_path / "kept" / "a-0" / INDEX).read_bytes() == b"older"

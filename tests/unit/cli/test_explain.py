@@ -56,7 +56,7 @@ def test_what_is_out_of_reach_exits_1(kseg: Kseg, tmp_path: Path) -> None:
         (
             ("retention.ms=-1", "cleanup.policy=delete"),
             "no-limit",
-            "no limit lets a record go; --what-if orders:retention.ms=MS",
+            "no limit deletes records; --what-if orders:retention.ms=MS",
         ),
         ((), "policy-unknown", "--config orders:retention.ms=MS names them"),
     ],

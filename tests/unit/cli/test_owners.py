@@ -303,4 +303,4 @@ def test_a_place_that_another_user_can_change_is_refused(
     before = everything(shared)
     ran = kseg(*verb(data, shared / "out"))
     assert (ran.code, everything(shared)) == (3, before)
-    assert "another user could change what is written here" in ran.err
+    assert "another user could change files here" in ran.err

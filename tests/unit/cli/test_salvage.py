@@ -43,7 +43,7 @@ def test_a_row_for_each_partition_and_what_is_lost(kseg: Kseg, data: Path, tmp_p
     kept, _, report, merge, *steps = ran.text.splitlines()[5:]
     assert kept.endswith(f"kept in {out}; 2 records lost")
     assert report == f"the report is {out}.kseg-salvage/report.json"
-    assert "'kseg merge' takes it from there" in merge
+    assert "'kseg merge' takes them from there" in merge
     assert steps[0].startswith("to put it back, ")
     assert kseg("verify", out, "--deep").code == 0
 

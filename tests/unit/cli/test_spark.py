@@ -198,7 +198,7 @@ def test_export_writes_what_was_chosen(kseg: Kseg, started: list[int], tmp_path:
     assert table.schema.names == ["topic", "offset", "day"]
     again = kseg("spark", "export", DEMO, "-o", tmp_path / "out")
     assert again.code == 3
-    assert again.err == f"kseg: {tmp_path}/out: is there already; overwrite takes its place\n"
+    assert again.err == f"kseg: {tmp_path}/out: exists already; overwrite replaces it\n"
 
 
 @pytest.mark.spark

@@ -65,10 +65,10 @@ def test_other_verbs_name_an_open_transaction_and_this_one(
 ) -> None:
     lines = [line for line in kseg(verb, data).text.splitlines() if line.startswith("note: ")]
     assert [line.removeprefix(f"note: {data}/") for line in lines] == [
-        f"t-{partition}: a transaction is open at offset {offset}; 'kseg transactions' names what"
-        " ends it"
+        f"t-{partition}: a transaction is open at offset {offset}; 'kseg transactions' shows how "
+        "to end it"
         for partition, offset in ((0, 3), (1, 0))
     ]
     assert kseg(verb, data, "--json").document
     ran = kseg("read", data / "t-1", "--isolation", "read_committed")
-    assert "'kseg transactions' names what ends it" in ran.err
+    assert "'kseg transactions' shows how to end it" in ran.err

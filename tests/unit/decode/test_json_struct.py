@@ -95,7 +95,7 @@ MISFITS: list[tuple[pa.DataType, bytes, str]] = [
     (pa.list_(WHOLE), b"[1,]", "of another type"),
     (pa.list_(WHOLE), b"[1", "not JSON"),
     (JSON_TEXT, b"[" * 600 + b"]" * 600, "not JSON"),
-    (JSON_TEXT, b"{} {}", "stands behind"),
+    (JSON_TEXT, b"{} {}", "follow the value"),
     (pa.null(), b"0", "of another type"),
     (TEXT, b"", "not JSON"),
     (TEXT, b"\xef\xbb\xbfnull", "of another type"),
@@ -244,7 +244,7 @@ def test_references_are_taken_from_those_given() -> None:
     ["other.json", "file:///etc/hostname", "http://x/#/a", "#/nowhere", "#anchor", "#/a/9"],
 )
 def test_a_reference_opens_nothing(reference: str) -> None:
-    with pytest.raises(SchemaError, match="is no place in the schema"):
+    with pytest.raises(SchemaError, match="is neither a place in the schema"):
         decoder_of_schema({"$ref": reference, "a": [1]})
 
 

@@ -46,7 +46,7 @@ def test_there_is_no_file_before_the_first_use(kind: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [-1, 0, 7, 2**31])
 def test_no_index_has_such_a_size(kind: Any, size: int, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="are no size for an index"):
+    with pytest.raises(ValueError, match="are not a possible size of an index"):
         kind.open(tmp_path / "x", 0, bytes_max=size)
 
 

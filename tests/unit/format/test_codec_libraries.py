@@ -90,7 +90,7 @@ WHEEL = "a wheel of kseg brings the library: pip install --only-binary kseg kseg
         ("this system's loader does not tell where it looks", WHEEL),
         (
             "the loader's search path has an entry that is no absolute path",
-            "take that entry out of LD_LIBRARY_PATH",
+            "remove that entry from LD_LIBRARY_PATH",
         ),
     ],
 )

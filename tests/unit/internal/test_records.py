@@ -65,18 +65,18 @@ def test_what_is_not_known_stays_bytes_and_says_why(
 @pytest.mark.parametrize(
     ("value", "reason", "position"),
     [
-        ("", "the value: the version of the frame is a varint that is cut off", 0),
+        ("", "the value: the version of the frame is a cut varint", 0),
         ("808080808001", "the version of the frame is a varint of more than 5 bytes", 0),
         ("01ffff0f", "the type is 262143, and 0 to 32767 is allowed", 1),
         ("01ffffffff0f", "the type is -1", 1),
         ("0102000941", "name has 8 bytes, 1 are left", 4),
-        ("010200", "the length of name is a varint that is cut off", 3),
+        ("010200", "the length of name is a cut varint", 3),
         ("01020000", "name is null, which it may not be", 4),
         ("0118000002ab", "2 bytes are left over behind END_TRANSACTION_RECORD", 4),
-        ("01180001", "a tag is a varint that is cut off", 4),
+        ("01180001", "a tag is a cut varint", 4),
         ("0118000163ffffffff07", "tag 99 has 2147483647 bytes, 0 are left", 10),
         ("0118000163ffffffff0f", "tag 99 has -1 bytes", 10),
-        ("011800ffffffff07", "a tag is a varint that is cut off", 8),
+        ("011800ffffffff07", "a tag is a cut varint", 8),
         ("011700010004026100ff", "2 bytes are left over in tag 0, name", 8),
     ],
 )

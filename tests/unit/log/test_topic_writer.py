@@ -125,8 +125,8 @@ def test_an_error_takes_the_records_back(broker: Broker) -> None:
     [
         ("new", kseg.KsegError, r"kafka-topics\.sh .* --create --topic new .*stop it again"),
         ("other", kseg.NotALogError, "other-1 is on broker 8, not on this one"),
-        ("__consumer_offsets", ValueError, "no topic that producers write to"),
-        ("a b", ValueError, "no topic that producers write to"),
+        ("__consumer_offsets", ValueError, "not a topic that producers write to"),
+        ("a b", ValueError, "not a topic that producers write to"),
     ],
 )
 def test_topics_that_cannot_be_written_are_refused(
@@ -138,7 +138,7 @@ def test_topics_that_cannot_be_written_are_refused(
 
 def test_a_topic_with_records_is_refused_unless_more_are_wanted(broker: Broker) -> None:
     write({"key": ["a"]}, broker)
-    with pytest.raises(kseg.KsegError, match="append=True writes behind"):
+    with pytest.raises(kseg.KsegError, match="append=True appends to them"):
         write({"key": ["b"]}, broker)
     write({"key": ["b"]}, broker, append=True)
     assert rows(broker).keys() == {b"a", b"b"}

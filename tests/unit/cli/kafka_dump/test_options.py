@@ -15,9 +15,9 @@ LOG = "00000000000000000000.log"
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("--deep-iteration",), "--deep-iteration goes with --kafka"),
-        (("--kafka", "--limit", "3"), "--limit does not go with --kafka"),
-        (("--kafka", "--format", "jsonl"), "--format does not go with --kafka"),
+        (("--deep-iteration",), "--deep-iteration needs --kafka"),
+        (("--kafka", "--limit", "3"), "--limit cannot be used with --kafka"),
+        (("--kafka", "--format", "jsonl"), "--format cannot be used with --kafka"),
         (("--kafka", "--value-decoder-class", "Avro"), "No decoder 'Avro'"),
         (("--kafka", "--kafka-version", "0.10"), "lines for --deep-iteration"),
         (("--kafka", "--kafka-version", "2.8", "--offsets-decoder"), "the lines of 4.2 only"),

@@ -134,7 +134,7 @@ def test_lines_end_in_the_middle_of_a_control_record_that_cannot_be_read(tmp_pat
 def test_lines_end_in_front_of_a_header_that_ends_behind_the_file(tmp_path: Path) -> None:
     short = bytes(8) + (20).to_bytes(4, "big") + bytes(4) + b"\x02" + bytes(15)
     log = write_segment(tmp_path, 0, batch([record(b"v")]), short)
-    lines, error = printed_until(log, "the header ends behind the file", parser=None)
+    lines, error = printed_until(log, "the header ends after the file", parser=None)
     assert isinstance(error, CorruptRecordError)
     assert lines.count(b"\n") == 3
 

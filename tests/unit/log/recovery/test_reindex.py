@@ -115,13 +115,13 @@ def test_a_plan_says_what_each_segment_makes_and_survives_a_pickle(partition: Pa
         (
             name(10, "index"),
             lambda old: old + b"\0\0\0\x09\0\0\xff\0",
-            "entry 2 points behind the last batch",
+            "entry 2 points past the last batch",
         ),
         (name(16, "timeindex"), lambda old: old[:-12], "does not end with the largest time"),
         (name(16, "timeindex"), lambda old: old[-12:], "differs from entry 0 on"),
         (name(16, "timeindex"), lambda old: old[12:24] + old[:12], "not in order"),
         (name(16, "timeindex"), lambda old: old[:7] + b"\xff" + old[8:], "entry 0 is wrong"),
-        (name(16, "timeindex"), lambda old: old[:-1] + b"\x7f", "entry 2 lies behind"),
+        (name(16, "timeindex"), lambda old: old[:-1] + b"\x7f", "entry 2 lies past"),
         (name(23, "txnindex"), lambda old: b"", "lacks the last entries"),
         (name(23, "txnindex"), lambda old: old[:9] + b"\x09" + old[10:], "differs from entry 0"),
         (name(23, "txnindex"), lambda old: b"\x01" + old[1:], "differs from entry 0 on"),
@@ -190,7 +190,7 @@ def test_room_behind_the_entries_is_cut_off(partition: Path) -> None:
     right = index.read_bytes()
     index.write_bytes(right + bytes(8))
     found = plan(partition, exact=True)
-    assert [file.why for file in found.files] == ["has room behind its entries that nobody cut off"]
+    assert [file.why for file in found.files] == ["has unused room after its entries"]
     assert apply(partition) == [("replace", index.name)]
     assert index.read_bytes() == right
 
@@ -347,12 +347,12 @@ def test_offsets_that_go_back_are_damage(partition: Path) -> None:
     log = partition / name(10, "log")
     log.write_bytes(log.read_bytes() + plain(11, 1)[0])
     (finding,) = plan(partition).findings
-    assert finding.message == "offsets 11 to 11 of a batch are out of order behind 15"
+    assert finding.message == "offsets 11 to 11 of a batch are out of order after 15"
 
 
 def test_what_is_no_partition_is_refused(partition: Path) -> None:
     for path in (partition.parent, partition / name(10, "log")):
-        with pytest.raises(NotALogError, match="no partition directory"):
+        with pytest.raises(NotALogError, match="not a partition directory"):
             plan(path)
     with pytest.raises(FileNotFoundError):
         plan(partition.parent / "none-0")

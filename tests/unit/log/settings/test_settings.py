@@ -182,8 +182,8 @@ def test_a_limit_of_the_topic_names_no_policy_for_the_broker_may_have_another(
     ("records", "topic_id", "skipped", "why"),
     [
         ([topic("orders")], FIRST, None, ""),
-        ([topic("orders"), removed(FIRST)], FIRST, "stray", "is none of the cluster's any more"),
-        ([topic("clicks", SECOND)], FIRST, "stray", "is none of the cluster's any more"),
+        ([topic("orders"), removed(FIRST)], FIRST, "stray", "no longer belongs to the cluster"),
+        ([topic("clicks", SECOND)], FIRST, "stray", "no longer belongs to the cluster"),
         ([topic("orders"), removed(FIRST), topic("orders", SECOND)], FIRST, "stray", "another id"),
         ([topic("orders"), removed(FIRST), topic("orders", SECOND)], SECOND, None, ""),
         ([topic("orders"), topic("orders", SECOND)], FIRST, "stray", "another id"),

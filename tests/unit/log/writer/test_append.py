@@ -96,7 +96,7 @@ def test_a_leader_refuses_what_it_would_leave_out(
     if origin is AppendOrigin.RAFT_LEADER:
         data = _with_epoch(data)
     for given in (data, [data], [data, one()], bytearray(data)):
-        with pytest.raises(CorruptRecordError, match="no whole batch"):
+        with pytest.raises(CorruptRecordError, match="not a whole batch"):
             log.append(given, origin=origin)
     assert (log.log_end_offset, log.leader_epochs, log.segments[0].size) == (0, (), 0)
 
@@ -105,7 +105,7 @@ def test_a_leader_refuses_what_it_would_leave_out(
 def test_a_leader_of_an_old_format_refuses_a_message_cut_short(tmp_path: Path, magic: int) -> None:
     data = messages([record(b"a", timestamp=5), record(b"b", timestamp=6)], magic=magic)
     with open_log(tmp_path / "t-0", message_format_magic=magic) as log:
-        with pytest.raises(CorruptRecordError, match="the last 3 bytes are no whole batch"):
+        with pytest.raises(CorruptRecordError, match="the last 3 bytes are not a whole batch"):
             log.append(data + data[:3])
         assert log.append(data).last_offset == 1
 

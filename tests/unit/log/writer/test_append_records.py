@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a record of three": ([("k", "v", "w")], "record 0 is tuple of 3"),
     "a number among pairs": ([("k", "v"), 5], "record 1 is int"),
-    "a dict for a value": ({"value": [{"a": 1}]}, "json.dumps makes text of others"),
+    "a dict for a value": ({"value": [{"a": 1}]}, "json.dumps makes text of other values"),
     "texts behind a record": ([{"value": b"v"}, "text"], "a list of dicts, or of pairs"),
 }
 
