@@ -156,10 +156,10 @@ def report(error: BaseException, *, debug: bool) -> Exit:
     if isinstance(error, UncleanShutdownError):
         # Of one partition that is in order, recover says that there is nothing to do.
         home = "DIR" if error.path is None else os.path.dirname(error.path) or "."
-        hint = "; this shows what a recovery would do, and does it with --apply:"
+        hint = "; this shows the changes of a recovery, and makes them with --apply:"
         command = command_line("kseg", "recover", home)
     elif code is Exit.FOUND and not isinstance(error, TierError):
-        hint = "; 'kseg verify' says more, 'kseg dump' shows what can be read"
+        hint = "; 'kseg verify' lists the damage, 'kseg dump' shows the readable part"
     elif code is Exit.FILES:
         hint = _next_step(error)
     elif code is Exit.LIMIT and one_line(error).endswith("out of memory"):
@@ -191,7 +191,7 @@ def _next_step(error: BaseException) -> str:
     near = [] if here == path else _near(os.path.relpath(path, here).partition(os.sep)[0], here)
     if near and not refused:
         return f"; did you mean {printable(os.path.join(here, near[0]))}?"
-    return f"; this shows what is there: {command_line('ls', '-la', here)}"
+    return f"; this lists the files: {command_line('ls', '-la', here)}"
 
 
 def _near(name: str, directory: str) -> list[str]:
@@ -221,7 +221,7 @@ def tell_left_out(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
         if line.startswith("read_committed "):
             more = (
                 "; --open-transactions abort takes it for aborted and goes on, "
-                "'kseg transactions' names what ends it"
+                "'kseg transactions' shows how to end it"
             )
         complain(f"kseg: warning: {os.fspath(path)}: {line}{more}")
 

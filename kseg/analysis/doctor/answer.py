@@ -163,7 +163,7 @@ _SET_ASIDE: Final = {
         "no name of a partition: no broker starts with such a folder beside its logs",
         "move it out of the data directory",
     ),
-    EntryKind.DELETE: ("set-aside", "waits for its deletion, which a start takes up again", None),
+    EntryKind.DELETE: ("set-aside", "is being deleted; a start continues the deletion", None),
     EntryKind.STRAY: (
         "set-aside",
         "astray since an earlier start: kept, not served, never deleted by itself",
@@ -171,7 +171,7 @@ _SET_ASIDE: Final = {
     ),
     EntryKind.FUTURE: (
         "set-aside",
-        "a copy in the making, from another data directory: goes on after a start",
+        "an unfinished copy from another data directory; a start continues it",
         None,
     ),
 }
@@ -213,7 +213,7 @@ class BrokerDirectory:
             self._note(
                 "missing",
                 path,
-                "there is no such directory: a broker makes it, and none of its logs is there",
+                "the directory does not exist: a broker creates it, without any of its logs",
                 "mount the disk",
             )
             return
@@ -270,14 +270,14 @@ class BrokerDirectory:
             self._note(
                 "read-only",
                 self.path,
-                "the file system can only be read: a broker cannot even take its lock",
+                "the file system is read-only: a broker cannot even take its lock",
                 "remount it",
             )
         if found.f_files and not found.f_favail:
             self._note(
                 "inodes",
                 self.path,
-                "the file system takes no more files: loading makes snapshots and indexes",
+                "the file system has no room for more files: loading writes snapshots and indexes",
                 "free inodes",
             )
 
@@ -413,9 +413,9 @@ def _in_words(names: Sequence[str]) -> str:
 LOG_NAME: Final = f"{CLUSTER_METADATA}-0"
 _TOPICS_MAX: Final = 5
 _METADATA: Final = FileKind.PARTITION_METADATA.value
-_NO_ID: Final = "there is no partition.metadata, so nobody knows its topic's id"
+_NO_ID: Final = "partition.metadata is missing, so its topic id is unknown"
 _NAMES_MAX: Final = 3
-_WRITE_IDS: Final = "write it anew with the ids of the other directories"
+_WRITE_IDS: Final = "write it again with the ids of the other directories"
 _STORAGE_ERROR: Final = "KafkaStorageException"
 
 
@@ -650,10 +650,10 @@ class Node:
         away = command_line("mv", path, f"{os.path.dirname(os.path.abspath(path))}.{LOG_NAME}")
         salvage = command_line("kseg", "salvage", path, "-o", "OUT")
         while_up = "while a majority of the other controllers is up"
-        fetch = f"{while_up}, move it away; the node fetches it anew:\n{away}"
-        keep = f"restore it from a backup, or put what this keeps of it in its place:\n{salvage}"
+        fetch = f"{while_up}, move it away; the node fetches it again:\n{away}"
+        keep = f"restore it from a backup, or replace it by the salvaged part:\n{salvage}"
         if self.is_controller is False:
-            return f"Move it away; the node fetches it anew:\n{away}"
+            return f"Move it away; the node fetches it again:\n{away}"
         if self.voters is None:
             return f"If there are more controllers, {fetch}\nIf this is the only one, {keep}"
         text = keep if self.voters == 1 else fetch
@@ -847,7 +847,7 @@ class Node:
             lines += [f"directory.id={own}"] if own is not None else []
             content = "\\n".join([*lines, ""])
             write = f"{command_line('printf', content)} > {command_line(place)}"
-            return f"{len(here)} partitions are in it", f"Write what it said:\n{write}"
+            return f"{len(here)} partitions are in it", f"Write its former contents:\n{write}"
         strangers = self.strangers()
         if strangers and not here:
             lost = "; ".join(f"{_in_words(names)} to {one}" for one, names in strangers.items())
@@ -1055,10 +1055,12 @@ def of_outcomes(node: Node, outcomes: Mapping[Path, Outcome]) -> Iterator[Broker
             yield finding(
                 "metadata-offline",
                 home.path,
-                "it holds the metadata log, and does not come up: then no broker does",
+                "it holds the metadata log and does not come online: the broker does not start",
             )
     if homes and all(outcomes[home.path] is Outcome.OFFLINE for home in homes):
-        yield finding("no-directory", homes[0].path, "no data directory comes up: the broker stops")
+        yield finding(
+            "no-directory", homes[0].path, "no data directory comes online: the broker stops"
+        )
 
 
 def _of_duplicates(homes: Sequence[BrokerDirectory]) -> Iterator[BrokerFinding]:
@@ -1069,8 +1071,8 @@ def _of_duplicates(homes: Sequence[BrokerDirectory]) -> Iterator[BrokerFinding]:
             yield finding(
                 "duplicate-partition",
                 path,
-                f"the same partition as {other}; kseg diff says which one has more",
-                "move the one away that is behind",
+                f"the same partition as {other}; kseg diff shows which one has more",
+                "move the shorter one away",
             )
 
 
@@ -1254,7 +1256,7 @@ def report(asked: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorRepo
 def _release_of(release: str) -> str | None:
     """The known release that one belongs to; None for another."""
     if not all(part.isdecimal() for part in release.split(".")):
-        raise ValueError(f"{release!r} is no release of Kafka, as 4.2 is")
+        raise ValueError(f"{release!r} is not a release of Kafka, such as 4.2")
     return next((one for one in RELEASES if f"{release}.".startswith(f"{one}.")), None)
 
 

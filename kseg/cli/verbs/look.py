@@ -54,8 +54,8 @@ from kseg.cli.starting import verb
 def info() -> None:
     """Show partitions, segments, offsets, times, codecs, formats and sizes.
 
-    Reads headers and indexes only; 'kseg verify' checks the contents. Times are those that headers
-    state. Counts are of the files: an offset that two segments hold counts twice.
+    Reads only headers and indexes; 'kseg verify' checks the contents. Times come from headers.
+    Counts are those of the files: an offset in two segments counts twice.
     """
 
 
@@ -94,20 +94,24 @@ def _parse_fields(text: str) -> tuple[str, ...]:
         show_default=True,
         help="The fields that are searched; headers by their names and values.",
     ),
-    click.option("-i", "--ignore-case", is_flag=True, help="The case of letters does not count."),
-    click.option("-x", "--whole", is_flag=True, help="A field has to be PATTERN, as a whole."),
-    click.option("-v", "--invert", is_flag=True, help="The records that do not match."),
+    click.option("-i", "--ignore-case", is_flag=True, help="Ignore the case of letters."),
+    click.option("-x", "--whole", is_flag=True, help="The whole field must match PATTERN."),
+    click.option("-v", "--invert", is_flag=True, help="Print the records that do not match."),
     click.option(
-        *("-c", "--count", "with_count"), is_flag=True, help="Only the number in each partition."
+        *("-c", "--count", "with_count"),
+        is_flag=True,
+        help=("Print only the number of records in each partition."),
     ),
-    click.option("-l", "--list", "list_only", is_flag=True, help="Only the partitions with any."),
+    click.option(
+        "-l", "--list", "list_only", is_flag=True, help="Print only the partitions with a match."
+    ),
     click.option(
         "-C",
         "--context",
         type=WholeNumber(min=0),
         default=0,
         metavar="N",
-        help="Also N records of the partition in front of each, and behind it.",
+        help="Also print N records of the partition before and after each match.",
     ),
     click.option(
         "-m",
@@ -127,14 +131,13 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     jobs_option,
 )
 def grep() -> None:
-    r"""Print the records that hold PATTERN in their key, their value or a header.
+    r"""Print the records with PATTERN in their key, value or headers.
 
-    PATTERN is text, searched for as UTF-8; with -e a regular expression, for values that are UTF-8:
-    other bytes match no character, and \C alone. Each batch is searched when it is inflated, and
-    decoded if it holds the text. The checksums of the others are compared; their records are not
-    looked at. An empty PATTERN is in every record.
+    PATTERN is text, searched for as UTF-8. With -e it is a regular expression for UTF-8 values:
+    other bytes only match \\C. Every batch is inflated, checked and searched; only batches that
+    contain the text are decoded. An empty PATTERN is in every record.
 
-    Exits 0 if a record was found, 1 if none was, or damage was met.
+    Exits 0 if a record matches, 1 if no record matches or the log is damaged.
     """
 
 
@@ -146,13 +149,13 @@ def grep() -> None:
     json_option,
 )
 def keyfilter() -> None:
-    """Write filters of the keys in PATH..., by which a search for one key reads little.
+    """Write filters of the keys in PATH..., so that a search for one key reads little.
 
     A filter belongs to 256 KiB of a closed segment. 'kseg read --key KEY --filters OUT' and 'kseg
-    grep -x --in key KEY --filters OUT' then read the parts of segments whose filter has the key; a
-    filter has a key that is not there about once in 300 times. A segment without a filter, or that
-    was changed since, is searched whole; so is everything with --isolation read_committed. Run it
-    again for new segments: filters that fit stay. OUT has to be safe from other users.
+    grep -x --in key KEY --filters OUT' then read only the parts of segments whose filter has the
+    key; one filter in 300 has a key by mistake. A segment without a filter, or one that has
+    changed, is searched whole; so is everything with --isolation read_committed. Run the verb again
+    for new segments: valid filters stay. No other user may write to OUT.
     """
 
 
@@ -168,9 +171,9 @@ def keyfilter() -> None:
     json_option,
 )
 def lookup() -> None:
-    """Say where the first record at or after an offset or a time lies.
+    """Show the place of the first record at or after an offset or a time.
 
-    DIR is a partition directory, or a data directory of which --topic and --partition choose one.
+    DIR is a partition directory, or a data directory in which --topic and --partition choose one.
     """
 
 
@@ -210,7 +213,7 @@ def partition() -> None:
     click.option(
         "--at",
         type=TIME,
-        help="The registry as it was before this time: ISO 8601, ms, or such as yesterday, -1h.",
+        help="The registry before this time: ISO 8601, ms, or such as yesterday, -1h.",
     ),
     codes_option,
     json_option,
@@ -219,10 +222,10 @@ def schemas() -> None:
     """List the schemas of a schema registry, from its topic in a data directory.
 
     PATH is a data directory with the topic _schemas, its partition, a file of a schema (.avsc,
-    .proto or .json), or the address of a registry, http:// or https://, by itself. Credentials come
-    from KSEG_REGISTRY_USER_INFO (user:password), KSEG_REGISTRY_TOKEN or netrc. No other registry is
-    asked, and nothing that a schema names is opened. Deleted schemas are listed too: their ids
-    still resolve. Exits 1 if something is wrong with the schemas.
+    .proto or .json), or the URL of a registry, http:// or https://. Credentials come from
+    KSEG_REGISTRY_USER_INFO (user:password), KSEG_REGISTRY_TOKEN or netrc. No other registry is
+    contacted, and references in a schema are never opened. Deleted schemas are listed too: their
+    ids still resolve. Exits 1 if the schemas have a fault.
     """
 
 
@@ -263,10 +266,10 @@ def schemas() -> None:
 def groups() -> None:
     """List consumer, share and streams groups: members, committed offsets, lag, now or in the past.
 
-    DIR are the data directories of one or several brokers; the topics __consumer_offsets and
-    __share_group_state in them are read, and no broker is asked. Of a running broker it is what
-    lies in its files. A commit in a transaction counts from its COMMIT marker. What no record has,
-    such as the steps of a rebalance, is left out. Exits 1 if a log is damaged.
+    DIR are the data directories of one or several brokers. The topics __consumer_offsets and
+    __share_group_state in them are read; no broker is contacted. For a running broker the answer is
+    the state of its files. A commit in a transaction counts from its COMMIT marker. Facts without a
+    record, such as the steps of a rebalance, are left out. Exits 1 if a log is damaged.
     """
 
 
@@ -280,11 +283,14 @@ def groups() -> None:
         "compared",
         nargs=2,
         metavar="A B",
-        help="What differs between two moments of DIR, or without DIR between two directories.",
+        help=(
+            "Show the differences between two moments of DIR, or without DIR "
+            "between two directories."
+        ),
     ),
     moment_options,
     click.option(
-        "--at-offset", type=OFFSET, metavar="N", help="As it was behind the record of this offset."
+        "--at-offset", type=OFFSET, metavar="N", help="The state after the record of this offset."
     ),
     click.option(
         "--show-secrets",
@@ -295,13 +301,13 @@ def groups() -> None:
     json_option,
 )
 def metadata() -> None:
-    """Say what the log of KRaft has of a cluster: __cluster_metadata-0 in the directories DIR...
+    """Show a cluster by the log of KRaft: __cluster_metadata-0 in the directories DIR...
 
-    Brokers, topics, partitions with replicas and leaders, configurations with the level that sets
-    each, features, quotas, ACLs, SCRAM users, delegation tokens, voters; each with the offset and
-    the time of its last change. With the directories of several voters it says which records a
-    majority has. Values of configurations are hidden if they are passwords or their names are not
-    known.
+    Shows brokers, topics, partitions with replicas and leaders, configurations with the level that
+    sets each, features, quotas, ACLs, SCRAM users, delegation tokens and voters; each with the
+    offset and the time of its last change. With the directories of several voters it shows which
+    records a majority has. Values of configurations are hidden if they are passwords or have
+    unknown names.
 
     Exits 1 if the log is damaged, or if --diff finds a difference. Changes nothing.
     """
@@ -321,17 +327,17 @@ def metadata() -> None:
         metavar="MINUTES",
         help="The longest that a transaction may take, transaction.max.timeout.ms of the broker.",
     ),
-    click.option("--all", "show_all", is_flag=True, help="Also list the transactions that ended."),
+    click.option("--all", "show_all", is_flag=True, help="Also list ended transactions."),
     codes_option,
     json_option,
 )
 def transactions() -> None:
-    """Find open and hanging transactions: what they hold, and the command that ends each.
+    """Find open and hanging transactions, their effects, and the command that ends each.
 
     DIR are the data directories of one or several brokers. Transactions of all partitions are found
-    by headers, and joined with __transaction_state; no broker is asked. A transaction is hanging as
-    'kafka-transactions.sh find-hanging' of Kafka 4.2 decides. Checksums are not compared: that does
-    'kseg verify'.
+    by headers, and joined with __transaction_state; no broker is contacted. A transaction is
+    hanging by the rules of 'kafka-transactions.sh find-hanging' of Kafka 4.2. Checksums are not
+    compared; use 'kseg verify' for that.
 
     Exits 1 if a transaction is hanging, or a log is damaged. Changes nothing.
     """
@@ -350,14 +356,14 @@ def transactions() -> None:
     click.option(
         "--headers",
         is_flag=True,
-        help="Read headers alone: quick, but no sizes of records and no keys.",
+        help="Read only headers: fast, but without sizes of records and without keys.",
     ),
-    json_bytes_option("How keys are written in JSON."),
+    json_bytes_option("The form of keys in JSON."),
     click.option(
         "--compaction",
         "with_compaction",
         is_flag=True,
-        help="Also what a compaction would save of each partition, as 'kseg compact' plans it.",
+        help="Also show the savings of a compaction, as 'kseg compact' plans it.",
     ),
     settings_options,
     jobs_option,
@@ -368,14 +374,13 @@ def transactions() -> None:
 def stats() -> None:
     """Count what fills the disk: batches, records, sizes, times, codecs and top keys.
 
-    Sizes of records are those of key and value before compression. Quantiles are at most a
+    The size of a record is that of its key and value before compression. Quantiles are at most a
     sixteenth too large, numbers of different keys are within about 2 %, and the bytes of a top key
-    are exact unless an error is shown. Counts are of the files: an offset that two segments hold
+    are exact unless an error is shown. Counts are those of the files: an offset in two segments
     counts twice.
 
-    --config, --broker-config, --metadata-dir and --now are for --compaction, and mean there what
-    they mean for 'kseg compact'. Partitions that have no compacted topic are left alone, with
-    the reason.
+    --config, --broker-config, --metadata-dir and --now are for --compaction, with the same meaning
+    as for 'kseg compact'. Partitions of topics that are not compacted are skipped, with the reason.
     """
 
 
@@ -387,7 +392,7 @@ def stats() -> None:
         default="4.2",
         show_default=True,
         metavar="RELEASE",
-        help="The release of Kafka that is to start; what is not known of others is said so.",
+        help="The release of Kafka to start; unknown facts about other releases are named.",
     ),
     codes_option,
     jobs_option,
@@ -395,13 +400,13 @@ def stats() -> None:
     json_option,
 )
 def doctor() -> None:
-    """Say whether a broker starts on its data directories DIR..., and what it does to them.
+    """Predict whether a broker starts on its data directories DIR..., and its changes to them.
 
     Give all data directories of the broker, or its server.properties, which names them. Loads every
-    partition as Kafka does, without changing anything: which offsets would be cut and how many
-    records they hold, what fails and with which exception, how much is read again and how long that
-    takes about. An error of input and output takes one directory offline, any other stops the
-    broker. Each finding names what mends it.
+    partition as Kafka does, without changing anything. Shows the offsets that would be cut and the
+    records in them, the exceptions of a failing start, and the amount of data that is read again
+    with an estimate of the time. An I/O error takes one directory offline, any other error stops
+    the broker. Each finding names its repair.
 
     Exits 1 if the broker would not start with all directories, or would lose records.
     """
@@ -414,15 +419,19 @@ def doctor() -> None:
         "supposed",
         type=SETTING,
         multiple=True,
-        help="Say what would go, and when, by this setting; or what compression.type=zstd (or"
-        " zstd,lz4) would give, with compression.zstd.level=N and batch.size=N. Repeatable.",
+        help=(
+            "Show which bytes would go, and when, with this setting; or the sizes "
+            "with compression.type=zstd (or zstd,lz4), also with "
+            "compression.zstd.level=N and batch.size=N. Repeatable."
+        ),
     ),
     click.option(
         "--free",
         "free_bytes",
         type=Parsed("SIZE", parse_size),
-        help="Propose how so much room could become free, such as 100G. Exits 1 if it is out of"
-        " reach.",
+        help=(
+            "Propose steps that free this much room, such as 100G. Exits 1 if that is not possible."
+        ),
     ),
     click.option("--segments", is_flag=True, help="A line for each segment and file."),
     jobs_option,
@@ -431,7 +440,7 @@ def doctor() -> None:
     json_option,
 )
 def explain() -> None:
-    """Say what keeps each byte of the data directories DIR... on the disk, and until when.
+    """Explain why each byte of the data directories DIR... is on the disk, and until when.
 
     A broker's server.properties stands for the directories in its log.dirs, and is its
     --broker-config, too. Each segment, index and other file has a cause, by the settings that the
@@ -440,8 +449,8 @@ def explain() -> None:
     leftovers; backups of kseg; deleted files that a process still has open. Totals by cause come
     first.
 
-    --free proposes steps in this order: leftovers, what is due by the settings, compaction, shorter
-    retention. Nothing is changed: run the commands yourself. Kafka's own topics are not among them.
+    --free proposes steps in this order: leftovers, expired segments, compaction, shorter retention.
+    Nothing is changed: run the commands yourself. No step touches Kafka's own topics.
 
     Exits 1 if something cannot be read, or if --free is out of reach.
     """
@@ -465,9 +474,9 @@ def report() -> None:
     """Make one HTML page about the data directories DIR... of a broker; needs 'kseg[report]'.
 
     The page shows what fills the disk and why, growth and rates, sizes, codecs, keys, kinds of
-    values, what retention takes and when, and the findings of 'kseg verify' and 'kseg doctor' with
-    what mends each. It opens without a network. --json writes the numbers instead, those of
-    'stats', 'explain', 'verify' and 'doctor'. Nothing is changed.
+    values, the next deletions by retention, and the findings of 'kseg verify' and 'kseg doctor'
+    with the repair of each. It opens without a network. --json writes the numbers of 'stats',
+    'explain', 'verify' and 'doctor' instead. Nothing is changed.
 
     Exits 1 if verify or doctor finds an error.
     """
@@ -478,8 +487,10 @@ def report() -> None:
     click.option(
         "--records",
         is_flag=True,
-        help="Where batches differ, compare their records: for copies that were compacted apart or"
-        " hold other codecs.",
+        help=(
+            "Compare the records of differing batches: for copies that were "
+            "compacted separately or use different codecs."
+        ),
     ),
     click.option(
         "--all", "show_all", is_flag=True, help="Also list the partitions that are the same."
@@ -491,13 +502,12 @@ def report() -> None:
     home="copies",
 )
 def diff() -> None:
-    """Compare copies: replicas, a backup, a directory that was restored. A is what B... is held to.
+    """Compare copies B... with A: replicas, a backup, a restored directory.
 
-    A and B are partition directories, copies of one partition whatever their names; or data
-    directories, whose partitions are joined by topic, number and topic id. Each copy is the same as
-    A, a prefix, diverged (at which offset, in which epoch, whose batches), or has holes.
-    The records in damaged bytes are unknown. Where segments are cut, where a log starts and the
-    entries of its indexes are no difference.
+    A and B are partition directories, copies of one partition under any names; or data directories,
+    whose partitions are matched by topic, number and topic id. Each copy is the same as A, a prefix
+    of it, diverged (at an offset, in an epoch), or has holes. Records in damaged bytes are unknown.
+    Segment boundaries, log starts and index entries do not count as differences.
 
     The data directories of one broker are one copy, with commas between them as in log.dirs:
     /disk1/data,/disk2/data.
@@ -520,7 +530,7 @@ def diff() -> None:
     json_option,
 )
 def bench() -> None:
-    """Measure verify, scan, columns, dump and the codecs on files of yours.
+    """Measure verify, scan, columns, dump and the codecs on your files.
 
     Prints the median of several runs over warm files in one thread. The read sum only adds up the
     bytes, so it is the most that memory allows; compare the others with it.
@@ -529,21 +539,21 @@ def bench() -> None:
 
 @verb(
     click.option(
-        "--no-spark", is_flag=True, help="Leave out the Spark job, which needs Java and pyspark."
+        "--no-spark", is_flag=True, help="Skip the Spark job, which needs Java and pyspark."
     ),
     click.option(
         "-o",
         "--output",
         "out",
         metavar="DIR",
-        help="Take no tour: write the sample log to DIR, a new data directory.",
+        help="Skip the tour: write the sample log to DIR, a new data directory.",
     ),
 )
 def demo() -> None:
-    """Take the tour, on a small log that a Kafka 4.2 broker wrote and that comes with kseg.
+    """Take the tour, on a small log of a Kafka 4.2 broker that comes with kseg.
 
     Works on a copy in a temporary directory. Exits 1 if results differ between files, Arrow and
-    Spark, or a log that was broken is not whole again.
+    Spark, or if a broken log is not repaired.
     """
 
 
