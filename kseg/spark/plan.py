@@ -675,7 +675,7 @@ def _whole(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> Split
 
 def _committed(log: LogEntry, wanted: Split) -> Split:
     """End the range at the last stable offset, and name the aborted transactions in it."""
-    if is_remote(log.directory):
+    if log.view is None and is_remote(log.directory):
         raise ValueError(f"kseg: {log.directory}: isolation=read_committed needs local files")
     view = log.view or LogView.open(log.directory)
     start = wanted.start_offset or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from kseg.spark.reading import read_split
 from kseg.spark.sink import parse_sink_options
 from kseg.stores.path import place
 from kseg.stores.store import Store
+from tests import tiers
 from tests.builders import batch, record, write_segment
 
 pytestmark = pytest.mark.spark
@@ -235,6 +237,37 @@ def test_a_read_of_the_last_segment_asks_for_no_other(
     (found,) = kseg.scan(log.view.path, tier=tier, time=(newest, None), columns=("offset",))
     assert len(found) >= 1
     assert store.requests - before <= 4  # its manifest, its time index and index, its log
+
+
+def test_the_local_part_may_lie_in_a_store_too(s3: Any, tmp_path: Path) -> None:
+    """A backup of a data directory, with the metadata topic and the log's start in it."""
+    rng = random.Random(5)
+    path = tmp_path / "data" / "orders-0"
+    tiers.random_log(path, rng)
+    copies = tiers.copies_of(path, tiers.id_text(rng), rng)
+    tiers.put(tiers.LocalTier(tmp_path / "tier"), copies)
+    start = copies[0].start + 1
+    path.with_name("log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start}\n")
+    tables = [
+        kseg.scan(path, isolation=isolation, open_transactions="abort").to_arrow()
+        for isolation in ("read_uncommitted", "read_committed")
+    ]
+    for log in path.glob("*.log"):
+        if int(log.stem) <= copies[-1].start:
+            log.unlink()
+    tiers.write_metadata(path.parent, [(copy, state) for copy in copies for state in (0, 1)])
+    tier = Tier.of(put(s3, tmp_path / "tier", f"{BUCKET}/both/tier"))
+    url = put(s3, path.parent, f"{BUCKET}/both/data")
+    for isolation, wanted in zip(("read_uncommitted", "read_committed"), tables, strict=True):
+        found = kseg.scan(
+            url, topics="orders", tier=tier, isolation=isolation, open_transactions="abort"
+        )
+        assert found.to_arrow().equals(wanted)
+        offsets = [row[2] for row in rows(f"{url}/orders-0", tier=tier.root, isolation=isolation)]
+        assert offsets == wanted["offset"].to_pylist()[: len(offsets)]
+        assert len(offsets) > 40
+    assert tier.log(f"{url}/orders-0").source == "metadata"
+    assert tables[0]["offset"][0].as_py() == start
 
 
 # ---- jobs ----------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from kseg.log.tier.aiven import Keys
 from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState, Span, clipped, is_within
 from kseg.log.tier.objects import INDEXES, MANIFEST, SegmentObjects, TierPath
 from kseg.log.tier.segments import Place, Replay, parse_id, replay
-from kseg.stores.path import is_remote, place
+from kseg.stores.path import is_remote, matches, path_at, place
 from kseg.stores.store import Store, StoredObject
 
 #: Segments whose manifests or ends are looked up at a time.
@@ -214,7 +214,7 @@ class Tier:
             TierError: the topic has more than one id, or what the tier says cannot be used.
             KsegError, OSError: something cannot be read.
         """
-        path = Path(path)
+        path = path_at(path)
         known = self._logs.get(str(path))
         if known is None:
             self._logs[str(path)] = known = _Joining(self, path, mapping).joined()
@@ -339,10 +339,11 @@ class _Joining:
 
     def _replays(self) -> dict[str, Replay]:
         """The partition's segments by topic id, from the metadata topic beside the log."""
-        beside = self.path.absolute().parent
+        beside, pattern = self.path.resolve().parent, f"{InternalTopic.REMOTE}-*"
         known = self.tier._replays.get(str(beside))
         if known is None:
-            found = sorted(beside.glob(f"{InternalTopic.REMOTE}-*"))
+            in_store = is_remote(str(beside))
+            found = matches(f"{beside}/{pattern}") if in_store else sorted(beside.glob(pattern))
             views = (LogView.open(directory, mapping=self.mapping) for directory in found)
             self.tier._replays[str(beside)] = known = replay(views)
         replays, faults = known
@@ -554,7 +555,7 @@ class _Joining:
 
     def _named_start(self) -> int | None:
         """The log's start in the checkpoint of the data directory."""
-        path = self.path.absolute().parent / FileKind.LOG_START.value
+        path = self.path.resolve().parent / FileKind.LOG_START.value
         with suppress(KsegError, OSError):
             offsets = checkpoints.read_offset_checkpoint(path)
             return offsets.get(TopicPartition(self.topic, self.partition))
