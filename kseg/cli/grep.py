@@ -19,6 +19,7 @@ from kseg.log.key_filters import KeyFilters
 from kseg.log.patterns import Pattern
 from kseg.log.scan import Scan
 from kseg.log.sources import sources
+from kseg.stores.path import place
 
 
 def grep(
@@ -65,7 +66,7 @@ def grep(
     selection = Selection(topics, partitions)
     refuse_replicas(paths, selection)
     with usage_errors():
-        places = sources([Path(path) for path in paths], selection)
+        places = sources([place(path) for path in paths], selection)
     lines = RecordLines(
         row_style(form, encoding),
         output.binary_stdout(),

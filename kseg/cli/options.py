@@ -86,8 +86,8 @@ class LocalPath(click.Path):
         """The path as it was typed; a URL is refused."""
         if is_url(os.fspath(value)):
             self.fail(
-                f"{value} is a URL: this verb works on files of this machine; info, read, dump, "
-                "verify, export, stats, lookup and diff read stores",
+                f"{value} is a URL: this verb works on files of this machine; info, read, grep, "
+                "dump, verify, export, stats, lookup, schemas and diff read stores",
                 param,
                 ctx,
             )
@@ -436,6 +436,9 @@ level_option = click.option(
 )
 #: The verb checks that the paths exist when it opens them.
 paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
+local_paths_argument = click.argument(
+    "paths", nargs=-1, required=True, metavar="PATH...", type=LOCAL_PATH
+)
 #: Copies of one partition or of data directories.
 copies_argument = click.argument("copies", nargs=-1, required=True, metavar="A B...", type=PATH)
 

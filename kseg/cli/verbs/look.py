@@ -26,6 +26,7 @@ from kseg.cli.options import (
     jobs_option,
     json_bytes_option,
     json_option,
+    local_paths_argument,
     mapping_option,
     moment_options,
     now_option,
@@ -142,7 +143,7 @@ def grep() -> None:
 
 
 @verb(
-    paths_argument,
+    local_paths_argument,
     out_option("A directory for the filters, outside of all data directories."),
     selection_options,
     jobs_option,
@@ -517,7 +518,7 @@ def diff() -> None:
 
 
 @verb(
-    paths_argument,
+    local_paths_argument,
     selection_options,
     click.option(
         "--seconds",

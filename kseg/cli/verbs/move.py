@@ -9,7 +9,6 @@ import click
 
 from kseg.cli.kafka_dump.options import kafka_options
 from kseg.cli.options import (
-    LOCAL_PATH,
     NEW_PATH,
     OFFSET,
     PATH,
@@ -29,6 +28,7 @@ from kseg.cli.options import (
     key_option,
     level_option,
     limit_option,
+    local_paths_argument,
     mapping_option,
     offset_and_time_options,
     on_corrupt_option,
@@ -216,7 +216,7 @@ def export() -> None:
 
 
 @verb(
-    click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=LOCAL_PATH),
+    local_paths_argument,
     out_option("A file or directory; without it, closed segments change in place.", required=False),
     click.option(
         "--magic",

@@ -43,6 +43,9 @@ TRIES = [
     ("info DIR/orders-0/none.log", 3, "; this lists the files: ls -la DIR/orders-0"),
     ("verify DIR/orders-0/none.txt", 3, "; this lists the files: ls -la DIR/orders-0"),
     ("convert s3://bucket/topics --codec zstd", 2, "is a URL: this verb works on files of this"),
+    ("keyfilter s3://bucket/topics -o out", 2, "is a URL: this verb works on files of this"),
+    ("bench s3://bucket/topics", 2, "is a URL: this verb works on files of this machine"),
+    ("info s4://bucket/topics", 2, "kseg: s4://bucket: neither a file nor in a store"),
     ("recover s3://bucket/topics", 2, "is a URL: this verb works on files of this machine"),
     ("recover DIR/orders-0/00000000000000000000.log", 3, "a directory, such as DIR/orders-0"),
     ("lookup DIR/orders-0 --offset", 2, "Try 'kseg lookup --help'."),
@@ -196,9 +199,3 @@ def test_a_wrong_number_is_told_in_words_of_the_command_line(
 ) -> None:
     ran = kseg(words[0], orders, *words[1:])
     assert (ran.code, told in ran.err) == (2, True), ran.err
-
-
-def test_an_unknown_scheme_is_a_mistake_in_the_command_line(kseg: Kseg) -> None:
-    ran = kseg("info", "s4://bucket/x")
-    assert ran.code == 2
-    assert ran.err.startswith("kseg: s4://bucket: neither a file nor in a store")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from tests.builders import ZSTD, batch, record, write_segment
@@ -38,6 +39,18 @@ def test_text_names_the_partition_where_there_are_several(kseg: Kseg, data: Path
         assert ["dir=b-0", "offset=0"] in found
         alone = kseg(*verb, data / "b-0").text.splitlines()
         assert [line.split()[0] for line in alone] == ["offset=0"]
+
+
+def test_a_store_is_searched(kseg: Kseg, data: Path) -> None:
+    system = fsspec.filesystem("memory")
+    system.put(str(data), "/grep/data", recursive=True)
+    try:
+        here, there = kseg("grep", "two", data), kseg("grep", "two", "memory://grep/data")
+        assert (there.code, there.text) == (0, here.text)
+        follow = kseg("read", "memory://grep/data/a-0", "--follow")
+        assert (follow.code, "--follow waits for files of this machine" in follow.err) == (2, True)
+    finally:
+        system.rm("/grep", recursive=True)
 
 
 def test_nothing_found_is_code_1_and_says_nothing(kseg: Kseg, data: Path) -> None:
