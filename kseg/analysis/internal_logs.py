@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from os import fspath
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -35,7 +36,7 @@ from kseg.files.names import FileKind
 from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.header import BatchTable
 from kseg.format.values import RecordColumns
-from kseg.frames import Frames, Listed
+from kseg.frames import Listed, Table, html_table
 from kseg.internal.commits import NONE
 from kseg.internal.last_values import COLUMNS, LastValues
 from kseg.internal.log_rows import InternalRow, decode_or_keep
@@ -62,6 +63,8 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
 
 #: Rows that are made of columns at a time.
 _ROWS: Final = 10_000
+#: Rows that a notebook shows.
+_HTML_ROWS: Final = 200
 
 
 class LogTaken(NamedTuple):
@@ -120,7 +123,7 @@ class Rows(Listed[Any]):
         return [document(each) for each in self]
 
 
-class ColumnTable(Frames):
+class ColumnTable(Table):
     """Many rows in columns: object arrays of text, int64 arrays of numbers, `NONE` for none."""
 
     __slots__ = ("columns",)
@@ -132,6 +135,19 @@ class ColumnTable(Frames):
     def __len__(self) -> int:
         """The number of rows."""
         return len(next(iter(self.columns.values())))
+
+    @property
+    def title(self) -> str:
+        """The number of rows."""
+        return f"{len(self)} rows"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """All rows; `rows` gives one after the other."""
+        return list(self.rows())
+
+    def _repr_html_(self) -> str:
+        """The title and the first rows, for notebooks."""
+        return f"<p>{self!r}</p>{html_table(list(islice(self.rows(), _HTML_ROWS)))}"
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each row, None for a number that is not there."""

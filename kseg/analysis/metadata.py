@@ -207,7 +207,13 @@ class Metadata(Table):
         return f"up to offset {self.end_offset}: {numbers}"
 
     def __getitem__(self, kind: str) -> MetadataTable:
-        """A table by the kind of its objects."""
+        """A table by the kind of its objects.
+
+        Raises:
+            KeyError: there is no such table.
+        """
+        if kind not in self.tables:
+            raise KeyError(f"no table {kind!r}; there are: {', '.join(self.tables)}")
         return self.tables[kind]
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:

@@ -94,7 +94,7 @@ def kind_of(name: str) -> Kind:
     try:
         return _SYNONYMS[word] if word in _SYNONYMS else Kind(word)
     except ValueError:
-        known = ", ".join(KIND_NAMES)
+        known = ", ".join((*KIND_NAMES, *SCHEMA_WORDS))
         raise ValueError(f"nothing is decoded as {name!r}; there are: {known}") from None
 
 

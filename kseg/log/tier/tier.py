@@ -162,9 +162,11 @@ class Tier:
     root: str
     keys: Keys = field(default_factory=dict)
     topic_id: str | None = None
-    _groups: list[_Group] | None = None
-    _logs: dict[str, TierLog] = field(default_factory=dict)
-    _replays: dict[str, tuple[dict[Place, Replay], list[KsegError]]] = field(default_factory=dict)
+    _groups: list[_Group] | None = field(default=None, repr=False)
+    _logs: dict[str, TierLog] = field(default_factory=dict, repr=False)
+    _replays: dict[str, tuple[dict[Place, Replay], list[KsegError]]] = field(
+        default_factory=dict, repr=False
+    )
 
     @classmethod
     def of(

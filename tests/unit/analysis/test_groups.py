@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import kseg
+from kseg.analysis.internal_logs import NONE, ColumnTable
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.internal.ids import id_text
 from kseg.reports import Groups
@@ -418,3 +420,11 @@ def test_a_directory_without_the_topics_has_no_groups(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "t-0")
     with pytest.raises(kseg.NotALogError):
         kseg.groups(tmp_path)
+
+
+def test_a_table_of_columns_shows_itself(tmp_path: Path) -> None:
+    columns = {"group": np.array(["<a>"] * 300, object), "lag": np.array([NONE] * 300, np.int64)}
+    table = ColumnTable(columns)
+    assert repr(table) == "ColumnTable(300 rows)"
+    assert table._repr_html_().count("&lt;a&gt;") == 200
+    assert table.table_rows()[0] == {"group": "<a>", "lag": None}
