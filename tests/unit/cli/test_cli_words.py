@@ -277,7 +277,7 @@ def test_a_file_that_cannot_be_made_is_called_by_its_own_name(
     target = tmp_path / "out.csv"
     with io.calls_replaced(io.Calls(open=refused())):
         ran = kseg("export", data / "orders-0", "-o", target)
-    shown = f"this shows whose it is: ls -ld {target}"
+    shown = f"this shows whose it is: ls -ld {tmp_path}"  # the file is not there
     assert (ran.code, ran.err) == (3, f"kseg: {target}: Permission denied; {shown}\n")
 
 
