@@ -19,22 +19,26 @@ class Repeated:
 
     Attributes:
         size: in bytes.
+        records: how many it has.
     """
 
-    records: Final = 64
+    _each: Final = 64
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, base_offset: int = 0) -> None:
         self._batch: Final = np.frombuffer(
-            sealed(batch([record(bytes(1000))] * self.records, crc=0)), np.uint8
+            sealed(batch([record(bytes(1000))] * self._each, crc=0)), np.uint8
         )
         self.size = size // len(self._batch) * len(self._batch)
+        self.records = self.size // len(self._batch) * self._each
+        self._base_offset: Final = base_offset
 
     def read(self, start: int, end: int) -> memoryview:
         """Its bytes from one position to another."""
         one = len(self._batch)
         numbers = np.arange(start // one, -(-end // one))
         made = np.tile(self._batch, (len(numbers), 1))
-        made[:, :8] = (numbers * self.records).astype(">i8").view(np.uint8).reshape(-1, 8)
+        offsets = (self._base_offset + numbers * self._each).astype(">i8")
+        made[:, :8] = offsets.view(np.uint8).reshape(-1, 8)
         return memoryview(made.reshape(-1))[start - numbers[0] * one :][: end - start]
 
 
