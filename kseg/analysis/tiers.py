@@ -12,7 +12,7 @@ from kseg.analysis.units import Unit, UnitKind
 from kseg.analysis.values import Examined, Findings
 from kseg.analysis.verify import merge_all
 from kseg.errors import KsegError, os_reason
-from kseg.log.tier import SegmentState, Tier, TierLog, TierPath, holes
+from kseg.log.tier import Tier, TierLog, TierPath, holes
 from kseg.stores.path import is_remote, name_of
 from kseg.stores.store import Store
 from kseg.workers import Work, run_in_order
@@ -31,11 +31,7 @@ def describe(tier: Tier, log: TierLog) -> dict[str, Any]:
     spans, view = log.spans, log.view
     first = None if log.local is None else log.local.first_offset
     read = {span.segment.id for span in spans}
-    finished = [
-        copy.segment
-        for copy in log.copies.values()
-        if copy.segment.state is SegmentState.COPY_SEGMENT_FINISHED
-    ]
+    finished = log.finished
     overlap = [one for one in finished if first is not None and one.end_offset >= first]
     document: dict[str, Any] = {
         "path": str(view.path),
@@ -112,9 +108,8 @@ def examine_tier(log: TierLog, *, deep: bool, now_ms: int, threads: int = 1) -> 
 
 
 def _examinations(log: TierLog, *, deep: bool, now_ms: int) -> Iterator[partial[Examined]]:
-    for id_, copy in log.copies.items():
-        if copy.segment.state is SegmentState.COPY_SEGMENT_FINISHED:
-            yield partial(_examine, log, id_, deep=deep, now_ms=now_ms)
+    for one in log.finished:
+        yield partial(_examine, log, one.id, deep=deep, now_ms=now_ms)
 
 
 def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:

@@ -136,6 +136,7 @@ def verify_of(
     threads: Threads = 1,
     progress: Progress | None = None,
     skipped: list[Unreadable] | None = None,
+    more: Iterable[Examined] = (),
 ) -> Report:
     """As `verify`, for places that are chosen already.
 
@@ -144,6 +145,7 @@ def verify_of(
         options: how to look.
         threads, progress: as for `verify`; or a runner for the work.
         skipped: receives paths that cannot be read; None to raise the error.
+        more: further answers for the same report.
 
     Raises:
         NotALogError, OSError, ValueError: as for `verify`.
@@ -155,7 +157,7 @@ def verify_of(
     answers = run_units(
         units, work, threads=threads, progress=progress, skipped=skipped, merge=merge_all
     )
-    examined = [*answers, _unread(units, skipped or ())]
+    examined = [*answers, _unread(units, skipped or ()), *more]
     found = report(merge_all(examined))
     return replace(found, skipped=tuple(skipped or ()))
 

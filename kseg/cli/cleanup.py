@@ -16,7 +16,7 @@ from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark
 from kseg.cli.failures import Exit, complain, one_line, pass_over
 from kseg.cli.parsing import GivenSettings
-from kseg.cli.paths import is_one_log, partition_at
+from kseg.cli.paths import is_one_log, partition_at, tier_of_plans
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import (
     data_directories,
@@ -54,7 +54,8 @@ def retain(
     **how: Any,
 ) -> int:
     """Run `kseg retain`; returns the exit code."""
-    change, cleanup = change_of(**how), Cleanup(given.clock(), high_watermark, None)
+    change = change_of(**how)
+    cleanup = Cleanup(given.clock(), high_watermark, None, tier_of_plans())
     selection = Selection(topics, partitions)
     directories, ones, findings = _clean_up(cleanup, change, directories, selection, given)
     plans = [one.deletion for one in ones if one.deletion is not None]
@@ -160,6 +161,7 @@ def _retained(one: ClosedPartition, plan: RetentionPlan) -> dict[str, Any]:
         "held_bytes": plan.held_bytes,
         "skipped": plan.skipped,
         "why": plan.why or None,
+        "remote": plan.remote and plan.remote.to_dict(),
         "stays": [
             {"base_offset": each.base_offset, "cause": each.why, "until_ms": each.until_ms}
             for each in one.staying
@@ -191,6 +193,8 @@ def _say_what_retention_leaves(
         if plan.held_bytes:
             how = "--high-watermark end declares this the only copy"
             output.write_line(f"{one.path}: {plan.why_held}; {how}")
+        if plan.remote is not None:
+            output.write_lines(f"{one.path}: {line}" for line in plan.remote.lines(one.path.name))
 
 
 def _stay_lines(ones: Iterable[ClosedPartition]) -> Iterator[str]:
@@ -215,7 +219,7 @@ def _deletions(one: ClosedPartition) -> Iterator[Action]:
     if plan.rolls:
         why = "every segment expires, and a log keeps one to append to"
         yield Action("roll", str(place), 0, why)
-    if plan.new_log_start_offset != plan.log_start_offset:
+    if plan.new_log_start_offset != plan.log_start_offset and plan.remote is None:
         why = f"the log starts at {plan.new_log_start_offset} then, not at {plan.log_start_offset}"
         yield Action("log-start", str(place), 0, why)
     for segment in plan.segments:
@@ -226,10 +230,11 @@ def _deletions(one: ClosedPartition) -> Iterator[Action]:
 def _why_deleted(segment: RetiredSegment, plan: RetentionPlan) -> str:
     if segment.why == LOG_START:
         return f"{LOG_START}: all of it lies before offset {plan.log_start_offset}"
+    limit = "retention" if plan.remote is None else "local.retention"
     if segment.why == SIZE:
-        return f"{SIZE}: the log has retention.bytes without it"
+        return f"{SIZE}: the log has {limit}.bytes without it"
     newest = iso_text(segment.largest_timestamp)
-    return f"{segment.why}: its newest record, of {newest}, is older than retention.ms"
+    return f"{segment.why}: its newest record, of {newest}, is older than {limit}.ms"
 
 
 def write_compaction(

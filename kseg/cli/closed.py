@@ -20,7 +20,7 @@ from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.parsing import GivenSettings
-from kseg.cli.paths import Partition, one_partition
+from kseg.cli.paths import Partition, one_partition, tier_of_plans, tier_of_run
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import (
     data_directories,
@@ -358,7 +358,7 @@ def truncate(
     change = change_of(**how)
     partition = one_partition((directory,), Selection(topics, partitions), strict=True)
     configs = known_configs([partition], given)
-    plan = plan_truncation(partition.path, offset)
+    plan = plan_truncation(partition.path, offset, tier=tier_of_run())
     done = TruncationReport(plan)
     if not (plan.is_noop or change.is_plan):
         place = change.place_of(partition.path)
@@ -370,6 +370,8 @@ def truncate(
                 backup_directory=change.backup_directory,
                 keep_cut=change.keeps,
             )
+    if plan.remote is not None and not as_json:
+        output.write_lines(plan.remote.lines(partition.path.name))
     return report(
         "truncate",
         directory,
@@ -384,6 +386,7 @@ def truncate(
         log_start_offset=done.log_start_offset,
         log_end_offset=done.log_end_offset,
         truncated_bytes=done.truncated_bytes,
+        remote=plan.remote and plan.remote.to_dict(),
     )
 
 
@@ -418,6 +421,7 @@ def recover(
         "recovery_point": recovery_point,
         "log_start_offset": log_start_offset,
         "now_ms": given.clock(),
+        "tier": tier_of_plans(),
     }
     configs = {each.path.resolve().name: known[each.path] for each in found}
     places = [each.path for each in found]

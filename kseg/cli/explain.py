@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings, Setting, by_topic
+from kseg.cli.paths import tier_of_plans
 from kseg.cli.settings import check_settings, data_directories, defaults_lines
 from kseg.files.selection import some_of
 from kseg.format.times import iso_text
@@ -51,6 +52,7 @@ def explain(
             now_ms=given.now_ms,
             threads=jobs,
             progress=bar.to,
+            tier=tier_of_plans(),
         )
     return write_report(
         found, directories, (*given.settings, *supposed), segments=segments, as_json=as_json
@@ -156,12 +158,19 @@ def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -
         parts = ", ".join(f"{each.cause} {output.human_bytes(each.bytes)}" for each in one.totals)
         rows.append((one.path, output.human_bytes(one.bytes), parts or "empty"))
         notable = one.rows if segments else [row for row in one.rows if _is_odd(row)]
-        below.append(list(_rows(notable, "  ", whole=segments)))
+        below.append([*_rows(notable, "  ", whole=segments), *_remote_lines(one)])
     head = ("partition", "bytes", "by cause")
     output.write_rows(head, rows, "{}: {}: {}".format, left=(head[0], head[2]), below=below)
     if len(ordered) > len(shown):
         more = len(ordered) - len(shown)
         output.write_line(f"{more} more partitions; --segments or --json has all of them")
+
+
+def _remote_lines(one: PartitionKeeps) -> Iterator[str]:
+    if one.remote is not None:
+        yield from (f"  {line}" for line in one.remote.lines(f"{one.topic}-{one.partition}"))
+    if one.remote is not None and one.remote.copied_bytes:
+        yield "  a shorter local.retention.ms or local.retention.bytes frees what is there, too"
 
 
 def _is_odd(row: KeptFile) -> bool:

@@ -38,7 +38,7 @@ PRIORITY: Final = ("segments", "start", "end", "bytes", "records")
 #: The further columns that a wider one shows, likewise.
 BESIDES: Final = ("to", "from", "codecs", "batches", "magic")
 #: To the left, as all text but names is not.
-LEFT: Final = ("partition", "codecs", "magic", "key")
+LEFT: Final = ("partition", "codecs", "magic", "key", "layout", "source")
 _MINUTES: Final = len("2026-11-24T17:52")
 
 
@@ -94,7 +94,13 @@ def _info_of_tier(paths: tuple[str, ...], selection: Selection, *, as_json: bool
     if as_json:
         output.write_document("info/1", {"path": output.path_field(paths), "partitions": found})
     else:
-        output.write_fitted_table(_TIER_HEAD, map(_tier_row, found), _TIER_HEAD[3:], LEFT)
+        shown = (*_TIER_HEAD[3:], *_TIER_HEAD[1:3])
+        output.write_fitted_table(_TIER_HEAD, map(_tier_row, found), shown, LEFT)
+        output.write_lines(
+            f"{one['path']}: offsets {first} to {last} are in neither part"
+            for one in found
+            for first, last in one["holes"]
+        )
         asked = traffic(tier)
         output.write_line(
             f"{asked['requests']} requests, {human_bytes(asked['bytes_read'])} read from the store"

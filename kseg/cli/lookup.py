@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 
 #: The times that ask for a place in a tiered log.
-_TIERED = {-4: "earliest local", -5: "latest tiered", -6: "earliest pending upload"}
+_TIERED = {
+    -1: "latest",
+    -2: "earliest",
+    -3: "max timestamp, of local records",
+    -4: "earliest local",
+    -5: "latest tiered",
+    -6: "earliest pending upload",
+}
 
 
 def lookup(
@@ -54,12 +61,12 @@ def _print_special(path: Path, directory: str, time: int, *, as_json: bool) -> N
     """The answer to a negative time that asks where the parts of a tiered log begin and end."""
     tier = tier_of_run()
     assert tier is not None
-    offset, epoch = tier.log(path).special(time)
+    found = tier.log(path).special(time)
     if as_json:
-        found = {"offset": offset, "timestamp": -1, "leader_epoch": epoch}
-        output.write_document("lookup/1", {"path": directory, **_document(None), **found})
+        output.write_document("lookup/1", {"path": directory, **_document(None), **found._asdict()})
     else:
-        output.write_line(f"{_TIERED[time]}: {offset}")
+        text = iso_text(found.timestamp) if found.timestamp >= 0 else None
+        output.write_line(f"{_TIERED[time]}: {found.offset}{f' at {text}' if text else ''}")
 
 
 def _by_offset(log: Log, offset: int) -> Place | None:

@@ -92,6 +92,13 @@ def tier_of_run() -> Tier | None:
     return tier
 
 
+def tier_of_plans() -> Tier:
+    """The tier of this run, or the metadata topics beside the partitions; each is read once."""
+    from kseg.log.tier import Tier
+
+    return tier_of_run() or Tier.beside()
+
+
 def view_of(path: Path, mapping: Mapping = "auto") -> LogView:
     """A partition with its segments in the tier of this run.
 

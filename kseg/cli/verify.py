@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,9 +16,10 @@ from kseg.cli.paths import places as places_of
 from kseg.cli.paths import tier_of_run
 from kseg.cli.transactions import mention
 from kseg.files.selection import Selection
+from kseg.stores.path import is_remote
 
 if TYPE_CHECKING:
-    from kseg.analysis.values import Report
+    from kseg.analysis.values import Examined, Report
     from kseg.files.mapping import Mapping
     from kseg.log.recovery import Lost
 
@@ -40,39 +43,38 @@ def verify(
         raise click.UsageError("Missing argument 'PATH...'.")
     from kseg.analysis.verify import VerifyOptions, verify_of
 
-    if tier_of_run() is not None:
-        return _verify_tier(paths, Selection(topics, partitions), deep, jobs, now_ms, as_json)
+    selection, is_tiered = Selection(topics, partitions), tier_of_run() is not None
     options = VerifyOptions(deep=deep, mapping=mapping, now_ms=now_ms)
-    places = list(places_of(paths, Selection(topics, partitions)))
+    places = list(places_of(paths, selection))
+    if is_tiered:  # of a partition that is only there, nothing is here
+        places = [place for place in places if is_remote(place) or os.path.lexists(place)]
     with output.progress("verify", 0) as bar:
-        report = verify_of(places, options, threads=jobs, progress=bar.to, skipped=[])
+        report = verify_of(
+            places,
+            options,
+            threads=jobs,
+            progress=bar.to,
+            skipped=[],
+            more=_of_tier(paths, selection, deep, jobs, now_ms) if is_tiered else (),
+        )
     for skipped in report.skipped:
         pass_over(skipped.error)
-    if not as_json:
-        mention(paths, Selection(topics, partitions))
+    if not (as_json or is_tiered):
+        mention(paths, selection)
     return write_report(report, as_json=as_json)
 
 
-def _verify_tier(
-    paths: tuple[str, ...],
-    selection: Selection,
-    deep: bool,
-    jobs: int,
-    now_ms: int | None,
-    as_json: bool,
-) -> int:
-    """Examine what the tier has of the partitions; what is local is left to a run without it."""
+def _of_tier(
+    paths: tuple[str, ...], selection: Selection, deep: bool, jobs: int, now_ms: int | None
+) -> Iterator[Examined]:
+    """Examine what the tier has of the partitions."""
     from kseg.analysis.tiers import examine_tier
-    from kseg.analysis.verify import merge_all, report
     from kseg.log.clock import now_of
 
     tier = tier_of_run()
     assert tier is not None
-    answers = [
-        examine_tier(tier.log(one.path), deep=deep, now_ms=now_of(now_ms), threads=jobs)
-        for one in partitions_of(paths, selection)
-    ]
-    return write_report(report(merge_all(answers)), as_json=as_json)
+    for one in partitions_of(paths, selection):
+        yield examine_tier(tier.log(one.path), deep=deep, now_ms=now_of(now_ms), threads=jobs)
 
 
 def _list_codes(*, as_json: bool) -> None:

@@ -39,6 +39,7 @@ from kseg.log.data_directory import partition_of
 from kseg.log.log import Log
 from kseg.log.reader.version import HighWatermark
 from kseg.log.recovery.backup import Backup, Kept
+from kseg.log.tier.history import tiered
 from kseg.log.topic_policy import RetentionRules, compaction_rules, known_topics
 from kseg.log.writer import retention
 from kseg.log.writer.retention import (
@@ -54,6 +55,7 @@ from kseg.log.writer.retention import (
 
 if TYPE_CHECKING:
     from kseg.log.settings.joined import PartitionSettings
+    from kseg.log.tier.tier import TierLike, TierLog
 
 #: The damage that stops compaction of one partition, while the others go on.
 _DAMAGE: Final = (FormatError, CorruptIndexError, LimitExceededError, OffsetsOutOfOrderError)
@@ -144,8 +146,13 @@ def plan_retention(
     config: LogConfig | RetentionRules | None = None,
     now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
+    tier: TierLike | None = None,
 ) -> RetentionPlan:
     """Plan the retention of a log; changes nothing.
+
+    Of a log with segments in a tier go local segments that the tier has, by `local.retention.*`, as
+    a broker deletes them. `plan.remote` says what is in the tier, what of that a broker deletes by
+    `retention.*`, and what is due and not copied yet.
 
     Args:
         log: a partition directory, or a log that is open for reading or for appending.
@@ -153,20 +160,24 @@ def plan_retention(
             own, or no setting for a log that is open for reading.
         now_ms: the time that counts; None for the log's clock, or the machine's.
         high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
+        tier: where brokers keep older segments, a URL or a directory; without it what
+            `__remote_log_metadata` beside the partition says counts.
 
     Raises:
         ValueError: a high watermark for a log that is open for appending.
+        TierError: what a tier says of its segments cannot be used.
         CorruptIndexError, FormatError: a segment's times cannot be read.
         UnsupportedFormatError: the log is one of Kafka 0.7.
         OSError: a file cannot be read.
     """
+    remote = tiered(log, tier)
     with _for_reading(log) as seen:
         if seen.mode == "append":
             _refuse_high_watermark(high_watermark)
-            plan = retention.plan_state(seen.state, config=config, now_ms=now_ms)
+            plan = retention.plan_state(seen.state, config=config, now_ms=now_ms, tier=remote)
         else:
             plan = retention.plan_view(
-                seen.view, config=config, now_ms=now_ms, high_watermark=high_watermark
+                seen.view, config=config, now_ms=now_ms, high_watermark=high_watermark, tier=remote
             )
     settings = config.config if isinstance(config, RetentionRules) else config or LogConfig()
     opening = _opening(log, settings, high_watermark, plan.now_ms)
@@ -187,7 +198,7 @@ def segments_that_stay(
         CorruptIndexError, FormatError: a segment's times cannot be read.
         OSError: a file cannot be read.
     """
-    return staying(log.view.segments, plan, config)
+    return staying(log.view.segments, plan, config if plan.remote is None else config.local)
 
 
 def files_of(plan: retention.RetentionPlan) -> Iterator[Path]:
@@ -324,6 +335,7 @@ class ClosedPartition:
         plan, deletion: of compaction, and of retention.
         staying: of retention alone, why segments stay.
         done: the report of compaction.
+        remote: the partition with its history in a tier; None for none.
         finding: the damage for which the partition stays as it is.
         kept: the files in the backup.
         freed_bytes: the bytes that the disk gets back.
@@ -338,6 +350,7 @@ class ClosedPartition:
     deletion: RetentionPlan | None = None
     staying: tuple[StayingSegment, ...] = ()
     done: CompactionReport | None = None
+    remote: TierLog | None = None
     finding: KsegError | None = None
     kept: tuple[Kept, ...] = ()
     freed_bytes: int = 0
@@ -358,11 +371,13 @@ class Cleanup:
         now_ms: the time that counts.
         high_watermark: as for `Log.open`.
         options: of compaction; None for retention alone.
+        tier: as for `plan_retention`.
     """
 
     now_ms: int
     high_watermark: HighWatermark | None = None
     options: CompactionOptions | None = field(default_factory=CompactionOptions)
+    tier: TierLike | None = None
 
     def of(
         self, path: Path, settings: PartitionSettings, *, of_one_log: bool = False
@@ -465,7 +480,8 @@ class Cleanup:
         if self.options is not None:
             one.plan = plan_compaction(log, config=one.rules, **how, **asdict(self.options))
         if one.old is not None:
-            one.deletion = plan_retention(log, config=one.old, **how)
+            one.remote = tiered(one.path, self.tier)
+            one.deletion = plan_retention(log, config=one.old, tier=one.remote, **how)
 
     def _compact(
         self, one: ClosedPartition, plan: CompactionPlan, log: Log, backup: Backup | None
@@ -481,7 +497,7 @@ class Cleanup:
     def _delete(
         self, one: ClosedPartition, old: RetentionRules, log: Log, backup: Backup | None
     ) -> None:
-        one.deletion = plan_retention(log, config=old, now_ms=self.now_ms)
+        one.deletion = plan_retention(log, config=old, now_ms=self.now_ms, tier=one.remote)
         if backup is not None:
             if one.rules is None:
                 backup.check_room(0)

@@ -45,6 +45,7 @@ from kseg.log.recovery.backup import Backup, CutReport, Kept, copy_bytes
 from kseg.log.recovery.overlay import look_at
 from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport, plan_recovery, recover
 from kseg.log.recovery.reindex import ReindexPlan, plan_reindex
+from kseg.log.tier.history import history_of, tiered
 from kseg.log.writer import truncate
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from kseg.format.times import Time
     from kseg.log.config import LogConfig
     from kseg.log.reader.version import Version
+    from kseg.log.tier.tier import TierLike
 
 #: A recovery writes the checkpoints this often, for a run that goes on later.
 _NOTED_SECONDS: Final = 2.0
@@ -423,16 +425,20 @@ class TruncationReport(CutReport):
     plan: TruncationPlan
 
 
-def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
+def plan_truncation(
+    path: io.StrPath, offset: int, *, tier: TierLike | None = None
+) -> TruncationPlan:
     """Plan a cut of a log back to an offset; changes nothing, and takes no lock.
 
     Args:
         path: a partition directory, or a `Log`.
         offset: the new end of the log: batches with this offset or larger ones are removed whole.
             Below the first segment the whole log is removed, and begins again there.
+        tier: as for `plan_retention`.
 
     Raises:
         ValueError: the offset is negative.
+        TierError: what a tier says of its segments cannot be used.
         NotALogError: not a partition directory, or that of KRaft.
         CorruptRecordError: damage lies between the place the index leads to and the offset.
         OSError: it cannot be read.
@@ -448,7 +454,12 @@ def plan_truncation(path: io.StrPath, offset: int) -> TruncationPlan:
     refuse_cluster_metadata(directory)
     seen = look_at(directory)
     plan = truncate.plan_of(directory, _version(directory), offset)
-    return TruncationPlan(**values_of(replace(plan, seen=seen)))
+    log, remote = tiered(directory, tier), None
+    if log is not None and plan.whole:  # no epoch is left, by which a copy counts
+        remote = history_of(log, deleted=log.finished, start=offset)
+    elif log is not None:
+        remote = history_of(log, end=plan.log_end_offset)
+    return TruncationPlan(**values_of(replace(plan, seen=seen, remote=remote)))
 
 
 def _cut(

@@ -32,6 +32,8 @@ _RANGES: Final = {
     "index_interval_bytes": (0, INT32_MAX),
     "retention_ms": (-1, INT64_MAX),
     "retention_bytes": (-INT64_MAX - 1, INT64_MAX),
+    "local_retention_ms": (-2, INT64_MAX),
+    "local_retention_bytes": (-2, INT64_MAX),
     "flush_messages": (1, INT64_MAX),
     "flush_ms": (0, INT64_MAX),
     "max_message_bytes": (0, INT32_MAX),
@@ -61,8 +63,6 @@ _PASSED_OVER: Final = frozenset(
     {
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
-        "local.retention.bytes",
-        "local.retention.ms",
         "message.downconversion.enable",
         "min.insync.replicas",
         "remote.log.copy.disable",
@@ -85,6 +85,8 @@ class LogConfig:
         index_interval_bytes: an index entry after more than so many bytes of log.
         retention_ms, retention_bytes: delete segments that are older, or too many; below 0 for
             never.
+        local_retention_ms, local_retention_bytes: the same for what a tier has, too; -2 for the
+            limits above.
         flush_messages, flush_ms: flush after so many offsets, or so long.
         max_message_bytes: of a batch as it is stored.
         message_timestamp_type: whether the producer or the log gives records their time.
@@ -121,6 +123,8 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
+    local_retention_ms: int = -2
+    local_retention_bytes: int = -2
     flush_messages: int = INT64_MAX
     flush_ms: int = INT64_MAX
     max_message_bytes: int = 2**20 + 12
@@ -272,6 +276,16 @@ class LogConfig:
         if self.compacted:
             return min(self.max_compaction_lag_ms, self.segment_ms)
         return self.segment_ms
+
+    @property
+    def local(self) -> LogConfig:
+        """The same, with the limits of what is on this machine of a log that a tier has, too."""
+        limits = {
+            name: getattr(self, f"local_{name}")
+            for name in ("retention_ms", "retention_bytes")
+            if getattr(self, f"local_{name}") != -2
+        }
+        return self.with_changes(**limits)
 
     def append_rules(
         self, origin: AppendOrigin = AppendOrigin.CLIENT, leader_epoch: int = 0

@@ -34,11 +34,13 @@ from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
 
 from kseg.commands import command_line
+from kseg.constants import INT64_MAX
 from kseg.errors import KsegError, LogLockedError, NotALogError
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -53,6 +55,21 @@ _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REP
 CLUSTER_METADATA: Final = "__cluster_metadata"
 
 _WHITE_SPACE: Final = re.compile(r"\s")
+
+
+def has_tiers(home: str | PathLike[str]) -> bool:
+    """Whether a data directory has a partition of the topic that says what is in tiers.
+
+    Raises:
+        OSError: it cannot be listed.
+    """
+    return _has_tiers(fspath(home), os.stat(home).st_mtime_ns)
+
+
+@lru_cache(64)
+def _has_tiers(home: str, _modified_ns: int) -> bool:
+    """The same, listed once for many partitions."""
+    return any(name.startswith("__remote_log_metadata-") for name in os.listdir(home))
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +297,8 @@ class DataDirectoryLease:
             recovery_point: records before it must be flushed already, if it rises.
             log_start_offset: where reading begins.
             first_offset: base of the first segment, lasting; with it, a log start that is not
-                beyond it needs no entry, as Kafka has it.
+                beyond it needs no entry, as Kafka has it. An entry in front of it stays, and one of
+                a broker with tiers: the log may start in the tier.
             high_watermark: as the name says.
         """
         if partition is None or not _can_be_written(partition):
@@ -290,9 +308,10 @@ class DataDirectoryLease:
             self._set(FileKind.REPLICATION, partition, high_watermark)
             if log_start_offset is None:
                 return
+            said = self._shared.said.offsets[FileKind.LOG_START].get(partition, INT64_MAX)
             if first_offset is None or log_start_offset > first_offset:
                 self._set(FileKind.LOG_START, partition, log_start_offset)
-            else:
+            elif said >= first_offset and not has_tiers(self._shared.path):
                 self._drop(FileKind.LOG_START, partition)
 
     def forget(self, partition: TopicPartition) -> None:

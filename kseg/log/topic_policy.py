@@ -54,9 +54,15 @@ _INTERNAL: Final = {
     "__remote_log_metadata": _DELETED,
 }
 _POLICY: Final = "cleanup_policy"
-_LIMITS: Final = frozenset({"retention_ms", "retention_bytes"})
 #: By these no segment is too old and none too much; one before the log's start may still go.
-_NOTHING: Final[dict[str, Any]] = {_POLICY: frozenset(), "retention_ms": -1, "retention_bytes": -1}
+_NOTHING: Final[dict[str, Any]] = {
+    _POLICY: frozenset(),
+    "retention_ms": -1,
+    "retention_bytes": -1,
+    "local_retention_ms": -2,
+    "local_retention_bytes": -2,
+}
+_LIMITS: Final = frozenset(_NOTHING) - {_POLICY}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kseg.analysis.explain import codecs
 from kseg.analysis.explain.values import (
@@ -62,9 +62,13 @@ from kseg.log.data_directory import DirectoryEntry, EntryKind, entry_of, list_en
 from kseg.log.log import Log
 from kseg.log.recovery import backup_root
 from kseg.log.settings import OF_TOPICS, PartitionSettings, SettingSources
+from kseg.log.tier import history_of, tiered
 from kseg.log.topic_policy import RetentionRules, is_internal
 from kseg.reports import CompactionPlan
 from kseg.stores.path import local_paths_of
+
+if TYPE_CHECKING:
+    from kseg.log.tier import TierLike
 
 #: The unit of `st_blocks`, independent of the file system's block size.
 _SECTOR_BYTES: Final = 512
@@ -270,6 +274,7 @@ class KeepUnit:
         shown: names of the settings for the answer.
         now_ms: the clock.
         cost: bytes of log, roughly.
+        tier: has further segments.
     """
 
     path: str
@@ -278,12 +283,15 @@ class KeepUnit:
     shown: tuple[str, ...]
     now_ms: int
     cost: int = 0
+    tier: TierLike | None = None
 
 
 def examine(unit: KeepUnit) -> PartitionKeeps:
     """Find the cause that keeps each file; a file that cannot be read is a row, not an error."""
     path = Path(unit.path)
     entry = entry_of(path)
+    log = tiered(path, unit.tier)
+    unit = replace(unit, tier=log or unit.tier, shown=(*unit.shown, *(_LOCAL if log else ())))
     rows: list[KeptFile] = []
     try:
         if entry.kind in _WHOLE:
@@ -295,11 +303,14 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
         rows.append(KeptFile(unit.path, UNKNOWN, 0, 0, why=_reason(error)))
     topic, partition = entry.partition or (None, None)
     found = PartitionKeeps(unit.path, topic, partition, entry.kind.value, tuple(rows))
+    if log is not None:
+        found = replace(found, remote=history_of(log))
     if isinstance(unit.own, str):
         return found
     values = unit.own.values
     settings = {name: values[name] for name in unit.shown if name in values}
-    return replace(found, settings=settings, assumed=tuple(sorted(unit.own.assumed)))
+    assumed = unit.own.assumed & settings.keys()
+    return replace(found, settings=settings, assumed=tuple(sorted(assumed)))
 
 
 def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
@@ -394,7 +405,7 @@ def _kept_segments(unit: KeepUnit, own: PartitionSettings, sizes: _Sizes) -> Ite
     """The segments that retention takes, then the others, each with its cause."""
     retention, compaction = own.retention_rules(of_one_log=unit.of_one_log), own.compaction_rules()
     with Log.open(unit.path) as log:
-        plan = plan_retention(log, config=retention, now_ms=unit.now_ms)
+        plan = plan_retention(log, config=retention, now_ms=unit.now_ms, tier=unit.tier)
         segments = {info.base_offset: info for info in log.view.segments}
         for each in plan.segments:
             info = segments.pop(each.base_offset)
@@ -701,9 +712,10 @@ def _shortened(
     topic: str, limit_ms: int, freed: int, parts: Sequence[PartitionKeeps], given: Words
 ) -> Step:
     """A shorter retention for a topic: once by kseg, or for good by the broker."""
-    old = parts[0].settings.get("retention.ms")
-    now = f"{topic}: retention.ms from {old.value if old else 'no limit'} to {limit_ms}"
-    limit = f"retention.ms={limit_ms}"
+    name = "retention.ms" if parts[0].remote is None else "local.retention.ms"
+    old = parts[0].settings.get(name)
+    now = f"{topic}: {name} from {old.value if old else 'no limit'} to {limit_ms}"
+    limit = f"{name}={limit_ms}"
     broker = command_line(
         *("kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter"),
         *("--entity-type", "topics", "--entity-name", topic, "--add-config", limit),
@@ -714,6 +726,8 @@ def _shortened(
 
 #: The settings that decide on deletion.
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
+#: Those of a topic with a tier, besides.
+_LOCAL: Final = ("local.retention.bytes", "local.retention.ms")
 _StrPath = str | PathLike[str]
 _TopicConfig = Mapping[str, Mapping[str, str]]
 
@@ -737,6 +751,7 @@ class _Question:
         sources: where the settings are looked for.
         now_ms: the clock.
         what_if, topic_what_if: settings to suppose: for all topics, under their own; and by topic.
+        tier: as of `explain`.
     """
 
     homes: Sequence[_Directory]
@@ -744,6 +759,7 @@ class _Question:
     now_ms: int
     what_if: Mapping[str, str]
     topic_what_if: _TopicConfig
+    tier: TierLike | None
 
     def units(self) -> tuple[KeepUnit, ...]:
         """The partitions to look at, each once."""
@@ -756,7 +772,9 @@ class _Question:
                 with suppress(OSError):
                     cost = sum(log_sizes(path))
                 own = known.of(entry.path)
-                units[path] = KeepUnit(path, own, home.of_one_log, shown, self.now_ms, cost)
+                units[path] = KeepUnit(
+                    path, own, home.of_one_log, shown, self.now_ms, cost, self.tier
+                )
         return tuple(units.values())
 
     def supposed(self) -> _Question | None:
@@ -810,6 +828,7 @@ def explain(
     now_ms: Time | None = None,
     threads: Threads = 1,
     progress: Progress | None = None,
+    tier: TierLike | None = None,
 ) -> ExplainReport:
     """Explain why each byte is on the disk, until when, and how to free room.
 
@@ -831,8 +850,10 @@ def explain(
         now_ms: the clock.
         threads: how many share the work; see `kseg.doctor`.
         progress: called with bytes of log done and bytes in all.
+        tier: as for `plan_retention`.
 
     Raises:
+        TierError: what a tier says of its segments cannot be used.
         ValueError: no directory, `threads` below 1, an invalid setting, or no partition is chosen.
         TypeError: an argument has a wrong type.
         OSError: a directory is not there, or `broker_config` cannot be read.
@@ -855,7 +876,9 @@ def explain(
     }
     SettingSources(config=what_if, topic_config=topic_what_if).check()
     homes = _chosen([_home_at(each) for each in given], selection)
-    asked = _Question(homes, replace(sources, supposed={}), now_of(now_ms), what_if, topic_what_if)
+    asked = _Question(
+        homes, replace(sources, supposed={}), now_of(now_ms), what_if, topic_what_if, tier
+    )
 
     def run(question: _Question) -> tuple[PartitionKeeps, ...]:
         answers = run_units(question.units(), examine, threads=threads, progress=progress)

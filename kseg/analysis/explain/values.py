@@ -11,6 +11,7 @@ from kseg.documents import Documented, VerbReport
 from kseg.format.times import cell_of
 from kseg.frames import Table
 from kseg.log.settings import SettingValue
+from kseg.log.tier import RemoteHistory
 from kseg.log.topic_policy import is_internal
 
 CAUSES: Final[dict[str, str]] = {
@@ -30,7 +31,8 @@ CAUSES: Final[dict[str, str]] = {
     "uncleanable": "the cleaner fails at this log",
     "policy-unknown": "its cleanup.policy or its limits are not known here",
     "invalid-setting": "one of its settings is not understood",
-    "remote-storage": "in a remote store too: the uploaded part is not known here",
+    "not-copied": "due by local.retention.*, and not in the tier: a broker copies it first",
+    "remote-storage": "in a remote store too: the copied part is not known here; --tier names it",
     "stray": "its topic was deleted or made again, or this broker is no longer a replica",
     "cluster-metadata": "the log of KRaft, which its controllers clean",
     "index": "indexes of segments",
@@ -83,7 +85,8 @@ class KeptFile(Documented):
         newest_ms: the newest time in a segment; None where it was not looked for.
         holder: the record that decides `until_ms`.
         grows_bytes: bytes that the log has to grow before it expires by size.
-        is_held: whether a segment reaches above the high watermark, and so could not go anyway.
+        is_held: whether a segment reaches above the high watermark, or is not in its tier, and so
+            could not go anyway.
     """
 
     path: str
@@ -116,9 +119,10 @@ class PartitionKeeps(Documented):
         rows: by cause; a file whose parts have several causes has several.
         settings: those that decide on deletion, and those of `what_if`, where known.
         assumed: settings of these that only count for questions: `kseg retain` wants them named.
+        remote: what a tier has of it; None without one.
     """
 
-    DOCUMENT = "path topic partition kind bytes settings rows"
+    DOCUMENT = "path topic partition kind bytes settings rows remote"
 
     path: str
     topic: str | None
@@ -127,6 +131,7 @@ class PartitionKeeps(Documented):
     rows: tuple[KeptFile, ...]
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    remote: RemoteHistory | None = None
 
     @property
     def is_internal(self) -> bool:

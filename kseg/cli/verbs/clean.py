@@ -15,6 +15,7 @@ from kseg.cli.options import (
     segments_backup_option,
     selection_options,
     settings_options,
+    tier_options,
 )
 from kseg.cli.starting import verb
 from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
@@ -25,6 +26,7 @@ from kseg.constants import COMPACTION_MAP_BYTES, COMPACTION_RULES
     selection_options,
     change_options,
     settings_options,
+    tier_options,
     high_watermark_option(
         "This is the only copy: segments above a broker's high watermark may be deleted, too."
     ),
@@ -49,8 +51,12 @@ def retain() -> None:
     above the high watermark of a broker's replication-offset-checkpoint goes.
 
     Directories whose topic was removed, or made again with another id, stay as they are, and so do
-    topics with remote.storage.enable=true and settings that kseg does not understand. Directories
-    of ZooKeeper's era have no metadata log: there only --config decides.
+    topics with settings that kseg does not understand. Directories of ZooKeeper's era have no
+    metadata log: there only --config decides.
+
+    Of a topic with remote.storage.enable=true go local segments that are in the tier, too, by
+    local.retention.ms and local.retention.bytes. What is there is known from --tier, or from
+    __remote_log_metadata beside the partition; where neither is given, the topic stays as it is.
 
     Kafka's internal topics, and those in cleaner-offset-checkpoint, keep the policy that Kafka gave
     them; only their own configuration and --config TOPIC:NAME=VALUE change that. The log of KRaft

@@ -435,6 +435,7 @@ def doctor() -> None:
         ),
     ),
     click.option("--segments", is_flag=True, help="A line for each segment and file."),
+    tier_options,
     jobs_option,
     settings_options,
     plain_option,

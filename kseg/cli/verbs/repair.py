@@ -16,6 +16,7 @@ from kseg.cli.options import (
     out_option,
     selection_options,
     settings_options,
+    tier_options,
 )
 from kseg.cli.starting import verb
 
@@ -43,6 +44,7 @@ from kseg.cli.starting import verb
         help="The first offset to read; by default as the checkpoint says.",
     ),
     selection_options,
+    tier_options,
     change_options,
     settings_options,
     jobs_option,
@@ -106,6 +108,7 @@ def reindex() -> None:
         help="The new end of the log: this offset and all later ones are removed.",
     ),
     selection_options,
+    tier_options,
     change_options,
     settings_options,
     json_option,

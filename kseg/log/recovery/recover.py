@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kseg.constants import INT64_MAX
 from kseg.errors import KsegError, NotALogError, StalePlanError
@@ -42,6 +42,10 @@ from kseg.log.recovery.load import Loading, load_partition
 from kseg.log.recovery.load_context import CutPlace, Progress, RecoveryInputs, SegmentOutcome
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
+from kseg.log.tier.history import RemoteHistory, history_of, tiered
+
+if TYPE_CHECKING:
+    from kseg.log.tier.tier import TierLike
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -71,6 +75,7 @@ class RecoveryPlan(Table):
         first_unstable_offset: where the oldest open transaction begins; None without one.
         ended_at: where a log with records ended, if its start is behind that, so that all of it
             goes; None else.
+        remote: what a tier has of the log, also of the offsets that are cut; None without one.
     """
 
     COLUMNS = ACTION_COLUMNS
@@ -94,6 +99,7 @@ class RecoveryPlan(Table):
     inflated: tuple[tuple[str, int], ...] = ()
     first_unstable_offset: int | None = None
     ended_at: int | None = None
+    remote: RemoteHistory | None = None
 
     @property
     def as_broker(self) -> bool:
@@ -164,6 +170,8 @@ class RecoveryPlan(Table):
             f"offsets {self.log_start_offset} to {self.log_end_offset}, recovery point "
             f"{self.recovery_point}"
         )
+        if self.remote is not None:
+            yield from self.remote.lines(Path(self.path).name)
 
     def apply(
         self,
@@ -245,6 +253,7 @@ class RecoveryPlan(Table):
             "findings": [finding.noted() for finding in self.findings],
             "epochs": [list(entry) for entry in self.epochs],
             "snapshots": list(self.snapshots),
+            "remote": self.remote and self.remote.to_dict(),
             "error": None if self.error is None else str(self.error),
         }
 
@@ -267,6 +276,7 @@ def plan_recovery(
     now_ms: Time | None = None,
     thorough: bool = True,
     progress: Progress | None = None,
+    tier: TierLike | None = None,
 ) -> RecoveryPlan:
     """Plan a start on a partition directory; changes nothing.
 
@@ -282,16 +292,18 @@ def plan_recovery(
         thorough: search the headers of segments without a transaction index for aborted
             transactions, which takes time; a broker does not.
         progress: called with the bytes of log walked so far, and in all.
+        tier: as for `plan_retention`.
 
     Raises:
         ValueError: an offset has more than 64 bits.
+        TierError: what a tier says of its segments cannot be used.
         NotALogError: not a partition directory.
         OSError: it cannot be read.
     """
     directory = Path(path)
     inputs = _inputs(directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms)
     inputs = replace(inputs, thorough=inputs.thorough and thorough)
-    return _plan_of(_load(directory, inputs, progress, is_plan=True))
+    return _plan_of(_load(directory, inputs, progress, is_plan=True), tier)
 
 
 def _inputs(
@@ -332,10 +344,12 @@ def _load(
     return load_partition(directory, inputs, policy=policy, progress=progress, is_plan=is_plan)
 
 
-def _plan_of(loaded: Loading) -> RecoveryPlan:
+def _plan_of(loaded: Loading, tier: TierLike | None) -> RecoveryPlan:
     """The plan from a load in an overlay."""
     log = loaded.log
     failed = log is None
+    remote = tiered(loaded.overlay.directory, tier)
+    end = INT64_MAX if log is None else log.log_end_offset
     return RecoveryPlan(
         path=str(loaded.overlay.directory),
         inputs=loaded.inputs,
@@ -356,6 +370,7 @@ def _plan_of(loaded: Loading) -> RecoveryPlan:
         inflated=tuple(loaded.inflated),
         first_unstable_offset=None if log is None else log.producers.first_unstable_offset,
         ended_at=loaded.ended_at if loaded.cut_bytes else None,
+        remote=None if remote is None else history_of(remote, end=end),
     )
 
 
@@ -497,6 +512,7 @@ def recover(
     backup_directory: io.StrPath | None = None,
     keep_cut: bool = True,
     progress: Progress | None = None,
+    tier: TierLike | None = None,
 ) -> RecoveryReport:
     """`plan_recovery` and its `apply` in one, under the lock of the data directory.
 
@@ -512,6 +528,7 @@ def recover(
         backup_directory: the place for cut and replaced bytes; beside the data directory if None.
         keep_cut: whether to keep it at all.
         progress: is called with bytes done and bytes in all.
+        tier: as for `plan_retention`.
 
     Returns:
         The result, with the plan that was applied.
@@ -532,7 +549,7 @@ def recover(
             directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms
         )
         loaded = _load(directory, inputs, progress, is_plan=True)
-        plan = _plan_of(loaded)
+        plan = _plan_of(loaded, tier)
         _refuse(plan)
         return _apply(plan, lambda: loaded, backup_directory, keep_cut=keep_cut)
 

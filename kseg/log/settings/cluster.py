@@ -51,6 +51,8 @@ _NAMES: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "flush.messages": (("log.flush.interval.messages", 1),),
     "flush.ms": (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1)),
     "index.interval.bytes": (("log.index.interval.bytes", 1),),
+    "local.retention.bytes": (("log.local.retention.bytes", 1),),
+    "local.retention.ms": (("log.local.retention.ms", 1),),
     "max.compaction.lag.ms": (("log.cleaner.max.compaction.lag.ms", 1),),
     "max.message.bytes": (("message.max.bytes", 1),),
     "message.timestamp.after.max.ms": (("log.message.timestamp.after.max.ms", 1),),
@@ -122,7 +124,7 @@ POLICY: Final = "cleanup.policy"
 REMOTE_STORAGE: Final = "remote.storage.enable"
 _LIMITS: Final = ("retention.ms", "retention.bytes")
 #: By these segments go: none has a default that is taken for granted.
-DELETING: Final = frozenset({POLICY, *_LIMITS})
+DELETING: Final = frozenset({POLICY, *_LIMITS, "local.retention.bytes", "local.retention.ms"})
 _EVERY: Final = {"delete", "compact"}
 #: For this time nothing is compacted, or nothing of it is removed; the default may be no time.
 _PATIENCE: Final = {"delete.retention.ms": None, "min.compaction.lag.ms": "0"}

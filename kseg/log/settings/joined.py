@@ -131,7 +131,7 @@ class PartitionSettings:
             of_one_log: settings for all topics were given for this log alone, so that a limit among
                 them implies the policy "delete", unless the log is a broker's.
         """
-        if self._is_untouched:
+        if self._is_untouched and self.skipped != REMOTE:
             return left_alone(self.config, self.skipped or "", self.why)
         given = any(self.values[each].source == GIVEN for each in _LIMITS & self.values.keys())
         known, config = self._known, self.config
@@ -141,6 +141,8 @@ class PartitionSettings:
         # A broker has settings of the topic somewhere; where they say nothing, its own count.
         of_one_log = of_one_log and given and not self._known.of_broker
         rules = retention_rules(known, self.topic, config, of_one_log=of_one_log)
+        if self.skipped == REMOTE:  # the limits count where it is known what the tier has
+            return replace(rules, skipped=REMOTE, why=self.why)
         return self._with_why(rules)
 
     def compaction_rules(self) -> RetentionRules:
@@ -165,7 +167,7 @@ class PartitionSettings:
     def log_config(self) -> LogConfig:
         """The configuration to open a log with: `config`, or one by which nothing is deleted."""
         if self._is_untouched or self.topic == CLUSTER_METADATA:
-            return self.retention_rules().config
+            return left_alone(self.config, self.skipped or "", self.why).config
         return self.config
 
     @property
@@ -627,7 +629,10 @@ class _Joined:
         remote = record.pop(REMOTE_STORAGE, None)
         if remote is not None and is_true(remote.value) and self.skipped is None:
             self.skipped = REMOTE
-            self.why = "its records are in a remote store too; the uploaded part is not known here"
+            self.why = (
+                "its records are in a remote store too; the copied part is not known here: "
+                "--tier URL names the store"
+            )
 
     # ---- the result ------------------------------------------------------------------------------
 

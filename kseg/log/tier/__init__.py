@@ -5,6 +5,7 @@ segments   remote segments, as `__remote_log_metadata` describes them
 objects    the files of one segment in a tier, each a path that opens itself
 aiven      manifests, chunks and keys of Aiven's plugin
 tier       the contents of a tier; a partition's local and remote segments as one `LogView`
+history    what a tier has of a log, and what a change of the local part does to that
 
 A reader takes the segments whose copy is finished. Of two copies with one offset the later one
 counts, and the records of a leader epoch end where the next epoch of the lineage begins. The
@@ -25,8 +26,9 @@ from kseg._door import door
 
 #: The public names of this package.
 _HOMES = {
+    "kseg.log.tier.history": ("RemoteHistory", "history_of", "tiered"),
     "kseg.log.tier.lineage": ("RemoteSegment", "SegmentState"),
     "kseg.log.tier.objects": ("TierPath",),
-    "kseg.log.tier.tier": ("Tier", "TierLog", "holes"),
+    "kseg.log.tier.tier": ("Tier", "TierLike", "TierLog", "holes"),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

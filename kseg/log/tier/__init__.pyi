@@ -1,6 +1,10 @@
+from kseg.log.tier.history import RemoteHistory as RemoteHistory
+from kseg.log.tier.history import history_of as history_of
+from kseg.log.tier.history import tiered as tiered
 from kseg.log.tier.lineage import RemoteSegment as RemoteSegment
 from kseg.log.tier.lineage import SegmentState as SegmentState
 from kseg.log.tier.objects import TierPath as TierPath
 from kseg.log.tier.tier import Tier as Tier
+from kseg.log.tier.tier import TierLike as TierLike
 from kseg.log.tier.tier import TierLog as TierLog
 from kseg.log.tier.tier import holes as holes

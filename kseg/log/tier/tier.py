@@ -24,7 +24,16 @@ from kseg.files.mapping import Mapping
 from kseg.files.metadata import read_partition_metadata
 from kseg.files.names import NamedFile, PartitionFiles, SegmentFiles, classify_path
 from kseg.internal.topics import InternalTopic
-from kseg.log.reader.find import EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD
+from kseg.log.reader.find import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    MAX_TIMESTAMP,
+    TimestampOffset,
+    offset_for_timestamp,
+)
+from kseg.log.reader.follow import seen_log
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView, RemotePart
 from kseg.log.reader.visible import end_of
@@ -114,39 +123,49 @@ class TierLog:
     index: EpochIndex
 
     @property
+    def finished(self) -> tuple[RemoteSegment, ...]:
+        """The finished copies, also those that no reader gets."""
+        segments = (copy.segment for copy in self.copies.values())
+        return tuple(one for one in segments if one.state is SegmentState.COPY_SEGMENT_FINISHED)
+
+    @property
+    def lineage(self) -> tuple[EpochEntry, ...]:
+        """The leader epochs by which copies count."""
+        return self.view.remote.leader_epochs if self.view.remote else ()
+
+    @property
     def highest_remote(self) -> int:
         """The highest offset in the tier, inclusive; -1 for none: what `lookup` answers to -5."""
-        epochs = self.view.remote.leader_epochs if self.view.remote else ()
         highest = -1
-        for entry, following in pairwise((*epochs, EpochEntry(-1, INT64_MAX))):
+        for entry, following in pairwise((*self.lineage, EpochEntry(-1, INT64_MAX))):
             copied = min(self.index.highest(entry.epoch), following.start_offset - 1)
             highest = copied if copied >= 0 else highest
         return highest
 
-    def special(self, time: int) -> tuple[int, int]:
-        """The offset that a broker answers to a negative time, and its leader epoch; -1 for none.
+    def special(self, time: int) -> TimestampOffset:
+        """The answer of a broker to a negative time; -1 for what there is none of.
 
         Args:
-            time: -4, the earliest local offset; -5, the highest in the tier; -6, the first that is
-                to be copied.
+            time: -1, the end; -2, the start; -3, the largest time, of local records alone; -4,
+                the earliest local offset; -5, the highest in the tier; -6, the first that is to be
+                copied.
 
         Raises:
-            KsegError, OSError: the log's end cannot be read.
+            KsegError, OSError: the log's end, or a local record, cannot be read.
         """
-        end = self.view.log_end_offset
-        if time == EARLIEST_LOCAL:
-            offset = end if self.local is None else max(self.local.first_offset, self._start)
-        else:
-            offset = self.highest_remote
-            if time == EARLIEST_PENDING_UPLOAD:
-                offset = max(offset + 1, self._start) if offset + 1 < end else -1
+        if time == MAX_TIMESTAMP:
+            seen = None if self.local is None else seen_log(self.local)
+            found = seen and offset_for_timestamp(seen, MAX_TIMESTAMP)
+            return found or TimestampOffset(-1, -1)
+        start, end = self.view.log_start_offset, self.view.log_end_offset
+        offset = {LATEST: end, EARLIEST: start, EARLIEST_LOCAL: end}.get(time, self.highest_remote)
+        if time == EARLIEST_LOCAL and self.local is not None:
+            offset = max(self.local.first_offset, start)
+        elif time == EARLIEST_PENDING_UPLOAD:
+            offset = max(offset + 1, start) if offset + 1 < end else -1
         epochs = self.view.leader_epochs
         at = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
-        return offset, epochs[at - 1].epoch if at and offset >= 0 else -1
-
-    @property
-    def _start(self) -> int:
-        return self.view.log_start_offset
+        return TimestampOffset(-1, offset, epochs[at - 1].epoch if at and offset >= 0 else -1)
 
 
 @dataclass(slots=True)
@@ -190,6 +209,11 @@ class Tier:
             raise ValueError(f"{topic_id!r} is not a topic id, which has {_ID} characters")
         return cls(fspath(place(fspath(root))), keys or {}, topic_id)
 
+    @classmethod
+    def beside(cls) -> Tier:
+        """A tier of which only the metadata topic beside a partition is known: no objects."""
+        return cls("", _groups=[])
+
     @property
     def groups(self) -> list[_Group]:
         """The objects by partition, from the listing."""
@@ -221,6 +245,10 @@ class Tier:
         if known is None:
             self._logs[str(path)] = known = _Joining(self, path, mapping).joined()
         return known
+
+
+#: What a caller names a tier by; a log that was found in one stands for itself.
+TierLike = str | PathLike[str] | Tier | TierLog
 
 
 # ---- listing -------------------------------------------------------------------------------------
@@ -690,4 +718,4 @@ def holes_text(found: list[tuple[int, int]]) -> str | None:
     return f"offsets {listed} are neither in this directory nor in the tier, and are not read"
 
 
-__all__ = ["Copy", "Tier", "TierLog", "holes"]
+__all__ = ["Copy", "Tier", "TierLike", "TierLog", "holes"]

@@ -12,6 +12,9 @@ start without one. Of any other log it is the end, unless the caller has set it.
 last one with records are to go, the log gets a new segment first. A segment without timestamps
 counts by the age of its file; one whose records are of the future keeps all behind it.
 
+Of a log with segments in a tier the limits are `local.retention.*`. A segment goes only if the tier
+has it, and the start of the whole log stays in the checkpoint.
+
 Where policy and limits are not known, as in a broker's data directory, `topic_policy` says which
 count. Segments below the log's start go in any case.
 
@@ -28,6 +31,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kseg.constants import INT64_MAX
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.index import TimeIndex
@@ -41,13 +45,21 @@ from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from
-from kseg.log.topic_policy import UNTOUCHED, RetentionRules, known_topics, retention_rules
+from kseg.log.tier.history import RemoteHistory, expired, history_of
+from kseg.log.topic_policy import (
+    REMOTE,
+    UNTOUCHED,
+    RetentionRules,
+    known_topics,
+    retention_rules,
+)
 from kseg.log.writer import flush, removal
 from kseg.log.writer.removal import delete_segments
 from kseg.log.writer.truncate import increment_log_start
 
 if TYPE_CHECKING:
     from kseg.log.reader.view import LogView
+    from kseg.log.tier.tier import TierLog
     from kseg.log.writer.state import LogState
 
 
@@ -92,6 +104,8 @@ class RetentionPlan(Table):
         held_bytes: the log bytes of segments that stay only because of the high watermark.
         skipped: why the log is left alone, as a constant of `topic_policy`; None if it is not.
         why: the known facts about its cleanup policy, in words; empty if the policy was given.
+        remote: what a tier has of the log, and what `retention.*` takes of that; None without one.
+            The offsets above are those of the local part then.
     """
 
     COLUMNS = "base_offset path bytes why largest_timestamp"
@@ -108,6 +122,7 @@ class RetentionPlan(Table):
     held_bytes: int = 0
     skipped: str | None = None
     why: str = ""
+    remote: RemoteHistory | None = None
 
     @property
     def is_noop(self) -> bool:
@@ -141,6 +156,8 @@ class RetentionPlan(Table):
     def __str__(self) -> str:
         """A line a segment, one for the log's start, and one for the high watermark's effect."""
         held = [f"{self.path}: {self.why_held}"] if self.held_bytes else []
+        if self.remote is not None:
+            held += [f"{self.path}: {line}" for line in self.remote.lines(self.path.name)]
         if self.is_noop:
             why = f": {self.why}" if self.why else ""
             return "\n".join([f"{self.path}: nothing to delete{why}", *held])
@@ -210,6 +227,7 @@ def choose(
     config: LogConfig,
     now_ms: int,
     largest_timestamp: Callable[[SegmentInfo], int],
+    copied: int = INT64_MAX,
 ) -> tuple[RetiredSegment, ...]:
     """Choose the expired segments.
 
@@ -219,6 +237,7 @@ def choose(
         config: of the log.
         now_ms: the clock.
         largest_timestamp: returns a segment's in ms; called for as few segments as possible.
+        copied: the last offset that a tier has, of a log with one.
 
     Returns:
         The segments that go, oldest first.
@@ -238,7 +257,8 @@ def choose(
         while left:
             info, end = left[0]
             is_last = len(left) == 1
-            if bounds.high_watermark < end or (is_last and not info.size):
+            is_kept = end - 1 > copied and (is_last or end > bounds.log_start_offset)
+            if bounds.high_watermark < end or (is_last and not info.size) or is_kept:
                 break
             newest = None
             if why == LOG_START:
@@ -262,6 +282,7 @@ def plan_view(
     config: LogConfig | RetentionRules | None = None,
     now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
+    tier: TierLog | None = None,
 ) -> RetentionPlan:
     """As `kseg.log.cleanup.plan_retention`, for a log that is open for reading."""
     path = view.path
@@ -271,7 +292,7 @@ def plan_view(
     bounds = LogBounds(start, end, high_watermark_of(path, start, end, high_watermark))
     now = now_of(now_ms)
     rules = _rules(path, config or LogConfig())
-    return _plan(path, view.segments, bounds, rules, now, largest_timestamp_of)
+    return _plan(path, view.segments, bounds, rules, now, largest_timestamp_of, tier)
 
 
 def _rules(path: Path, config: LogConfig | RetentionRules) -> RetentionRules:
@@ -291,7 +312,11 @@ def high_watermark_of(path: Path, start: int, end: int, given: HighWatermark | N
 
 
 def plan_state(
-    state: LogState, *, config: LogConfig | RetentionRules | None = None, now_ms: Time | None = None
+    state: LogState,
+    *,
+    config: LogConfig | RetentionRules | None = None,
+    now_ms: Time | None = None,
+    tier: TierLog | None = None,
 ) -> RetentionPlan:
     """As `kseg.log.cleanup.plan_retention`, for a log open for appending."""
     with state.lock:
@@ -305,7 +330,7 @@ def plan_state(
         bounds = LogBounds(state.log_start_offset, state.log_end_offset, state.replicated_offset)
         now = now_of(now_ms, state.now_ms)
         rules = _rules(state.path, config or state.config)
-        return _plan(state.path, state.segments, bounds, rules, now, largest_timestamp)
+        return _plan(state.path, state.segments, bounds, rules, now, largest_timestamp, tier)
 
 
 def _plan(
@@ -315,20 +340,30 @@ def _plan(
     rules: RetentionRules,
     now_ms: int,
     largest_timestamp: Callable[[SegmentInfo], int],
+    tier: TierLog | None,
 ) -> RetentionPlan:
     retired: tuple[RetiredSegment, ...] = ()
     held: tuple[RetiredSegment, ...] = ()
+    remote = None
+    if tier is not None and rules.skipped == REMOTE:
+        rules = RetentionRules(rules.config)
     if rules.skipped not in UNTOUCHED:
         chosen = partial(
             choose,
             segments,
-            config=rules.config,
+            config=rules.config if tier is None else rules.config.local,
             now_ms=now_ms,
             largest_timestamp=largest_timestamp,
         )
-        retired = chosen(bounds)
+        copied = INT64_MAX if tier is None else tier.highest_remote
+        retired = chosen(bounds, copied=copied)
         if bounds.high_watermark < bounds.log_end_offset:
-            held = chosen(replace(bounds, high_watermark=bounds.log_end_offset))[len(retired) :]
+            whole = replace(bounds, high_watermark=bounds.log_end_offset)
+            held = chosen(whole, copied=copied)[len(retired) :]
+        if tier is not None:
+            uncopied = [each.bytes for each in chosen(bounds)[len(retired) :]]
+            deleted, first = expired(tier, rules.config, now_ms)
+            remote = history_of(tier, uncopied=uncopied, deleted=deleted, start=first)
     count = len(retired)
     rolls = count == len(segments) > 0
     survivor = bounds.log_end_offset if rolls or not segments else segments[count].base_offset
@@ -346,6 +381,7 @@ def _plan(
         held_bytes=sum(each.bytes for each in held),
         skipped=rules.skipped,
         why=rules.why,
+        remote=remote,
     )
 
 
@@ -400,12 +436,19 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
             return RetentionReport(0, 0, state.log_start_offset)
         freed_before = state.deletions.freed_bytes
         going = {each.base_offset for each in plan.segments}
-        removal.free_oldest(state, [info for info in state.sealed if info.base_offset in going])
+        if plan.remote is None:
+            removal.free_oldest(state, [info for info in state.sealed if info.base_offset in going])
         if plan.rolls:
             flush.roll(state)
         # The state of producers is durable before the records that it came from are removed.
         flush.flush(state, plan.new_log_start_offset)
-        increment_log_start(state, plan.new_log_start_offset)
+        if plan.remote is None:
+            increment_log_start(state, plan.new_log_start_offset)
+        else:  # checkpoint and epochs keep the log's start: the tier has what goes here
+            state.move_start(plan.new_log_start_offset)
+            if state.lease is not None:
+                start = plan.remote.log_start_offset
+                state.lease.note(state.partition, log_start_offset=start)
         gone = state.replace_segments(going)
         state.publish()
         try:
@@ -468,6 +511,7 @@ FUTURE: Final = "future-timestamp"
 UNDER_SIZE: Final = "under-size-limit"
 HIGH_WATERMARK: Final = "high-watermark"
 NO_LIMIT: Final = "no-limit"
+UNCOPIED: Final = "not-copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +528,8 @@ class StayingSegment:
         holder: the newest record up to it, and the log file that has it.
         grows_bytes: bytes that the log has to grow before it expires by size; None without that
             limit.
-        is_held: whether it reaches above the high watermark, and so could not go in any case.
+        is_held: whether a segment reaches above the high watermark, or is not in its tier, and so
+            could not go anyway.
     """
 
     base_offset: int
@@ -527,8 +572,9 @@ def staying(
             holder = newest, info.path
         until = holder[0].timestamp + config.retention_ms + 1 if config.retention_ms >= 0 else None
         grows = config.retention_bytes - behind if config.retention_bytes >= 0 else None
-        is_held = plan.high_watermark < end
-        why = _why(info, plan, until, grows, is_held=is_held)
+        lacks = plan.remote is not None and end - 1 > plan.remote.highest_offset
+        is_held = plan.high_watermark < end or lacks
+        why = _why(info, plan, until, grows, is_held=is_held, lacks=lacks)
         if why == YOUNG and holder[0].timestamp > plan.now_ms:
             why = FUTURE
         answer.append(
@@ -540,9 +586,17 @@ def staying(
 
 
 def _why(
-    info: SegmentInfo, plan: RetentionPlan, until: int | None, grows: int | None, *, is_held: bool
+    info: SegmentInfo,
+    plan: RetentionPlan,
+    until: int | None,
+    grows: int | None,
+    *,
+    is_held: bool,
+    lacks: bool,
 ) -> str:
     is_due = (until is not None and until <= plan.now_ms) or (grows is not None and grows <= 0)
+    if is_due and lacks and info.size:
+        return UNCOPIED
     if is_due and is_held and info.size:
         return HIGH_WATERMARK
     if info.is_last:
@@ -557,6 +611,7 @@ __all__ = [
     "FUTURE",
     "HIGH_WATERMARK",
     "NO_LIMIT",
+    "UNCOPIED",
     "UNDER_SIZE",
     "YOUNG",
     "StayingSegment",

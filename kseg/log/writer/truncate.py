@@ -51,6 +51,7 @@ from kseg.log.writer import removal
 from kseg.log.writer.removal import delete_segments, unlink_segment
 
 if TYPE_CHECKING:
+    from kseg.log.tier.history import RemoteHistory
     from kseg.log.writer.state import LogState
 
 
@@ -67,6 +68,7 @@ class TruncationPlan(Table):
         whole: whether all segments go, since the log begins past the offset.
         position: the position of the cut in the last remaining segment; None without a cut.
         seen: the files that the plan was made for.
+        remote: what a tier has of the log, and what the cut does to that; None without one.
     """
 
     COLUMNS = ACTION_COLUMNS
@@ -78,6 +80,7 @@ class TruncationPlan(Table):
     whole: bool = False
     position: int | None = None
     seen: tuple[FileSeen, ...] = ()
+    remote: RemoteHistory | None = None
 
     @property
     def is_noop(self) -> bool:
@@ -108,7 +111,10 @@ class TruncationPlan(Table):
             f"{each.action} {each.path} ({each.bytes} bytes): {each.why}" for each in self.actions
         ]
         offsets = f"offsets {self.log_start_offset} to {self.log_end_offset}"
-        return "\n".join([*lines, f"{self.path}: {offsets}, {self.truncated_bytes} bytes are cut"])
+        lines.append(f"{self.path}: {offsets}, {self.truncated_bytes} bytes are cut")
+        if self.remote is not None:
+            lines += [f"{self.path}: {line}" for line in self.remote.lines(self.path.name)]
+        return "\n".join(lines)
 
 
 def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:

@@ -1,0 +1,186 @@
+"""What a tier has of a partition, and what a change of its local part does to that.
+
+A broker deletes a local segment only once the tier has it, and the log starts where it did. Remote
+segments go by `retention.*`, which counts both parts, or since the log's start has moved past them.
+Offsets of the tier at or behind the log's end belong to no lineage: nobody reads them.
+
+Source: Kafka `UnifiedLog.deletableSegments`, `RemoteLogManager.RLMExpirationTask`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kseg.constants import INT64_MAX
+from kseg.documents import Documented
+from kseg.errors import KsegError, NotALogError
+from kseg.log.config import LogConfig
+from kseg.log.data_directory import has_tiers
+from kseg.log.tier.lineage import RemoteSegment, is_within
+
+if TYPE_CHECKING:
+    from kseg.log.tier.tier import TierLike, TierLog
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHistory(Documented):
+    """What a tier has of a partition, and what a change of the local part does to that.
+
+    Attributes:
+        source: what says so: "metadata", "manifests" or "names".
+        log_start_offset: where the log of both parts starts.
+        highest_offset: the last offset in the tier.
+        segments, bytes: of the finished copies.
+        copied_bytes: of local segments that the tier has, too.
+        new_log_start_offset: where the log of both parts starts then.
+        deleted_segments, deleted_bytes: copies that a broker deletes then.
+        uncopied_segments, uncopied_bytes: local segments that are due, and stay: the tier lacks
+            them, and a broker copies them first.
+        behind: first and last of the offsets in the tier that lie behind the log's end then; None
+            for none.
+    """
+
+    source: str
+    log_start_offset: int
+    highest_offset: int
+    segments: int
+    bytes: int
+    copied_bytes: int
+    new_log_start_offset: int
+    deleted_segments: int = 0
+    deleted_bytes: int = 0
+    uncopied_segments: int = 0
+    uncopied_bytes: int = 0
+    behind: tuple[int, int] | None = None
+
+    def lines(self, partition: str) -> Iterator[str]:
+        """In words; the partition's name is for a command."""
+        yield (
+            f"in the tier, by {self.source}: {self.segments} segments, {self.bytes} bytes, up to "
+            f"offset {self.highest_offset}; {self.copied_bytes} bytes of local segments are there, "
+            "too"
+        )
+        if self.uncopied_segments:
+            yield (
+                f"local segments that are due and stay, since the tier lacks them: "
+                f"{self.uncopied_segments}, {self.uncopied_bytes} bytes; a broker copies them first"
+            )
+        if self.deleted_segments:
+            yield (
+                f"segments in the tier that a broker then deletes: {self.deleted_segments}, "
+                f"{self.deleted_bytes} bytes; the log starts at {self.new_log_start_offset}, not "
+                f"at {self.log_start_offset}"
+            )
+        if self.behind is not None:
+            first, last = self.behind
+            yield (
+                f"the tier has offsets {first} to {last} behind the log's end; a broker reads none "
+                f"of them. In a directory without {partition} this reads them: "
+                f"kseg read {partition} --tier URL --offset {first}..{last + 1}"
+            )
+
+
+def tiered(path: str | PathLike[str], tier: TierLike | None) -> TierLog | None:
+    """A partition with its history in a tier; None where nothing says that it has any.
+
+    Args:
+        path: of the partition directory.
+        tier: None for what `__remote_log_metadata` beside the partition says.
+
+    Raises:
+        KsegError, OSError: the tier that was named cannot be read.
+    """
+    place = Path(path).resolve()
+    if not getattr(tier, "root", tier) and not has_tiers(place.parent):
+        return None
+    from kseg.log.tier.tier import Tier, TierLog  # most logs have none
+
+    if isinstance(tier, TierLog):
+        return tier
+    if not isinstance(tier, Tier):
+        tier = Tier.beside() if tier is None else Tier.of(tier)
+    try:
+        log = tier.log(place)
+    except (KsegError, OSError) as error:
+        is_empty = isinstance(error, NotALogError) and str(error.path) == str(place)
+        if tier.root and not is_empty:
+            raise
+        return None
+    return log if log.finished else None
+
+
+def history_of(
+    log: TierLog,
+    *,
+    uncopied: Sequence[int] = (),
+    deleted: Sequence[RemoteSegment] = (),
+    start: int = -1,
+    end: int = INT64_MAX,
+) -> RemoteHistory:
+    """What the tier has of a log, and what a change does to that.
+
+    Args:
+        log: of the partition, as it was before the change.
+        uncopied: bytes of the local segments that are due and not in the tier.
+        deleted: copies that go.
+        start: where the log of both parts starts then, if later than now.
+        end: where the log ends then, if earlier than now.
+    """
+    highest, first = log.highest_remote, log.view.log_start_offset
+    local = () if log.local is None else log.local.segments
+    ends = (*(info.base_offset for info in local[1:]), log.view.log_end_offset)
+    copied = (info.size for info, upper in zip(local, ends, strict=False) if upper - 1 <= highest)
+    return RemoteHistory(
+        log.source,
+        first,
+        highest,
+        len(log.finished),
+        sum(one.size for one in log.finished),
+        sum(copied),
+        max(first, start),
+        len(deleted),
+        sum(one.size for one in deleted),
+        len(uncopied),
+        sum(uncopied),
+        (end, highest) if end <= highest else None,
+    )
+
+
+def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteSegment, ...], int]:
+    """The copies that a broker deletes by `retention.*`, and where the log starts then.
+
+    A copy whose newest time is not known, and those behind it, stay.
+
+    Args:
+        log: of the partition.
+        config: its settings; the limits of both parts count.
+        now_ms: the clock.
+    """
+    lineage, end, start = log.lineage, log.view.log_end_offset, log.view.log_start_offset
+    local = () if log.local is None else log.local.segments
+    valid = {one.id for one in log.finished if is_within(one, lineage, end)}
+    excess = 0
+    if config.retention_bytes >= 0:
+        excess = sum(info.size for info in local if info.base_offset >= log.highest_remote)
+        excess += sum(one.size for one in log.finished if one.id in valid) - config.retention_bytes
+    oldest = now_ms - config.retention_ms if config.retention_ms >= 0 else -1
+    first_epoch = lineage[0].epoch if lineage else -1
+    going, new_start = [], start
+    for one in sorted(log.finished, key=attrgetter("start_offset")):
+        if one.end_offset >= start or one.epochs[-1].epoch > first_epoch:
+            if one.id not in valid:
+                continue
+            if not (0 <= one.max_timestamp <= oldest or one.size <= excess > 0):
+                break
+            excess -= one.size
+            new_start = max(new_start, one.end_offset + 1)
+        going.append(one)
+    return tuple(going), new_start
+
+
+__all__ = ["RemoteHistory", "expired", "history_of", "tiered"]
