@@ -5,7 +5,7 @@ segments   remote segments, as `__remote_log_metadata` describes them
 objects    the files of one segment in a tier, each a path that opens itself
 aiven      manifests, chunks and keys of Aiven's plugin
 tier       the contents of a tier; a partition's local and remote segments as one `LogView`
-history    what a tier has of a log, and what a change of the local part does to that
+history    the remote history of a log, and the effect of a change of the local part
 
 A reader takes the segments whose copy is finished. Of two copies with one offset the later one
 counts, and the records of a leader epoch end where the next epoch of the lineage begins. The

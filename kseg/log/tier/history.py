@@ -1,8 +1,8 @@
-"""What a tier has of a partition, and what a change of its local part does to that.
+"""The remote history of a partition, and the effect that a change of the local part has on it.
 
 A broker deletes a local segment only once the tier has it, and the log starts where it did. Remote
 segments go by `retention.*`, which counts both parts, or since the log's start has moved past them.
-Offsets of the tier at or behind the log's end belong to no lineage: nobody reads them.
+Offsets of the tier at or behind the log's end belong to no lineage: no reader gets them.
 
 Source: Kafka `UnifiedLog.deletableSegments`, `RemoteLogManager.RLMExpirationTask`.
 """
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteHistory(Documented):
-    """What a tier has of a partition, and what a change of the local part does to that.
+    """The segments of a partition in a tier, and the effect of a change of the local part.
 
     Attributes:
-        source: what says so: "metadata", "manifests" or "names".
+        source: of these facts: "metadata", "manifests" or "names".
         log_start_offset: where the log of both parts starts.
         highest_offset: the last offset in the tier.
         segments, bytes: of the finished copies.
@@ -122,7 +122,7 @@ def history_of(
     start: int = -1,
     end: int = INT64_MAX,
 ) -> RemoteHistory:
-    """What the tier has of a log, and what a change does to that.
+    """Describe the remote history of a log, and the effect of a change.
 
     Args:
         log: of the partition, as it was before the change.
