@@ -17,7 +17,7 @@ from functools import reduce
 from itertools import pairwise, zip_longest
 from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -368,7 +368,9 @@ class LogChecks:
             bad = table.crc_ok == 0
             self._report_bad_crc(table.take(bad))
             good = table.take(~bad)
-            self._note_bad_crc(table, bad)
+            first = int(bad.argmax())
+            last = int(table.last_offset[:first].max()) if first else self.last_offset
+            self.note_damage(int(table.position[first]), last)
         if len(good) and not table.kafka07:
             self._check_headers(good)
             self._check_offsets(good)
@@ -384,7 +386,7 @@ class LogChecks:
         self._report_times()
         if table.stop in (StopReason.END, StopReason.LIMIT):
             return
-        self.note_damage(table.end_position)
+        self.note_damage(table.end_position, self.last_offset)
         left = size - table.end_position
         benign = self.is_last and table.stop in _BENIGN
         wanted = f", the batch there wants {table.needed}" if table.needed > left else ""
@@ -416,30 +418,18 @@ class LogChecks:
                 text = f"{many} such a time, the {word} {iso_text(time)}"
                 self.found.add(code, self.path, text, position=odd.position, offset=odd.offset)
 
-    def _note_bad_crc(self, table: BatchTable, bad: Bools) -> None:
-        if self.damaged_at is None:
-            first = int(bad.argmax())
-            self.damaged_at = int(table.position[first])
-            last = int(table.last_offset[:first].max()) if first else self.last_offset
-            self.damaged_from = None if last is None else last + 1
-
-    def note_damage(self, position: int) -> None:
-        """Remember where the first damage begins, and the sound batches in front of it."""
+    def note_damage(self, position: int, last_offset: int | None) -> None:
+        """Remember where the first damage begins, and the last sound offset in front of it."""
         if self.damaged_at is None:
             self.damaged_at = position
-            self.damaged_from = None if self.last_offset is None else self.last_offset + 1
+            self.damaged_from = None if last_offset is None else last_offset + 1
 
     def _report_bad_crc(self, bad: BatchTable) -> None:
-        for header in bad.take(slice(PER_CODE_MAX)):
-            offset = header.base_offset if header.base_offset >= 0 else header.last_offset
-            if header.magic >= 2 and header.size < BATCH_HEADER_BYTES:
-                message = f"{header.size} bytes are fewer than a header's {BATCH_HEADER_BYTES}"
-                code = "batch-length"
-            else:
-                message = f"the checksum stored, {header.crc:#010x}, is not that of the bytes"
-                code = "batch-crc"
-            self.found.add(code, self.path, message, position=header.position, offset=offset)
-        self.found.count_more("batch-crc", self.path, len(bad) - PER_CODE_MAX)
+        short = (bad.magic >= 2) & (bad.size < BATCH_HEADER_BYTES)
+        text = f"{{b.size}} bytes are fewer than a header's {BATCH_HEADER_BYTES}"
+        self._report("batch-length", bad, short, text)
+        text = "the checksum stored, {b.crc:#010x}, is not that of the bytes"
+        self._report("batch-crc", bad, ~short, text)
 
     def _report(self, code: str, table: BatchTable, mask: Bools, message: str) -> None:
         """One finding for each batch of the mask; `message` is filled in from its header."""
@@ -620,7 +610,7 @@ def examine_segment(
                 front, behind = _parted(table, unreadable[0])
                 checks.feed(front)
                 indexes.feed(front)  # no index is compared behind that
-                checks.note_damage(checks.reached)
+                checks.note_damage(checks.reached, checks.last_offset)
                 checks.feed(behind)
             stop = StopReason.LIMIT if unreadable else table.stop
             checks.finish(table, size)
@@ -740,6 +730,16 @@ def _open_indexes(
 OFFSET_CHECKPOINTS = frozenset(
     (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION, FileKind.CLEANER)
 )
+#: The code of a small file that breaks its format, and the function that reads it.
+_FORMATS: Final[dict[FileKind, tuple[str, Callable[[str], Any]]]] = {
+    FileKind.LEADER_EPOCHS: ("epochs-format", checkpoints.read_leader_epochs),
+    FileKind.PARTITION_METADATA: ("metadata-format", metadata.read_partition_metadata),
+    FileKind.META_PROPERTIES: ("properties-format", metadata.read_meta_properties),
+    **{
+        kind: ("checkpoint-format", checkpoints.read_offset_checkpoint)
+        for kind in OFFSET_CHECKPOINTS
+    },
+}
 
 
 def examine_partition(files: PartitionFiles) -> Examined:
@@ -756,7 +756,7 @@ def examine_partition(files: PartitionFiles) -> Examined:
     if files.leader_epochs is not None:
         epochs = check_epochs(name_of(files.leader_epochs), found)
     if files.metadata is not None:
-        _guard("metadata-format", name_of(files.metadata), found, metadata.read_partition_metadata)
+        _read_small(FileKind.PARTITION_METADATA, name_of(files.metadata), found)
     _check_names(files, found)
     known = [file for file in (files.leader_epochs, files.metadata) if file is not None]
     name = files.name
@@ -788,7 +788,7 @@ def examine_data_directory(listing: DataDirectory) -> Examined:
         elif entry.name.kind in OFFSET_CHECKPOINTS:
             kept += check_offset_checkpoint(path, entry, found)
         elif entry.name.kind is FileKind.META_PROPERTIES:
-            _guard("properties-format", name_of(entry.path), found, metadata.read_meta_properties)
+            _read_small(FileKind.META_PROPERTIES, name_of(entry.path), found)
     for stranger in listing.foreign:
         if stranger.is_dir():
             found.add("foreign-directory", str(stranger), "not a partition directory")
@@ -810,12 +810,8 @@ def examine_file(path: str, kind: FileKind, base_offset: int | None) -> Examined
         check_snapshot(path, base_offset, found)
     elif kind is FileKind.LEADER_EPOCHS:
         check_epochs(path, found)
-    elif kind is FileKind.PARTITION_METADATA:
-        _guard("metadata-format", path, found, metadata.read_partition_metadata)
-    elif kind is FileKind.META_PROPERTIES:
-        _guard("properties-format", path, found, metadata.read_meta_properties)
-    elif kind in OFFSET_CHECKPOINTS:
-        _guard("checkpoint-format", path, found, checkpoints.read_offset_checkpoint)
+    elif kind in _FORMATS:
+        _read_small(kind, path, found)
     return Examined(files=1, bytes=size, findings=found.taken())
 
 
@@ -853,7 +849,7 @@ def check_snapshot(
 
 def check_epochs(path: str, found: Findings) -> tuple[tuple[int, int], ...] | None:
     """Check a leader epoch checkpoint by itself; returns its entries as Kafka loads them."""
-    read = _guard("epochs-format", path, found, checkpoints.read_leader_epochs)
+    read = _read_small(FileKind.LEADER_EPOCHS, path, found)
     if read is None:
         return None
     if read.entries != read.effective:
@@ -866,7 +862,7 @@ def check_offset_checkpoint(
 ) -> Iterable[CheckpointSummary]:
     """Check an offset checkpoint; returns its offsets, if it can be read."""
     path = name_of(entry.path)
-    read = _guard("checkpoint-format", path, found, checkpoints.read_offset_checkpoint)
+    read = _read_small(entry.name.kind, path, found)
     if read is None:
         return ()
     offsets = {(key.topic, key.partition): offset for key, offset in read.items()}
@@ -897,8 +893,9 @@ def _check_names(files: PartitionFiles, found: Findings) -> None:
             found.add("name-digits", str(segment.log), f"{digits!r} has {len(digits)} characters")
 
 
-def _guard(code: str, path: str, found: Findings, read: Callable[[str], Any]) -> Any:
+def _read_small(kind: FileKind, path: str, found: Findings) -> Any:
     """Read a small file; if it breaks its format, note a finding and return None."""
+    code, read = _FORMATS[kind]
     try:
         return read(path)
     except CorruptIndexError as error:

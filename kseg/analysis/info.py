@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from kseg.frames import Listed
 from kseg.log.log import Log
 from kseg.log.sources import StrPaths, places_of
 from kseg.stores.path import name_of, path_at
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
@@ -77,8 +79,8 @@ class Summary:
         if table.kafka07 or not has_time.any():
             return
         low, high = int(smallest[has_time].min()), int(largest[has_time].max())
-        self.min_timestamp = low if self.min_timestamp is None else min(low, self.min_timestamp)
-        self.max_timestamp = high if self.max_timestamp is None else max(high, self.max_timestamp)
+        self.min_timestamp = _least(low, self.min_timestamp)
+        self.max_timestamp = _greatest(high, self.max_timestamp)
 
     def merge(self, other: Summary) -> None:
         """Add another summary, of other batches."""
@@ -368,21 +370,13 @@ def info_of_partition(path: Path) -> PartitionInfo:
             bytes=sum(one.bytes for one in segments),
             summary=total,
             segments=tuple(segments),
-            leader_epochs=_leader_epochs(log, faults),
+            leader_epochs=_known(lambda: log.leader_epochs, faults),
             leftovers=tuple(each.path.name for each in log.files.temporary_files),
             faults=tuple(faults),
             path=fspath(path),
             remote_start_offset=log.view.remote_start_offset,
             notes=tuple(filter(None, [log.view.remote_warning])),
         )
-
-
-def _leader_epochs(log: Log, faults: list[KsegError]) -> tuple[EpochEntry, ...] | None:
-    try:
-        return log.leader_epochs
-    except KsegError as error:
-        faults.append(error)
-        return None
 
 
 def _segment(segment: Segment, faults: list[KsegError]) -> SegmentFacts:
@@ -398,17 +392,18 @@ def _segment(segment: Segment, faults: list[KsegError]) -> SegmentFacts:
         last_offset=summary.last_offset,
         bytes=segment.size,
         summary=summary,
-        index_entries=_entries(lambda: _count(segment.offset_index), faults),
-        time_index_entries=_entries(lambda: _count(segment.time_index), faults),
-        txn_index_entries=_entries(lambda: len(segment.txn_index) or None, faults),
+        index_entries=_known(lambda: _count(segment.offset_index), faults),
+        time_index_entries=_known(lambda: _count(segment.time_index), faults),
+        txn_index_entries=_known(lambda: len(segment.txn_index) or None, faults),
         end_position=table.end_position,
         stop=table.stop.name,
     )
 
 
-def _entries(count: Callable[[], int | None], faults: list[KsegError]) -> int | None:
+def _known(get: Callable[[], _Value], faults: list[KsegError]) -> _Value | None:
+    """A value; None, and a fault, where its file is broken."""
     try:
-        return count()
+        return get()
     except KsegError as error:
         faults.append(error)
         return None

@@ -45,6 +45,8 @@ from kseg.frames import Table
 from kseg.log.clock import machine_ms
 from kseg.log.sources import StrPaths, paths_of
 
+#: Passes over the logs.
+_PASSES: Final = 5
 #: Rows of a table of the page; segments of a partition; topics whose timelines are drawn.
 _ROWS: Final = 200
 _SEGMENTS: Final = 40
@@ -200,22 +202,21 @@ def report(
         "now_ms": now,
         "threads": threads,
     }
-    passes = _Passes(progress)
     counted = stats(
         paths,
         top=top if keys else 0,
         threads=threads,
         on_error="skip",
-        progress=passes.next(),
+        progress=_part(progress, 0),
     )
     return BrokerReport(
         paths,
         now,
         counted,
-        explain(paths, **sources, progress=passes.next()),
-        verify(paths, now_ms=now, threads=threads, on_error="skip", progress=passes.next()),
-        doctor(paths, **sources, progress=passes.next()),
-        _transactions(paths, now, passes.next()),
+        explain(paths, **sources, progress=_part(progress, 1)),
+        verify(paths, now_ms=now, threads=threads, on_error="skip", progress=_part(progress, 2)),
+        doctor(paths, **sources, progress=_part(progress, 3)),
+        _transactions(paths, now, _part(progress, 4)),
         _subjects(paths),
         keys,
     )
@@ -240,21 +241,11 @@ def _subjects(paths: Sequence[str]) -> dict[str, str]:
     return {number: ", ".join(dict.fromkeys(names)) for number, names in found.items()}
 
 
-class _Passes:
-    """Progress of passes, one after the other, as one."""
-
-    COUNT: Final = 5
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress, self._passed = progress, -1
-
-    def next(self) -> Progress | None:
-        """Progress of the next pass; each counts as much."""
-        self._passed += 1
-        passed, told = self._passed, self._progress
-        if told is None:
-            return None
-        return lambda done, total: told(passed * total + done, self.COUNT * total)
+def _part(progress: Progress | None, passed: int) -> Progress | None:
+    """The progress of one pass behind others; each counts as much."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(passed * total + done, _PASSES * total)
 
 
 # ---- the numbers of the page ---------------------------------------------------------------------

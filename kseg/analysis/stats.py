@@ -29,7 +29,7 @@ import numpy as np
 from kseg import Segment
 from kseg.analysis.info import Summary
 from kseg.analysis.units import OnError, Progress, Unit, UnitKind, plan, run_units, skipped_of
-from kseg.constants import NO_TIMESTAMP, Bools, Int32s, Int64s, Uint8s, Uint64s, codec_label
+from kseg.constants import NO_TIMESTAMP, Bools, Int32s, Int64s, Intps, Uint8s, Uint64s, codec_label
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping
@@ -317,8 +317,7 @@ class KeyTotals:
         """The `count` keys with most bytes; of equal ones the smaller hash."""
         if len(self.hashes) <= count:
             return self
-        first = _first(self.hashes, self.sizes, count)
-        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
+        kept, gone = _parted(self.hashes, self.sizes, count)
         lost = max(self.lost, int((self.sizes[gone] + self.errors[gone]).max()))
         hashes = self.hashes[kept]
         names = {value: self.names[value] for value in hashes.tolist()}
@@ -403,7 +402,7 @@ class KeyCounter:
     def _raise_bar(self) -> None:
         """Drop the bytes of keys that have fallen behind the first `kept`."""
         hashes, _records, sizes = self._arrays()
-        first = np.flatnonzero(_first(hashes, sizes, self._kept))
+        first, _ = _parted(hashes, sizes, self._kept)
         hashes, sizes = hashes[first], sizes[first]
         if len(first) == self._kept:
             self._bar = int(sizes.min())
@@ -425,8 +424,7 @@ class KeyCounter:
     def _shrink(self) -> None:
         """Start the table again with the larger half of the keys."""
         hashes, records, sizes = self._arrays()
-        first = _first(hashes, sizes, self._counted // 2)
-        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
+        kept, gone = _parted(hashes, sizes, self._counted // 2)
         # A key that was dropped twice may have had as much each time.
         self._lost += int(sizes[gone].max())
         self._table = _keymap.KeyTable(self._counted)
@@ -440,8 +438,7 @@ class KeyCounter:
     def totals(self) -> KeyTotals:
         """The first `kept` keys, and a bound for the others."""
         hashes, records, sizes = self._arrays()
-        first = _first(hashes, sizes, self._kept)
-        kept, gone = np.flatnonzero(first), np.flatnonzero(~first)
+        kept, gone = _parted(hashes, sizes, self._kept)
         kept = kept[np.argsort(hashes[kept])]
         lost = self._lost + (int(sizes[gone].max()) if len(gone) else 0)
         names = {value: self._names[value] for value in hashes[kept].tolist()}
@@ -449,18 +446,16 @@ class KeyCounter:
         return KeyTotals(hashes[kept], records[kept], sizes[kept], errors, names, lost)
 
 
-def _first(hashes: Uint64s, sizes: Int64s, count: int) -> Bools:
-    """Which are the `count` keys with most bytes; of equal ones the smaller hash."""
-    if count >= len(sizes):
-        return np.ones(len(sizes), np.bool_)
-    if count <= 0:
-        return np.zeros(len(sizes), np.bool_)
-    bar = np.partition(sizes, -count)[-count]
-    first: Bools = sizes > bar
-    ties = np.flatnonzero(sizes == bar)
-    left = count - int(np.count_nonzero(first))
-    first[ties[np.argpartition(hashes[ties], left - 1)[:left]]] = True
-    return first
+def _parted(hashes: Uint64s, sizes: Int64s, count: int) -> tuple[Intps, Intps]:
+    """The places of the `count` keys with most bytes, by hash where equal, and of the others."""
+    first: Bools = np.full(len(sizes), count > 0)
+    if 0 < count < len(sizes):
+        bar = np.partition(sizes, -count)[-count]
+        first = sizes > bar
+        ties = np.flatnonzero(sizes == bar)
+        left = count - int(np.count_nonzero(first))
+        first[ties[np.argpartition(hashes[ties], left - 1)[:left]]] = True
+    return np.flatnonzero(first), np.flatnonzero(~first)
 
 
 SCHEMA: Final = "kseg.stats/1"
@@ -518,6 +513,18 @@ class RecordStats:
             self.timeline.merge(other.timeline),
             dict(Counter(self.payloads) + Counter(other.payloads)),
         )
+
+    def document(self) -> dict[str, Any]:
+        """The fields as they stand in JSON, without the keys."""
+        return {
+            "record_bytes": self.sizes.document(),
+            "null_keys": self.null_keys,
+            "null_values": self.null_values,
+            "distinct_keys": self.distinct.estimate(),
+            "distinct_keys_error": DISTINCT_ERROR,
+            "timeline": self.timeline.document(),
+            "payloads": dict(sorted(self.payloads.items())),
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -629,22 +636,7 @@ class PartitionReport:
             "faults": stats.fault_count,
         }
         if records is not None:
-            found["record_bytes"] = records.sizes.document()
-            found["null_keys"] = records.null_keys
-            found["null_values"] = records.null_values
-            found["distinct_keys"] = records.distinct.estimate()
-            found["distinct_keys_error"] = DISTINCT_ERROR
-            found["timeline"] = records.timeline.document()
-            found["payloads"] = dict(sorted(records.payloads.items()))
-            found["top_keys"] = [
-                {
-                    "key": one.key,
-                    "records": one.records,
-                    "bytes": one.bytes,
-                    "bytes_error": one.bytes_error,
-                }
-                for one in self.top_keys
-            ]
+            found |= {**records.document(), "top_keys": [asdict(one) for one in self.top_keys]}
         return found
 
 

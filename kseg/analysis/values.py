@@ -106,12 +106,12 @@ class SegmentSummary:
     partition: str
     path: str
     base_offset: int
-    first_offset: int | None
-    last_offset: int | None
-    epochs: tuple[tuple[int, int], ...]
-    whole: bool
-    magics_seen: int
-    kafka07: bool
+    first_offset: int | None = None
+    last_offset: int | None = None
+    epochs: tuple[tuple[int, int], ...] = ()
+    whole: bool = False
+    magics_seen: int = 0
+    kafka07: bool = False
     transactions: TxnTrail | None = None
 
 

@@ -174,20 +174,8 @@ def _unread(units: Iterable[Unit], skipped: Iterable[Unreadable]) -> Examined:
 
 
 def _not_read(unit: Unit) -> SegmentSummary:
-    """A segment of which nothing but the name is known."""
-    assert unit.partition is not None
-    assert unit.base_offset is not None
-    return SegmentSummary(
-        unit.partition,
-        unit.path,
-        unit.base_offset,
-        first_offset=None,
-        last_offset=None,
-        epochs=(),
-        whole=False,
-        magics_seen=0,
-        kafka07=False,
-    )
+    """A segment whose name alone is known."""
+    return SegmentSummary(unit.partition or "", unit.path, unit.base_offset or 0)
 
 
 def examine(unit: Unit, options: VerifyOptions, listings: Listings | None = None) -> Examined:
