@@ -40,12 +40,14 @@ cdef enum:
     HEADER_TO_MAGIC = 17
     MESSAGE_SIZE_MIN = 14
     HEADER_BYTES = 61
+    CRC_AT = 17
     CRC_COVERS_FROM = 21
 
     ATTRIBUTE_CODEC = 0x07
     ATTRIBUTE_LOG_APPEND = 0x08
     ATTRIBUTE_TRANSACTIONAL = 0x10
     ATTRIBUTE_CONTROL = 0x20
+    ATTRIBUTE_HORIZON = 0x40
 
 # One row of a batch table; the order is that of kseg.format.header.FIELDS.
 cdef enum:
@@ -115,6 +117,16 @@ cdef inline const uint8_t *pointer_to(const uint8_t[::1] data) noexcept nogil:
     # An empty view has no first byte to point at; nothing is read through the result then.
     return &data[0] if data.shape[0] else NULL
 
+
+# What a walk does with checksums: leave them alone, or stop at a wrong one.
+cdef enum:
+    VERIFY_NONE
+    VERIFY_STOP
+
+# An entry of an offset index.
+cdef enum:
+    INDEX_ENTRY_BYTES = 8
+    INDEX_POSITION_AT = 4
 
 # How strict a walk is: by the format's own rules, or what Kafka's file reader accepts.
 cdef enum:

@@ -14,14 +14,11 @@ from cpython.buffer cimport (
 )
 from libc.stdint cimport INT64_MAX
 
-cdef enum:
+cpdef enum:
     # Smaller memory comes from the heap without new pages.
-    _BYTES_MIN = 64 << 10
+    BYTES_MIN = 64 << 10
     # Larger memory, and more than so much in all, is not kept.
-    _BYTES_KEPT_MAX = 24 << 20
-
-BYTES_MIN = _BYTES_MIN
-BYTES_KEPT_MAX = _BYTES_KEPT_MAX
+    BYTES_KEPT_MAX = 24 << 20
 
 
 @cython.final
@@ -125,7 +122,7 @@ cdef class Blocks:
         cdef object memory
         if filled is not None:
             memory = self._fresh(total, filled)
-        elif total < _BYTES_MIN:
+        elif total < BYTES_MIN:
             memory = self._empty(total)
         else:
             memory = self._again(total)
@@ -138,8 +135,8 @@ cdef class Blocks:
         self._used_bytes += size
         if block.memory.len < total or <size_t>block.memory.buf % 8:
             raise ValueError("the memory for a block is too small, or not aligned")
-        if total >= _BYTES_MIN and filled is None and not block.kept:
-            block.kept = self._kept_bytes + block.memory.len <= _BYTES_KEPT_MAX
+        if total >= BYTES_MIN and filled is None and not block.kept:
+            block.kept = self._kept_bytes + block.memory.len <= BYTES_KEPT_MAX
             self._kept_bytes += block.memory.len if block.kept else 0
         return block
 

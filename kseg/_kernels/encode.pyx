@@ -17,7 +17,8 @@ from cpython.number cimport PyNumber_Index
 from libc.string cimport memcpy, memset
 
 from kseg._core cimport (
-    ATTRIBUTE_LOG_APPEND, CRC_COVERS_FROM, HEADER_BYTES, INT64_MAX, LOG_OVERHEAD, crc32c_of, sub64,
+    ATTRIBUTE_HORIZON, ATTRIBUTE_LOG_APPEND, CRC_AT, CRC_COVERS_FROM, HEADER_BYTES, INT64_MAX,
+    LOG_OVERHEAD, crc32c_of, sub64,
 )
 
 cdef extern from "Python.h" nogil:
@@ -25,9 +26,7 @@ cdef extern from "Python.h" nogil:
 
 cdef enum:
     LENGTH_AT = 8
-    CRC_AT = 17
     ATTRIBUTES_AT = 21
-    ATTRIBUTE_HORIZON = 0x40
     # What a buffer has beyond what is asked for, so that the last record need not be sized first.
     ROOM_SPARE = 64
     # Up to here a buffer is made as large as the batch may become.

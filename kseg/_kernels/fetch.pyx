@@ -26,8 +26,6 @@ cdef extern from "fcntl.h" nogil:
     int open_file "open"(const char *path, int flags) noexcept
 
 cdef enum:
-    INDEX_ENTRY_BYTES = 8
-    INDEX_POSITION_AT = 4
     #: The last steps of a search go through one block of the index.
     BLOCK_SLOTS = 512
     #: What is read at a time to find the batch: one as producers fill them by default, which an

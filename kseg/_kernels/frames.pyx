@@ -22,10 +22,6 @@ cdef inline uint32_t _u32(const uint8_t *p) noexcept nogil:
     return p[0] | <uint32_t>p[1] << 8 | <uint32_t>p[2] << 16 | <uint32_t>p[3] << 24
 
 
-cdef inline uint32_t _u32_big(const uint8_t *p) noexcept nogil:
-    return <uint32_t>p[0] << 24 | <uint32_t>p[1] << 16 | <uint32_t>p[2] << 8 | p[3]
-
-
 # ---- LZ4 -----------------------------------------------------------------------------------------
 
 cdef enum:
@@ -305,13 +301,13 @@ cdef int next_snappy(const uint8_t *p, int64_t size, Walk *walk) noexcept nogil:
     # One to three bytes where a chunk length should be are the end of the stream as well.
     while size - at >= 4:
         walk.start = at + 4
-        walk.end = walk.next = walk.start + <int32_t>_u32_big(p + at)
+        walk.end = walk.next = walk.start + <int32_t>load_u32(p + at)
         if memcmp(p + at, b"\x82SNA", 4) == 0:
             if size - at < XERIAL_HEADER_BYTES:
                 return SNAPPY_HEADER_CUT
             if memcmp(p + at, b"\x82SNAPPY\x00", 8) != 0:
                 return SNAPPY_END
-            walk.end = walk.start + <int32_t>_u32_big(p + at + 8)
+            walk.end = walk.start + <int32_t>load_u32(p + at + 8)
             if walk.end <= walk.start:
                 return SNAPPY_VERSION
             at += XERIAL_HEADER_BYTES

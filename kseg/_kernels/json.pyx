@@ -7,12 +7,11 @@ UTF-8 that the caller has checked. Source: RFC 8259 (JSON).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
-#: The deepest nesting of lists and objects that is followed.
-VALUE_DEPTH_MAX = 512
+cpdef enum:
+    VALUE_DEPTH_MAX = 512     # the deepest nesting of lists and objects that is followed
 
 cdef enum:
-    VALUE_DEPTH = 512
-    LEVEL_WORDS = 8           # VALUE_DEPTH bits
+    LEVEL_WORDS = 8           # VALUE_DEPTH_MAX bits
 
 
 # Each `take` function takes a position and the end of the value, and returns the position behind
@@ -153,7 +152,7 @@ cdef const uint8_t *take_value(const uint8_t *p, const uint8_t *end) noexcept no
     cdef bint is_object = False
     while True:
         if p < end and (p[0] == 0x5B or p[0] == 0x7B):  # [ {
-            if levels == VALUE_DEPTH:
+            if levels == VALUE_DEPTH_MAX:
                 return NULL
             is_object = p[0] == 0x7B
             put_bit(objects, levels, is_object)

@@ -21,7 +21,6 @@ from kseg._kernels.encode cimport *
 cdef enum:
     LENGTH_BYTES_07 = 4
     MESSAGE_MIN_07 = 5
-    VERIFY_STOP = 1
 
 
 cdef int _frame_07(const uint8_t *p, int64_t left, int64_t visible, int64_t *size,

@@ -32,8 +32,6 @@ cdef extern from "locate.h" nogil:
         RECORD_MIN "KSEG_RECORD_MIN"
 
 cdef enum:
-    CRC_AT = 17
-    ATTRIBUTE_HORIZON = 0x40
     # Batches with more records, or that inflate to more bytes, are left to who reads columns.
     RECORDS_MAX = 1 << 17
     INFLATED_MAX = 16 << 20

@@ -8,10 +8,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from kseg._core cimport pointer_to
 
 cdef extern from "needle.h" nogil:
-    ctypedef struct Needle "kseg_needle":
-        int64_t size
-
-    Needle needle_of "kseg_needle_of"(const uint8_t *data, int64_t size, int folds) noexcept
     const uint8_t *find "kseg_find"(const Needle *needle, const uint8_t *p,
                                     const uint8_t *end) noexcept
 

@@ -38,9 +38,7 @@ cdef enum:
 
 cdef enum:
     SLOT_WORDS = 16
-    SLOTS = 1024    # SLOT_WORDS words of 64 bits
     KEYS = 256
-    DEPTH = 64
 
 # Marks.
 cdef enum:
@@ -48,8 +46,9 @@ cdef enum:
     ODD
     LARGE
 
-SLOTS_MAX = SLOTS
-DEPTH_MAX = DEPTH
+cpdef enum:
+    SLOTS_MAX = 1024    # SLOT_WORDS words of 64 bits
+    DEPTH_MAX = 64
 
 
 cdef struct Key:
@@ -201,7 +200,7 @@ cdef bint check_message(
     cdef bint has_value = False, is_whole = True
     if key != NULL:
         key.at = NULL
-    if row.depth > DEPTH:
+    if row.depth > DEPTH_MAX:
         return False
     # Slots are below the number of fields, which is that of rows.
     memset(seen, 0, min(((table.firsts[message + 1] - near) >> 6) + 1, SLOT_WORDS) * 8)
@@ -337,7 +336,7 @@ cdef check_table(
         for field in range(firsts[row], firsts[row + 1] if fits else 0):
             fits = fits and fields[field, SLOT] < firsts[row + 1] - firsts[row]
     for row in range(rows if fits else 0):
-        fits = fits and -1 <= fields[row, SLOT] < SLOTS and 0 <= fields[row, TARGET] < messages
+        fits = fits and -1 <= fields[row, SLOT] < SLOTS_MAX and 0 <= fields[row, TARGET] < messages
         fits = fits and 0 <= fields[row, FIRST] <= fields[row, END] <= numbers
     if not fits:
         raise ValueError("a table of fields that does not hold together")

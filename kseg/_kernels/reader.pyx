@@ -13,13 +13,9 @@ from libc.string cimport memcmp, memcpy, memset
 from kseg._core cimport INT64_MAX, INT64_MIN, add64, crc32_of, crc32c_on, sub64
 from kseg._kernels.blocks cimport Block, Blocks
 from kseg._kernels.inflate cimport Scratch, drop_scratch, inflate_records
+from kseg._kernels.needle cimport Needle, needle_of
 
 cdef extern from "careful.h" nogil:
-    ctypedef struct Needle "kseg_needle":
-        int64_t size
-
-    Needle needle_of "kseg_needle_of"(const uint8_t *data, int64_t size, int folds) noexcept
-
     ctypedef struct Filling "kseg_piece":
         pass
 

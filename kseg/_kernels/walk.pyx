@@ -31,12 +31,6 @@ cdef extern from "cached.h" nogil:
                                            int64_t position) noexcept
 
 cdef enum:
-    VERIFY_NONE = 0
-    VERIFY_STOP = 1
-
-    INDEX_ENTRY_BYTES = 8
-    INDEX_POSITION_AT = 4
-
     STRETCH_BATCHES = 256  # the lines and pages of so many headers stay at hand
     BATCH_BYTES_MIN = 1024  # the processor itself fetches lines that follow so closely
     GUESSED_AHEAD = 3  # batches, if sizes repeat

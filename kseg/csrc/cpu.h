@@ -18,9 +18,7 @@ enum {
     KSEG_CPU_AVX2 = 8,
     KSEG_CPU_VPCLMUL = 16,
     KSEG_CPU_AVX512F = 32,
-    KSEG_CPU_AVX512BW = 64,
-    KSEG_CPU_AVX512VL = 128,
-    KSEG_CPU_AVX512VBMI = 256,
+    KSEG_CPU_AVX512VL = 64,
 };
 
 #if defined(__x86_64__)
@@ -50,8 +48,7 @@ static int kseg_cpu_detect(void) {
     has |= kseg_cpu_bit(ebx, 5, KSEG_CPU_AVX2) | kseg_cpu_bit(ecx, 10, KSEG_CPU_VPCLMUL);
     if ((saved & 0xE6) != 0xE6)
         return has;
-    return has | kseg_cpu_bit(ebx, 16, KSEG_CPU_AVX512F) | kseg_cpu_bit(ebx, 30, KSEG_CPU_AVX512BW) |
-           kseg_cpu_bit(ebx, 31, KSEG_CPU_AVX512VL) | kseg_cpu_bit(ecx, 1, KSEG_CPU_AVX512VBMI);
+    return has | kseg_cpu_bit(ebx, 16, KSEG_CPU_AVX512F) | kseg_cpu_bit(ebx, 31, KSEG_CPU_AVX512VL);
 }
 
 /* The vendor's name, 12 characters and a zero, and the family. "" and 0 if the processor does not say. */

@@ -21,7 +21,6 @@
 #include <immintrin.h>
 #define KSEG_FOR_SSE42 __attribute__((target("sse4.2,popcnt")))
 #define KSEG_FOR_AVX2 __attribute__((target("avx2,popcnt")))
-#define KSEG_FOR_VBMI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
 #endif
 
 #define KSEG_TEXT_SLACK 16
@@ -356,28 +355,6 @@ KSEG_FOR_AVX2 static size_t kseg_base64_avx2(char *out, const uint8_t *data, siz
     return i + kseg_base64_sse42(out, data + i, size - i, readable - i);
 }
 
-/* All of it, 48 bytes a turn under masks: sextets are picked by shifts, each looks up its digit, and `=` fills up. */
-KSEG_FOR_VBMI static size_t kseg_base64_vbmi(char *out, const uint8_t *data, size_t size, size_t readable) {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const __m512i digit = _mm512_loadu_si512(digits);
-    const __m512i spread = _mm512_setr_epi32(0x01020001, 0x04050304, 0x07080607, 0x0A0B090A, 0x0D0E0C0D, 0x10110F10,
-                                             0x13141213, 0x16171516, 0x191A1819, 0x1C1D1B1C, 0x1F201E1F, 0x22232122,
-                                             0x25262425, 0x28292728, 0x2B2C2A2B, 0x2E2F2D2E);
-    const __m512i shifts = _mm512_set1_epi64(0x3036242A1016040ALL);
-    size_t i = 0;
-    (void)readable;
-    for (; i < size; out += 64, i += 48) {
-        size_t taken = size - i < 48 ? size - i : 48, whole = (taken + 2) / 3 * 4;
-        __mmask64 within = ((__mmask64)1 << taken) - 1, written = ~(__mmask64)0 >> (64 - whole);
-        __mmask64 said = ~(__mmask64)0 >> (64 - (taken * 4 + 2) / 3);
-        __m512i in = _mm512_permutexvar_epi8(spread, _mm512_maskz_loadu_epi8(within, data + i));
-        __m512i text = _mm512_permutexvar_epi8(_mm512_multishift_epi64_epi8(shifts, in), digit);
-        text = _mm512_mask_mov_epi8(_mm512_set1_epi8('='), said, text);
-        _mm512_mask_storeu_epi8(out, written, text);
-    }
-    return size;
-}
-
 #endif
 
 /* ---- numbers ---- */
@@ -498,10 +475,6 @@ static kseg_plain_fn kseg_plain = kseg_plain_portable;
 
 static inline int kseg_text_usable(void) { return kseg_cpu_has(KSEG_CPU_SSE42 | KSEG_CPU_POPCNT); }
 
-static inline int kseg_vbmi_usable(void) {
-    return kseg_cpu_has(KSEG_CPU_AVX512F | KSEG_CPU_AVX512BW | KSEG_CPU_AVX512VL | KSEG_CPU_AVX512VBMI);
-}
-
 /* Take the vector forms, if this CPU has them, or the portable ones; answers whether the choice could be had. */
 static int kseg_text_select(int vectors) {
     if (vectors && !kseg_text_usable())
@@ -518,8 +491,6 @@ static int kseg_text_select(int vectors) {
         kseg_base64 = kseg_base64_avx2;
         kseg_plain = kseg_plain_avx2;
     }
-    if (vectors && kseg_vbmi_usable())
-        kseg_base64 = kseg_base64_vbmi;
 #endif
     return 1;
 }
