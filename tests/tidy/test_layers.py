@@ -27,7 +27,7 @@ LAYERED = {"cli", "spark", "analysis", "log", "files", "internal", "parquet", "a
 }
 KERNEL_IMPORT = re.compile(r"^\s*(?:from\s+(\S+)\s+c?import|c?import\s+(\S+))", re.MULTILINE)
 KERNELS_MUST_NOT_KNOW = re.compile(
-    r"kseg(?!\.(?:_core|_kernels\.(?:avro|blocks|encode|frames|inflate|json|located|validate))$)|\.|numpy|pyarrow"
+    r"kseg(?!\.(?:_core|_kernels\.(?:avro|blocks|encode|frames|inflate|json|located|needle|validate))$)|\.|numpy|pyarrow"
 )
 DOORS = {"kseg/files/io.py", "kseg/files/mapping.py"}
 OPENING = {"open", "fdopen", "pread", "preadv", "pwrite", "pwritev", "write", "writev", "sendfile"}
