@@ -19,7 +19,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,18 +29,20 @@ import numpy as np
 from kseg.constants import EXTENSIONS, PARTITION_KEYS
 from kseg.errors import KsegError, LimitExceededError
 from kseg.extras import require
-from kseg.files.grammar import URL_REFUSAL, is_url
+from kseg.files.grammar import URL_REFUSAL
 from kseg.files.output_names import HIVE_NULL, OPEN_MAX, fitting_name, hive_directory
-from kseg.files.whole_file import FileSink, whole_file
+from kseg.files.whole_file import whole_file
 from kseg.format.take import split_days
 from kseg.format.times import iso_text
 from kseg.format.typed import BYTES, ERRORS, KEPT_BYTES, Kinds, decode_columns, decoded_fields
 from kseg.frames import Table
+from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from kseg.format.values import RecordColumns
+    from kseg.stores.new_object import Sink
 
     Write = Callable[[RecordColumns], None]
 
@@ -56,6 +58,8 @@ _OTHERS: Final = {"json", "ndjson", "pq", "feather", "ipc", "orc", "avro", "tsv"
 
 #: The key in the metadata of a schema.
 _KEY: Final = b"kseg.export"
+#: Of a file's end that has its schema, and those of its row groups.
+_END_BYTES_MAX: Final = 64 << 20
 _WAYS_OUT: Final = (
     "export all of that, choose another output, or replace the file (--replace, replace=True)"
 )
@@ -173,18 +177,33 @@ def _selected_of(target: Path, form: str) -> Selected | None:
         return None
     pyarrow: Any = require("pyarrow", extra="arrow")
     parquet: Any = require("pyarrow.parquet", extra="arrow")
-    with suppress(pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError):
-        if form == "parquet":
-            metadata = parquet.read_schema(target).metadata
-        else:
-            with pyarrow.OSFile(os.fspath(target)) as file:
-                metadata = pyarrow.ipc.open_file(file).schema.metadata
-        said = json.loads(metadata[_KEY])
+    stored = _end_of(target, form) if isinstance(target, RemotePath) else None
+    with (
+        suppress(pyarrow.ArrowException, OSError, ValueError, TypeError, KeyError),
+        pyarrow.BufferReader(stored) if stored else pyarrow.OSFile(os.fspath(target)) as file,
+    ):
+        is_parquet = form == "parquet"
+        schema = parquet.read_schema(file) if is_parquet else pyarrow.ipc.open_file(file).schema
+        said = json.loads(schema.metadata[_KEY])
         offsets, times = (_range(said[name]) for name in ("offsets", "times"))
         logs = tuple((str(name), _range(bounds)) for name, bounds in said.get("logs", ()))
         key, limit = said.get("key"), said.get("limit")
         return Selected(offsets, times, str(said["isolation"]), False, key, limit, logs)
     return None
+
+
+def _end_of(target: RemotePath, form: str) -> bytes:
+    """The end of a Parquet or Arrow file, which has the schema; nothing of another file.
+
+    Raises:
+        OSError: the store refuses.
+    """
+    with closing(target.open_elsewhere()) as file:
+        # The size of the metadata in four bytes, and a word; pyarrow wants to see more than that.
+        last = 8 if form == "parquet" else 10
+        size = int.from_bytes(file.read(max(file.size - last, 0), 4), "little") + 2 * last
+        start = max(file.size - size, 0)
+        return bytes(file.read(start, size)) if size <= _END_BYTES_MAX else b""
 
 
 def _range(given: list[int | None]) -> Bounds:
@@ -258,7 +277,7 @@ class FileFormat:
         keep_bytes = not KEPT_BYTES.isdisjoint(self.fields)
         return decode_columns(columns, self.kinds, keep_bytes=keep_bytes)
 
-    def opened(self, sink: FileSink) -> AbstractContextManager[Write]:
+    def opened(self, sink: Sink) -> AbstractContextManager[Write]:
         """A function that writes pieces to a new file; the block ends the file."""
         return _parquet(sink, self) if self.form == "parquet" else _arrow(sink, self)
 
@@ -280,17 +299,22 @@ def open_target(
     replaces = target.exists() and not file_format.replace
     if replaces:
         refuse_loss(target, file_format.form, file_format.selected)
-    with (
-        whole_file(target, source=file_format.source) as sink,
-        file_format.opened(sink) as write,
-    ):
+    with ExitStack() as stack:
+        if isinstance(target, RemotePath):
+            from kseg.stores.new_object import whole_object
+
+            new = not (replaces or file_format.replace)
+            sink: Sink = stack.enter_context(whole_object(target, new=new))
+        else:
+            sink = stack.enter_context(whole_file(target, source=file_format.source))
+        write = stack.enter_context(file_format.opened(sink))
         yield write
         if replaces and faults:
             raise refusal(target, "it may have records that are damaged in the log by now")
 
 
 @contextmanager
-def _parquet(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
+def _parquet(sink: Sink, file_format: FileFormat) -> Iterator[Write]:
     parquet: Any = require("kseg.parquet", extra="arrow")
     said = file_format.selected.metadata()
     with parquet.ParquetFile(sink, file_format.fields, file_format.kinds, said) as file:
@@ -298,7 +322,7 @@ def _parquet(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
 
 
 @contextmanager
-def _arrow(sink: FileSink, file_format: FileFormat) -> Iterator[Write]:
+def _arrow(sink: Sink, file_format: FileFormat) -> Iterator[Write]:
     arrow: Any = require("kseg.arrow", extra="arrow")
     pyarrow: Any = require("pyarrow", extra="arrow")
     fields = file_format.fields
@@ -486,18 +510,19 @@ def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) ->
     return found
 
 
-def output_path(out: str | os.PathLike[str]) -> Path:
-    """The path of a file or a directory that a caller names.
+def output_path(out: str | os.PathLike[str], *, stores: bool = False) -> Path:
+    """The path of a file or a directory that a caller names; with `stores` it may be in a store.
 
     Raises:
         TypeError: it is neither text nor a `Path`.
-        ValueError: it is a URL, or the name of a file in another form.
+        MissingExtraError: no package here speaks with the store.
+        ValueError: it is the name of a file in another form, or of a place that takes no files.
     """
     if not isinstance(out, str | os.PathLike) or isinstance(os.fspath(out), bytes):
         raise TypeError(f"out is the path of a directory or a file, not {out!r}")
-    if is_url(os.fspath(out)):
+    path = out_path(out)
+    if isinstance(path, RemotePath) and not stores:
         raise ValueError(f"{out} is {URL_REFUSAL}")
-    path = Path(out)
     if path.suffix[1:] in EXTENSIONS[1:] and not path.is_dir():
         raise ValueError(
             f"{out} is not the name of a Parquet file; `kseg export` writes other files"

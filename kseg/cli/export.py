@@ -43,6 +43,7 @@ from kseg.lake import FileFormat, Undecoded, refuse_other_files, targets
 from kseg.log.exports import Export, Part, by_topic, write_all
 from kseg.log.reader import LogView, first_offsets
 from kseg.log.sources import ScanSource
+from kseg.stores.path import RemotePath, out_path
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
@@ -81,8 +82,8 @@ def export(
     if out == "-":
         raise click.UsageError("OUT is a file or a directory; 'kseg read' has standard output.")
     with usage_errors():
-        refuse_other_files(Path(out))
-    form = form or _form_of(out)
+        refuse_other_files(where := out_path(out))
+    form = form or _form_of(where)
     kinds = kinds_from(
         *({"key": decode_key, "value": decode_value}, paths, topics, schemas),
         subject=subject,
@@ -113,11 +114,11 @@ def export(
         found = by_topic(found)
     found = [replace(one, key=key) for one in found]
     with usage_errors():
-        places = targets([one.name for one in found], Path(out), form, by)
+        places = targets([one.name for one in found], where, form, by)
     with told_warnings():
         code = _write_all(found, places, look, jobs, limit)
     if found:
-        _say_owner(found[0].path, places[0], Path(out))
+        _say_owner(found[0].path, places[0], where)
     return code
 
 
@@ -156,8 +157,8 @@ def _write_all(
 
 def _say_owner(source: Path, target: Path, out: Path) -> None:
     """Say how the files get the owner of the logs, if they have another."""
-    if not os.path.lexists(source):
-        return  # in a store
+    if isinstance(out, RemotePath) or not os.path.lexists(source):
+        return
     made = [target] if target.exists() else list(out.glob(os.path.relpath(target, out)))
     complain(*(owner_lines(made[0], source, out) if made else ()))
 
@@ -230,6 +231,6 @@ def _first_offsets(view: LogView, start: int) -> dict[Path, int]:
     return {info.path: first for info, first in firsts}
 
 
-def _form_of(out: str) -> str:
-    extension = Path(out).suffix[1:]
+def _form_of(out: Path) -> str:
+    extension = out.suffix[1:]
     return extension if extension in EXTENSIONS else "parquet"

@@ -17,10 +17,11 @@ from kseg.cli.typed import typed_fields, typed_rows
 from kseg.lake import FileFormat
 
 if TYPE_CHECKING:
-    from kseg.files.whole_file import FileSink
     from kseg.format.values import RecordColumns
+    from kseg.stores.new_object import Sink
 
     Write = Callable[[RecordColumns], None]
+
 
 _FIELDS = tuple(one.name for one in RECORD_FIELDS if one.name != "next_offset")
 #: `timestamp` is null for times that engines do not all hold, hence the number behind it.
@@ -59,7 +60,7 @@ class AnyFormat(FileFormat):
     has_place: bool = False
     formulas: bool = True
 
-    def opened(self, sink: FileSink) -> AbstractContextManager[Write]:
+    def opened(self, sink: Sink) -> AbstractContextManager[Write]:
         """A function that writes pieces to a new file; the block ends the file."""
         if self.form in ("parquet", "arrow"):
             return FileFormat.opened(self, sink)
@@ -67,13 +68,13 @@ class AnyFormat(FileFormat):
 
 
 @contextmanager
-def _jsonl(sink: FileSink, file_format: AnyFormat) -> Iterator[Write]:
+def _jsonl(sink: Sink, file_format: AnyFormat) -> Iterator[Write]:
     writer = RowWriter(sink.write)
     yield lambda columns: _write_rows(writer, columns, file_format)
 
 
 @contextmanager
-def _csv(sink: FileSink, file_format: AnyFormat) -> Iterator[Write]:
+def _csv(sink: Sink, file_format: AnyFormat) -> Iterator[Write]:
     sink.write(csv_head(_row_fields(file_format), _style(file_format, Path())))
     writer = RowWriter(sink.write if file_format.formulas else FormulaGuard(sink.write).write)
     yield lambda columns: _write_rows(writer, columns, file_format)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
@@ -69,28 +69,29 @@ class ParsedTime(Parsed):
         )
 
 
-class NewPath(click.Path):
-    """A parameter type for a path to write to, which is on this machine."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as it was typed; a URL is refused, since it would become a directory `s3:`."""
-        if is_url(os.fspath(value)):
-            self.fail(f"{value} is {URL_REFUSAL}", param, ctx)
-        return super().convert(value, param, ctx)
+#: The verbs that take URLs of stores.
+STORE_VERBS: Final = (
+    *("info", "read", "dump", "verify", "grep", "export", "stats", "lookup", "diff"),
+    *("groups", "transactions", "metadata", "schemas"),
+)
 
 
 class LocalPath(click.Path):
-    """A parameter type for a path whose files change, which are on this machine."""
+    """A parameter type for a path of this machine; a URL is refused.
+
+    Attributes:
+        refusal: what a URL is, in words.
+    """
+
+    def __init__(self, refusal: str) -> None:
+        """Take the words."""
+        super().__init__(path_type=str, readable=False)
+        self.refusal = refusal
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path as it was typed; a URL is refused."""
+        """The path as it was typed."""
         if is_url(os.fspath(value)):
-            self.fail(
-                f"{value} is a URL: this verb works on files of this machine; info, read, grep, "
-                "dump, verify, export, stats, lookup, schemas and diff read stores",
-                param,
-                ctx,
-            )
+            self.fail(f"{value} is {self.refusal}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -104,9 +105,12 @@ class WholeNumber(click.IntRange):
 #: a path without permission a wrong command line.
 PATH = click.Path(path_type=str, readable=False)
 #: The same for verbs that change files, or predict a broker's changes to them.
-LOCAL_PATH = LocalPath(path_type=str, readable=False)
+LOCAL_PATH = LocalPath(
+    "a URL, and a path of this machine is wanted here; these verbs read stores: "
+    + ", ".join(STORE_VERBS)
+)
 #: The same for output paths.
-NEW_PATH = NewPath(path_type=str, readable=False)
+NEW_PATH = LocalPath(URL_REFUSAL)
 OFFSET = WholeNumber(min=0, max=OFFSET_MAX)
 OFFSET_RANGE = Parsed("A..B", parse_offset_range)
 TIME_RANGE = ParsedTime("A..B", parse_time_range)
@@ -293,7 +297,7 @@ key_option = click.option(
 filters_option = click.option(
     "--filters",
     metavar="PLACE",
-    type=PATH,
+    type=LOCAL_PATH,
     help=(
         "The output of 'kseg keyfilter': read only those parts of closed segments "
         "that may have the key."
@@ -436,6 +440,7 @@ level_option = click.option(
 )
 #: The verb checks that the paths exist when it opens them.
 paths_argument = click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
+#: The same for verbs that read no store.
 local_paths_argument = click.argument(
     "paths", nargs=-1, required=True, metavar="PATH...", type=LOCAL_PATH
 )
@@ -528,22 +533,21 @@ change_options = together(
 # ---- options whose help differs ------------------------------------------------------------------
 
 
-def directories_argument(*, required: bool) -> Option:
-    """The data directories DIR... of a broker."""
+def directories_argument(*, required: bool, stores: bool = False) -> Option:
+    """The data directories DIR... of a broker; with `stores` they may be URLs."""
     return click.argument(
         "directories",
         nargs=-1,
         required=required,
         metavar="DIR...",
-        type=LOCAL_PATH,
+        type=PATH if stores else LOCAL_PATH,
     )
 
 
-def out_option(help_text: str, *, required: bool = True) -> Option:
-    """`-o OUT`."""
-    return click.option(
-        "-o", "--output", "out", required=required, metavar="OUT", type=NEW_PATH, help=help_text
-    )
+def out_option(help_text: str, *, required: bool = True, stores: bool = False) -> Option:
+    """`-o OUT`; with `stores` it may be a URL."""
+    names, kind = ("-o", "--output", "out"), PATH if stores else NEW_PATH
+    return click.option(*names, required=required, metavar="OUT", type=kind, help=help_text)
 
 
 def batch_bytes_option(help_text: str) -> Option:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.errors import KsegError
+from kseg.files import io
 from kseg.files.mapping import Mapping
 from kseg.format.take import first_rows, take_equal
 from kseg.format.typed import read_fields
@@ -126,7 +127,7 @@ class Export:
                 undecoded.note(decoded)
                 write(decoded)
                 count += len(columns)
-        rows = tuple((str(path), n, path.stat().st_size) for path, n in files.records.items())
+        rows = tuple((str(path), n, io.size_at(path)) for path, n in files.records.items())
         return Written(count, rows, faults, undecoded)
 
     def _views(self) -> list[LogView | None]:

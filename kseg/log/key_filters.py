@@ -46,7 +46,7 @@ from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.segment.reader import Segment
 from kseg.log.sources import sources
-from kseg.stores.path import paths_of
+from kseg.stores.path import local_paths_of
 from kseg.workers import At, PerThread, Put, in_order
 
 #: Bytes of log for each filter; a batch belongs to the stretch in which it begins.
@@ -126,7 +126,7 @@ def keyfilter(
         NotALogError: a path is nothing that kseg reads.
         OSError: a path is missing, or a file cannot be read or written.
     """
-    found = sources(paths_of(paths), chosen or Selection.of(topics, partitions))
+    found = sources(local_paths_of(paths), chosen or Selection.of(topics, partitions))
     directories = [source.path for source in found if not source.is_file]
     place = output_path(out).absolute()
     homes = {directory.resolve().parent for directory in directories}

@@ -514,7 +514,8 @@ class Scan(Frames):
         do not decode are null, with a warning.
 
         Args:
-            out: a directory, made if it is missing; or, for one file, its name with `.parquet`.
+            out: a directory, made if it is missing; or, for one file, its name with `.parquet`. A
+                URL such as `s3://bucket/dir` is one in a store, where a file appears as a whole.
             partition_by: the columns in the names of directories, as Hive has them: of "day" (in
                 UTC), "topic" and "partition". The files leave these out.
             per: one file for each "partition", or for each "topic" with the records of one
@@ -528,8 +529,8 @@ class Scan(Frames):
 
         Raises:
             FileExistsError: a file may have other records; the message has the ways out.
-            ValueError: an argument has a value that it cannot have, `out` is a URL, or several
-                files would have one name.
+            ValueError: an argument has a value that it cannot have, or several files would have
+                one name.
             TypeError: an argument has another type.
             KsegError, OSError: as an iteration does, or a file cannot be written.
         """
@@ -552,7 +553,9 @@ class Scan(Frames):
         found = [self._export(source) for source in self.sources]
         if per == "topic":
             found = exports.by_topic(found)
-        places = lake.targets([one.name for one in found], lake.output_path(out), "parquet", by)
+        places = lake.targets(
+            [one.name for one in found], lake.output_path(out, stores=True), "parquet", by
+        )
         self.errors.clear()
         rows, undecoded, done = list[tuple[str, int, int]](), lake.Undecoded(), 0
         threads, total = self._request.threads, sum(one.size for one in found)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from kseg.errors import NotALogError
@@ -23,6 +23,10 @@ from kseg.stores.url import SCHEMES, check_url
 if TYPE_CHECKING:
     from kseg.stores.ranges import StoredFile
     from kseg.stores.store import Store, StoredObject
+
+
+#: The schemes of web servers.
+_WEB: Final = ("http", "https")
 
 
 def _store(url: str) -> Store:
@@ -57,6 +61,33 @@ def path_at(name: str | PathLike[str]) -> Path:
         return name
     where = place(os.fspath(name) if not isinstance(name, PlaceName) else name)
     return where if isinstance(where, Path) else Path(where)
+
+
+def local_path_at(name: str | PathLike[str]) -> Path:
+    """The path of a name, for functions that change files, or ask what a broker does with them.
+
+    Raises:
+        ValueError: it is a URL.
+    """
+    path = path_at(name)
+    if isinstance(path, RemotePath):
+        raise ValueError(f"{path} is in a store; this is about directories of this machine")
+    return path
+
+
+def out_path(name: str | PathLike[str]) -> Path:
+    """The path of a new file, or of a directory for new files; no store is asked.
+
+    Raises:
+        MissingExtraError: no package here speaks with the store.
+        ValueError: it is a URL with credentials, of no known store, or of a web server.
+    """
+    path = path_at(name)
+    if isinstance(path, RemotePath):
+        if urlsplit(str(path)).scheme in _WEB:
+            raise ValueError(f"{path} is on a web server, which takes no files")
+        _store(str(path))
+    return path
 
 
 def _remote(url: str) -> RemotePath:
@@ -101,6 +132,16 @@ class RemotePath(PosixPath):
             self.stored = _store(str(self)).describe(str(self))
         return self.stored
 
+    def exists(self, **_options: object) -> bool:
+        """Whether there is an object of this name; OSError if the store does not say."""
+        with suppress(FileNotFoundError):
+            return hasattr(self, "stored") or bool(_store(str(self)).describe(str(self)))
+        return False
+
+    def is_dir(self, **_options: object) -> bool:
+        """Whether there are objects below it."""
+        return any(one.url != str(self) for one in _store(str(self)).listed(str(self)))
+
     def size_elsewhere(self) -> int:
         """Bytes of the object."""
         return self.described().size
@@ -119,7 +160,7 @@ class RemotePath(PosixPath):
             MissingExtraError: no package here speaks with this store.
             OSError: there is nothing, or the store refuses.
         """
-        is_web = urlsplit(str(self)).scheme in ("http", "https")
+        is_web = urlsplit(str(self)).scheme in _WEB
         named = _name_of(self)
         if is_web or named is not None:
             self.described()
@@ -288,8 +329,8 @@ def local_paths_of(paths: StrPaths) -> list[Path]:
     """
     given = [paths] if isinstance(paths, str | PathLike | bytes) else paths
     for path in given if isinstance(given, Iterable) else ():
-        if isinstance(path, str | PathLike) and is_remote(os.fspath(path)):
-            raise ValueError(f"{path} is in a store; this is about directories of this machine")
+        if isinstance(path, str | PathLike):
+            local_path_at(path)
     return paths_of(paths)
 
 
@@ -336,9 +377,11 @@ __all__ = [
     "RemotePath",
     "find_logs",
     "is_remote",
+    "local_path_at",
     "local_paths_of",
     "matches",
     "name_of",
+    "out_path",
     "path_at",
     "paths_of",
     "place",

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from kseg.errors import CorruptRecordError, LimitExceededError, MissingExtraError, os_reason
 from kseg.extras import check_memory, require
@@ -32,6 +33,12 @@ PAGE_KEYS: Final = 1_000
 LISTED_MAX: Final = 2_000_000
 #: Of an answer, at least so many bytes are taken at a time: little, since they are copied.
 _PART_BYTES: Final = 64 << 10
+#: Bytes of a part of an object that is written, and the parts of one object that are on their way.
+PART_BYTES: Final = 8 << 20
+_PARTS_IN_FLIGHT: Final = 4
+MADE_MEANWHILE: Final = (
+    "it appeared meanwhile, by another program or by a request whose answer was lost, and stays"
+)
 
 _Answer = TypeVar("_Answer")
 
@@ -80,6 +87,26 @@ class _Backend(Protocol):
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
         """All objects below a key; those behind another key, where the store keeps an order."""
 
+    def put(self, key: str, data: bytearray, *, new: bool) -> None:
+        """Write an object with one request; FileExistsError if it has to be new, and is not."""
+
+    def upload(self, key: str) -> Upload:
+        """Begin an object of several parts."""
+
+
+class Upload(NamedTuple):
+    """An object that is written part by part; no reader sees it before it is complete.
+
+    Attributes:
+        write: adds a part, of `PART_BYTES` but for the last; it may fail for an earlier one.
+        complete: makes the object appear, in place of another one of its name.
+        abort: takes back all parts.
+    """
+
+    write: Callable[[bytearray], object]
+    complete: Callable[[], object]
+    abort: Callable[[], object]
+
 
 class _Obstore:
     """obstore: S3, Google's and Microsoft's stores, web servers."""
@@ -125,6 +152,20 @@ class _Obstore:
         found = self._module.list(self._store, key or None, offset=after, chunk_size=PAGE_KEYS)
         for page in found:
             yield [_said(one) for one in page]
+
+    def put(self, key: str, data: bytearray, *, new: bool) -> None:
+        mode = "create" if new else "overwrite"
+        try:
+            self._module.put(self._store, key, data, mode=mode, use_multipart=False)
+        except self._module.exceptions.AlreadyExistsError:
+            raise FileExistsError(errno.EEXIST, MADE_MEANWHILE) from None
+
+    def upload(self, key: str) -> Upload:
+        writer = self._module.open_writer(
+            self._store, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_IN_FLIGHT
+        )
+        abort = partial(writer.__exit__, BaseException, None, None)
+        return Upload(writer.write, writer.close, abort)
 
 
 def _said(one: Any) -> _Said:
@@ -188,6 +229,35 @@ class _Fsspec:
         found = self._system.find(self._path(key), detail=True)
         yield [self._known(said) for said in found.values() if said.get("type") == "file"]
 
+    def put(self, key: str, data: bytearray, *, new: bool) -> None:
+        if new and self._system.exists(self._path(key)):
+            raise FileExistsError(errno.EEXIST, MADE_MEANWHILE)
+        upload = self.upload(key)
+        try:
+            upload.write(data)
+            upload.complete()
+        except BaseException:
+            upload.abort()
+            raise
+
+    def upload(self, key: str) -> Upload:
+        # Not every file system of fsspec can hold a file back until it is complete; all can move.
+        target = self._path(key)
+        above, _, name = target.rpartition("/")
+        beside = f"{above}/.{name}.{uuid4().hex[:16]}.kseg-part"
+        self._system.makedirs(above, exist_ok=True)
+        file = self._system.open(beside, "wb", block_size=PART_BYTES)
+
+        def complete() -> None:
+            file.close()
+            self._system.mv(beside, target)
+
+        def abort() -> None:
+            file.close()
+            self._system.rm_file(beside)
+
+        return Upload(file.write, complete, abort)
+
 
 def _ms(when: object) -> int:
     if isinstance(when, (int, float)):
@@ -238,6 +308,7 @@ _STATUSES: Final = {
     416: (errno.ESTALE, _CHANGED),
     412: (errno.ESTALE, _CHANGED),
     429: (errno.EBUSY, "the store is too busy; try again later"),
+    501: (errno.ENOTSUP, "the store has no conditional requests; --replace writes without them"),
     503: (errno.EBUSY, "the store is too busy; try again later"),
 }
 #: The same for the store's own words.
@@ -283,7 +354,7 @@ class Store:
     Attributes:
         root: scheme and bucket.
         requests: since the store was opened, repetitions left out.
-        bytes: that were read.
+        bytes: that were read and written.
     """
 
     root: str
@@ -368,10 +439,41 @@ class Store:
                 if is_plain and said.key.startswith(f"{key}/" if key else ""):
                     yield said.at(f"{self.root}/{said.key}")
 
-    def _ask(self, url: str, call: Callable[[], _Answer], size: int = 0) -> _Answer:
+    def put(self, url: str, data: bytearray, *, new: bool) -> None:
+        """Write an object of few bytes: one request.
+
+        Args:
+            url: of the object.
+            data: all of it.
+            new: refuse an object that is there; where a store cannot, another may still appear at
+                the same time.
+
+        Raises:
+            FileExistsError: there is one.
+            OSError: the store refuses.
+        """
+        key = _key_of(url)
+        self._ask(url, lambda: self._backend.put(key, data, new=new), len(data), tries=1)
+
+    def upload(self, url: str) -> Upload:
+        """Begin an object of several parts, each of them one request.
+
+        Raises:
+            OSError: the store refuses; so do the functions of the upload.
+        """
+
+        def asked(call: Callable[..., object]) -> Callable[..., object]:
+            return lambda *part: self._ask(url, lambda: call(*part), sum(map(len, part)), tries=1)
+
+        begun = self._ask(url, lambda: self._backend.upload(_key_of(url)), tries=1)
+        return Upload(asked(begun.write), asked(begun.complete), asked(begun.abort))
+
+    def _ask(
+        self, url: str, call: Callable[[], _Answer], size: int = 0, *, tries: int = _RETRIES
+    ) -> _Answer:
         """Make a request; a lasting error is an `OSError` with the URL."""
         end, pause = time.monotonic() + DEADLINE_S, 0.1
-        for attempt in range(_RETRIES):
+        for attempt in range(tries):
             try:
                 answer = call()
                 break
@@ -380,7 +482,7 @@ class Store:
                 # obstore repeats a request with a bad answer, not a request that was cut short.
                 again = isinstance(told, OSError) and told.errno == errno.EIO
                 again &= _STATUS.search(str(error)) is None
-                if not again or attempt == _RETRIES - 1 or time.monotonic() + pause > end:
+                if not again or attempt == tries - 1 or time.monotonic() + pause > end:
                     raise told from None
             time.sleep(pause)
             pause *= 2
@@ -426,4 +528,4 @@ def _opened(root: str) -> Store:
     return Store(root, backend)
 
 
-__all__ = ["Store", "StoredObject"]
+__all__ = ["MADE_MEANWHILE", "PART_BYTES", "Store", "StoredObject", "Upload"]

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 import kseg
 from kseg.arrow import to_record_batch
+from kseg.cli.main import run
 from kseg.cli.spark import chosen_paths
 from kseg.constants import Compression
 from kseg.errors import CorruptRecordError, NotALogError
@@ -29,7 +30,10 @@ from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split
 from kseg.spark.sink import parse_sink_options
-from kseg.stores.path import place
+from kseg.stores import new_object
+from kseg.stores import store as stores
+from kseg.stores.new_object import whole_object
+from kseg.stores.path import RemotePath, place
 from kseg.stores.store import Store
 from tests import tiers
 from tests.builders import batch, record, write_segment
@@ -48,17 +52,47 @@ def s3(s3_socket: socket.socket, fixtures_dir: Path) -> Iterator[Any]:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = DomainDispatcherApplication(create_backend_app)
+    application = Faulty(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, application, threaded=True, fd=s3_socket.fileno())
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     serving.start()
     system = s3fs.S3FileSystem(skip_instance_cache=True, use_listings_cache=False)
     system.mkdir("archive")
     system.put(str(fixtures_dir / "new" / "4.2.0-plain"), "archive/plain", recursive=True)
+    system.faults = application
     yield system
     server.shutdown()
     serving.join()
     server.server_close()
+
+
+class Faulty:
+    """A server that can fail one request, counted from 1.
+
+    Attributes:
+        seen: method and query of each request since `arm`.
+    """
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self.arm(0, "")
+
+    def arm(self, fails_at: int, how: str) -> None:
+        """Fail a request: "refused", "busy" for once, or "cut" after it was carried out."""
+        self._fails_at, self._how = fails_at, how
+        self.seen: list[str] = []
+
+    def __call__(self, environ: dict[str, Any], start: Any) -> Any:
+        self.seen.append(f"{environ['REQUEST_METHOD']} {environ['QUERY_STRING']}")
+        if len(self.seen) != self._fails_at:
+            return self._application(environ, start)
+        if self._how == "cut":
+            b"".join(self._application(environ, lambda *_: None))
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionError("the connection is cut")
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        start("403 Forbidden" if self._how == "refused" else "503 Slow Down", [])
+        return [b""]
 
 
 def put(system: Any, local: Path, url: str) -> str:
@@ -268,6 +302,72 @@ def test_the_local_part_may_lie_in_a_store_too(s3: Any, tmp_path: Path) -> None:
         assert len(offsets) > 40
     assert tier.log(f"{url}/orders-0").source == "metadata"
     assert tables[0]["offset"][0].as_py() == start
+# ---- new objects ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploads of parts of 64 KiB."""
+    from moto.s3 import models
+
+    monkeypatch.setattr(models, "S3_UPLOAD_PART_MIN_SIZE", 1)
+    for module in (new_object, stores):
+        monkeypatch.setattr(module, "PART_BYTES", 64 << 10)
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.arrow", "o.jsonl", "o.csv"])
+def test_an_export_into_a_store_is_that_into_a_disk(
+    s3: Any, large: Path, tmp_path: Path, name: str, small_parts: None
+) -> None:
+    source = put(s3, large, f"{BUCKET}/exported") + "/orders-0"
+    for out in (f"{BUCKET}/out/{name}", f"{tmp_path}/{name}"):
+        assert run(["export", source, "-o", out]) == 0
+    assert s3.cat_file(f"archive/out/{name}") == (tmp_path / name).read_bytes()
+    assert run(["export", source, "-o", f"{BUCKET}/out/{name}", "--offset", "7.."]) == 3
+    assert s3.cat_file(f"archive/out/{name}") == (tmp_path / name).read_bytes()
+
+
+def test_the_directories_of_an_export_have_the_names_that_hive_gives(
+    s3: Any, tmp_path: Path
+) -> None:
+    write_segment(tmp_path / "data" / "a.b-0", 0, batch([record(b"x", timestamp=86_400_000)]))
+    (written,) = (
+        kseg.scan(tmp_path / "data")
+        .to_parquet(f"{BUCKET}/hive", partition_by=("topic", "day"))
+        .rows
+    )
+    assert written[0] == f"{BUCKET}/hive/topic=a.b/day=1970-01-02/part-a.b-0.parquet"
+    assert s3.find("archive/hive") == [written[0].removeprefix("s3://")]
+    assert s3.size(written[0]) == written[2]
+
+
+@pytest.mark.parametrize("how", ["refused", "busy", "cut"])
+@pytest.mark.parametrize("size", [1_000, 150_000])
+def test_a_fault_at_any_request_leaves_a_whole_object_or_none(
+    s3: Any, how: str, size: int, small_parts: None
+) -> None:
+    data, fails_at, asked = bytes(size), 0, ["none yet"]
+    while fails_at <= len(asked):
+        fails_at += 1
+        key, error = f"archive/faults/{how}-{size}-{fails_at}", None
+        s3.faults.arm(fails_at, how)
+        try:
+            with whole_object(RemotePath(f"s3://{key}"), new=True) as sink:
+                sink.write(data)
+        except OSError as caught:
+            error = caught
+        asked = s3.faults.seen[:]
+        s3.faults.arm(0, "")
+        is_there = s3.exists(key)
+        assert is_there or error is not None
+        assert error is None or (error.filename == f"s3://{key}" and how != "busy")
+        assert not is_there or s3.cat_file(key) == data
+        assert not is_there or error is None or how == "cut"  # its answer was lost
+        # Parts that a lost answer belongs to are unknown to the client.
+        assert how == "cut" or "Uploads" not in s3.call_s3(
+            "list_multipart_uploads", Bucket="archive"
+        )
+    assert len(asked) == (1 if size < 2_000 else 6)  # a start, three parts, a look, the end
 
 
 # ---- jobs ----------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def _parse_keys(text: str) -> tuple[str, ...]:
 
 @verb(
     paths_argument,
-    out_option("A file or a directory."),
+    out_option("A file or a directory, or a URL such as s3://bucket/dir.", stores=True),
     click.option(
         "--format",
         "form",

@@ -292,33 +292,6 @@ def test_a_file_is_not_replaced_by_what_damage_has_left(
     assert out.read_bytes() != before
 
 
-URL = "s3://bucket/key"
-WRITERS = [
-    ("export", "LOG", "-o", URL),
-    ("convert", "LOG", "-o", URL),
-    ("salvage", "LOG", "-o", URL),
-    ("merge", "LOG", "LOG", "-o", URL),
-    ("append", URL),
-    ("recover", "LOG", "--apply", "--backup-dir", URL),
-    ("truncate", "LOG", "--to", "1", "--apply", "--backup-dir", URL),
-    ("compact", "LOG", "--apply", "--backup-dir", URL),
-    ("retain", "LOG", "--apply", "-o", URL),
-    ("compact", "LOG", "-o", URL),
-    ("spark", "export", "LOG", "-o", URL),
-]
-
-
-@pytest.mark.parametrize("words", WRITERS, ids=" ".join)
-def test_a_url_is_no_place_to_write_to(
-    kseg: Kseg, orders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ran = kseg(*(orders if word == "LOG" else word for word in words))
-    assert ran.code == 2
-    assert f"{URL} is a URL, and kseg writes to directories of this machine only" in ran.err
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
-
-
 FORMULAS = [b'=cmd|"/c calc"!A0', b"@SUM(1)", b"+h", b"-1+1", b"\t=1", b"\r=1", "\uff1d1".encode()]
 HARMLESS = [b"a=1", b"-5", b"+1.5e3", b'say "=1"', b'"=1"', b"", b'a,"', b"x,\r\n=1"]
 

@@ -591,7 +591,7 @@ def test_parquet_files_with_other_records_are_not_replaced(data: Path, tmp_path:
 @pytest.mark.parametrize(
     ("out", "options", "error", "text"),
     [
-        ("s3://bucket/out", {}, ValueError, "a URL"),
+        ("https://host/out", {}, ValueError, "a web server, which takes no files"),
         (b"out", {}, TypeError, "out is the path"),
         ("out.parquet", {}, ValueError, "4 files would be written"),
         ("out.pq", {}, ValueError, "unknown extension"),
