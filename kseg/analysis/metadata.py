@@ -364,7 +364,7 @@ def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
             ids[meta.cluster_id] = home
         if log.is_dir():
             logs[log] = _Copy(log, None if meta is None else meta.node_id, log_batches(log))
-        elif not path.exists():
+        elif not (path.is_dir() or path.exists()):
             raise FileNotFoundError(ENOENT, os.strerror(ENOENT), fspath(path))
     if len(ids) > 1:
         raise ValueError(f"these are of several clusters: {', '.join(map(str, ids.values()))}")
@@ -401,13 +401,13 @@ def _read(
     end = min((each for each in ends if each is not None), default=None)
     total = log_end if end is None else end
     report = None if progress is None else partial(_tell, progress, total)
-    cluster = read_cluster(path, end_offset=end, history=True, progress=report)
+    cluster = read_cluster(log, end_offset=end, history=True, progress=report)
     if at_ms is not None and cluster.last is None and cluster.time_ms > at_ms:
         raise OffsetOutOfRangeError(
             f"the oldest snapshot is of {iso_text(cluster.time_ms)}, and no log goes back further",
             path=path,
         )
-    voters = voters_of(cluster, path)
+    voters = voters_of(cluster, log)
     cluster.voters = cluster.voters or tuple(Voter(each, UUID(int=0)) for each in voters)
     snapshots = [one.name.base_offset or 0 for one in list_partition(log).kraft_snapshots]
     of_voters = [each.batches for each in copies if each.node_id in voters]

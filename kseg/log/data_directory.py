@@ -47,6 +47,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import CleanShutdown
 from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
 from kseg.log import closed_indexes
+from kseg.stores.path import path_at
 
 #: The checkpoints that a lease notes and writes, in the order of writing.
 _CHECKPOINTS: Final = (FileKind.RECOVERY_POINT, FileKind.LOG_START, FileKind.REPLICATION)
@@ -122,7 +123,7 @@ class DirectoryFiles:
             mark = metadata.read_clean_shutdown(path)
         for kind in _CHECKPOINTS:
             with passed_over:
-                offsets[kind] = _read(fspath(path), kind, findings)
+                offsets[kind] = _read(path, kind, findings)
         return cls(mark, offsets, tuple(findings))
 
     def of(self, partition: TopicPartition | None, *, clean: bool = False) -> PartitionOffsets:
@@ -147,7 +148,7 @@ def partition_of(directory: str | PathLike[str]) -> TopicPartition | None:
 
 def offsets_beside(directory: str | PathLike[str]) -> PartitionOffsets:
     """Read the files beside a partition without a lock; unreadable ones are ignored."""
-    files = DirectoryFiles.read(os.path.dirname(os.path.realpath(directory)), locked=False)
+    files = DirectoryFiles.read(path_at(directory).resolve().parent, locked=False)
     return files.of(partition_of(directory), clean=files.mark is not None)
 
 
@@ -464,10 +465,12 @@ def _begin(path: str, key: tuple[int, int]) -> _SharedLease:
     return _SharedLease(path, key, os.getpid(), held, said, was_clean)
 
 
-def _read(path: str, kind: FileKind, findings: list[KsegError]) -> dict[TopicPartition, int]:
+def _read(
+    home: str | PathLike[str], kind: FileKind, findings: list[KsegError]
+) -> dict[TopicPartition, int]:
     """The entries of one checkpoint; a missing or malformed one is empty."""
     try:
-        return checkpoints.read_offset_checkpoint(os.path.join(path, kind.value))
+        return checkpoints.read_offset_checkpoint(path_at(home) / kind.value)
     except FileNotFoundError:
         return {}
     except KsegError as error:

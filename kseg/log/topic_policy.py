@@ -28,6 +28,7 @@ from kseg.files import checkpoints, metadata
 from kseg.files.names import FileKind
 from kseg.log.config import COMPACT, DELETE, LogConfig
 from kseg.log.data_directory import CLUSTER_METADATA
+from kseg.stores.path import RemotePath, path_at
 
 #: Why retention leaves a log alone.
 POLICY_UNKNOWN: Final = "policy-unknown"
@@ -101,7 +102,8 @@ def known_topics(data_directory: str | os.PathLike[str]) -> KnownTopics:
     Raises:
         OSError: `cleaner-offset-checkpoint` cannot be read.
     """
-    path = os.path.join(data_directory, FileKind.CLEANER.value)
+    home = path_at(data_directory)
+    path = home / FileKind.CLEANER.value
     compacted: frozenset[str] | None = frozenset()
     try:
         found = checkpoints.read_offset_checkpoint(path)
@@ -110,7 +112,9 @@ def known_topics(data_directory: str | os.PathLike[str]) -> KnownTopics:
         pass
     except (CorruptIndexError, LimitExceededError):
         compacted = None
-    return KnownTopics(metadata.is_of_broker(data_directory), compacted)
+    if isinstance(home, RemotePath):
+        return KnownTopics((home / FileKind.META_PROPERTIES.value).exists(), compacted)
+    return KnownTopics(metadata.is_of_broker(home), compacted)
 
 
 def retention_rules(

@@ -56,6 +56,26 @@ def test_topics_have_the_settings_that_they_were_made_with(
     assert compared >= 10
 
 
+def test_a_store_says_what_a_disk_says(fixtures_dir: Path) -> None:
+    import fsspec
+
+    here, system = cases(fixtures_dir, "4.2.0")[0], fsspec.filesystem("memory")
+    system.put(str(here), "/settings/data", recursive=True)
+    url = "memory://settings/data"
+    try:
+        for given in ({}, {"metadata_directory": url}):
+            found, wanted = kseg.settings(url, **given), kseg.settings(here)
+            rows = [{**row, "directory": row["directory"].replace(url, str(here))}
+                    for row in found.table_rows()]  # fmt: skip
+            assert rows == wanted.table_rows()
+            for one, other in zip(found, wanted, strict=True):
+                assert (one.skipped, one.notes) == (other.skipped, other.notes)
+                assert found.of(str(one.path)).values == one.values
+        assert {row["source"] for row in rows} >= {"default", "topic"}
+    finally:
+        system.rm("/settings", recursive=True)
+
+
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_metadata_log_comes_to_what_kafka_printed_of_it(
     fixtures_dir: Path, release: str

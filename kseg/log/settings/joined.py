@@ -6,7 +6,6 @@ directories of one broker or several.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -56,7 +55,7 @@ from kseg.log.topic_policy import (
     left_alone,
     retention_rules,
 )
-from kseg.stores.path import local_paths_of
+from kseg.stores.path import RemotePath, path_at, paths_of
 
 #: The sources of settings, the strongest first; `kafka` is the knowledge about all topics.
 GIVEN_FOR_TOPIC: Final = "config-topic"
@@ -347,7 +346,7 @@ class Settings(Table):
             ValueError: it is elsewhere, or an invalid setting was given.
             OSError: its `partition.metadata` cannot be read.
         """
-        place = Path(path)
+        place = path_at(path)
         home = self._homes.get(place.resolve().parent)
         if home is None:
             raise ValueError(f"{place} is in none of the data directories")
@@ -391,7 +390,7 @@ def settings(
     """Read the settings of partitions from where a broker has them.
 
     Args:
-        data_directories: of one broker, or one of them.
+        data_directories: of one broker, or one of them; or URLs of them.
         topics: list only these: a name or a glob, or several.
         partitions: list only these partitions: a number, or several.
         metadata_directory: the directory with `__cluster_metadata-0`, if it is elsewhere.
@@ -415,15 +414,15 @@ def settings(
     """
     selection = Selection.of(topics, partitions)
     sources = SettingSources(metadata_directory, broker_config, config or {}, topic_config or {})
-    return sources.read(local_paths_of(data_directories)).choosing(selection)
+    return sources.read(paths_of(data_directories)).choosing(selection)
 
 
 def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) -> Path | None:
     """The data directory that has the metadata log; None where none has."""
     if given is not None:
-        place = Path(given).resolve()
+        place = path_at(given).resolve()
         return place.parent if place.name == f"{CLUSTER_METADATA}-0" else place
-    found = [each for each in places if os.path.isdir(each / f"{CLUSTER_METADATA}-0")]
+    found = _logs(places)
     if len(found) > 1:
         raise ValueError(f"{found[0]} and {found[1]} have a metadata log each; name one of them")
     return found[0] if found else None
@@ -432,8 +431,11 @@ def _metadata_home(places: Sequence[Path], given: str | PathLike[str] | None) ->
 def _metadata_beside(place: Path) -> Path | None:
     """A directory beside this one with the metadata log of the same broker, by its ids.
 
-    It is named and not read: it may be an old copy.
+    It is named and not read: it may be an old copy. Beside a URL is the rest of the store, which is
+    not looked through.
     """
+    if isinstance(place, RemotePath):
+        return None
     broker = _broker_of(place)
     with suppress(OSError):
         for log in sorted(place.parent.glob(f"*/{CLUSTER_METADATA}-0")):
@@ -466,7 +468,7 @@ def _meta_of(place: Path) -> metadata.MetaProperties | None:
 
 def _read_properties(path: str | PathLike[str]) -> dict[str, str]:
     """Read the settings of topics from a `server.properties`, and no other settings."""
-    found = metadata.read_properties(path)
+    found = metadata.read_properties(path_at(path))
     return {name: text for name, text in found.items() if name in BROKER_NAMES}
 
 
@@ -739,7 +741,7 @@ def _broker_of(home: Path) -> tuple[str, int] | None:
 
 
 def _logs(homes: Iterable[Path]) -> list[Path]:
-    return [home for home in homes if os.path.isdir(home / f"{CLUSTER_METADATA}-0")]
+    return [home for home in homes if (home / f"{CLUSTER_METADATA}-0").is_dir()]
 
 
 __all__ = ["SettingSources", "group_by_broker"]

@@ -43,6 +43,7 @@ from kseg.format.control import (
 )
 from kseg.log.segment.reader import Segment
 from kseg.log.settings.cluster import Cluster, Fact, Place
+from kseg.stores.path import path_at
 
 _FIELDS: Final = ("offset", "key", "value", "control", "position", "timestamp", "leader_epoch")
 #: The errors of a malformed quorum-state.
@@ -204,7 +205,7 @@ def voters_of(cluster: Cluster | None, directory: str | PathLike[str]) -> tuple[
     """
     if cluster is not None and cluster.voters is not None:
         return tuple(each.voter_id for each in cluster.voters)
-    path = Path(directory) / FileKind.QUORUM_STATE.value
+    path = path_at(directory) / FileKind.QUORUM_STATE.value
     with suppress(OSError, KsegError, *_MALFORMED):
         state = json.loads(io.read_file(path, bytes_max=_STATE_BYTES_MAX))
         return tuple(int(each["voterId"]) for each in state["currentVoters"])
