@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
@@ -19,7 +18,7 @@ from kseg.log.key_filters import KeyFilters
 from kseg.log.patterns import Pattern
 from kseg.log.scan import Scan
 from kseg.log.sources import sources
-from kseg.stores.path import place
+from kseg.stores.path import path_at
 
 
 def grep(
@@ -66,7 +65,7 @@ def grep(
     selection = Selection(topics, partitions)
     refuse_replicas(paths, selection)
     with usage_errors():
-        places = sources([place(path) for path in paths], selection)
+        places = sources([path_at(path) for path in paths], selection)
     lines = RecordLines(
         row_style(form, encoding),
         output.binary_stdout(),
@@ -113,7 +112,7 @@ def _write_records(found: Scan, lines: RecordLines) -> int:
     count, take = 0, output.taker(lines.out.write)
     with lines.sinks.sink(take) as sink:
         for columns in found:
-            path = Path(columns.source or "")
+            path = path_at(columns.source or "")
             partition = partition_at(path.absolute().parent)
             style = lines.style_of(partition.path.resolve().name, path.name)
             source = Source(path, style, lines.topic_of(partition.topic, None, None))

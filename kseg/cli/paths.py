@@ -274,8 +274,8 @@ def refuse_replicas(paths: Sequence[str], selection: Selection, *, files: bool =
     """
     directories: list[Path] = []
     for path in paths if len(paths) > 1 else ():
-        with suppress(OSError, NotALogError):
-            known = classify_path(path)
+        with suppress(OSError, NotALogError), usage_errors():
+            known = classify_path(place(path))
             if known.kind is not PathKind.FILE:
                 chosen = (e for e in _entries(known, strict=True) if _is_chosen(e, selection))
                 directories += [entry.path for entry in chosen]

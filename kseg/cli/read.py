@@ -15,7 +15,7 @@ import click
 from kseg import Segment
 from kseg.cli import output
 from kseg.cli.failures import complain, tell_left_out, told_warnings, usage_errors
-from kseg.cli.options import check_ranges
+from kseg.cli.options import LOCAL_PATH, check_ranges
 from kseg.cli.parsing import Range
 from kseg.cli.paths import (
     known_path,
@@ -119,6 +119,7 @@ def read(
     )
     with told_warnings():
         if follow:
+            LOCAL_PATH.convert(paths[0], None, None)  # nothing tells of changes in a store
             run.follow(one_partition(paths, selection).path)
         else:
             if partitioner is not None:

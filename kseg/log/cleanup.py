@@ -52,6 +52,7 @@ from kseg.log.writer.retention import (
     latest_of,
     staying,
 )
+from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
     from kseg.log.settings.joined import PartitionSettings
@@ -102,7 +103,7 @@ def _opening(
 
 
 def _for_reading(log: Log | io.StrPath) -> AbstractContextManager[Log]:
-    return nullcontext(log) if isinstance(log, Log) else Log.open(log)
+    return nullcontext(log) if isinstance(log, Log) else Log.open(local_path_at(log))
 
 
 # ---- retention -----------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport, plan_recover
 from kseg.log.recovery.reindex import ReindexPlan, plan_reindex
 from kseg.log.tier.history import history_of, tiered
 from kseg.log.writer import truncate
+from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -447,7 +448,7 @@ def plan_truncation(
         >>> plan_truncation("orders-0", 1_200).truncated_bytes  # doctest: +SKIP
         65536
     """
-    directory = Path(path)
+    directory = local_path_at(path)
     if not directory.is_dir():
         os.stat(directory)
         raise NotALogError("not a partition directory", path=path)

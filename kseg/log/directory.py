@@ -44,6 +44,7 @@ from kseg.log.recovery import recover as recovering
 from kseg.log.settings.joined import Settings, settings
 from kseg.log.topic_policy import known_topics, retention_rules
 from kseg.log.writer.retention import RetentionReport, delete_old_segments
+from kseg.stores.path import local_path_at
 from kseg.workers import At, Put, in_order
 
 #: Settings of every log, a function from a log to its settings, or the result of `kseg.settings`.
@@ -132,7 +133,7 @@ class LogDirectory(Closing):
         """
         if mode not in ("read", "append"):
             raise ValueError(f"mode is read or append, not {mode!r}")
-        place = Path(path)
+        place = local_path_at(path)
         entries = list_entries(place)
         if mode == "append":
             check_entries(entries)

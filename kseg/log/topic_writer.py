@@ -29,6 +29,7 @@ from kseg.log.settings.cluster import Assigned, Cluster
 from kseg.log.settings.joined import Settings, settings
 from kseg.log.topic_policy import is_internal
 from kseg.log.writer.append import AppendResult, merged, pieces_of
+from kseg.stores.path import local_path_at
 
 #: Records without a key go to the next partition after so many bytes, as in a producer's batch.
 _BATCH_BYTES: Final = 16_384
@@ -97,7 +98,7 @@ def write_topic(
         raise ValueError(f"{topic!r} is not a topic that producers write to")
     if isinstance(data_directories, str | PathLike):
         data_directories = (data_directories,)
-    places = [Path(each) for each in data_directories]
+    places = [local_path_at(each) for each in data_directories]
     found = settings(places, metadata_directory=metadata_directory, broker_config=broker_config)
     names = {"key": key, "value": value, "timestamp": timestamp, "headers": headers}
     assigned = _assigned(found.cluster, topic, places[0])

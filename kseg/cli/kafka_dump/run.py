@@ -40,6 +40,7 @@ from kseg.cli.kafka_dump.options import (
     TOPIC_DECODERS,
     refuse_own_options,
 )
+from kseg.cli.options import LOCAL_PATH
 from kseg.cli.output import binary_stdout, taker
 from kseg.cli.row_writer import (
     BatchColumns,
@@ -87,7 +88,8 @@ def dump(context: click.Context, /, paths: tuple[str, ...], jobs: int, **given: 
     refuse_own_options(context)
     out = binary_stdout()
     files = [*paths, *(given["files"] or "").split(",")]
-    files = [str(file) for each in files if each for file in _files(Path(each))]
+    files = [LOCAL_PATH.convert(each, None, context) for each in files if each]
+    files = [str(file) for each in files for file in _files(Path(each))]
     if not files:
         raise click.UsageError('Missing required argument "[files]".')
     return KafkaDump(_options(given, out), out, jobs).run(files)

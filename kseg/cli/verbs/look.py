@@ -231,7 +231,7 @@ def schemas() -> None:
 
 
 @verb(
-    directories_argument(required=False),
+    directories_argument(required=False, stores=True),
     click.option(
         "--group",
         metavar="GLOB",
@@ -275,7 +275,7 @@ def groups() -> None:
 
 
 @verb(
-    directories_argument(required=False),
+    directories_argument(required=False, stores=True),
     topics_option(
         "Only topics that match, with their partitions and configurations; may be repeated."
     ),
@@ -315,7 +315,7 @@ def metadata() -> None:
 
 
 @verb(
-    directories_argument(required=False),
+    directories_argument(required=False, stores=True),
     selection_options,
     now_option(),
     at_since_options,
@@ -548,6 +548,7 @@ def bench() -> None:
         "--output",
         "out",
         metavar="DIR",
+        type=NEW_PATH,
         help="Skip the tour: write the sample log to DIR, a new data directory.",
     ),
 )

@@ -7,9 +7,7 @@ import click
 from kseg.cli.options import (
     LOCAL_PATH,
     OFFSET,
-    PATH,
     change_options,
-    copies_argument,
     directories_argument,
     jobs_option,
     json_option,
@@ -156,14 +154,14 @@ def salvage() -> None:
 
 
 @verb(
-    copies_argument,
+    click.argument("copies", nargs=-1, required=True, metavar="A B...", type=LOCAL_PATH),
     out_option(
         "The data directory to make, new or empty; OUT.kseg-salvage beside it has the report."
     ),
     click.option(
         "--prefer",
         metavar="DIR",
-        type=PATH,
+        type=LOCAL_PATH,
         help="One of the copies: its batches win if batches of one leader epoch differ.",
     ),
     jobs_option,

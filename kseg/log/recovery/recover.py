@@ -43,6 +43,7 @@ from kseg.log.recovery.load_context import CutPlace, Progress, RecoveryInputs, S
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
 from kseg.log.tier.history import RemoteHistory, history_of, tiered
+from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
     from kseg.log.tier.tier import TierLike
@@ -300,7 +301,7 @@ def plan_recovery(
         NotALogError: not a partition directory.
         OSError: it cannot be read.
     """
-    directory = Path(path)
+    directory = local_path_at(path)
     inputs = _inputs(directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms)
     inputs = replace(inputs, thorough=inputs.thorough and thorough)
     return _plan_of(_load(directory, inputs, progress, is_plan=True), tier)
@@ -540,8 +541,8 @@ def recover(
         KsegError: the log cannot be brought in order; nothing is changed.
         OSError: the disk refuses; run it again.
     """
-    io.check_new_files(path)
-    directory = Path(path)
+    directory = local_path_at(path)
+    io.check_new_files(directory)
     with lock.acquire(directory.resolve().parent):
         if clean is None and not as_broker and is_noted(directory):
             clean = True

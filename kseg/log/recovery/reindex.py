@@ -59,6 +59,7 @@ from kseg.log.recovery.load_context import ENTRIES, Progress
 from kseg.log.recovery.overlay import Action, FileSeen, look_at
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment
+from kseg.stores.path import local_path_at
 
 
 def difference(path: Path, data: bytes, entry_bytes: int) -> tuple[int, str] | None:
@@ -323,7 +324,7 @@ def plan_reindex(
     others = [kind for kind in kinds if kind not in KINDS]
     if others:
         raise ValueError(f"{others[0]} is not made from a log")
-    directory = Path(path)
+    directory = local_path_at(path)
     if classify_path(directory).kind is not PathKind.PARTITION:
         raise NotALogError("this is not a partition directory", path=path)
     seen = look_at(directory)

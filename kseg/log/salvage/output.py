@@ -28,11 +28,12 @@ from kseg.constants import INT32_MAX, StopReason
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
 from kseg.files.log_file import LogFile
-from kseg.files.names import FileKind, is_url, segment_name
+from kseg.files.names import FileKind, segment_name
 from kseg.log import data_directory
 from kseg.log.recovery.backup import windows
 from kseg.log.recovery.recover import recover
 from kseg.log.salvage.values import Span, add_span, provable_tables, span_of
+from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -116,13 +117,11 @@ def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
         NotADirectoryError: it is a file.
         PermissionError: another user could change files there.
         KsegError: it is a source, lies in one, or one lies in it.
-        ValueError: it is the URL of something in a store.
+        ValueError: it, or a source, is the URL of something in a store.
     """
-    if is_url(os.fspath(out)):
-        raise ValueError(f"{out} is a URL, and kseg writes to directories of this machine only")
-    target, place = Path(os.path.abspath(out)), beside(out)
+    target, place = Path(os.path.abspath(local_path_at(out))), beside(out)
     for source in sources:
-        origin = Path(source).resolve()
+        origin = local_path_at(source).resolve()
         for one in (target.resolve(), place.resolve()):
             if one == origin or origin in one.parents or one in origin.parents:
                 raise KsegError(f"OUT must not lie in a source, or around one: {origin}", path=out)

@@ -50,6 +50,7 @@ from kseg.log.recovery.load import load
 from kseg.log.recovery.load_context import LoadedLog, RecoveryInputs
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import AppendRules
+from kseg.stores.path import local_path_at
 
 #: Makes a named tuple in half the time that its own call takes.
 _tuple: Final = tuple.__new__
@@ -680,7 +681,7 @@ def open_state(
         PermissionError: this process cannot make files with the owner of the others there.
         OSError: the disk refuses.
     """
-    directory = Path(path).resolve()
+    directory = local_path_at(path).resolve()
     name = parse_partition_dir(directory.name)
     if name.suffix is not None:
         raise NotALogError("not the name of a partition that may be appended to", path=path)
