@@ -40,7 +40,6 @@ from kseg.cli.rows import Style
 from kseg.cli.starting import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.errors import NotALogError
-from kseg.files.grammar import is_url
 from kseg.files.names import PathKind, is_new
 from kseg.files.selection import Selection
 from kseg.format.request import Request, key_needle
@@ -102,8 +101,6 @@ def read(
         contains=key_needle(key),
         spans_of=None if key is None or filters is None else KeyFilters(filters).spans_for(key),
     )
-    if follow and any(map(is_url, paths)):
-        raise click.UsageError("--follow waits for files of this machine, not of a store.")
     selection = Selection(topics, partitions)
     _check_key_options(key is not None and not follow, partitioner, counts, filters)
     run = Reader(

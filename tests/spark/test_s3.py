@@ -302,6 +302,8 @@ def test_the_local_part_may_lie_in_a_store_too(s3: Any, tmp_path: Path) -> None:
         assert len(offsets) > 40
     assert tier.log(f"{url}/orders-0").source == "metadata"
     assert tables[0]["offset"][0].as_py() == start
+
+
 # ---- new objects ---------------------------------------------------------------------------------
 
 
