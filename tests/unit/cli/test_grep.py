@@ -48,7 +48,7 @@ def test_a_store_is_searched(kseg: Kseg, data: Path) -> None:
         here, there = kseg("grep", "two", data), kseg("grep", "two", "memory://grep/data")
         assert (there.code, there.text) == (0, here.text)
         follow = kseg("read", "memory://grep/data/a-0", "--follow")
-        assert (follow.code, "--follow waits for files of this machine" in follow.err) == (2, True)
+        assert (follow.code, "a path of this machine is wanted" in follow.err) == (2, True)
     finally:
         system.rm("/grep", recursive=True)
 
