@@ -30,7 +30,7 @@ DEADLINE_S: Final = 90.0
 _RETRIES: Final = 4
 #: Keys in one page of a listing, and the keys that a listing may have.
 PAGE_KEYS: Final = 1_000
-LISTED_MAX: Final = 2_000_000
+LISTED_MAX: Final = 1_000_000
 #: Of an answer, at least so many bytes are taken at a time: little, since they are copied.
 _ANSWER_BYTES: Final = 64 << 10
 #: Bytes of a part of an object that is written, and the parts of one object that are on their way.

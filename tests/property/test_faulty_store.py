@@ -1,4 +1,7 @@
-"""A store whose answers are wrong: the verbs say so in a line, or give the right records."""
+"""A store whose answers are wrong: the verbs say so in a line, or give the right records.
+
+About half of the faults by default, all of them with KSEG_WHOLE=1.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +163,7 @@ def checked(found: Ran, words: str, *, name: str) -> Ran:
     return found
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", share(EVERYWHERE, 7, "everywhere"))
 def test_a_store_that_cannot_be_read_is_a_line_that_says_why(
     monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],
@@ -180,7 +183,7 @@ def test_a_store_that_cannot_be_read_is_a_line_that_says_why(
         assert store.asked
 
 
-@pytest.mark.parametrize("name", OF_LOGS)
+@pytest.mark.parametrize("name", share(OF_LOGS, 5, "of logs"))
 def test_objects_that_cannot_be_read_are_named_and_the_rest_is_verified(
     monkeypatch: pytest.MonkeyPatch,
     capsysbinary: pytest.CaptureFixture[bytes],
@@ -227,7 +230,7 @@ def test_one_bad_answer_is_asked_for_again(
     with serving(served, monkeypatch, deadline_s=30) as store:
         wanted = rows(tmp_path)
         total = len(store.asked)
-        for number in share(range(total), 4, "numbers"):
+        for number in share(range(total), 2, "numbers"):
             for fault in (cut, longer, shorter, gives(error(500)), gives(error(429, "SlowDown"))):
                 store.reset(at(number, fault))
                 assert rows(tmp_path) == wanted

@@ -1,4 +1,7 @@
-"""Tiers with spoilt objects, on the command line: what is said, and that the rest goes on."""
+"""Tiers with spoilt objects, on the command line: what is said, and that the rest goes on.
+
+Half of the ways to spoil one by default, all of them with KSEG_WHOLE=1.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from kseg.format.codec import zstd_library
 from kseg.log.tier.objects import open_object
 from kseg.log.tier.tier import Tier
 from tests import builders
+from tests.shares import share
 
 CASE = "4.2.0-aiven-zstd-encrypted"
 
@@ -156,7 +160,7 @@ SPOILS: dict[Callable[[Spoilt], None], str] = {
 }
 
 
-@pytest.mark.parametrize("spoil", SPOILS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("spoil", share(SPOILS, 5, "spoils"), ids=lambda one: one.__name__)
 def test_a_spoilt_segment_is_named_and_the_rest_goes_on(
     spoilt: Spoilt, ran: Run, spoil: Callable[[Spoilt], None]
 ) -> None:
