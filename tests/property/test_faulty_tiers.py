@@ -117,6 +117,7 @@ def faulty(
             store.release()
 
 
+@pytest.mark.timeout(1800)
 def test_a_fault_at_any_request_gives_right_records_or_an_error(
     layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_fault_at_any_request_gives_right_records_or_an_error(
             assert came == "error" or name.startswith("once") or number > 0, (name, number)
 
 
+@pytest.mark.timeout(1800)
 def test_a_stall_at_any_request_ends(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every request with KSEG_WHOLE=1."""
     if not WHOLE and len(layout.keys) == 0:
