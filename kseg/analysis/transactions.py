@@ -35,7 +35,7 @@ from kseg.analysis.units import Progress
 from kseg.commands import command_line
 from kseg.constants import INT64_MAX, ControlType, Int64s
 from kseg.documents import document
-from kseg.files.selection import Selection, StrPaths
+from kseg.files.selection import NothingChosenError, Selection, StrPaths
 from kseg.format.header import COLUMN, BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
@@ -246,6 +246,9 @@ def find(
         for each in home.sources
         if selection.takes(each.topic, each.partition) and each.topic != InternalTopic.METADATA
     ]
+    if not views and any(selection):
+        there = ((each.topic, each.partition) for each in home.sources)
+        raise NothingChosenError(selection.why_nothing(there))
     total, done = sum(info.size for view in views for info in view.segments), 0
     parts, undecided = [NO_TRANSACTIONS], list[Undecided]()
     for view in views:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kseg.cli import output
-from kseg.cli.failures import Exit, complain
+from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.groups import write_logs
 from kseg.cli.parsing import clock_of
 from kseg.cli.paths import known_paths
@@ -45,7 +45,7 @@ def transactions(
         return Exit.OK
     if not directories:
         raise click.UsageError("Missing argument 'DIR...'.")
-    with output.progress("walk transactions", 0, in_bytes=True) as bar:
+    with usage_errors(), output.progress("walk transactions", 0, in_bytes=True) as bar:
         found = find(
             directories,
             Selection(topics, partitions),

@@ -72,3 +72,8 @@ def test_other_verbs_name_an_open_transaction_and_this_one(
     assert kseg(verb, data, "--json").document
     ran = kseg("read", data / "t-1", "--isolation", "read_committed")
     assert "'kseg transactions' shows how to end it" in ran.err
+
+
+def test_a_topic_that_is_not_here_is_refused(kseg: Kseg, data: Path) -> None:
+    ran = kseg("transactions", data, "--topic", "t2")
+    assert (ran.code, "no topic here is t2; " in ran.err) == (2, True)
