@@ -128,7 +128,9 @@ def _offsets(copy: CopySeen) -> str:
 def _diff_details(partition: PartitionDiff, one: Compared) -> Iterator[str]:
     first = partition.first.path
     for each in one.differences[:ITEMS_MAX]:
-        yield f"differ in offsets {each.first_offset} to {each.last_offset}:"
+        recoded = len({batch.header.codec for batch in each.batches}) > 1
+        more = "; the codecs differ, --records compares the records" if recoded else ""
+        yield f"differ in offsets {each.first_offset} to {each.last_offset}{more}:"
         yield from (f"  {_batch_line(batch)}" for batch in each.batches)
     yield from more_line(one.difference_count, "ranges differ")
     yield from _ranges(f"other leader epochs than {first}", one.epochs)

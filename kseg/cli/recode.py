@@ -8,13 +8,14 @@ import click
 
 from kseg.cli import output
 from kseg.cli.closed import change_of, say
-from kseg.cli.failures import Exit, complain, one_line
+from kseg.cli.failures import Exit, complain, one_line, usage_errors
 from kseg.cli.parsing import CODECS, GivenSettings
 from kseg.cli.paths import is_one_log
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.settings import data_directories, have_damage, known_settings, say_of_settings
 from kseg.constants import Compression
 from kseg.files.selection import Selection
+from kseg.format.compress import check_level
 from kseg.log.closed import has_segments
 from kseg.log.recoding import RecodedPartition, Recoding
 from kseg.log.recovery import Action, kept_bytes
@@ -37,7 +38,11 @@ def recode(
     change = change_of(
         apply=apply, output_dir=None, backup_dir=backup_dir, no_backup=backup_dir is None
     )
-    how = Recoding(Compression(CODECS.index(codec)), level, given.clock())
+    kind = Compression(CODECS.index(codec))
+    if level is not None:
+        with usage_errors():
+            check_level(kind, level)
+    how = Recoding(kind, level, given.clock())
     directories, given = data_directories(directories, given)
     found = list(partitions_of(directories, selection, strict=True))
     known = known_settings(found, given, directories)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,16 @@ def test_words_of_both_modes_are_refused(kseg: Kseg, data: Path, tmp_path: Path)
         assert kseg("convert", *words).code == 2
     (data / ".kafka_cleanshutdown").unlink()
     assert kseg("convert", data, "--codec", "zstd", "--apply").code == 1
+
+
+def test_diff_says_how_to_compare_what_was_recoded(kseg: Kseg, data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "copy")
+    kseg("convert", data, "--codec", "zstd", "--apply")
+    ran = kseg("diff", data, tmp_path / "copy")
+    assert ran.text.count("; the codecs differ, --records compares the records:") == 2
+    assert kseg("diff", data, tmp_path / "copy", "--records").code == 0
+
+
+def test_a_level_that_the_codec_lacks_is_refused(kseg: Kseg, data: Path) -> None:
+    ran = kseg("convert", data, "--codec", "zstd", "--level", 99)
+    assert (ran.code, "zstd has levels -131072 to 22, not 99" in ran.err) == (2, True)
