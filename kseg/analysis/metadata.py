@@ -358,7 +358,7 @@ def _copies(given: Sequence[Path]) -> tuple[list[_Copy], str | None]:
     for path in given:
         log = path if path.name == f"{CLUSTER_METADATA}-0" else path / f"{CLUSTER_METADATA}-0"
         home, meta = log.parent, None
-        with suppress(FileNotFoundError, CorruptIndexError):
+        with suppress(FileNotFoundError, NotADirectoryError, CorruptIndexError):
             meta = metadata_files.read_meta_properties(home / FileKind.META_PROPERTIES.value)
         if meta is not None and meta.cluster_id is not None:
             ids[meta.cluster_id] = home

@@ -53,6 +53,8 @@ _GAP: Final = "  "
 _NAME_MAX: Final = 32
 #: The room that a column of words has at least, where there is room at all.
 _WORDS_MIN: Final = 20
+#: Columns that folded text has at least, with the gap.
+_FOLDED_MIN: Final = 14
 #: The time between the lines of a long run where standard error is no terminal.
 _LINE_SECONDS: Final = 60
 
@@ -140,8 +142,14 @@ def wants_color() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _echo_drawn(drawn: Text | Table, *, soft_wrap: bool) -> None:
-    """Print rich output as wide as the terminal; 80 columns without one."""
+def _echo_drawn(drawn: Text | Table, *, soft_wrap: bool, least: int = 0) -> None:
+    """Print rich output as wide as the terminal; 80 columns without one.
+
+    Args:
+        drawn: the text, or the table.
+        soft_wrap: leave the breaks of lines to the terminal.
+        least: the number of columns that it needs, which may be more than the terminal has.
+    """
     from rich.console import Console
 
     console = Console(
@@ -149,7 +157,7 @@ def _echo_drawn(drawn: Text | Table, *, soft_wrap: bool) -> None:
         force_terminal=True,
         color_system="standard",
         highlight=False,
-        width=shutil.get_terminal_size().columns,
+        width=max(shutil.get_terminal_size().columns, least),
     )
     with console.capture() as captured:
         console.print(drawn, soft_wrap=soft_wrap)
@@ -231,11 +239,14 @@ def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence
         header_style="bold",
     )
     words = [name in left and any(" " in row[at] for row in body) for at, name in enumerate(head)]
-    widths = [
-        _WORDS_MIN if words[at] else max(len(row[at]) for row in [head, *body]) + len(_GAP)
-        for at in range(len(head))
-    ]
+    whole = [max(len(row[at]) for row in [head, *body]) + len(_GAP) for at in range(len(head))]
+    widths = [_WORDS_MIN if words[at] else width for at, width in enumerate(whole)]
     columns = shutil.get_terminal_size().columns
+    # Narrower than this, a table cannot be read: the terminal then breaks its lines.
+    least = sum(
+        min(width, _FOLDED_MIN) if name in left else width
+        for name, width in zip(head, whole, strict=True)
+    )
     # Words wrap to the next line where the room ends; names do so if that is not enough.
     for at, name in enumerate(head):
         table.add_column(
@@ -247,7 +258,7 @@ def _draw_by_rich(head: Sequence[str], body: Sequence[list[str]], left: Sequence
         )
     for row in body:
         table.add_row(*(Text(cell, _SEVERITIES.get(cell, "")) for cell in row))
-    _echo_drawn(table, soft_wrap=False)
+    _echo_drawn(table, soft_wrap=False, least=least)
 
 
 def write_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> None:

@@ -91,6 +91,21 @@ def test_a_narrow_terminal_folds_text_and_keeps_numbers(
     assert lines[2].endswith("123456789")
 
 
+def test_a_table_that_cannot_fit_keeps_its_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    head = ("topic", *(f"number_{at}" for at in range(6)), "status")
+    output.write_table(head, [("orders", *(10**7 + at for at in range(6)), "aborted")])
+    lines = CONTROL.sub("", capsys.readouterr().out).splitlines()
+    assert lines[0].split() == list(head)
+    assert [line.split() for line in lines[2:]] == [
+        ["orders", *(str(10**7 + at) for at in range(6)), "aborted"]
+    ]
+
+
 def test_words_fold_before_names_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
