@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import islice
 from os import fspath
 from pathlib import Path
@@ -239,7 +239,7 @@ class Home:
         found = sources(paths_of(paths), Selection(), replicas="newest")
         self.notes = notes
         self.sources = [each for each in found if not each.is_file and each.topic is not None]
-        self._files: dict[Path, DirectoryFiles] = {}
+        self._checkpoints = cache(partial(DirectoryFiles.read, locked=False))
         homes = {each.path.resolve().parent for each in self.sources}
         clusters = {name for home in homes if (name := _cluster_id(home)) is not None}
         if len(clusters) > 1:
@@ -283,10 +283,8 @@ class Home:
 
     def high_watermark(self, directory: Path) -> int | None:
         """The high watermark in the checkpoint beside a partition; None without an entry."""
-        home = directory.resolve().parent
-        if home not in self._files:
-            self._files[home] = DirectoryFiles.read(home, locked=False)
-        return self._files[home].of(partition_of(directory)).high_watermark
+        checkpoints = self._checkpoints(directory.resolve().parent)
+        return checkpoints.of(partition_of(directory)).high_watermark
 
     def values(
         self, topic: InternalTopic, at: int | None, progress: Progress | None

@@ -36,7 +36,7 @@ from kseg.analysis.transactions import Transactions, transactions
 from kseg.analysis.units import Progress
 from kseg.analysis.values import Report
 from kseg.analysis.verify import verify
-from kseg.documents import VerbReport
+from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
 from kseg.files.whole_file import FileSink
@@ -70,11 +70,6 @@ class BrokerReport(Table, VerbReport):
         has_keys: whether the keys with most bytes are shown.
     """
 
-    DOCUMENT = (
-        "now_ms stats=stats_rows explain verify=verify_document doctor"
-        " transactions=transactions_document subjects"
-    )
-
     paths: tuple[str, ...]
     now_ms: int
     stats: StatsReport
@@ -99,21 +94,19 @@ class BrokerReport(Table, VerbReport):
         """Whether verify and doctor found no error."""
         return self.verify.ok and self.doctor.ok
 
-    @property
-    def stats_rows(self) -> list[dict[str, Any]]:
-        """The partitions of `kseg stats --json`; keys are text."""
-        return [_with_texts(one, has_keys=self.has_keys) for one in self.stats.partitions]
-
-    @property
-    def verify_document(self) -> dict[str, Any]:
-        """The document of `kseg verify --json`."""
-        return self.verify.to_json()
-
-    @property
-    def transactions_document(self) -> dict[str, Any] | None:
-        """The document of `kseg transactions --json`, without decided transactions."""
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `kseg report --json`: those of the verbs; keys of `stats` are text."""
         found = self.transactions
-        return None if found is None else found.to_json(transactions=False)
+        values = {
+            "now_ms": self.now_ms,
+            "stats": [_with_texts(one, has_keys=self.has_keys) for one in self.stats.partitions],
+            "explain": self.explain,
+            "verify": self.verify.to_json(),
+            "doctor": self.doctor,
+            "transactions": None if found is None else found.to_json(transactions=False),
+            "subjects": self.subjects,
+        }
+        return {name: document(value) for name, value in values.items()}
 
     def to_html(self) -> str:
         """The page.

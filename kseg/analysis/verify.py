@@ -228,9 +228,8 @@ def _examine_directory(unit: Unit, listing: PartitionFiles | DataDirectory | Non
     if listing is not None:
         with suppress(FileNotFoundError):  # retention was faster: look again
             return _examine_listed(listing)
-    if unit.kind is UnitKind.PARTITION:
-        return _examine_listed(list_partition(unit.path))
-    return _examine_listed(list_data_directory(unit.path))
+    again = list_partition if unit.kind is UnitKind.PARTITION else list_data_directory
+    return _examine_listed(again(unit.path))
 
 
 def _examine_listed(listing: PartitionFiles | DataDirectory) -> Examined:
