@@ -418,6 +418,7 @@ def read_split(
     """
     walked = _Walked(split)
     with _opened(split, on_error) as segment:
+        segment.expect(split.end_position)
         yield from segment.read(
             start_position=_start(segment, split, options.index),
             end_position=split.end_position,

@@ -518,9 +518,11 @@ class Segment(Closing):
         start = start_position
         if start is None:
             start = self._start(request)
-        if end_position is not None:
-            self._log.expect(end_position)
         return self._read(request, start, end_position, keep, on_offset, workspace)
+
+    def expect(self, end_position: int) -> None:
+        """Say where its only reader will stop, so that a store is asked for nothing behind it."""
+        self._log.expect(end_position)
 
     def _start(self, request: Request) -> int:
         start = 0

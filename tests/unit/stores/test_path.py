@@ -166,3 +166,20 @@ def test_the_headers_of_a_segment_in_a_store_are_not_read_again_for_its_index(
     with pytest.raises(AssertionError):
         kseg.verify(directory)
     system.rm("/archive", recursive=True)
+
+
+def test_threads_have_blocks_on_their_way_ahead_of_all_of_them() -> None:
+    import fsspec
+
+    from kseg.stores.store import Store
+    from tests.memory.served import Repeated
+
+    log, system = Repeated(40 << 20), fsspec.filesystem("memory")
+    system.pipe(f"/archive/large-0/{0:020d}.log", bytes(log.read(0, log.size)))
+    url = "memory://archive/large-0"
+    store = Store.of(url)
+    before = store.requests, store.bytes
+    assert sum(map(len, kseg.scan(url, columns=("offset",), threads=2))) == log.records
+    assert store.requests - before[0] < 20
+    assert store.bytes - before[1] < 1.5 * log.size
+    system.rm("/archive", recursive=True)
