@@ -409,31 +409,24 @@ class ChunkedFile(RangedFile):
         chunks, size = self._manifest.chunks, self._manifest.chunk_size
         first, last = start // size, -(-end // size)
         raw = self._source(chunks[first], chunks[last])
-        with self._decoding:
-            return self._decoded(raw, first, last)
-
-    def _decoded(
-        self, raw: memoryview, first: int, last: int
-    ) -> tuple[memoryview, KsegError | None]:
-        """The bytes of some chunks, as far as the first that fails."""
-        chunks, size = self._manifest.chunks, self._manifest.chunk_size
         room = min(last * size, self._size) - first * size
-        data, filled = private_memory(room, ((0, room),)).data, 0
-        for at in range(first, last):
-            low, high = (chunks[slot] - chunks[first] for slot in (at, at + 1))
-            part_end = min((at + 1) * size, self._size)
-            try:
-                opened = self._opened(raw[low:high], part_end - at * size)
-            except (TierError, LimitExceededError) as error:
-                fault = UnreadableError(
-                    f"the chunk at {chunks[at]} of the object: {error.reason}",
-                    path=self.path,
-                    position=at * size,
-                )
-                fault.end = part_end
-                return data[:filled].toreadonly(), fault
-            data[filled : filled + len(opened)] = opened
-            filled += len(opened)
+        with self._decoding:
+            data, filled = private_memory(room, ((0, room),)).data, 0
+            for at in range(first, last):
+                low, high = (chunks[slot] - chunks[first] for slot in (at, at + 1))
+                part_end = min((at + 1) * size, self._size)
+                try:
+                    opened = self._opened(raw[low:high], part_end - at * size)
+                except (TierError, LimitExceededError) as error:
+                    fault = UnreadableError(
+                        f"the chunk at {chunks[at]} of the object: {error.reason}",
+                        path=self.path,
+                        position=at * size,
+                    )
+                    fault.end = part_end
+                    return data[:filled].toreadonly(), fault
+                data[filled : filled + len(opened)] = opened
+                filled += len(opened)
         return data.toreadonly(), None
 
     def _opened(self, data: memoryview, size: int) -> bytes | memoryview:
