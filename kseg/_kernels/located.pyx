@@ -1,4 +1,4 @@
-"""Batches of magic 2 written anew from their own bytes: records that stay are copied.
+"""Batches of magic 2 rewritten from their own bytes: records that stay are copied.
 
 The contract is that of `_core`, but for `Located`, which owns memory that grows with what batches
 really hold. Records are found where they lie, or inflated first; who decides about them is asked

@@ -1,7 +1,7 @@
 """Which batches get index entries: the one place that decides.
 
 A batch gets an entry if more than the interval of bytes lie in front of it, counted from the batch
-with the last entry. So the first batch of a segment has none. An opening starts the count anew, so
+with the last entry. So the first batch of a segment has none. An opening starts the count again, so
 the first batch after it has none either.
 
 It is asked over a table of headers, or over the batches of an append, which `Places` judges too:

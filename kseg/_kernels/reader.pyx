@@ -498,7 +498,7 @@ cdef class BatchReader:
             PyBuffer_Release(&buffer)
 
     def take(self):
-        """The piece so far, None where no row is in it; the next one starts anew."""
+        """The piece so far, None where no row is in it; the next one starts again."""
         cdef Piece piece
         cdef int of
         cdef int64_t size = max(self.state[KSEG_BYTES], 1)

@@ -213,7 +213,7 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
         readable = [(each.name, Path(each.copies[0].path)) for each in plan.partitions]
         yield from put_back(readable, plan.out, report.parent)
         yield (
-            "the other brokers of the copies fetch the partitions anew: remove them there while "
+            "the other brokers of the copies fetch the partitions again: remove them there while "
             "these are stopped, and start the one with the merged log first"
         )
 

@@ -1,4 +1,4 @@
-/* The records of a magic 2 batch where they lie, and a batch written anew of those that stay.
+/* The records of a magic 2 batch where they lie, and a batch rewritten of those that stay.
  *
  * A record whose bytes are those that Kafka writes for it is copied; of its numbers only the timestamp delta, and with it
  * the record's length, may have to change. What is longer than needed or otherwise unusual is left to those who read

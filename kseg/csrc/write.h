@@ -201,7 +201,7 @@ static int kseg_no_room(kseg_job *job, const kseg_sizes *of) {
 
 static inline __attribute__((always_inline)) void kseg_put_records_as(const kseg_columns *given, kseg_job *job,
                                                                       uint8_t *begin, int form) {
-    /* Copies that no store can reach, so that the compiler need not read them anew. */
+    /* Copies that no store can reach, so that the compiler need not read them again. */
     const kseg_columns rows = *given;
     const int64_t base_offset = job->base_offset, base_timestamp = job->base_timestamp, end_row = job->end;
     const int64_t bytes_max = job->bytes_max, limit = bytes_max < KSEG_RECORDS_MAX ? bytes_max : KSEG_RECORDS_MAX;

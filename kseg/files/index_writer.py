@@ -7,7 +7,7 @@ full size and of zeros. In an existing file it finds the end of the used entries
 Zeros replace truncated entries at once, so that a reader beside the writer does not take the old
 ones for used.
 
-Entries are hints: they are not flushed with the records, and a recovery makes them anew. Not for
+Entries are hints: they are not flushed with the records, and a recovery rebuilds them. Not for
 several threads at once.
 
 Source: Kafka `AbstractIndex`, `LazyIndex`, `OffsetIndex`, `TimeIndex`.

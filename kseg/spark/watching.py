@@ -181,7 +181,7 @@ class Watch:
         self._walks_always = any(glob.has_magic(path) for path in options.paths)
 
     def logs(self) -> dict[str, LogEntry]:
-        """Every log by the name of its directory, listed anew where a directory has changed.
+        """Every log by the name of its directory, listed again where a directory has changed.
 
         All other methods use the latest listing, so a look at many logs costs one listing.
 

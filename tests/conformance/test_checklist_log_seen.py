@@ -118,7 +118,7 @@ def opening(sequence: int, **fields: int) -> bytes:
 
 
 def marker(kind: int, epoch: int) -> bytes:
-    """A marker of that producer epoch: its checksum is made anew."""
+    """A marker of that producer epoch: its checksum is computed again."""
     data = bytearray(control_batch(kind, producer_id=1))
     data[51:53] = epoch.to_bytes(2, "big")
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")

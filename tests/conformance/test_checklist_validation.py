@@ -115,7 +115,7 @@ def test_a_wrapper_around_the_other_magic_is_refused_record_by_record(
     assert metrics == ValidationMetrics(invalid_magic=20)
 
 
-# What is kept and what is built anew
+# What is kept and what is rebuilt
 
 
 def test_gzip_of_magic_1_becomes_magic_2() -> None:
@@ -405,5 +405,5 @@ def test_wrong_offsets_inside_a_compressed_batch_are_refused() -> None:
     lies = [record(timestamp=NOW, offset=offset) for offset in (0, 7, 7)]
     error = refused(batch(lies, last_offset_delta=2, codec=GZIP), InvalidRecordError)
     assert "do not go 0, 1, 2" in str(error)
-    # To another codec they are built anew in any case.
+    # To another codec they are rebuilt in any case.
     assert offsets(take(batch(lies, last_offset_delta=2, codec=GZIP), target=LZ4)) == [0, 1, 2]

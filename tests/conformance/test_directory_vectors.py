@@ -156,7 +156,7 @@ def without_closing(found: dict[str, Any]) -> dict[str, Any]:
 # ---- a log, opened and worked on -----------------------------------------------------------------
 
 #: Vectors whose trouble a broker passes over after a clean stop, and kseg does not -> the vector
-#: that has the outcome: torn tails are cut as after a crash, a lost time index is made anew.
+#: that has the outcome: torn tails are cut as after a crash, a lost time index is rebuilt.
 MORE = {
     "clean, torn tail where the last index entry points": "unclean, last batch cut",
     "clean, torn tail behind the last indexed batch": "unclean, last batch cut",

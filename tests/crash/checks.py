@@ -92,7 +92,7 @@ class Checker:
         that failed has left. They stay until the next start, as a broker's do.
         """
         plan = plan_recovery(self.path, config=self.config, now_ms=now_ms())
-        # A log that was cut inside a batch, and starts in that gap, begins anew in another file;
+        # A log that was cut inside a batch, and starts in that gap, begins again in another file;
         # what was in the one before lay in front of a start that it was told to have.
         anew = any(one.code == "log-start-ahead" for one in plan.findings)
         start = plan.log_start_offset

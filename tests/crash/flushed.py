@@ -43,7 +43,7 @@ def check_flushed(contents: Contents, partition: str, history: History) -> None:
     if not any(map(is_there, history.allowed)):
         raise ViolationError(f"the recovery point is {point}, and of the log there is {found}")
     start = max(found.start, *(version.start for version in history.allowed))
-    # Of a log that begins anew nobody is to be known who wrote before.
+    # Of a log that begins again nobody is to be known who wrote before.
     anew = any(not version.batches for version in history.allowed)
     _check_snapshots(contents, partition, start, point, needs_first=not anew)
 

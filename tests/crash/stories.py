@@ -595,7 +595,7 @@ class Author:
         return [Retain()]
 
     def _forget(self) -> None:
-        """After a cut producers begin anew, with other ids."""
+        """After a cut producers begin again, with other ids."""
         self._sequences.clear()
         self._open.clear()
 

@@ -231,7 +231,7 @@ def test_a_log_that_begins_anew_is_recovered_the_same_though_the_first_recovery_
     closed["data/orders-0/" + "0" * 20 + ".log.deleted"] = b""
     tally = Tally()
     rng = random.Random("found")
-    kills_in_recovery(Checker(tmp_path, CONFIG), closed, rng, 1000, tally, "begun anew")
+    kills_in_recovery(Checker(tmp_path, CONFIG), closed, rng, 1000, tally, "begun again")
     assert tally.second_kills > 10
     assert tally.violations == []
 

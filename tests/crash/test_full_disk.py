@@ -44,7 +44,7 @@ STORIES = {
     "deleted": Story("deleted", (*BEGUN, FillUp(), DeleteRecords(8), MORE, Retain())),
     "truncated": Story("truncated", (*BEGUN, FillUp(), Truncate(14), MORE)),
     "truncated inside": Story("inside", (*BEGUN, FillUp(), Truncate(20, inside=True), MORE)),
-    "begun anew": Story("begun anew", (*BEGUN, FillUp(), Restart(7), MORE)),
+    "begun again": Story("begun again", (*BEGUN, FillUp(), Restart(7), MORE)),
     "recovered": Story("recovered", (*BEGUN, Tear(), FillUp(), Mend(), MORE)),
     "died, then retained": Story("died", (*BEGUN, FillUp(), Abandon(), Retain(), MORE)),
 }

@@ -154,7 +154,7 @@ def _verify(partition: Path, source: Random) -> None:
 
 
 def _reindex(partition: Path, source: Random) -> None:
-    """What is made anew is right afterwards, and no byte of the log is another."""
+    """What is rebuilt is right afterwards, and no byte of the log is another."""
     logs = {path: path.read_bytes() for path in partition.glob("*.log")}
     plan = kseg.plan_reindex(partition, exact=source.random() < 0.5)
     assert plan.apply(keep=False).files == plan.files

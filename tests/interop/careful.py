@@ -116,7 +116,7 @@ def _check_verified(plan: RecoveryPlan, directory: Path, start: int) -> None:
     base offset stays, too, and is no segment; `verify` holds the others against it.
 
     Snapshots are made where the walk begins and from there on, and not where an index alone was
-    made anew. A transaction that is open where the log started has its beginning in front of that:
+    rebuilt. A transaction that is open where the log started has its beginning in front of that:
     a load behind that start forgets it, and `verify`, which reads all files, does not.
     """
     there = [one for one in plan.segments if not one.goes]

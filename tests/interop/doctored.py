@@ -68,7 +68,7 @@ def differences(
     for name in ("log_start_offset", "log_end_offset"):
         if getattr(outlook, name) != loaded[name]:
             yield f"doctor: {name}", loaded[name], getattr(outlook, name)
-    # A log that begins anew ends where it starts; segments may stay behind one that is cut.
+    # A log that begins again ends where it starts; segments may stay behind one that is cut.
     begins_anew = outlook.log_start_offset == outlook.log_end_offset
     cut = -1 if outlook.cut_offset is None or begins_anew else outlook.cut_offset
     if cut > loaded["log_end_offset"]:

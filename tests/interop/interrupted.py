@@ -158,7 +158,7 @@ def _cleaned(given: Interrupted, directory: Path, known: Known, made: int | None
 def _stop_kafka(kafka: Kafka, given: Interrupted, directory: Path, known: Known) -> None:
     """Leave what Kafka's cleaner has when it comes so far in one of its groups.
 
-    Groups in front of that one are done. Its own files are written anew, then renamed one by one,
+    Groups in front of that one are done. Its own files are rewritten, then renamed one by one,
     as `LocalLog.replaceSegments` does it.
     """
     whole = lives.fresh(directory.parent.with_name("whole"))

@@ -70,7 +70,7 @@ class Writer:
     def step(self) -> None:
         log, chance = self.log, self.chance
         what = chance.choices(
-            ("append", "roll", "delete", "truncate", "begin anew"), (100, 3, 5, 3, 0.3)
+            ("append", "roll", "delete", "truncate", "begin again"), (100, 3, 5, 3, 0.3)
         )[0]
         self.done[what] += 1
         start, end = log.log_start_offset, log.log_end_offset

@@ -1,4 +1,4 @@
-"""Whatever a producer sends: in place, built anew and step by step come to the same records, and
+"""Whatever a producer sends: in place, rebuilt and step by step come to the same records, and
 to the same refusals; no bytes do more than be refused.
 """
 

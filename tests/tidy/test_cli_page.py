@@ -1,6 +1,6 @@
 """The table of options in docs/cli.md is that of click's own tree.
 
-`python -m tests.tidy.test_cli_page` writes it anew.
+`python -m tests.tidy.test_cli_page` writes it again.
 """
 
 from __future__ import annotations

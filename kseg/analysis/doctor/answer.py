@@ -339,7 +339,7 @@ class BrokerDirectory:
             "checkpoint-format",
             path,
             message,
-            "delete the file: " + _RESET.get(kind, "a broker makes it anew"),
+            "delete the file: " + _RESET.get(kind, "a broker rebuilds it"),
             outcome=outcome,
             exception=error.kafka_exception,
         )

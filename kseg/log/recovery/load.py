@@ -14,13 +14,13 @@ Where it differs from Kafka 4.2.0 (which `as_broker` follows exactly):
     clean, torn end                  stays, may hide all of it      backed up, cut; damage in
                                                                     front of it stays
     clean, zeros at the end          fails                          cut
-    clean, garbled index             is believed                    made anew
-    clean, time index missing        an empty one                   made anew
-    clean, transaction index gone    stays so                       made anew, by a plan
+    clean, garbled index             is believed                    rebuilt
+    clean, time index missing        an empty one                   rebuilt
+    clean, transaction index gone    stays so                       rebuilt, by a plan
     clean, no snapshot at all        no producers                   read from the log
     a snapshot that names            is believed                    goes, as a corrupt one does
       offsets beyond its own
-    clean, a sealed segment without  cut where it is not sound,     indexes made anew if all of it
+    clean, a sealed segment without  cut where it is not sound,     indexes rebuilt if all of it
       index                          a hole in the log              is sound, else left alone
     unclean, an end that is cut,     all later segments go          they stay if they begin just
       in front of other segments                                    where the sound part ends
@@ -28,8 +28,8 @@ Where it differs from Kafka 4.2.0 (which `as_broker` follows exactly):
     a batch of magic 3 to 127        taken for magic 2              cut, as any bad batch
     a record breaks the rules of     fails, or ends the walk        noted
       transactions
-    a garbled transaction index      may fail                       made anew
-    epochs checkpoint malformed      fails                          made anew from the log
+    a garbled transaction index      may fail                       rebuilt
+    epochs checkpoint malformed      fails                          rebuilt from the log
     stale epochs past the end        hide those in the log          go first
     names: `12.log`, `abc.log`       an empty segment beside it,    renamed, left alone
                                      fails
@@ -247,7 +247,7 @@ def _take_places(overlay: Overlay, swaps: list[str]) -> None:
 # The cut takes what follows the last whole batch. The index of the last segment leads there, past
 # everything in front. So the whole segment is walked:
 #
-#     all of it is sound       the indexes are made anew
+#     all of it is sound       the indexes are rebuilt
 #     the index misled         the end is where the walk over all of the segment ends
 #     damage is in front       stays, and so does everything behind it up to the cut: the indexes
 #                              keep their entries, since without them the log would seem to end at
@@ -495,7 +495,7 @@ class Loading(LoadContext):
         start = self.inputs.log_start_offset
         self.ended_at = end
         self.forget_epochs(end)
-        self.put_epochs((), "the log begins anew")
+        self.put_epochs((), "the log begins again")
         if self.cut is None:
             self.cut = CutPlace(self.path(start), 0, start)
         self.drop(list(self.bases), "the log ends before its start")
@@ -588,7 +588,7 @@ class Loading(LoadContext):
         if fault is None:
             return False
         self._doubtful[base] = fault.kind
-        self.findings.append(replace(fault, message=f"{fault.message}; made anew"))
+        self.findings.append(replace(fault, message=f"{fault.message}; rebuilt"))
         return True
 
     def _reindex(self, base: int) -> None:

@@ -1,6 +1,6 @@
 """A new data directory of batches that are copied from other files.
 
-    OUT/<topic>-<partition>/    the logs; indexes, epochs and snapshots made anew
+    OUT/<topic>-<partition>/    the logs; indexes, epochs and snapshots rebuilt
     OUT.kseg-salvage/           everything else, never inside OUT
         out/                    OUT under its first name, until it is whole
         quarantine/             bytes that are not in OUT

@@ -6,7 +6,7 @@ offsets and timestamps, in place where it can, else in a new set. 0.10.0 did the
 the set and `sizes_maybe_changed` only. Today's rules are in `kseg.log.validate.append`. Reads no
 clock.
 
-The results equal 0.10.1's, with its oddities. A set that is compressed anew is not checked
+The results equal 0.10.1's, with its oddities. A set that is compressed again is not checked
 message by message. Log-append time does not reach messages whose wrapper is taken away. Two things
 differ, because 0.10.1 wrote damaged bytes there. A set is changed in place only if it is one
 wrapper and nothing else. A message that has the wanted magic stays as it is when others beside it

@@ -256,7 +256,7 @@ def _of_partitions(
     absent = {f"{path.parent.name}/{path.name}" for path in paths}
     # Beside a directory that went offline, a start may make its partitions anew in another one.
     if not became.offline and empty != absent:
-        yield "made anew", sorted(empty), sorted(absent)
+        yield "rebuilt", sorted(empty), sorted(absent)
     for name, was in before.items():
         is_made_anew = name in strays or name not in after
         if name.partition("/")[0] in became.offline or is_made_anew or name not in told:

@@ -90,7 +90,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
 
 
 def make_again(broker: Broker, other: Path) -> Path:
-    """Delete a topic and make it anew; its first directory is kept as one of another disk."""
+    """Delete a topic and create it again; its first directory is kept as one of another disk."""
     shutil.copytree(broker.data / "again-0", other / "again-0")
     shutil.copy(broker.data / "meta.properties", other)
     broker.ask("delete", "again")

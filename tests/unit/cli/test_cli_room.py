@@ -60,7 +60,7 @@ def test_without_a_backup_it_tells_what_the_disk_got_back(
     before = blocks_bytes(partition)
     document = kseg(*words).document
     assert document["freed_bytes"] >= FREED_MIN
-    # A snapshot or two are made anew.
+    # A snapshot or two are rebuilt.
     assert document["freed_bytes"] == pytest.approx(before - blocks_bytes(partition), abs=8192)
     assert document["kept_in_backup_bytes"] == 0
 

@@ -1,4 +1,4 @@
-"""Batches written anew from their own bytes are those that columns would make."""
+"""Batches rewritten from their own bytes are those that columns would make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scan: many sources as one stream, begun anew each time."""
+"""scan: many sources as one stream, begun again each time."""
 
 from __future__ import annotations
 

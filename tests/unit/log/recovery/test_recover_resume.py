@@ -70,7 +70,7 @@ CHANGES = {
     "overwritten": overwrite,
     "grown": grow,
     "touched": touch,
-    "made anew": make_anew,
+    "rebuilt": make_anew,
     "joined": add_another,
 }
 

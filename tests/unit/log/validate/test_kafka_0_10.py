@@ -1,4 +1,4 @@
-"""The 0.10.1 rules: what stays in place, what is made anew, what is refused and why."""
+"""The 0.10.1 rules: what stays in place, what is rebuilt, what is refused and why."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_checksums_inside_are_not_looked_at_when_the_set_is_made_anew() -> None:
     assert (found.message.crc, found.message.value) == (7, b"a")
 
 
-# Compressed, made anew
+# Compressed, rebuilt
 
 
 def test_a_wrapper_with_nothing_inside_is_taken() -> None:

@@ -323,8 +323,8 @@ LOOKS = 4
 CHANGES: dict[str, Callable[[Log], Any]] = {
     "truncate": lambda log: log.truncate_to(13),
     "truncate in the last": lambda log: log.truncate_to(28),
-    "begin anew later": lambda log: log.truncate_fully_and_start_at(100),
-    "begin anew earlier": lambda log: log.truncate_fully_and_start_at(12),
+    "begin again later": lambda log: log.truncate_fully_and_start_at(100),
+    "begin again earlier": lambda log: log.truncate_fully_and_start_at(12),
 }
 
 
