@@ -620,7 +620,7 @@ class _Joining:
                 "missing: 'kseg verify --tier' names the records"
             )
         part = RemotePart(
-            spans[0].start if spans and start is None else start,
+            spans[0].start if spans else start,
             lineage,
             "; ".join(filter(None, lines)) or None,
         )

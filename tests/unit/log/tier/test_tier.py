@@ -260,3 +260,25 @@ def test_an_unfinished_upload_does_not_say_where_the_segment_before_it_ends(tmp_
     log = Tier.of(tmp_path / "tier").log(tmp_path / "orders-0")
     assert log.view.log_end_offset == copies[-1].end + 1
     assert log.strays == (str(dangling),)
+
+
+def test_deleted_records_stay_deleted_where_the_checkpoint_of_starts_is_older(
+    tmp_path: Path,
+) -> None:
+    """A broker was killed behind DeleteRecords: its epochs begin at the new start already."""
+    path = tmp_path / "orders-0"
+    copies = made(path)
+    tiers.put(tiers.LocalTier(tmp_path / "tier"), copies)
+    start = copies[1].start + 1
+    text = (path / "leader-epoch-checkpoint").read_text().split("\n", 2)[2]
+    entries = [tuple(map(int, line.split())) for line in text.splitlines()]
+    kept = tiers.within(entries, start, 2**62)
+    lines = [f"{epoch} {first}" for epoch, first in kept]
+    (path / "leader-epoch-checkpoint").write_text("\n".join(["0", str(len(kept)), *lines, ""]))
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 0\n")
+    for log in path.glob("*.log"):
+        if int(log.stem) <= copies[-1].start:
+            log.unlink()
+    with pytest.warns(UserWarning, match=f"offsets 0 to {start - 1} are neither"):
+        piece = next(iter(kseg.scan(path, tier=tmp_path / "tier", columns=("offset",))))
+    assert int(piece["offset"][0]) == start
