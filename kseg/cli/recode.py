@@ -55,8 +55,12 @@ def recode(
         for each, one in zip(found, settings, strict=True)
     ]
     if apply:
-        with output.progress("convert", 0, in_bytes=True) as bar:
-            how.apply_all(ones, change, bar.to)
+        try:
+            with output.progress("convert", 0, in_bytes=True) as bar:
+                how.apply_all(ones, change, bar.to)
+        except KeyboardInterrupt:
+            complain("kseg: interrupted: finished segments stay, the others are as they were")
+            raise
     findings = [*known.findings, *(each for one in ones for each in one.findings)]
     if not as_json:
         say_of_settings(known.findings, settings)

@@ -4,7 +4,7 @@ A look at one batch costs one small request. A reader that goes on gets blocks t
 `BLOCK_BYTES`, and the more it has read, the more blocks are on their way: at most `AHEAD_BYTES`.
 What lies a little behind the furthest reader stays. Where threads read side by side, and one of
 them asks for what is gone, more stays from then on: at most `BEHIND_BYTES`. A jump starts a new
-walk. A file has at most `_WALKS` of them, which share `AHEAD_BYTES`; one that nobody reads on is
+walk. A file has at most `_WALKS` of them, which share `AHEAD_BYTES`; one that is not read on is
 given up.
 """
 

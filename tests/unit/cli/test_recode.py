@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import kseg as library
+from kseg.log.recoding import Recoding
 from tests.builders import batch, record, write_segment
 from tests.unit.cli.conftest import Kseg
 
@@ -85,3 +86,15 @@ def test_diff_says_how_to_compare_what_was_recoded(kseg: Kseg, data: Path, tmp_p
 def test_a_level_that_the_codec_lacks_is_refused(kseg: Kseg, data: Path) -> None:
     ran = kseg("convert", data, "--codec", "zstd", "--level", 99)
     assert (ran.code, "zstd has levels -131072 to 22, not 99" in ran.err) == (2, True)
+
+
+def test_an_interrupted_run_says_what_stays(
+    kseg: Kseg, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recoding, "apply_all", interrupt)
+    ran = kseg("convert", data, "--codec", "zstd", "--apply")
+    assert ran.code == 130
+    assert "finished segments stay, the others are as they were" in ran.err
