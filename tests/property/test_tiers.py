@@ -163,9 +163,9 @@ def test_a_log_with_its_older_part_in_a_tier_is_the_log(seed: int, tmp_path: Pat
         assert one is not None
         assert (found.offset, found.timestamp) == (one.offset, one.timestamp)
     end = copies[-1].end
-    assert log.special(LATEST_TIERED)[0] == end
-    assert log.special(EARLIEST_LOCAL)[0] == LogView.open(local).log_start_offset
-    assert log.special(EARLIEST_PENDING_UPLOAD)[0] == end + 1
+    assert log.special(LATEST_TIERED).offset == end
+    assert log.special(EARLIEST_LOCAL).offset == LogView.open(local).log_start_offset
+    assert log.special(EARLIEST_PENDING_UPLOAD).offset == end + 1
     seen = {finding.code for finding in examine_tier(log, deep=True, now_ms=1 << 60).findings}
     assert seen <= {"tier-orphan"}
 
@@ -200,7 +200,7 @@ def test_after_an_unclean_election_the_new_leaders_log_counts(seed: int, tmp_pat
         expected = rows(whole, isolation)
         assert rows(new, isolation, tier) == expected
         assert spark_offsets(new, isolation, tier) == [row[0] for row in expected]
-    assert tier.log(new).special(LATEST_TIERED)[0] == after[-1].end
+    assert tier.log(new).special(LATEST_TIERED).offset == after[-1].end
 
 
 def _end_of(batches: list[bytes]) -> int:
