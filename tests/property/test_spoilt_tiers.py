@@ -215,6 +215,29 @@ def test_keys_that_do_not_fit_are_said_once(spoilt: Spoilt, ran: Run, tmp_path: 
             assert "bm8=" not in found.out + found.err
 
 
+def test_without_a_lineage_nothing_is_read_and_all_is_verified(spoilt: Spoilt, ran: Run) -> None:
+    """The newest copy's checkpoint says which records count; no other copy can stand in."""
+    from kseg.spark.options import parse_options
+    from kseg.spark.plan import list_logs, make_plan
+    from kseg.spark.reading import read_split
+
+    indexes = sorted(spoilt.manifest.parent.glob("*.indexes"))[-1]
+    indexes.write_bytes(bytes(indexes.stat().st_size))
+    words = f"{indexes.name}: the leader_epoch_checkpoint: the bytes are not those"
+    read = ran("read", *spoilt.words)
+    assert (read.code, read.out) == (1, "")
+    assert words in read.err
+    found = ran("verify", *spoilt.words)
+    assert found.code == 1
+    assert words in found.out
+    assert re.search(r", [1-9]\d* records: [1-9]", found.out)
+    keys = ",".join(f"{id_}={file}" for id_, file in spoilt.keys.items())
+    given = parse_options({"path": "plain-0", "tier": str(spoilt.root), "tierKeys": keys})
+    splits = [split for task in make_plan(list_logs(given), given) for split in task]
+    with pytest.raises(TierError, match="the leader_epoch_checkpoint"):
+        [list(read_split(split, ("offset",), given)) for split in splits]
+
+
 # ---- directories ---------------------------------------------------------------------------------
 
 

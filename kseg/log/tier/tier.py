@@ -480,7 +480,8 @@ class _Joining:
     def _leave(self, fault: KsegError | OSError, objects: SegmentObjects, id_: str) -> None:
         """Note a copy whose offsets are not known, for a fault."""
         self.faults.append(fault)
-        start, size = objects.base_offset, getattr(objects.places.get("log"), "size", 0)
+        # Of an empty segment nothing is read, and nobody would learn of the fault.
+        start, size = objects.base_offset, getattr(objects.places.get("log"), "size", 0) or 1
         segment = RemoteSegment(id_, start, start - 1, _NO_EPOCHS, size)
         self.unread.append(Copy(segment, replace(objects, fault=fault)))
 
