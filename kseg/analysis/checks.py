@@ -61,6 +61,7 @@ from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
 from kseg.log import settings
+from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.recovery import (
     CHECKED,
     IndexChecks,
@@ -790,7 +791,7 @@ def examine_data_directory(listing: DataDirectory) -> Examined:
         elif entry.name.kind is FileKind.META_PROPERTIES:
             _read_small(FileKind.META_PROPERTIES, name_of(entry.path), found)
     for stranger in listing.foreign:
-        if stranger.is_dir():
+        if stranger.is_dir() and entry_of(stranger).kind is not EntryKind.CACHE:
             found.add("foreign-directory", str(stranger), "not a partition directory")
     return Examined(
         files=len(listing.files),

@@ -10,7 +10,7 @@ import click
 from kseg.cli import output
 from kseg.cli.failures import Exit, told_warnings, usage_errors
 from kseg.cli.parsing import Range, parse_key
-from kseg.cli.paths import partition_at, refuse_replicas
+from kseg.cli.paths import partition_at, refuse_replicas, tier_of_run
 from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
 from kseg.files.selection import Selection
 from kseg.format.request import Request
@@ -65,7 +65,7 @@ def grep(
     selection = Selection(topics, partitions)
     refuse_replicas(paths, selection)
     with usage_errors():
-        places = sources([path_at(path) for path in paths], selection)
+        places = sources([path_at(path) for path in paths], selection, tier=tier_of_run())
     lines = RecordLines(
         row_style(form, encoding),
         output.binary_stdout(),
@@ -113,7 +113,10 @@ def _write_records(found: Scan, lines: RecordLines) -> int:
     with lines.sinks.sink(take) as sink:
         for columns in found:
             path = path_at(columns.source or "")
-            partition = partition_at(path.absolute().parent)
+            directory = path.absolute().parent
+            if tier_of_run() is not None:  # the names of objects say other things
+                directory = Path(f"{columns.topic}-{columns.partition}")
+            partition = partition_at(directory)
             style = lines.style_of(partition.path.resolve().name, path.name)
             source = Source(path, style, lines.topic_of(partition.topic, None, None))
             lines.write_head(source)

@@ -126,6 +126,7 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     isolation_option,
     on_corrupt_option,
     selection_options,
+    tier_options,
     offset_and_time_options,
     filters_option,
     decode_options,

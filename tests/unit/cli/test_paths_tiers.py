@@ -126,3 +126,18 @@ def test_info_names_what_neither_part_has(kseg: Kseg, case: Path, tmp_path: Path
     ran = kseg("info", tmp_path / "plain-0", "--tier", whole)
     assert "offsets 64 to 128 are in neither part" in ran.text
     assert "0 requests, 0 B read from the store" in ran.text
+
+
+def test_grep_searches_both_parts(kseg: Kseg, case: Path, tmp_path: Path) -> None:
+    wanted = kseg("grep", "key-1", case / "original" / "plain-0").text
+    assert wanted.count("\n") > 3
+    for path in (tmp_path / "plain-0", case / "local" / "plain-0"):
+        assert kseg("grep", "key-1", path, "--tier", case / "remote").text == wanted
+    words = ("grep", "-c", "", case / "local", "--topic", "plain", "--tier", case / "remote")
+    here = kseg("grep", "-c", "", case / "original", "--topic", "plain").text
+    assert kseg(*words).text == here.replace("/original/", "/local/")
+
+
+def test_the_cache_of_remote_indexes_is_a_directory_of_kafka(kseg: Kseg, case: Path) -> None:
+    codes = {one["code"] for one in kseg("verify", case / "local", "--json").document["findings"]}
+    assert "foreign-directory" not in codes
