@@ -45,7 +45,7 @@ from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from
-from kseg.log.tier.history import RemoteHistory, expired, history_of
+from kseg.log.tier.history import RemoteHistory, expired, history_of, tiered
 from kseg.log.topic_policy import (
     REMOTE,
     UNTOUCHED,
@@ -417,7 +417,8 @@ def delete_old_segments(
 ) -> RetentionReport:
     """Plan and apply under one lock; without `rules` by the log's own settings."""
     with state.lock:
-        return apply_state(state, plan_state(state, config=rules, now_ms=now_ms))
+        tier = tiered(state.path, None)
+        return apply_state(state, plan_state(state, config=rules, now_ms=now_ms, tier=tier))
 
 
 def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:

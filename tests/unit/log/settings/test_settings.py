@@ -327,8 +327,15 @@ def test_a_value_that_is_none_is_a_finding_and_nothing_goes(
 
 def test_topics_in_a_remote_store_are_left_alone(broker: Broker) -> None:
     remote = setting("remote.storage.enable", "true")
-    broker.says([topic("orders"), setting(RETENTION, "1"), DELETED, remote])
-    assert of_orders(broker).retention_rules().skipped == "remote-storage"
+    local = setting("local.retention.ms", "7")
+    broker.says([topic("orders"), setting(RETENTION, "1000"), DELETED, remote, local])
+    found = of_orders(broker)
+    rules = found.retention_rules()
+    assert rules.skipped == "remote-storage"
+    # They count where it is known what the tier has; a log that is opened deletes nothing by them.
+    assert (rules.config.retention_ms, rules.config.local.retention_ms) == (1000, 7)
+    assert (found.log_config.retention_ms, found.log_config.local.retention_ms) == (-1, -1)
+    assert found.values["local.retention.ms"] == ("7", "topic")
 
 
 # ---- where there is no metadata log --------------------------------------------------------------

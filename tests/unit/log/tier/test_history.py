@@ -74,6 +74,16 @@ def test_local_segments_go_that_the_tier_has_and_no_record_is_lost(
     assert again.is_noop
 
 
+def test_an_open_log_deletes_nothing_that_the_tier_lacks(home: Path) -> None:
+    before = (home / START).read_text()
+    config = LogConfig(retention_ms=1, cleanup_policy=frozenset({"delete"})).of_topic()
+    with kseg.Log.open(home / "txn-0", mode="append", config=config, high_watermark="end") as log:
+        report = log.delete_old_segments()
+        assert report.segments_count == 7
+        assert log.log_start_offset == 420
+    assert (home / START).read_text() == before
+
+
 def test_a_tier_without_metadata_beside_says_the_same(fixtures_dir: Path, tmp_path: Path) -> None:
     case = case_of(fixtures_dir / "tiered" / "4.2.0-local")
     log = tmp_path / "plain-0"
