@@ -115,7 +115,7 @@ def _write_records(found: Scan, lines: RecordLines) -> int:
             path = path_at(columns.source or "")
             directory = path.absolute().parent
             if tier_of_run() is not None:  # the names of objects say other things
-                directory = Path(f"{columns.topic}-{columns.partition}")
+                directory = path_at(f"{columns.topic}-{columns.partition}")
             partition = partition_at(directory)
             style = lines.style_of(partition.path.resolve().name, path.name)
             source = Source(path, style, lines.topic_of(partition.topic, None, None))
