@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kseg.constants import INT64_MAX
@@ -22,6 +21,7 @@ from kseg.errors import KsegError, NotALogError
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import has_tiers
 from kseg.log.tier.lineage import RemoteSegment, is_within
+from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
     from kseg.log.tier.tier import TierLike, TierLog
@@ -93,9 +93,10 @@ def tiered(path: str | PathLike[str], tier: TierLike | None) -> TierLog | None:
         tier: None for what `__remote_log_metadata` beside the partition says.
 
     Raises:
+        ValueError: the partition is in a store.
         KsegError, OSError: the tier that was named cannot be read.
     """
-    place = Path(path).resolve()
+    place = local_path_at(path).resolve()
     if not getattr(tier, "root", tier) and not has_tiers(place.parent):
         return None
     from kseg.log.tier.tier import Tier, TierLog  # most logs have none
