@@ -244,3 +244,29 @@ def rows(tmp_path: Path) -> list[tuple[int, bytes | None]]:
         for piece in scan
         for offset, value in zip(piece["offset"].tolist(), piece["value"], strict=True)
     ]
+
+
+def test_a_weak_etag_is_compared_and_not_sent(
+    monkeypatch: pytest.MonkeyPatch, served: dict[str, bytes], tmp_path: Path
+) -> None:
+    """A server may refuse each request with a weak ETag in `If-Match`."""
+
+    def weakened(request: Request, right: Answer) -> Answer:
+        if request.is_listing:
+            body = right.body.replace(b'<ETag>"', b'<ETag>W/"')
+            return replace(right, body=body)
+        return replace(right, headers={**right.headers, "ETag": f"W/{right.headers['ETag']}"})
+
+    def other(request: Request, right: Answer) -> Answer:
+        weak = weakened(request, right)
+        return (
+            weak if request.is_listing else replace(weak, headers={**weak.headers, "ETag": "W/1"})
+        )
+
+    with serving(served, monkeypatch) as store:
+        wanted = rows(tmp_path)
+        store.reset(weakened)
+        assert rows(tmp_path) == wanted
+        store.reset(other)
+        with pytest.raises(kseg.CorruptRecordError, match="object changed"):
+            rows(tmp_path)

@@ -109,6 +109,50 @@ def test_a_listing_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert caught.value.errno == errno.ETIMEDOUT
 
 
+class Interrupted(Backend):
+    """Six objects, two in a page; a listing fails at its second page, and one at the first."""
+
+    def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+        self.calls += 1
+        if self.calls == 1:
+            raise OSError(errno.EIO, "no answer")
+        keys = [
+            f"{key}/{number}" for number in range(6) if after is None or f"{key}/{number}" > after
+        ]
+        yield [_Said(one, 1, None, -1) for one in keys[:2]]
+        if len(keys) > 2:
+            raise OSError(errno.EIO, "cut short")
+
+
+def test_a_listing_that_fails_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    backend = Interrupted()
+    found = [one.url for one in Store("s3://bucket", backend).listed("s3://bucket/a/")]
+    assert found == [f"s3://bucket/a/{number}" for number in range(6)]
+    assert backend.calls == 4
+
+
+def test_keys_that_lie_elsewhere_are_left_out() -> None:
+    class Stray(Backend):
+        def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+            names = ("a/../b", "/a/b", "a//b", "a/./b", "ab/c", "b", "a", "a/b", "a/b/", "a/c/d")
+            yield [_Said(name, 1, None, -1) for name in names]
+
+    found = [one.url for one in Store("s3://bucket", Stray()).listed("s3://bucket/a")]
+    assert found == ["s3://bucket/a/b", "s3://bucket/a/c/d"]
+
+
+def test_the_same_objects_again_are_a_listing_without_an_end() -> None:
+    class Again(Backend):
+        def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
+            while True:
+                yield [_Said("a/b", 1, None, -1), _Said("a/c", 1, None, -1)]
+
+    with pytest.raises(OSError, match="lists objects twice") as caught:
+        list(Store("s3://bucket", Again()).listed("s3://bucket/a"))
+    assert caught.value.filename == "s3://bucket/a"
+
+
 @pytest.mark.parametrize(
     ("package", "url"), [("obstore", "s3://no-package/x"), ("fsspec", "nfs4://no-package/x")]
 )
