@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -34,9 +34,8 @@ from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, SegmentFiles, list_partition
 from kseg.format.header import BatchTable
 
-if TYPE_CHECKING:
-    Read = Callable[[FileKind, int, int], bytes]
-    Headers = Callable[[int], Iterable[BatchTable]]
+Read = Callable[[FileKind, int, int], bytes]
+Headers = Callable[[int], Iterable[BatchTable]]
 
 _ENTRY_BYTES: Final = {
     FileKind.INDEX: OFFSET_ENTRY_BYTES,

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain, zip_longest
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
+from typing import Final, NamedTuple, Unpack
 
 from kseg.constants import ISOLATIONS
 from kseg.errors import (
@@ -43,12 +43,6 @@ from kseg.log.reader import visible
 from kseg.log.reader.version import SegmentInfo, Version
 from kseg.log.reader.visible import Reached, end_of
 from kseg.log.segment.reader import BatchLocation, RecordLocation, Segment
-
-if TYPE_CHECKING:
-    from kseg.format.header import BatchTable
-
-    OnError = Callable[[KsegError], None]
-    Keep = Callable[[BatchTable], BatchTable]
 
 #: How often a directory is listed again because files vanish between listing and opening.
 _LISTINGS_MAX: Final = 8

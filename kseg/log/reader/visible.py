@@ -21,23 +21,19 @@ Source: Kafka ProducerStateManager, UnifiedLog.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, ControlType
+from kseg.constants import INT64_MAX, Bools, ControlType, Int64s
 from kseg.format.header import COLUMN, BatchTable
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kseg.log.reader.version import LogSegments, SegmentInfo
-    from kseg.log.segment.reader import Segment
-
-    Keep = Callable[[BatchTable], BatchTable]
+    from kseg.log.segment.reader import Keep, Segment
 
 
 class Reached:
@@ -129,7 +125,7 @@ class AbortedRanges:
         ranges: by producer id, int64[k, 2] of first and last offset, ascending, without overlap.
     """
 
-    ranges: dict[int, npt.NDArray[np.int64]]
+    ranges: dict[int, Int64s]
 
     @classmethod
     def of(cls, transactions: Iterable[tuple[int, int, int]]) -> AbortedRanges:
@@ -148,7 +144,7 @@ class AbortedRanges:
         inside = self.within(table)
         return table.take(~inside) if inside.any() else table
 
-    def within(self, table: BatchTable) -> npt.NDArray[np.bool_]:
+    def within(self, table: BatchTable) -> Bools:
         """bool[n]: which batches are data of aborted transactions."""
         found = np.zeros(len(table), np.bool_)
         if not self.ranges or not table.attributes_seen & 0x10:

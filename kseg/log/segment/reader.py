@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from kseg.files.txn_index import TxnIndex
     from kseg.format.search import SoundRun
 
-    Keep = Callable[[BatchTable], BatchTable]
-    OnOffset = Callable[[int], None]
+#: The batches of a table that are read.
+Keep = Callable[[BatchTable], BatchTable]
+OnOffset = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
