@@ -102,7 +102,8 @@ class Handler(BaseHTTPRequestHandler):
         more = f"<NextContinuationToken>{keys[999]}</NextContinuationToken>" if keys[1000:] else ""
         entries = "".join(
             f"<Contents><Key>{key}</Key><Size>{sizes[key]}</Size>"
-            '<LastModified>2026-11-25T00:00:00.000Z</LastModified><ETag>"x"</ETag></Contents>'
+            "<LastModified>2026-11-25T00:00:00.000Z</LastModified>"
+            f'<ETag>"{sizes[key]}"</ETag></Contents>'
             for key in keys[:1000]
         )
         truncated = str(bool(more)).lower()
@@ -330,7 +331,7 @@ def remote_segments(bucket: Path) -> None:
     write_tier(bucket)
     url = f"s3://{bucket.name}"
     store = Store.of(url)
-    Tier.of(url).log("/none/t-0")  # the server lists its files
+    assert not Tier.of(url).log("/none/t-0").faults  # also, the server lists its files
     rounds, requests = [], 0
     for _ in range(ROUNDS):
         tier, before = Tier.of(url), store.requests
