@@ -32,7 +32,7 @@ _RETRIES: Final = 4
 PAGE_KEYS: Final = 1_000
 LISTED_MAX: Final = 1_000_000
 #: Of an answer, at least so many bytes are taken at a time: little, since they are copied.
-_ANSWER_BYTES: Final = 64 << 10
+_ANSWER_BYTES: Final = 256 << 10
 #: Bytes of a part of an object that is written, and the parts of one object that are on their way.
 PART_BYTES: Final = 8 << 20
 _PARTS_IN_FLIGHT: Final = 4
