@@ -38,12 +38,11 @@ _HOMES: Final = {
     "kseg.analysis.doctor.answer": ("doctor",),
     "kseg.analysis.explain.answer": ("explain",),
     "kseg.analysis.groups": ("groups",),
-    "kseg.analysis.info": ("info",),
+    "kseg.analysis.info": ("info", "topics"),
     "kseg.analysis.metadata": ("metadata",),
     "kseg.analysis.report": ("report",),
     "kseg.analysis.schemas": ("schemas",),
     "kseg.analysis.stats": ("stats",),
-    "kseg.analysis.topics": ("topics",),
     "kseg.analysis.transactions": ("transactions",),
     "kseg.analysis.verify": ("verify",),
     "kseg.constants": (

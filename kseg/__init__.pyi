@@ -16,11 +16,11 @@ from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.explain.answer import explain as explain
 from kseg.analysis.groups import groups as groups
 from kseg.analysis.info import info as info
+from kseg.analysis.info import topics as topics
 from kseg.analysis.metadata import metadata as metadata
 from kseg.analysis.report import report as report
 from kseg.analysis.schemas import schemas as schemas
 from kseg.analysis.stats import stats as stats
-from kseg.analysis.topics import topics as topics
 from kseg.analysis.transactions import transactions as transactions
 from kseg.analysis.verify import verify as verify
 from kseg.constants import Compression as Compression

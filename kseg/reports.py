@@ -23,6 +23,8 @@ _HOMES = {
         "Infos",
         "PartitionInfo",
         "SegmentFacts",
+        "TopicSize",
+        "Topics",
     ),
     "kseg.analysis.metadata": (
         "Metadata",
@@ -32,10 +34,6 @@ _HOMES = {
     "kseg.analysis.stats": (
         "StatsByTopic",
         "StatsReport",
-    ),
-    "kseg.analysis.topics": (
-        "TopicSize",
-        "Topics",
     ),
     "kseg.analysis.transactions": (
         "TransactionRows",

@@ -13,13 +13,13 @@ from kseg.analysis.groups import ShareState as ShareState
 from kseg.analysis.info import Infos as Infos
 from kseg.analysis.info import PartitionInfo as PartitionInfo
 from kseg.analysis.info import SegmentFacts as SegmentFacts
+from kseg.analysis.info import Topics as Topics
+from kseg.analysis.info import TopicSize as TopicSize
 from kseg.analysis.metadata import Metadata as Metadata
 from kseg.analysis.metadata import MetadataTable as MetadataTable
 from kseg.analysis.report import BrokerReport as BrokerReport
 from kseg.analysis.stats import StatsByTopic as StatsByTopic
 from kseg.analysis.stats import StatsReport as StatsReport
-from kseg.analysis.topics import Topics as Topics
-from kseg.analysis.topics import TopicSize as TopicSize
 from kseg.analysis.transactions import TransactionalId as TransactionalId
 from kseg.analysis.transactions import TransactionRows as TransactionRows
 from kseg.analysis.transactions import Transactions as Transactions
