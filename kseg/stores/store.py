@@ -136,16 +136,17 @@ class _Obstore:
             options["if_match"] = stored.etag
         found = self._module.get(self._store, key, options=options)
         _refuse_changed(_said(found.meta), stored)
-        if end - start < HUGE_BYTES:
-            return memoryview(found.bytes())
-        # Heaps of threads would keep what blocks leave free in them. One byte more: for an answer
-        # that is too long.
+        # One byte more, for an answer that is too long: no more of it is taken. Heaps of threads
+        # would keep what large blocks leave free in them.
         room, filled = end - start + 1, 0
-        data = private_memory(room, ((0, room),)).data
+        is_large = room > HUGE_BYTES
+        data = private_memory(room, ((0, room),)).data if is_large else memoryview(bytearray(room))
         for part in found.stream(_ANSWER_BYTES):
             taken = part[: room - filled]
             data[filled : filled + len(taken)] = taken
             filled += len(taken)
+            if filled == room:
+                break
         return data[:filled].toreadonly()
 
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:

@@ -110,6 +110,10 @@ def shorter(_request: Request, right: Answer) -> Answer:
     return replace(right, length=max(len(right.body) - 9, 0))
 
 
+def flooded(_request: Request, right: Answer) -> Answer:
+    return replace(right, body=right.body + bytes(1 << 20))
+
+
 def longer(_request: Request, right: Answer) -> Answer:
     return replace(right, length=len(right.body) + 9)
 
@@ -143,6 +147,7 @@ OF_LOGS: dict[str, tuple[Fault, str]] = {
     "cut": (cut, "cut short"),
     "too short": (shorter, "the store gave"),
     "too long": (longer, "cut short"),
+    "without an end": (flooded, r"the store gave (\d+) bytes of \d+"),
     "changed": (gives(error(412, "PreconditionFailed")), "object changed"),
     "changed, and nobody says so": (swapped(ETag='"other"'), "object changed"),
     "grown": (grown, "object changed"),
