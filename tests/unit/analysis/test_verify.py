@@ -96,6 +96,11 @@ def test_one_path_is_as_good_as_a_list_of_it(data: Data) -> None:
         assert plan(path) == plan([path, path]) == plan(iter([path])) != []
 
 
+def test_the_index_cache_of_a_tiered_broker_is_no_foreign_directory(data: Data) -> None:
+    (data.root / "remote-log-index-cache").mkdir()
+    assert verify(data.root).findings == ()
+
+
 def test_order_of_units_does_not_matter(data: Data) -> None:
     for name in ("a bit of a batch", "offsets beyond the next segment", "epochs of another log"):
         BREAKS[name].do(data)
