@@ -306,9 +306,7 @@ def _prepare_arrow(corpus: str, stack: ExitStack) -> Contest:
 
 
 def _index_cases() -> list[Case]:
-    return [
-        Case("index", "lookup, one", "lookup", _prepare_lookup_one),
-    ]
+    return [Case("index", "lookup, one", "lookup", _prepare_lookup_one)]
 
 
 def _index_file() -> Path:

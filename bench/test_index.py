@@ -1,4 +1,4 @@
-"""Lookups in an offset index, one and a million, beside bisect and NumPy."""
+"""Lookups in an offset index, one at a time, beside bisect and NumPy."""
 
 from __future__ import annotations
 

@@ -6,11 +6,15 @@ What a batch is, the plain reader tells; index files are unpacked entry by entry
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kseg.files.mapping import Mapping
+from kseg.files.names import FileKind
 from kseg.files.txn_index import pack_entries
 from kseg.format.header import scan
+from kseg.log.recovery.findings import Finding
+from kseg.log.recovery.index_check import IndexChecks, IndexPlace
 from kseg.log.recovery.sweep import Swept
 from kseg.log.segment.writer import SegmentWriter
 from tests import reference
@@ -50,19 +54,32 @@ def batch_of(size: int, *, base_offset: int, records: int = 1, timestamp: int = 
     raise ValueError(f"no batch has {size} bytes")
 
 
+def _slots(path: Path, layout: str) -> Iterator[tuple[int, int]]:
+    data, size = path.read_bytes(), struct.calcsize(layout)
+    yield from struct.iter_unpack(layout, data[: len(data) // size * size])
+
+
 def offset_entries(path: Path, base_offset: int = 0) -> list[tuple[int, int]]:
-    """(offset, position) of every slot of an offset index."""
-    return [(base_offset + o, at) for o, at in struct.iter_unpack(">ii", path.read_bytes())]
+    """(offset, position) of every whole slot of an offset index."""
+    return [(base_offset + o, at) for o, at in _slots(path, ">ii")]
 
 
 def time_entries(path: Path, base_offset: int = 0) -> list[tuple[int, int]]:
-    """(timestamp, offset) of every slot of a time index."""
-    return [(time, base_offset + o) for time, o in struct.iter_unpack(">qi", path.read_bytes())]
+    """(timestamp, offset) of every whole slot of a time index."""
+    return [(time, base_offset + o) for time, o in _slots(path, ">qi")]
 
 
 def txn_entries(path: Path) -> list[tuple[int, ...]]:
     """(producer id, first, last, last stable offset) of every entry of a transaction index."""
     return [entry[1:] for entry in struct.iter_unpack(">hqqqq", path.read_bytes())]
+
+
+def index_fault(path: Path, base_offset: int, mapping: Mapping = "auto") -> Finding | None:
+    """The first thing that a check of an index finds without its log."""
+    checks = IndexChecks(IndexPlace(str(path), base_offset, is_last=False, mapping=mapping))
+    kind = FileKind(path.suffix[1:])
+    checks.add(kind, path)
+    return checks.faults[kind]
 
 
 def trimmed(entries: Iterable[tuple[int, int]], empty: tuple[int, int]) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Bisect over index files as they lie on disk: one key at a time.
+"""Bisect over index files as they lie on disk.
 
 The contract is that of `_core`. Keys are big-endian and signed, entries have one size and ascend.
 """

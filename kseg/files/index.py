@@ -33,7 +33,6 @@ Source: Kafka `AbstractIndex`, `OffsetIndex`, `TimeIndex`, `DumpLogSegments` (th
 
 from __future__ import annotations
 
-import os
 import struct
 from bisect import bisect_left
 from os import PathLike, fspath
@@ -219,44 +218,20 @@ class IndexFile(Closing):
         if self._entries[1] < 0:
             raise ValueError(f"{self.path} is closed")
 
-    def _raw(self, *, all_slots: bool) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], Int64s]:
-        """The used entries, or every slot, in the file's own layout, and their offsets.
+    def _raw(self) -> tuple[np.ndarray[tuple[int], np.dtype[np.void]], Int64s]:
+        """The used entries in the file's own layout, and their offsets.
 
         Raises:
             CorruptIndexError: an offset does not fit in 64 bits.
-            CorruptRecordError: slots behind the used ones were asked for and are gone by now.
         """
         self._check_open()
         data, count = self._entries
-        size = self.LAYOUT.itemsize
-        raw = np.frombuffer(data[: count * size], dtype=self.LAYOUT)
-        if all_slots and self._file is not None and count < self.slots:
-            rest = self._file.read(count * size, (self.slots - count) * size)
-            raw = np.concatenate((raw, np.frombuffer(rest, dtype=self.LAYOUT)))
+        raw = np.frombuffer(data[: count * self.LAYOUT.itemsize], dtype=self.LAYOUT)
         relative = raw["relative"].astype(np.int64)
         if len(relative) and self.base_offset + int(relative.max()) > OFFSET_MAX:
             slot = int(relative.argmax())
             raise self._error(slot, f"offset {self.base_offset} + {relative[slot]} overflows")
         return raw, relative + self.base_offset
-
-    def _check_shape(self) -> None:
-        """Check the rules of both kinds: whole slots, and only zeros past the entries.
-
-        Raises:
-            CorruptIndexError: the length is not a multiple of a slot's, or the tail is not empty.
-        """
-        size = self.LAYOUT.itemsize
-        if self.length % size:
-            raise self._error(
-                self.slots,
-                f"{self.length} bytes are not a multiple of {size}, the size of an entry",
-            )
-        slot = self.stray_slot()
-        if slot is not None:
-            count = self.entry_count
-            raise self._error(
-                slot, f"entry {slot} is in use behind entry {count}, whose relative offset is 0"
-            )
 
     def stray_slot(self) -> int | None:
         """The first slot behind the used ones that is not empty; None if all are.
@@ -328,17 +303,9 @@ class OffsetIndex(IndexFile):
             return IndexEntry(base_offset, 0)
         relative, position = _unpack_offset(data, slot * 8)
         if relative < 0 or position < 0:
-            raise self._error(slot, _negative(relative, position))
+            reason = f"relative offset {relative} or position {position} is negative"
+            raise self._error(slot, reason)
         return _new(IndexEntry, (base_offset + relative, position))
-
-    def lookup_many(self, offsets: Int64s) -> Int64s:
-        """Positions from which to walk for many offsets, int64[n]; order does not matter.
-
-        Raises:
-            CorruptIndexError: as of `lookup`.
-        """
-        found = [self.lookup(offset).position for offset in np.asarray(offsets).tolist()]
-        return np.array(found, np.int64)
 
     def fetch_upper_bound(self, position: int, size: int) -> IndexEntry | None:
         """The first entry whose position is at or past `position + size`; None without one.
@@ -359,40 +326,14 @@ class OffsetIndex(IndexFile):
         relative, found = _unpack_offset(data, answer * 8)
         return IndexEntry(self.base_offset + relative, found)
 
-    def entries(self, *, all_slots: bool = False) -> OffsetEntries:
-        """The entries in use as columns, or every slot of the file, unused ones as (base, 0).
+    def entries(self) -> OffsetEntries:
+        """The entries in use as columns.
 
         Raises:
             CorruptIndexError: an offset does not fit in 64 bits.
         """
-        raw, offsets = self._raw(all_slots=all_slots)
+        raw, offsets = self._raw()
         return OffsetEntries(offsets, raw["position"].astype(np.int64))
-
-    def check(self) -> None:
-        """Check the rules that do not need the log.
-
-        Raises:
-            CorruptIndexError: the length is not a multiple of 8; an offset is below the base, or
-                not above the one before; a position is negative, or below the one before; something
-                follows the end of the entries.
-
-        Source: Kafka `OffsetIndex.sanityCheck`, which checks the length and the last offset only.
-        """
-        self._check_shape()
-        offsets, positions = self.entries()
-        if not len(offsets):
-            return
-        if offsets[0] < self.base_offset or positions[0] < 0:
-            relative = int(offsets[0]) - self.base_offset
-            raise self._error(0, _negative(relative, int(positions[0])))
-        falls = (np.diff(offsets) <= 0) | (np.diff(positions) < 0)
-        if falls.any():
-            slot = int(falls.argmax()) + 1
-            raise self._error(
-                slot,
-                f"entry (offset {offsets[slot]}, position {positions[slot]}) does not lie past "
-                f"the one before, (offset {offsets[slot - 1]}, position {positions[slot - 1]})",
-            )
 
 
 class TimeIndex(IndexFile):
@@ -436,53 +377,14 @@ class TimeIndex(IndexFile):
             raise self._error(slot, f"offset {self.base_offset} + {relative} overflows")
         return _new(TimeIndexEntry, (found, offset))
 
-    def lookup_many(self, timestamps: Int64s) -> Int64s:
-        """Offsets from which to walk for many timestamps, int64[n]; order does not matter.
-
-        Raises:
-            CorruptIndexError: an entry found has an offset below the base, or above 2^63 - 1.
-        """
-        found = [self.lookup(time).offset for time in np.asarray(timestamps).tolist()]
-        return np.array(found, np.int64)
-
-    def entries(self, *, all_slots: bool = False) -> TimeEntries:
-        """The entries in use as columns, or every slot of the file, unused ones as (0, base).
+    def entries(self) -> TimeEntries:
+        """The entries in use as columns.
 
         Raises:
             CorruptIndexError: an offset does not fit in 64 bits.
         """
-        raw, offsets = self._raw(all_slots=all_slots)
+        raw, offsets = self._raw()
         return TimeEntries(raw["timestamp"].astype(np.int64), offsets)
-
-    def check(self) -> None:
-        """Check the rules that do not need the log.
-
-        Raises:
-            CorruptIndexError: the length is not a multiple of 12; an offset is below the base, or
-                below the one before; a timestamp is not above the one before; something follows the
-                end of the entries.
-
-        Source: Kafka `TimeIndex.sanityCheck` compares the last entry with the first only.
-        """
-        self._check_shape()
-        timestamps, offsets = self.entries()
-        if not len(offsets):
-            return
-        if offsets[0] < self.base_offset:
-            raise self._error(0, f"offset {offsets[0]} is below the base {self.base_offset}")
-        # Compared, not subtracted: the difference of two timestamps may not fit.
-        falls = (timestamps[1:] <= timestamps[:-1]) | (np.diff(offsets) < 0)
-        if falls.any():
-            slot = int(falls.argmax()) + 1
-            raise self._error(
-                slot,
-                f"entry (timestamp {timestamps[slot]}, offset {offsets[slot]}) does not lie past "
-                f"the one before, (timestamp {timestamps[slot - 1]}, offset {offsets[slot - 1]})",
-            )
-
-
-def _negative(relative: int, position: int) -> str:
-    return f"relative offset {relative} or position {position} is negative"
 
 
 # ---- beside the writer ---------------------------------------------------------------------------
@@ -502,14 +404,11 @@ def probe_offset(path: io.StrPath, base_offset: int, offset: int) -> IndexEntry:
     Source: Kafka `OffsetIndex.lookup`.
     """
     try:
-        fd = io.open_read(path)
+        with io.opened(path) as fd:
+            slot = _last_slot(fd, _OFFSET, offset - base_offset, path)
+            found = None if slot < 0 else _entry_at(fd, slot, path)
     except FileNotFoundError:
         return IndexEntry(base_offset, 0)
-    try:
-        slot = _last_slot(fd, _OFFSET, offset - base_offset, path)
-        found = None if slot < 0 else _entry_at(fd, slot, path)
-    finally:
-        os.close(fd)
     if found is None or min(found) < 0:
         return IndexEntry(base_offset, 0)
     return IndexEntry(base_offset + found[_OFFSET], found[_POSITION])
@@ -526,16 +425,13 @@ def probe_upper_bound(path: io.StrPath, base_offset: int, position: int) -> Inde
     Source: Kafka `OffsetIndex.fetchUpperBoundOffset`.
     """
     try:
-        fd = io.open_read(path)
+        with io.opened(path) as fd:
+            slot = _last_slot(fd, _POSITION, position, path)
+            found = _entry_at(fd, slot, path) if slot > 0 else None
+            if found is None or found[_POSITION] != position:
+                found = _entry_at(fd, slot + 1, path)
     except FileNotFoundError:
         return None
-    try:
-        slot = _last_slot(fd, _POSITION, position, path)
-        found = _entry_at(fd, slot, path) if slot > 0 else None
-        if found is None or found[_POSITION] != position:
-            found = _entry_at(fd, slot + 1, path)
-    finally:
-        os.close(fd)
     if found is None or found[_OFFSET] <= 0:
         return None
     return IndexEntry(base_offset + found[_OFFSET], found[_POSITION])

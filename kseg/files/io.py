@@ -221,13 +221,10 @@ def read_file(path: StrPath, *, bytes_max: int) -> bytes:
         with closing(path.open_elsewhere()) as file:
             _check_size(file.size, bytes_max, path)
             return bytes(file.read(0, file.size))
-    fd = open_read(path)
-    try:
+    with opened(path) as fd:
         size = file_size(fd)
         _check_size(size, bytes_max, path)
         return read_at(fd, 0, size, path)
-    finally:
-        os.close(fd)
 
 
 def read_kernel_number(path: StrPath) -> int:
@@ -237,11 +234,8 @@ def read_kernel_number(path: StrPath) -> int:
         ValueError: it is not a number.
         OSError: as `open_read`.
     """
-    fd = open_read(path)
-    try:
+    with opened(path) as fd:
         return int(os.read(fd, 64))
-    finally:
-        os.close(fd)
 
 
 def _check_size(size: int, bytes_max: int, path: StrPath) -> None:
@@ -631,13 +625,9 @@ def check_cuts(kept_bytes: Mapping[Path, int]) -> None:
         OSError: one of them cannot be opened.
     """
     for path, size in kept_bytes.items():
-        with suppress(FileNotFoundError):
-            fd = open_read(path)
-            try:
-                if record_locks.is_shared(fd, size):
-                    _check_room(fd, path, size, size)
-            finally:
-                os.close(fd)
+        with suppress(FileNotFoundError), opened(path) as fd:
+            if record_locks.is_shared(fd, size):
+                _check_room(fd, path, size, size)
 
 
 def _check_room(fd: int, path: StrPath, position: int, size: int) -> None:
@@ -676,12 +666,9 @@ def _has_mapped(process: int, file: os.stat_result) -> bool:
             with suppress(OSError):
                 if not os.path.samestat(os.stat(f"/proc/{process}/fd/{number}"), file):
                     continue
-                info = open_read(f"/proc/{process}/fdinfo/{number}")
-                try:
+                with opened(f"/proc/{process}/fdinfo/{number}") as info:
                     if record_locks.OPEN_FILE_LOCK in os.read(info, _COPIED_BYTES):
                         return True
-                finally:
-                    os.close(info)
     return False
 
 

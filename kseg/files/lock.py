@@ -70,13 +70,10 @@ def holder(data_directory: str | PathLike[str]) -> int | None:
     if held is not None:
         return conflicting_process(held.fd)
     try:
-        fd = io.open_read(path)
+        with io.opened(path) as fd:
+            return conflicting_process(fd)
     except FileNotFoundError:  # an orderly shutdown deleted it just now
         return None
-    try:
-        return conflicting_process(fd)
-    finally:
-        os.close(fd)
 
 
 class DirectoryLock:

@@ -150,24 +150,6 @@ class TxnIndex:
         )
         return tuple(self[int(slot)] for slot in np.flatnonzero(touching)), complete
 
-    def check(self, base_offset: int) -> None:
-        """Check the entries against the segment's base offset.
-
-        Raises:
-            CorruptIndexError: an entry's last offset lies below the base.
-
-        Source: Kafka `TransactionIndex.sanityCheck`.
-        """
-        below = self.last_offsets < base_offset
-        if below.any():
-            slot = int(below.argmax())
-            raise CorruptIndexError(
-                f"last offset {self.last_offsets[slot]} lies below the segment's base offset "
-                f"{base_offset}",
-                path=self.path,
-                position=slot * TXN_ENTRY_BYTES,
-            )
-
 
 def _owned(column: Int64s) -> Int64s:
     native = column.astype(np.int64)

@@ -152,11 +152,8 @@ def fault_in(files: SegmentFiles) -> EndFault | None:
     paths = {kind: path for kind, path in places.items() if path is not None}
 
     def read(kind: FileKind, position: int, size: int) -> bytes:
-        fd = io.open_read(paths[kind])
-        try:
+        with io.opened(paths[kind]) as fd:
             return io.read_at(fd, position, size, paths[kind])
-        finally:
-            os.close(fd)
 
     with LogFile.open(files.log, "never") as log:
         sizes = {kind: os.stat(path).st_size for kind, path in paths.items()}

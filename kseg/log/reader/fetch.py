@@ -15,7 +15,6 @@ Source: Kafka `UnifiedLog.read`, `LocalLog.read`, `LogSegment.read`.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
@@ -326,8 +325,7 @@ def _stored_by_steps(
     ahead = WINDOW_BYTES
     if wanted.with_data and wanted.max_bytes <= _AHEAD_BYTES_MAX:
         ahead = max(ahead, wanted.max_bytes + _SLACK_BYTES)
-    fd = io.open_read(info.path)
-    try:
+    with io.opened(info.path) as fd:
         found = find_batch(fd, info, wanted.start_offset, ahead=ahead)
         if found is None:
             return None
@@ -339,8 +337,6 @@ def _stored_by_steps(
             end = info.size if at_limit is None else at_limit.position
         size = max(min(end - found.position, allowed), 0)
         data = _bytes_of(fd, info, found, size) if wanted.with_data else _NOTHING
-    finally:
-        os.close(fd)
     return found.position, found.size, size, data
 
 
@@ -387,11 +383,8 @@ def _place_of(seen: Version, place: OffsetMetadata) -> OffsetMetadata:
     if place.offset == seen.log_end.offset:
         return seen.log_end
     for info in _segments_from(seen, place.offset):
-        fd = io.open_read(info.path)
-        try:
+        with io.opened(info.path) as fd:
             found = find_batch(fd, info, place.offset)
-        finally:
-            os.close(fd)
         if found is not None:
             return OffsetMetadata(place.offset, info.base_offset, found.position)
     return seen.log_end

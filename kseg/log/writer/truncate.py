@@ -25,7 +25,6 @@ Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -168,11 +167,8 @@ def _creation(model: SegmentInfo, offset: int) -> Action:
 
 def _position_of(info: SegmentInfo, offset: int) -> int:
     """Where a segment is to be cut so that no batch reaches `offset`."""
-    fd = io.open_read(info.path)
-    try:
+    with io.opened(info.path) as fd:
         found = find_batch(fd, info, offset)
-    finally:
-        os.close(fd)
     return info.size if found is None else found.position
 
 

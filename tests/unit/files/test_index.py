@@ -4,7 +4,6 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -33,10 +32,8 @@ def open_index(
 def test_an_empty_index_answers_the_base(tmp_path: Path, mapping: Any, target: int) -> None:
     with open_index(OffsetIndex, tmp_path / "x", [], mapping=mapping) as index:
         assert index.lookup(target) == IndexEntry(BASE, 0)
-        assert index.lookup_many(np.array([target])).tolist() == [0]
         assert index.last_offset == BASE
         assert index.fetch_upper_bound(0, 5) is None
-        index.check()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -47,8 +44,7 @@ def test_a_missing_file_is_an_empty_index(kind: Any, tmp_path: Path, mapping: An
         assert (index.entry_count, index.slots) == (0, 0)
         assert index.lookup(BASE + 5) == ((BASE, 0) if kind is OffsetIndex else (-1, BASE))
         assert index.refresh() == 0
-        assert len(index.entries(all_slots=True).offsets) == 0
-        index.check()
+        assert len(index.entries().offsets) == 0
     assert not path.exists()
 
 
@@ -86,10 +82,8 @@ def test_a_closed_index_says_so(kind: Any, tmp_path: Path, mapping: Any) -> None
     of_kind = [lambda: index.fetch_upper_bound(0, 1), lambda: index.last_offset]
     for use in (
         lambda: index.lookup(BASE + 1),
-        lambda: index.lookup_many(np.array([1])),
         lambda: index.entry_count,
         index.entries,
-        index.check,
         index.refresh,
         *(of_kind if kind is OffsetIndex else [lambda: index.last_entry]),
     ):
@@ -98,46 +92,11 @@ def test_a_closed_index_says_so(kind: Any, tmp_path: Path, mapping: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("kind", "entries", "slots", "slot"),
-    [
-        (OffsetIndex, [(5, 10), (5, 20)], 0, 1),  # the same offset twice
-        (OffsetIndex, [(5, 10), (4, 20)], 0, 1),
-        (OffsetIndex, [(5, 10), (6, 9)], 0, 1),
-        (OffsetIndex, [(-1, 10), (6, 20)], 0, 0),
-        (OffsetIndex, [(1, -10), (6, 20)], 0, 0),
-        (OffsetIndex, [(1, 10), (-6, 20)], 0, 1),  # the last offset lies below the base
-        (OffsetIndex, [(1, 10), (2, 20), (0, 0), (0, 7), (0, 0)], 0, 3),
-        (OffsetIndex, [(0, 0), (0, 0), (0, 9)], 4, 2),
-        (TimeIndex, [(1, 7), (1, 8)], 0, 1),
-        (TimeIndex, [(2, 7), (1, 8)], 0, 1),  # the last timestamp lies below the first
-        (TimeIndex, [(1, 7), (2, 6)], 0, 1),
-        (TimeIndex, [(1, -7)], 0, 0),  # the last offset lies below the base
-        (TimeIndex, [(2**63 - 1, 1), (-(2**63), 2)], 0, 1),
-        (TimeIndex, [(1, 7), (0, 0), (5, 0)], 4, 2),
-    ],
-)
-def test_what_breaks_the_order_is_found(
-    tmp_path: Path, mapping: Any, kind: Any, entries: list[tuple[int, int]], slots: int, slot: int
-) -> None:
-    with (
-        open_index(kind, tmp_path / "x", entries, slots, mapping=mapping) as index,
-        pytest.raises(CorruptIndexError) as caught,
-    ):
-        index.check()
-    assert caught.value.position == (8 if kind is OffsetIndex else 12) * slot
-    assert caught.value.path == str(tmp_path / "x")
-
-
-@pytest.mark.parametrize(
     ("kind", "entry"), [(OffsetIndex, (3, -1)), (OffsetIndex, (-2, 7)), (TimeIndex, (5, -3))]
 )
 def test_a_negative_answer_is_an_error(tmp_path: Path, kind: Any, entry: tuple[int, int]) -> None:
-    with open_index(kind, tmp_path / "x", [entry]) as index:
-        with pytest.raises(CorruptIndexError):
-            index.lookup(BASE + 5)
-        if entry[1] < 0:
-            with pytest.raises(CorruptIndexError):
-                index.lookup_many(np.array([BASE + 5]))
+    with open_index(kind, tmp_path / "x", [entry]) as index, pytest.raises(CorruptIndexError):
+        index.lookup(BASE + 5)
 
 
 def test_an_offset_beyond_64_bits_is_an_error_not_a_wrap(tmp_path: Path) -> None:
@@ -146,8 +105,8 @@ def test_an_offset_beyond_64_bits_is_an_error_not_a_wrap(tmp_path: Path) -> None
         index.entries()
     path = index_bytes.time_index(tmp_path / "t", [(1, 1), (9, 9)])
     with TimeIndex.open(path, 2**63 - 5) as times:
-        assert times.lookup_many(np.array([5])).tolist() == [2**63 - 4]
-        for use in (times.entries, lambda: times.lookup(9), lambda: times.lookup_many([5, 9])):
+        assert times.lookup(5).offset == 2**63 - 4
+        for use in (times.entries, lambda: times.lookup(9)):
             with pytest.raises(CorruptIndexError):
                 use()
 
@@ -166,53 +125,6 @@ def test_a_sparse_file_of_zeros_costs_no_memory(tmp_path: Path) -> None:
         assert (index.entry_count, index.slots) == (0, 2**28 - 1)
 
 
-def _as_asked(order: str, targets: Any, random: Any) -> Any:
-    if order == "sorted":
-        return np.sort(targets)
-    if order == "sorted in runs":
-        return np.concatenate([np.sort(part) for part in np.array_split(targets, 3)])
-    return random.permutation(targets)
-
-
-@pytest.mark.parametrize("order", ["sorted", "sorted in runs", "random"])
-@pytest.mark.parametrize("spread", ["even", "crowded", "one"])
-@pytest.mark.parametrize("count", [10_000, 100])
-def test_many_lookups_equal_a_plain_floor_search(
-    tmp_path: Path, order: str, spread: str, count: int
-) -> None:
-    random = np.random.default_rng(count)
-    steps = {
-        "even": random.integers(1, 200_000, 9_999),
-        "crowded": np.where(random.random(9_999) < 0.001, 200_000_000, 1),
-        "one": np.array([7]),
-    }[spread]
-    keys = np.cumsum(steps)
-    keys = keys[keys < 2**31]
-    positions = np.arange(1, len(keys) + 1)
-    wide = random.integers(-1_000, int(keys[-1]) + 1_000, count)
-    asked = np.concatenate([wide, random.choice(keys, count), [-(2**63) + BASE]])
-    targets = _as_asked(order, asked, random) + BASE
-    expected = np.append(positions, 0)[np.searchsorted(keys, targets - BASE, "right") - 1]
-    entries = list(zip(keys.tolist(), positions.tolist(), strict=True))
-    with open_index(OffsetIndex, tmp_path / "x", entries) as index:
-        assert (index.lookup_many(targets) == expected).all()
-        assert index.lookup(int(targets[7])).position == expected[7]
-        assert index.lookup_many(np.array([2**63 - 1])).tolist() == [len(keys)]
-
-
-@pytest.mark.parametrize("order", ["sorted", "random"])
-def test_many_lookups_in_keys_that_do_not_ascend_find_what_one_finds(
-    tmp_path: Path, order: str
-) -> None:
-    random = np.random.default_rng(5)
-    keys = random.integers(1, 2**31 - 1, 5_000).tolist()
-    entries = [(key, slot) for slot, key in enumerate(keys)]
-    targets = _as_asked(order, random.integers(0, 2**31, 5_000), random) + BASE
-    with open_index(OffsetIndex, tmp_path / "x", entries) as index:
-        expected = [index.lookup(target).position for target in targets.tolist()]
-        assert index.lookup_many(targets).tolist() == expected
-
-
 increasing = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=60).map(sorted)
 
 
@@ -228,8 +140,6 @@ def test_lookups_by_time_equal_a_plain_floor_search(
     with open_index(TimeIndex, path, entries, slots=len(entries) + spare) as index:
         assert index.entry_count == len(entries)
         assert [index.lookup(target).offset for target in targets] == expected
-        assert index.lookup_many(np.array(targets, dtype=np.int64)).tolist() == expected
-        index.check()
 
 
 @given(st.binary(max_size=200), st.integers(-(2**62), 2**62))
@@ -255,9 +165,7 @@ def _acts(index: Any, target: int) -> list[Any]:
         if isinstance(index, TimeIndex)
         else (lambda: index.fetch_upper_bound(target % 2**31, 5))
     )
-    many = np.array([target])
-    one_each = [lambda: index.lookup(target), lambda: index.lookup_many(many)]
-    return [*one_each, of_kind, index.entries, index.check]
+    return [lambda: index.lookup(target), of_kind, index.entries]
 
 
 # ---- beside the writer ---------------------------------------------------------------------------

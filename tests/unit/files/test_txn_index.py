@@ -22,7 +22,6 @@ def test_a_missing_file_has_no_entries(tmp_path: Path) -> None:
     index = TxnIndex.open(tmp_path / "absent")
     assert (len(index), index.entries(), index.tail_bytes) == (0, (), 0)
     assert index.collect_aborted(0, 100) == ((), False)
-    index.check(5)
 
 
 def test_columns_are_native_and_read_only(tmp_path: Path) -> None:
