@@ -6,6 +6,7 @@ The numbers are those on disk; nothing here computes. Source: Kafka `RecordBatch
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -26,6 +27,8 @@ Int64s: TypeAlias = "npt.NDArray[np.int64]"
 Intps: TypeAlias = "npt.NDArray[np.intp]"
 Uint8s: TypeAlias = "npt.NDArray[np.uint8]"
 Uint64s: TypeAlias = "npt.NDArray[np.uint64]"
+#: Called with how much is done, and with all that there is to do: bytes if nothing else is said.
+Progress: TypeAlias = Callable[[int, int], None]
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1

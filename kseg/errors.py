@@ -39,8 +39,9 @@ path with `at_path`, so each message is made in one place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from kseg.constants import StopReason
@@ -350,3 +351,7 @@ __all__ = [
     "at_path",
     "os_reason",
 ]
+
+
+#: Takes an error instead of raising it.
+OnError: TypeAlias = Callable[[KsegError], None]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 
@@ -40,14 +40,12 @@ from kseg.errors import (
 )
 from kseg.files.names import parse_partition_dir
 from kseg.format.encode import encode_batches
+from kseg.format.header import EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.format.take import join_rows, take_rows
 from kseg.format.values import HeadersColumn, RecordColumns, binary_column, freeze
 from kseg.log.data_directory import refuse_cluster_metadata
 from kseg.log.log import Log
-
-if TYPE_CHECKING:
-    from kseg.format.header import EncodedBatch
 
 #: Errors of the lines themselves; other errors are about the log that is there.
 _OF_LINES = (

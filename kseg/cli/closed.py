@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -27,6 +27,7 @@ from kseg.cli.settings import (
     known_configs,
 )
 from kseg.commands import command_line
+from kseg.constants import Progress
 from kseg.files import lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import log_bytes
@@ -40,14 +41,9 @@ from kseg.log.closed import (
     reindex_at,
 )
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
-from kseg.log.recovery import KINDS, Action, kept_bytes, other_file_system
+from kseg.log.recovery import KINDS, Action, Kept, kept_bytes, other_file_system
 from kseg.reports import RecoveryPlan, ReindexPlan, TruncationReport
 from kseg.workers import At, in_order
-
-if TYPE_CHECKING:
-    from kseg.log.recovery import Kept
-
-    Progress = Callable[[int, int], None]
 
 #: Fields of a recovery's plan that the document of the verb has itself.
 _OF_DOCUMENT: Final = ("path", "applied", "actions")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -29,15 +29,13 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
+from kseg.files.log_file import Tile
 from kseg.files.names import FileKind, PathKind, parse_name
 from kseg.files.selection import Selection
 from kseg.files.whole_file import check_replaceable, whole_file
 from kseg.format.convert import Converter, Losses, Tally, Target
 from kseg.format.header import BatchTable, stop_error
 from kseg.workers import At, PerThread, Put, Work, run_in_order
-
-if TYPE_CHECKING:
-    from kseg.files.log_file import Tile
 
 _STDIN = "-"
 _SEGMENTS = (FileKind.LOG, FileKind.KAFKA07)

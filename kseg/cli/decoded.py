@@ -10,24 +10,21 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 
-from kseg.cli.row_writer import Mask, Template
+from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
+from kseg.constants import Bools, Int64s
 from kseg.errors import InvalidRecordError
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns, binary_column
 from kseg.internal.ids import id_text
 from kseg.internal.log_rows import decode_or_keep
 from kseg.internal.records import InternalRecord
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.internal.topics import InternalTopic
+from kseg.internal.topics import InternalTopic
 
 #: Records decoded at a time: their rows stay in memory until they are written.
 _ROWS_MAX: Final = 1024
@@ -62,7 +59,7 @@ def decoded_rows(
     columns: RecordColumns,
     topic: InternalTopic,
     style: Style,
-    mask: Mask | None = None,
+    mask: Bools | None = None,
     limit: int | None = None,
 ) -> Iterator[Decoded]:
     """The rows of a piece of records, a few at a time.
@@ -119,7 +116,7 @@ def _records(
     return records, faults
 
 
-def _numbers(values: list[int | None]) -> npt.NDArray[np.int64]:
+def _numbers(values: list[int | None]) -> Int64s:
     return np.array([UNKNOWN if value is None else value for value in values], np.int64)
 
 

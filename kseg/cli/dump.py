@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 import click
 import numpy as np
@@ -35,18 +35,16 @@ from kseg.cli.streams import stream_tiles
 from kseg.constants import INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
+from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, FileName, is_new
 from kseg.files.selection import Selection
 from kseg.format.bodies import message_error
 from kseg.format.columns import decode
 from kseg.format.header import COLUMN, BatchTable, crc_error, stop_error
 from kseg.format.request import Request
+from kseg.format.values import RecordColumns
+from kseg.internal import InternalTopic
 from kseg.workers import At, PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
-
-if TYPE_CHECKING:
-    from kseg.files.mapping import Mapping
-    from kseg.format.values import RecordColumns
-    from kseg.internal import InternalTopic
 
 _STDIN, _STDIN_PATH = FileName(FileKind.LOG, 0), Path("-")
 #: Also records of control batches, and of batches that do not match their checksums.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,16 +13,14 @@ from kseg.cli.escapes import csv_field, printable
 from kseg.cli.paths import InputFile
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import Field, Style, csv_head, field_rows
+from kseg.constants import Array
 from kseg.errors import NotALogError
 from kseg.files import checkpoints, metadata, producer_snapshot
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.names import FileKind
 from kseg.files.txn_index import TxnIndex
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Columns = dict[str, npt.NDArray[Any]]
+Columns = dict[str, Array]
 
 _TIMES = frozenset(("timestamp", "last_timestamp"))
 _SNAPSHOT_FIELDS = (

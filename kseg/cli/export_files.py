@@ -14,13 +14,13 @@ from kseg.cli.failures import tell_replaced
 from kseg.cli.row_writer import RowWriter
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
 from kseg.cli.typed import typed_fields, typed_rows
+from kseg.format.values import RecordColumns
 from kseg.lake import FileFormat
 
 if TYPE_CHECKING:
-    from kseg.format.values import RecordColumns
     from kseg.stores.new_object import Sink
 
-    Write = Callable[[RecordColumns], None]
+Write = Callable[[RecordColumns], None]
 
 
 _FIELDS = tuple(one.name for one in RECORD_FIELDS if one.name != "next_offset")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
 
@@ -35,25 +35,23 @@ from kseg.cli.records import (
     tail_of,
     within,
 )
-from kseg.cli.row_writer import Mask, RowSink, Template
+from kseg.cli.row_writer import RowSink, Template
 from kseg.cli.rows import Style
 from kseg.cli.starting import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
+from kseg.constants import Bools
 from kseg.errors import NotALogError
 from kseg.files.names import PathKind, is_new
 from kseg.files.selection import Selection
 from kseg.format.request import Request, key_needle
 from kseg.format.typed import Kinds, decode_columns
+from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
+from kseg.internal import InternalTopic
 from kseg.log.key_filters import KeyFilters
 from kseg.log.log import Log
-from kseg.log.reader import LogView, believed_end, log_pieces, segment_pieces
+from kseg.log.reader import LogView, SegmentInfo, believed_end, log_pieces, segment_pieces
 from kseg.workers import At, PerThread, Put, Work, run_in_order
-
-if TYPE_CHECKING:
-    from kseg.format.values import RecordColumns
-    from kseg.internal import InternalTopic
-    from kseg.log.reader import SegmentInfo
 
 
 def read(
@@ -287,7 +285,7 @@ class Reader(RecordLines):
                     break
             self.sinks.add(sink.replaced, sink.is_empty)
 
-    def _wanted(self, columns: RecordColumns) -> Mask:
+    def _wanted(self, columns: RecordColumns) -> Bools:
         """bool[n]: new records within the bounds; only the isolation was applied before."""
         offsets, times = columns["offset"], columns["timestamp_ms"]
         return within(self.request, len(columns), (offsets, offsets), (times, times))
@@ -322,7 +320,7 @@ class Reader(RecordLines):
         source: Source,
         sink: RowSink,
         put: Put,
-        mask: Mask | None = None,
+        mask: Bools | None = None,
     ) -> None:
         """Put the chosen records of a piece of columns, which is of one file."""
         style = source.style._replace(file=Path(columns.source or "").name)

@@ -21,19 +21,19 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, complain, one_line, tell_replaced
 from kseg.cli.parsing import ALL
 from kseg.cli.paths import partition_at
-from kseg.cli.row_writer import Mask, RowSink, RowSinks, Template
+from kseg.cli.row_writer import RowSink, RowSinks, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
-from kseg.constants import Int64s
+from kseg.constants import Bools, Int64s
 from kseg.errors import KsegError, at_path
 from kseg.files.grammar import FileKind
+from kseg.format.request import Request
 from kseg.format.take import equal_to
+from kseg.format.values import RecordColumns
 from kseg.internal import InternalTopic
 from kseg.workers import Put
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
-    from kseg.format.request import Request
-    from kseg.format.values import RecordColumns
 
 #: The values of `--decode`.
 NAMES: Final = {
@@ -165,7 +165,7 @@ class RecordLines:
         source: Source,
         sink: RowSink,
         put: Put,
-        mask: Mask | None = None,
+        mask: Bools | None = None,
     ) -> None:
         """Write the chosen records of a piece."""
         if self._key is not None:
@@ -224,7 +224,7 @@ def record_fields(*, kafka07: bool) -> tuple[str, ...]:
     return tuple(name for name in names if kafka07 or name != "next_offset")
 
 
-def within(request: Request, rows: int, offsets: tuple[Any, Any], times: tuple[Any, Any]) -> Mask:
+def within(request: Request, rows: int, offsets: tuple[Any, Any], times: tuple[Any, Any]) -> Bools:
     """bool[n]: rows within the bounds of a request, or that reach into them.
 
     Args:

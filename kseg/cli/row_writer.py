@@ -16,7 +16,7 @@ import numpy as np
 
 from kseg.cli.failures import complain
 from kseg.cli.parsing import ALL
-from kseg.constants import StopReason
+from kseg.constants import Bools, Int64s, StopReason
 from kseg.errors import CorruptRecordError
 from kseg.format import text as _text
 from kseg.format.header import (
@@ -30,20 +30,17 @@ from kseg.format.header import (
     Shared,
 )
 from kseg.format.reader import End
+from kseg.format.request import Request
 from kseg.format.take import runs
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
 from kseg.workers import Buffer, PerThread, Put
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kseg.files.log_file import Tile
-    from kseg.format.request import Request
 
 
 #: bool[n]: the chosen rows.
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 #: Lines, and the positions where those of each batch begin and end, int32[n + 1].
 Before = tuple[bytes, np.ndarray[Any, np.dtype[np.int32]]]
 Piece = tuple[Any, ...]
@@ -70,7 +67,7 @@ class Gaps(Protocol):
 
     previous: int
 
-    def note(self, first: int, last: int, pairs: npt.NDArray[np.int64]) -> None:
+    def note(self, first: int, last: int, pairs: Int64s) -> None:
         """Take the next offsets: the first, the last, and each that does not follow."""
 
 
@@ -93,7 +90,7 @@ class RowWriter:
         return self
 
     def rows(
-        self, template: Template, count: int, start: int = 0, mask: Mask | None = None
+        self, template: Template, count: int, start: int = 0, mask: Bools | None = None
     ) -> None:
         """Write rows `start` to `count`, those for which `mask` is false left out."""
         row, replacing = start, inexact(template)
@@ -170,7 +167,9 @@ class RowWriter:
         if isinstance(other, Buffer):
             self._buffer = memoryview(other)
 
-    def _count_replaced(self, template: Template, start: int, stop: int, mask: Mask | None) -> None:
+    def _count_replaced(
+        self, template: Template, start: int, stop: int, mask: Bools | None
+    ) -> None:
         """Count the values of inexact pieces that are not UTF-8."""
         for piece in template:
             if piece[0] == _text.BYTES:
@@ -256,7 +255,7 @@ def _may_replace(style: int) -> bool:
     return style & (_text.CSV | _text.EXACT) == _text.CSV and style & _ENCODING in _TEXTS
 
 
-def _count_in_headers(piece: Piece, start: int, stop: int, mask: Mask | None) -> int:
+def _count_in_headers(piece: Piece, start: int, stop: int, mask: Bools | None) -> int:
     offsets, values, data = piece[4], piece[7], piece[8]
     rows = [(start, stop)]
     if mask is not None:
@@ -333,7 +332,7 @@ class RowSink:
         """Whether no further row will be written."""
         return self._left == 0
 
-    def take(self, template: Template, count: int, mask: Mask | None = None) -> None:
+    def take(self, template: Template, count: int, mask: Bools | None = None) -> None:
         """Write the rows of a piece, or hold them back; `mask` leaves some out."""
         wanted = count if mask is None else int(np.count_nonzero(mask))
         if not wanted:
@@ -454,7 +453,7 @@ def _iso(bound: Any) -> str:
     return iso_text(bound) or _plain(bound)
 
 
-def _end_of(count: int, mask: Mask | None, wanted: int) -> int:
+def _end_of(count: int, mask: Bools | None, wanted: int) -> int:
     """The row behind the first `wanted` rows that count."""
     if mask is None:
         return min(count, wanted)

@@ -5,20 +5,16 @@ A row is a template of pieces, which the text kernel fills in for thousands of r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kseg.cli.escapes import csv_field, json_string, printable
 from kseg.cli.row_writer import BatchColumns, Piece, Template
-from kseg.constants import Compression, ControlType, TimestampType
+from kseg.constants import Array, Compression, ControlType, TimestampType
 from kseg.format import text as _text
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.format.header import BatchTable
-    from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
+from kseg.format.header import BatchTable
+from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 
 #: Stands for a number in the broken contents of a compressed message; no batch can store it.
 UNKNOWN = -(2**63)
@@ -190,7 +186,7 @@ def rows_of(held: dict[str, Any], style: Style, fields: tuple[Field, ...]) -> Te
 
 def batch_rows(table: BatchTable, style: Style) -> Template:
     """The template for a table of batches."""
-    held: dict[str, npt.NDArray[Any]] = {
+    held: dict[str, Array] = {
         "count": table.record_count,
         "transactional": table.is_transactional,
         "control": table.is_control,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from kseg import plan_salvage
 from kseg.cli import output
@@ -13,11 +12,16 @@ from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import put_back, without_line
 from kseg.files.selection import Selection
 from kseg.log.data_directory import CLUSTER_METADATA
-from kseg.log.salvage import HARMLESS, READABLE, REASONS
+from kseg.log.salvage import (
+    HARMLESS,
+    READABLE,
+    REASONS,
+    DamagedTransaction,
+    LostOffsets,
+    SalvagedPartition,
+    Span,
+)
 from kseg.reports import SalvagePlan, SalvageReport
-
-if TYPE_CHECKING:
-    from kseg.log.salvage import DamagedTransaction, LostOffsets, SalvagedPartition, Span
 
 #: The most lines of one kind for a partition; --json and the report have all.
 _LINES_MAX = 5

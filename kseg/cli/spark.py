@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from kseg.analysis.stats import StatsOptions
 from kseg.cli import closed, output
@@ -38,9 +39,6 @@ from kseg.spark.jobs import CompactOptions, ExportResult, ReindexOptions, SparkR
 from kseg.spark.options import parse_options
 from kseg.spark.plan import list_logs, local_paths
 from kseg.stores.path import is_remote
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: An earlier run of a job may have finished these; partitions, if the verb is not here.
 _NOUNS = {

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import numpy as np
 
 from kseg.cli.failures import usage_errors
+from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, held_columns, rows_of
 from kseg.constants import SCHEMA_WORDS
 from kseg.errors import NotALogError, SchemaError
 from kseg.format.typed import BYTES, ERRORS, Kinds, has_schemas, kinds_of
 from kseg.format.values import BinaryColumn, Kind, RecordColumns, TypedColumn, binary_column
-
-if TYPE_CHECKING:
-    from kseg.cli.row_writer import Template
 
 #: Fields that say where a record lies, which only files have.
 PLACE_FIELDS: Final = ("topic", "partition")

@@ -48,11 +48,10 @@ from kseg.format.encode import encode_batch
 from kseg.format.header import EncodedBatch, wrap_int64
 from kseg.format.options import BatchOptions
 from kseg.format.times import Time, time_ms
+from kseg.format.values import Record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
-
-    from kseg.format.values import Record
 
     Headers = Iterable[tuple[str | Buffer, str | Buffer | None]]
     Pairs = list[tuple[bytes | None, bytes | None]]

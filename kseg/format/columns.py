@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from kseg.constants import INT32_MAX, Array, Int64s, StopReason
-from kseg.errors import FormatError, KsegError, LimitExceededError
+from kseg.errors import FormatError, KsegError, LimitExceededError, OnError
 from kseg.format.bodies import Payloads, at_batch, body_of, each_payload, record_error
 from kseg.format.header import (
     CODEC_MASK,
@@ -35,7 +35,6 @@ from kseg.format.reader import End, PieceReader
 from kseg.format.request import (
     FIELDS_DEFAULT,
     INFLATED_BYTES_MAX,
-    OnError,
     Request,
     narrow,
 )

@@ -43,6 +43,7 @@ from kseg.errors import (
     InvalidRecordError,
     KsegError,
     LimitExceededError,
+    OnError,
     UnsupportedFormatError,
 )
 from kseg.format import codec
@@ -53,7 +54,7 @@ from kseg.format.down_convert import no_append_time, options_for
 from kseg.format.encode import encode_batch, rows_of
 from kseg.format.header import CODEC_MASK, LOG_APPEND, BatchHeader, BatchTable, crc_error
 from kseg.format.options import BatchOptions
-from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, OnError
+from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.take import runs
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace

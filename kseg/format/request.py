@@ -20,7 +20,7 @@ from kseg.constants import (
     Array,
     Int64s,
 )
-from kseg.errors import KsegError
+from kseg.errors import KsegError, OnError
 from kseg.format.header import BATCH_FIELDS, BatchTable
 from kseg.format.times import DAY_MS, Time, bound_ms, is_day, is_span, time_ms
 
@@ -85,7 +85,6 @@ def key_needle(key: bytes | None) -> Needle:
 #: Takes an open segment; gives the stretches of it that may hold a record, by position and end, or
 #: None for all of it.
 SpansOf = Callable[[Any], list[tuple[int, int]] | None]
-OnError = Callable[[KsegError], None]
 OffsetBounds = tuple[int | None, int | None] | range | int
 TimeBounds: TypeAlias = "tuple[Time | None, Time | None] | range | str | date"
 _UNBOUND: Final = (None, None)

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 from uuid import UUID, uuid4
 
+from kseg.constants import Progress
 from kseg.errors import KsegError, NotALogError, UncleanShutdownError
 from kseg.files import io, metadata
 from kseg.files.checkpoints import TopicPartition
@@ -49,8 +50,6 @@ from kseg.workers import At, Put, in_order
 
 #: Settings of every log, a function from a log to its settings, or the result of `kseg.settings`.
 Config = LogConfig | Settings | Callable[[TopicPartition], LogConfig]
-#: Called with the number of open partitions, and of all.
-Progress = Callable[[int, int], None]
 
 
 class LogDirectory(Closing):

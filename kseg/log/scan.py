@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from kseg.constants import Progress
 from kseg.errors import KsegError
 from kseg.files import io
 from kseg.files.mapping import Mapping, private_memory
@@ -78,8 +79,6 @@ PLACE_FIELDS: Final = ("topic", "partition")
 DIRECTORY: Final = "directory"
 #: A path that cannot be read ends the scan before it begins, or is passed over.
 OnError = Literal["raise", "skip"]
-#: Called with the bytes of the segments that are read, and of all segments.
-Progress = Callable[[int, int], None]
 #: Records that a notebook shows.
 _HTML_ROWS: Final = 10
 

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,8 +44,7 @@ from kseg.spark.plan import Split
 from kseg.spark.schema import Projection
 from kseg.stores.path import place
 
-if TYPE_CHECKING:
-    OnError = Callable[[KsegError], None]
+OnError = Callable[[KsegError], None]
 
 _US_PER_MS: Final = 1000
 #: Milliseconds whose microseconds fit in 64 bits.

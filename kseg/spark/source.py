@@ -31,6 +31,8 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
 
 from kseg.constants import INT64_MAX
 from kseg.errors import KsegError
@@ -56,8 +58,6 @@ from kseg.spark.watching import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.streaming.datasource import ReadLimit
-    from pyspark.sql.types import StructType
 
     from kseg.spark.sink import SinkWriter
 

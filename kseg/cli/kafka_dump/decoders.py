@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +22,8 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.cli.kafka_dump.lines import Contents, Texts, texts_until
-from kseg.constants import ControlType
+from kseg.cli.kafka_dump.lines import Contents, Failed, Texts, texts_until
+from kseg.constants import Bools, ControlType
 from kseg.errors import InvalidRecordError
 from kseg.format.control import EndMarker, parse_control_key
 from kseg.internal import InternalTopic, decode
@@ -31,9 +32,6 @@ from kseg.internal.records import INT16_MAX, has_structs
 from kseg.internal.schemas import Cursor, RecordType, Schema, load, message_reader, record_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from kseg.cli.kafka_dump.lines import Failed, Mask
     from kseg.format.values import RecordColumns
 
 #: The texts of a key and of a payload.
@@ -64,7 +62,7 @@ _NO_VALUE = (
 
 
 def internal_contents(
-    topic: InternalTopic, columns: RecordColumns, control: Mask | None, unread: Mapping[int, str]
+    topic: InternalTopic, columns: RecordColumns, control: Bools | None, unread: Mapping[int, str]
 ) -> Contents:
     """The texts of a piece of records of an internal topic, up to one at which the tool ends."""
     keys: list[bytes | None] = [None] * len(columns)

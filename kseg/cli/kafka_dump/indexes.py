@@ -10,32 +10,26 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kseg.cli.kafka_dump.lines import HEAD_BYTES, DumpOptions, check_end, int_piece
 from kseg.cli.row_writer import RowWriter, Write
-from kseg.constants import MESSAGE_BYTES_MIN
+from kseg.constants import MESSAGE_BYTES_MIN, Int64s
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError
 from kseg.files import producer_snapshot
 from kseg.files.grammar import file_name
 from kseg.files.index import OFFSET_LAYOUT, TIME_LAYOUT
 from kseg.files.log_file import LogFile
 from kseg.files.mapping import MappedFile
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import TxnIndex
 from kseg.format import text
 from kseg.format.columns import decode
 from kseg.format.request import Request
 from kseg.log.recovery import stored_position
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.files.producer_snapshot import ProducerSnapshotEntry
-
-    Int64Array = npt.NDArray[np.int64]
-    Line = Callable[[str], None]
+Line = Callable[[str], None]
 
 _HEAD = struct.Struct(">qiib")
 _DELTA = struct.Struct(">i")
@@ -132,7 +126,7 @@ def print_time_index(path: Path, options: DumpOptions, write: Write, line: Line)
 
 @contextmanager
 def _printed(
-    columns: tuple[tuple[str, Int64Array], ...], options: DumpOptions, write: Write
+    columns: tuple[tuple[str, Int64s], ...], options: DumpOptions, write: Write
 ) -> Iterator[list[int]]:
     """Print the entries after they are compared; up to the first that ends the tool.
 
@@ -148,7 +142,7 @@ def _printed(
             RowWriter(write).rows((*pieces, (text.TEXT, b"\n")), len(done))
 
 
-def _used(offsets: Int64Array, base_offset: int, *columns: Int64Array) -> Iterator[tuple[int, ...]]:
+def _used(offsets: Int64s, base_offset: int, *columns: Int64s) -> Iterator[tuple[int, ...]]:
     """The columns of the entries in front of the first unused one, as Kafka's tool finds it."""
     unused = np.flatnonzero(offsets[1:] == base_offset)
     count = int(unused[0]) + 1 if len(unused) else len(offsets)

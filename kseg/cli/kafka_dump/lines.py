@@ -17,22 +17,27 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kseg.constants import INT64_MIN, MESSAGE_BYTES_MIN, Compression, TimestampType
+from kseg.constants import (
+    INT64_MIN,
+    MESSAGE_BYTES_MIN,
+    Array,
+    Bools,
+    Compression,
+    Int32s,
+    Int64s,
+    TimestampType,
+    Uint8s,
+)
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError
 from kseg.format import text
 from kseg.format.header import DELETE_HORIZON, BatchTable
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kseg.cli.row_writer import Piece, Template
     from kseg.files.log_file import LogFile
     from kseg.format.values import BinaryColumn, RecordColumns
 
-    Mask = npt.NDArray[np.bool_]
-    Numbers = npt.NDArray[np.int64]
-    Failed = tuple[int, KsegError] | None
-
+Failed = tuple[int, KsegError] | None
 #: Finds the column of a field of a line; the kernel has codes for some.
 Columns = Callable[[str], Any]
 #: Kafka reads no further batch where so many bytes or fewer are left.
@@ -131,7 +136,7 @@ def _piece(lead: bytes, name: str | None, column: Columns) -> Piece:
     return (text.INT, lead, None, values, -1) if name[-1] == "?" else int_piece(lead, values)
 
 
-def int_piece(lead: bytes, column: npt.NDArray[Any]) -> Piece:
+def int_piece(lead: bytes, column: Array) -> Piece:
     """A number behind `lead`."""
     return (text.INT, lead, b"", column, None)
 
@@ -151,9 +156,9 @@ def _horizon(table: BatchTable) -> Template:
 class Texts(NamedTuple):
     """Values as text, in Arrow's layout, null where nothing is printed."""
 
-    offsets: npt.NDArray[np.int32]
-    data: npt.NDArray[np.uint8] | bytes
-    validity: npt.NDArray[np.uint8] | None
+    offsets: Int32s
+    data: Uint8s | bytes
+    validity: Uint8s | None
 
     @classmethod
     def of(cls, values: list[bytes | None]) -> Texts:
@@ -164,14 +169,14 @@ class Texts(NamedTuple):
         return cls(ends.astype(np.int32), data, np.packbits(there, bitorder="little"))
 
     @classmethod
-    def of_column(cls, column: BinaryColumn, keep: Mask | None) -> Texts:
+    def of_column(cls, column: BinaryColumn, keep: Bools | None) -> Texts:
         """A column as it is, null where `keep` is false."""
         validity = column.validity
         if keep is not None:
             validity = np.packbits(keep & column.is_valid(), bitorder="little")
         return cls(column.offsets, column.data, validity)
 
-    def where(self, keep: Mask) -> Texts:
+    def where(self, keep: Bools) -> Texts:
         """The same, null where `keep` is false too."""
         if self.validity is not None:
             bits = np.unpackbits(self.validity, count=len(keep), bitorder="little")
@@ -191,12 +196,12 @@ class Messages(NamedTuple):
         value_at: the place of that length in the bytes around the message, int64[n].
     """
 
-    crc: Numbers
-    valid: Mask
-    key_size: Numbers
-    value_size: Numbers
-    left: Numbers
-    value_at: Numbers
+    crc: Int64s
+    valid: Bools
+    key_size: Int64s
+    value_size: Int64s
+    left: Int64s
+    value_at: Int64s
 
     def unread(self) -> dict[int, str]:
         """The messages whose values cannot be read, with Java's reason."""
@@ -227,7 +232,7 @@ class Contents(NamedTuple):
 
 #: Makes the contents of a piece: from its columns, bool[n] for its control records (None for none),
 #: and the records whose values cannot be read, with Java's reasons.
-Parser = Callable[["RecordColumns", "Mask | None", Mapping[int, str]], Contents]
+Parser = Callable[["RecordColumns", "Bools | None", Mapping[int, str]], Contents]
 Decoder = Callable[[bytes], bytes]
 
 
@@ -268,7 +273,7 @@ def style_of(*, terminal: bool) -> int:
 
 
 def record_columns(
-    columns: RecordColumns, table: BatchTable, rows: Numbers, checks: Messages | None
+    columns: RecordColumns, table: BatchTable, rows: Int64s, checks: Messages | None
 ) -> Columns:
     """Finds the columns of the line of a record.
 
@@ -340,7 +345,7 @@ def check_end(log: LogFile, position: int, end: int) -> None:
 
 def stored_contents(
     columns: RecordColumns,
-    control: Mask | None,
+    control: Bools | None,
     unread: Mapping[int, str],
     *,
     key: Decoder | None = None,
@@ -360,7 +365,7 @@ def first_failure(*failures: Failed) -> Failed:
 
 
 def _decoded(
-    column: BinaryColumn, decoder: Decoder | None, keep: Mask | None
+    column: BinaryColumn, decoder: Decoder | None, keep: Bools | None
 ) -> tuple[Texts, Failed]:
     if decoder is None:
         return Texts.of_column(column, keep), None

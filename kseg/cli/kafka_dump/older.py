@@ -20,12 +20,12 @@ Source: Kafka 0.8.2, 0.10.2, 1.1 and 2.8 `kafka.tools.DumpLogSegments`; `LegacyR
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from kseg.cli.kafka_dump.lines import CURRENT, Lines, Messages
-from kseg.constants import LOG_OVERHEAD, StopReason
+from kseg.constants import LOG_OVERHEAD, Int64s, StopReason
 from kseg.errors import KsegError
 from kseg.format.bodies import wrapper_value
 from kseg.format.codec import Arena, decompress_into
@@ -34,13 +34,7 @@ from kseg.format.compress import compress
 from kseg.format.header import BatchHeader, BatchTable, scan
 from kseg.format.request import INFLATED_BYTES_MAX, Request
 from kseg.format.take import take_rows
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from kseg.format.values import RecordColumns
-
-    Numbers = npt.NDArray[np.int64]
+from kseg.format.values import RecordColumns
 
 #: The line of a batch of magic 2 up to its position; only 2.8 has `count` and `isControl`.
 _HEAD: Final = (
@@ -137,9 +131,7 @@ class MessageReader:
         self._taken = 0
         self._inner: Messages | None = None
 
-    def of(
-        self, data: memoryview, base: int, table: BatchTable, rows: npt.NDArray[np.int64]
-    ) -> Messages:
+    def of(self, data: memoryview, base: int, table: BatchTable, rows: Int64s) -> Messages:
         """The messages of one piece.
 
         Args:
@@ -240,7 +232,7 @@ def _inside(inflated: memoryview) -> Messages:
     return Messages(*columns)
 
 
-def _messages(data: memoryview, starts: Numbers, table: BatchTable) -> Messages:
+def _messages(data: memoryview, starts: Int64s, table: BatchTable) -> Messages:
     """The messages that begin at `starts` in `data`, with the headers of `table`."""
     key_at = starts + _KEY_AT[np.clip(table.magic, 0, 1)]
     key_size = _int32(data, key_at)
@@ -251,9 +243,9 @@ def _messages(data: memoryview, starts: Numbers, table: BatchTable) -> Messages:
     return Messages(table.crc.copy(), table.crc_ok != 0, key_size, value_size, left, value_at)
 
 
-def _int32(data: memoryview, at: Numbers) -> Numbers:
+def _int32(data: memoryview, at: Int64s) -> Int64s:
     """Signed big-endian numbers of 32 bits; those behind the end are anything."""
     held = np.frombuffer(data, np.uint8)
     places = np.minimum(at, len(held) - _LENGTH_BYTES)[:, None] + np.arange(_LENGTH_BYTES)
-    numbers: Numbers = held[places].view(">i4")[:, 0].astype(np.int64)
+    numbers: Int64s = held[places].view(">i4")[:, 0].astype(np.int64)
     return numbers

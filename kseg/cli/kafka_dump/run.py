@@ -49,7 +49,7 @@ from kseg.cli.row_writer import (
     dump_workspace,
     each_stretch,
 )
-from kseg.constants import BATCH_HEADER_BYTES, Compression
+from kseg.constants import BATCH_HEADER_BYTES, Compression, Int32s, Int64s
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.grammar import FileKind, FileName, file_name
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
@@ -58,14 +58,12 @@ from kseg.format.columns import decode
 from kseg.format.header import BatchTable, refused_batch
 from kseg.format.request import Request
 from kseg.format.take import runs
+from kseg.format.values import RecordColumns
+from kseg.format.workspace import Workspace
 from kseg.workers import PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kseg.cli.kafka_dump.older import MessageReader
-    from kseg.format.values import RecordColumns
-    from kseg.format.workspace import Workspace
 
     Memory = tuple[Workspace, RowWriter]
 
@@ -204,16 +202,16 @@ class Gaps:
         """Start in front of the first offset."""
         self.first: int | None = None
         self.previous = -1
-        self.pairs: list[npt.NDArray[np.int64]] = []
+        self.pairs: list[Int64s] = []
 
-    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+    def add(self, offsets: Int64s) -> None:
         """Take the next offsets. After -1 any may follow, as in Kafka."""
         before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
         found = (before != -1) & (offsets != before + 1)
         pairs = np.stack((before[found], offsets[found]), axis=1)
         self.note(int(offsets[0]), int(offsets[-1]), pairs)
 
-    def note(self, first: int, last: int, pairs: npt.NDArray[np.int64]) -> None:
+    def note(self, first: int, last: int, pairs: Int64s) -> None:
         """Take the next offsets and their known gaps."""
         if len(pairs):
             self.pairs.append(pairs)
@@ -354,7 +352,7 @@ class _TileLines:
         tile: Tile,
         table: BatchTable,
         columns: RecordColumns,
-        rows: npt.NDArray[np.int64],
+        rows: Int64s,
         before: Texts,
     ) -> None:
         """Print the records of a piece, up to one at which Kafka's tool ends."""
@@ -420,14 +418,14 @@ class _BatchLines:
             self._ends = np.zeros(count + 1, np.int32)
         self._done = 0
 
-    def up_to(self, rows: npt.NDArray[np.int64]) -> Texts:
+    def up_to(self, rows: Int64s) -> Texts:
         """For each record the lines between its batch and the batch before."""
         starts = np.concatenate(([self._done], rows + 1))
         self._done = int(starts[-1])
         return Texts(self._ends[starts], self._data, None)
 
     @property
-    def all(self) -> tuple[bytes, npt.NDArray[np.int32]]:
+    def all(self) -> tuple[bytes, Int32s]:
         """The lines, and where each batch's begin and end."""
         return self._data, self._ends
 
@@ -455,7 +453,7 @@ def _whole_headers(file: LogFile, table: BatchTable) -> BatchTable:
     return replace(table, rows=rows)
 
 
-def _rows_of(table: BatchTable, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _rows_of(table: BatchTable, positions: Int64s) -> Int64s:
     """The batch of each record, by its position; both rise."""
     batches = table.position
     first, last = np.searchsorted(batches, positions[[0, -1]]).tolist()

@@ -31,14 +31,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from kseg.constants import COMPACTION_MAP_BYTES
+from kseg.constants import COMPACTION_MAP_BYTES, Progress
 from kseg.errors import KsegError, StalePlanError, at_path
 from kseg.files import io
+from kseg.files.log_file import Tile
 from kseg.files.names import FileKind, segment_name
 from kseg.format.columns import scan_all
 from kseg.format.retain import Filtered, filter_walked
+from kseg.format.times import Time
 from kseg.format.workspace import Workspace
 from kseg.log.clean_offsets import read_clean_offset, write_clean_offset
 from kseg.log.cleaner.inputs import (
@@ -63,22 +65,14 @@ from kseg.log.cleaner.values import (
 )
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import SegmentInfo
+from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.split import CLEANED, SWAP
+from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.topic_policy import RetentionRules
 from kseg.log.writer import retention
 from kseg.log.writer.removal import unlink_segment
-
-if TYPE_CHECKING:
-    from kseg.files.log_file import Tile
-    from kseg.format.times import Time
-    from kseg.log.recovery.backup import Backup
-    from kseg.log.segment.reader import Segment
-    from kseg.log.writer.state import LogState
-
-    #: Called with bytes of log dealt with, and in all.
-    Progress = Callable[[int, int], None]
-
+from kseg.log.writer.state import LogState
 
 _T = TypeVar("_T")
 

@@ -18,13 +18,16 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from kseg.constants import INT32_MAX, StopReason
-from kseg.errors import OffsetsOutOfOrderError, UnsupportedFormatError, at_path
+from kseg.errors import KsegError, OffsetsOutOfOrderError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from kseg.files.log_file import Tile
+from kseg.files.mapping import Mapping as FileMapping
 from kseg.format.header import stop_error
+from kseg.format.times import Time
 from kseg.log.cleaner.values import (
     ACTIVE,
     HIGH_WATERMARK,
@@ -33,24 +36,17 @@ from kseg.log.cleaner.values import (
     CompactionPlan,
 )
 from kseg.log.clock import now_of
+from kseg.log.config import LogConfig
+from kseg.log.producers.entry import ProducerEntry
 from kseg.log.producers.snapshots import SnapshotFiles, feed_segment
 from kseg.log.producers.state import ProducerState
-from kseg.log.reader.version import SegmentInfo
+from kseg.log.reader.version import HighWatermark, SegmentInfo
+from kseg.log.reader.view import LogView
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import timestamp_of_first
 from kseg.log.validate.batches import check_rising
 from kseg.log.writer.retention import high_watermark_of, largest_timestamp_of
-
-if TYPE_CHECKING:
-    from kseg.errors import KsegError
-    from kseg.files.log_file import Tile
-    from kseg.files.mapping import Mapping as FileMapping
-    from kseg.format.times import Time
-    from kseg.log.config import LogConfig
-    from kseg.log.producers.entry import ProducerEntry
-    from kseg.log.reader.version import HighWatermark
-    from kseg.log.reader.view import LogView
-    from kseg.log.writer.state import LogState
+from kseg.log.writer.state import LogState
 
 #: Segments that become one.
 Group = tuple[SegmentInfo, ...]

@@ -23,39 +23,32 @@ Source: Kafka `CleanedTransactionMetadata`, `Cleaner.shouldDiscardBatch`, `Clean
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from kseg._kernels.located import Located
 from kseg._kernels.offset_map import KeepLatest, OffsetMap
 from kseg.constants import Bools, Int64s, Uint8s
 from kseg.errors import CorruptIndexError, LimitExceededError
+from kseg.files.log_file import Tile
 from kseg.files.mapping import private_memory
 from kseg.files.txn_index import AbortedTxn, TxnIndex
-from kseg.format.columns import decode_whole
-from kseg.format.header import DELETE_HORIZON
+from kseg.format.columns import WholeBatches, decode_whole
+from kseg.format.header import DELETE_HORIZON, BatchTable
 from kseg.format.request import HAS_VALUE
 from kseg.format.retain import Known, Retention, Verdict
+from kseg.format.values import BinaryColumn
 from kseg.format.workspace import Workspace
 from kseg.log.cleaner.inputs import CleanerInputs, between, walk_sound
+from kseg.log.producers.entry import ProducerEntry
+from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.visible import AbortedRanges, TransactionWalk
 from kseg.log.segment.walks import check_end
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kseg._kernels.located import Located
-    from kseg._kernels.offset_map import KeepLatest
-    from kseg.files.log_file import Tile
-    from kseg.format.columns import WholeBatches
-    from kseg.format.header import BatchTable
-    from kseg.format.values import BinaryColumn
-    from kseg.log.cleaner.inputs import CleanerInputs
-    from kseg.log.producers.entry import ProducerEntry
-    from kseg.log.reader.version import SegmentInfo
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from kseg.constants import SEGMENT_BYTES_MAX, Compression
 from kseg.errors import KsegError, LimitExceededError, StalePlanError, at_path
@@ -25,13 +24,11 @@ from kseg.format.convert import Converter, Target
 from kseg.log.cleaner.clean import keep_group, swap_in, write_cleaned
 from kseg.log.cleaner.inputs import CleanerInputs, walk_sound
 from kseg.log.cleaner.values import ACTIVE, UNCHANGED, CompactedSegment
-
-if TYPE_CHECKING:
-    from kseg.log.reader.version import SegmentInfo
-    from kseg.log.reader.view import LogView
-    from kseg.log.recovery.backup import Backup
-    from kseg.log.segment.writer import SegmentWriter
-    from kseg.log.writer.state import LogState
+from kseg.log.reader.version import SegmentInfo
+from kseg.log.reader.view import LogView
+from kseg.log.recovery.backup import Backup
+from kseg.log.segment.writer import SegmentWriter
+from kseg.log.writer.state import LogState
 
 
 def plan_recoding(view: LogView, target: Target) -> list[CompactedSegment]:

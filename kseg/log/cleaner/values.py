@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kseg.constants import COMPACTION_MAP_BYTES
 from kseg.frames import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from kseg.log.config import LogConfig
-    from kseg.log.reader.version import SegmentInfo
+from kseg.log.config import LogConfig
+from kseg.log.reader.version import SegmentInfo
 
 #: Reasons to skip a log, besides those of `kseg.log.topic_policy`.
 NOTHING_DIRTY: Final = "nothing-dirty"

@@ -40,11 +40,12 @@ from functools import partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 
-from kseg.constants import INT64_MAX, Bools, Int64s
+from kseg.constants import INT64_MAX, Bools, Int64s, Progress
 from kseg.documents import Documented, document
 from kseg.errors import (
     ConflictingCopiesError,
@@ -86,20 +87,15 @@ from kseg.log.epochs import UNDEFINED, LeaderEpochs
 from kseg.log.salvage.output import (
     REPORT,
     TargetPartition,
+    TargetSegment,
     beside,
     check_output,
     target_segments,
     write_output,
 )
-from kseg.log.salvage.provable import Progress, epochs_of
+from kseg.log.salvage.provable import epochs_of
 from kseg.log.salvage.values import LostOffsets, Span, add_span, provable_tables
-from kseg.workers import at_file, in_order
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kseg.log.salvage.output import TargetSegment
-    from kseg.workers import Put
+from kseg.workers import Put, at_file, in_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ without a common end. Past `HELD_MAX` batches such a window is cut anyway.
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -35,24 +36,22 @@ from kseg.constants import INT32_MAX, INT64_MAX, Bools, Int64s, Intps, StopReaso
 from kseg.documents import Documented
 from kseg.errors import KsegError
 from kseg.files import io
-from kseg.files.log_file import LogFile
+from kseg.files.log_file import LogFile, Tile
+from kseg.files.mapping import Mapping
 from kseg.files.names import classify_path
-from kseg.format.header import COLUMN, FIELDS, BatchHeader
+from kseg.format.header import COLUMN, FIELDS, BatchHeader, BatchTable
 from kseg.log import data_directory
 from kseg.log.salvage.provable import clean_offset_of, read_provable
-from kseg.log.salvage.values import ProvablePartition, SegmentSeen, Span, provable_tables
+from kseg.log.salvage.values import (
+    LostOffsets,
+    ProvablePartition,
+    SegmentSeen,
+    Span,
+    provable_tables,
+)
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import next_offset
 from kseg.stores.path import name_of, path_at
-
-if TYPE_CHECKING:
-    from collections import abc
-
-    from kseg.files.log_file import Tile
-    from kseg.files.mapping import Mapping
-    from kseg.format.header import BatchTable
-    from kseg.log.salvage.values import LostOffsets
-
 
 #: Batches as rows of numbers, int64[n, COLUMNS].
 Rows: TypeAlias = Int64s

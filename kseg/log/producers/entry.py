@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from kseg.constants import (
     NO_TIMESTAMP,
     AppendOrigin,
     ControlType,
+    Int64s,
 )
 from kseg.errors import (
     InvalidProducerEpochError,
@@ -39,9 +40,6 @@ from kseg.format.header import (
     decrement_sequence,
     increment_sequence,
 )
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: The number of last batches of a producer that are kept, to recognize a repeated one.
 BATCHES_KEPT: Final = 5
@@ -474,7 +472,7 @@ def telling_batches(table: BatchTable, *, all_known: bool = False) -> list[Produ
     return [ProducerBatch._make(_OF_ROW(row)) for row in rows.tolist() if row[_PRODUCER_ID] >= 0]
 
 
-def _leaving_traces(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _leaving_traces(rows: Int64s) -> Int64s:
     """The rows to process, by producer ids, epochs and attributes; all rows have a producer."""
     order = np.argsort(rows[:, 0], kind="stable")
     producers, epochs, attributes = rows[order].T

@@ -13,19 +13,16 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kseg.errors import CorruptIndexError, KsegError, LimitExceededError
+from kseg.errors import CorruptIndexError, LimitExceededError, OnError
 from kseg.files import io, producer_snapshot
 from kseg.files.names import FileKind, PartitionFiles, list_partition, segment_name
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
+from kseg.log.producers.state import ProducerState
+from kseg.log.segment.reader import Segment
 
-if TYPE_CHECKING:
-    from kseg.log.producers.state import ProducerState
-    from kseg.log.segment.reader import Segment
-
-    OnError = Callable[[KsegError], None]
-    Feed = Callable[[ProducerState, Segment, int, OnError | None], None]
+Feed = Callable[[ProducerState, Segment, int, OnError | None], None]
 
 DELETED = ".deleted"
 

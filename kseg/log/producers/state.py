@@ -12,13 +12,13 @@ Source: Kafka `ProducerStateManager`, `UnifiedLog.analyzeAndValidateProducerStat
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.constants import AppendOrigin
-from kseg.errors import InvalidRecordError, InvalidTxnStateError, KsegError
+from kseg.errors import InvalidRecordError, InvalidTxnStateError, OnError
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import COLUMN, BatchTable
@@ -34,10 +34,6 @@ from kseg.log.producers.entry import (
     VerificationGuard,
     telling_batches,
 )
-
-if TYPE_CHECKING:
-    OnError = Callable[[KsegError], None]
-
 
 # ---- open transactions, in the order of their first offsets --------------------------------------
 

@@ -16,10 +16,10 @@ Source: Kafka `LogLoader`, `LogSegment.sanityCheck`, `UnifiedLog.rebuildProducer
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.constants import StopReason
-from kseg.errors import CorruptIndexError, KsegError, OffsetsOutOfOrderError
+from kseg.errors import CorruptIndexError, KsegError, OffsetsOutOfOrderError, OnError
 from kseg.files import checkpoints
 from kseg.files.grammar import offset_from_file_name
 from kseg.log.epochs import LeaderEpochs
@@ -42,9 +42,6 @@ from kseg.log.recovery.load_context import (
 from kseg.log.recovery.overlay import NOT_SAID
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, check_followed
 from kseg.log.segment.reader import Segment
-
-if TYPE_CHECKING:
-    from kseg.log.producers.snapshots import OnError
 
 _AS_BROKER: Final = "as a broker does"
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from os import fspath
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-if TYPE_CHECKING:
-    from kseg.files.io import StrPath
+from kseg.files.io import StrPath
 
 Severity = Literal["error", "warning"]
 

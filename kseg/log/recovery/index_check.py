@@ -26,18 +26,21 @@ Source: Kafka `OffsetIndex`, `TimeIndex`, `LogSegment.append`, `TransactionIndex
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import compress
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, INT64_MIN, ControlType, StopReason
+from kseg.constants import INT32_MAX, INT64_MIN, Bools, ControlType, Int64s, StopReason
 from kseg.errors import CorruptIndexError, LimitExceededError
 from kseg.files import io
 from kseg.files.index import OffsetIndex, TimeIndex
+from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind
+from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable
 from kseg.log.config import LogConfig
@@ -52,18 +55,8 @@ from kseg.log.recovery.sweep import (
     pass_over,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    import numpy.typing as npt
-
-    from kseg.files.mapping import Mapping
-    from kseg.files.producer_snapshot import ProducerSnapshotEntry
-
-    Int64Array = npt.NDArray[np.int64]
-    #: Counts the entries that a log makes for both indexes, with the one at the end.
-    Due = Callable[[], tuple[int, int]]
-    Mask = npt.NDArray[np.bool_]
+#: Counts the entries that a log makes for both indexes, with the one at the end.
+Due = Callable[[], tuple[int, int]]
 
 _DEFAULTS: Final = LogConfig()
 _END_MARKERS: Final = (ControlType.ABORT, ControlType.COMMIT)
@@ -189,7 +182,7 @@ class _EntriesCheck(_Check):
         if self._check_order(offsets, others):
             self._offsets, self._others = offsets, others
 
-    def _read(self) -> tuple[Int64Array, Int64Array]:
+    def _read(self) -> tuple[Int64s, Int64s]:
         size, entry, place = self._place.size, self.entry_bytes, self._place
         if size % entry:
             self.note(
@@ -234,11 +227,11 @@ class _EntriesCheck(_Check):
             why="has room for entries that were never written",
         )
 
-    def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
+    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
         """bool[n]: entries that may not follow those before, or lie below the base."""
         raise NotImplementedError
 
-    def _check_order(self, offsets: Int64Array, others: Int64Array) -> bool:
+    def _check_order(self, offsets: Int64s, others: Int64s) -> bool:
         falls = self._falls(offsets, others)
         if not falls.any():
             return True
@@ -286,7 +279,7 @@ class _EntriesCheck(_Check):
             )
 
     def _report(
-        self, code: str, numbers: Int64Array, text: str, *, mild: bool, why: str = "is wrong"
+        self, code: str, numbers: Int64s, text: str, *, mild: bool, why: str = "is wrong"
     ) -> None:
         """One finding for each entry."""
         code = f"{self.word}-{code}"
@@ -309,7 +302,7 @@ class OffsetIndexCheck(_EntriesCheck):
 
     kind = FileKind.INDEX
 
-    def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
+    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
         falls = (offsets < self._place.base_offset) | (others < 0)
         falls[1:] |= (np.diff(offsets) <= 0) | (np.diff(others) < 0)
         return falls
@@ -324,7 +317,7 @@ class OffsetIndexCheck(_EntriesCheck):
         if len(running):
             self._last_offset = max(self._last_offset, int(running[-1]))
 
-    def _compare(self, table: BatchTable, running: Int64Array, chosen: slice) -> None:
+    def _compare(self, table: BatchTable, running: Int64s, chosen: slice) -> None:
         positions, offsets = self._others[chosen], self._offsets[chosen]
         numbers = np.arange(chosen.start, chosen.stop)
         at = np.searchsorted(table.position, positions)
@@ -347,7 +340,7 @@ class TimeIndexCheck(_EntriesCheck):
     kind = FileKind.TIMEINDEX
     _latest = INT64_MIN
 
-    def _falls(self, offsets: Int64Array, others: Int64Array) -> Mask:
+    def _falls(self, offsets: Int64s, others: Int64s) -> Bools:
         falls = offsets < self._place.base_offset
         # Compared, not subtracted: the difference of two timestamps may not fit.
         falls[1:] |= (others[1:] <= others[:-1]) | (np.diff(offsets) < 0)
@@ -366,9 +359,7 @@ class TimeIndexCheck(_EntriesCheck):
             self._next = end
         self._last_offset, self._latest = int(running[-1]), int(latest[-1])
 
-    def _compare(
-        self, table: BatchTable, running: Int64Array, latest: Int64Array, chosen: slice
-    ) -> None:
+    def _compare(self, table: BatchTable, running: Int64s, latest: Int64s, chosen: slice) -> None:
         timestamps, offsets = self._others[chosen], self._offsets[chosen]
         at = np.searchsorted(running, offsets)
         before = np.concatenate(([self._latest], latest))[at]
@@ -409,7 +400,7 @@ class TimeIndexCheck(_EntriesCheck):
             self._check_count(self.count + self._place.is_last, due, 1)
 
 
-def _ends(table: BatchTable) -> Int64Array:
+def _ends(table: BatchTable) -> Int64s:
     """The last offset of each batch; of a damaged one, the offset that no checksum covers."""
     if not table.bad_crc_count:
         return table.last_offset

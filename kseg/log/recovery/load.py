@@ -47,9 +47,9 @@ from dataclasses import replace
 from errno import EIO
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from kseg.constants import INT64_MAX, StopReason
+from kseg.constants import INT64_MAX, Progress, StopReason
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -58,6 +58,7 @@ from kseg.errors import (
     NotALogError,
     OffsetOverflowError,
     OffsetsOutOfOrderError,
+    OnError,
     UnreadableError,
     UnsupportedFormatError,
     at_path,
@@ -68,7 +69,12 @@ from kseg.files.grammar import offset_from_file_name, parse_name, split_suffix
 from kseg.format.header import stop_code
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import DELETED
-from kseg.log.producers.snapshots import SnapshotFiles, feed_segment, is_bare_first, rebuild
+from kseg.log.producers.snapshots import (
+    SnapshotFiles,
+    feed_segment,
+    is_bare_first,
+    rebuild,
+)
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery import raw_lookups, sanity, split
 from kseg.log.recovery.backup import Backup
@@ -86,7 +92,6 @@ from kseg.log.recovery.load_context import (
     CutPlace,
     LoadContext,
     LoadedLog,
-    Progress,
     RecoveryInputs,
     file_of,
 )
@@ -104,9 +109,6 @@ from kseg.log.recovery.sweep import (
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import next_offset
 from kseg.log.validate.rules import LAST_OFFSET_MAX
-
-if TYPE_CHECKING:
-    from kseg.log.producers.snapshots import OnError
 
 # ---- temporary files -----------------------------------------------------------------------------
 # Files of an interrupted deletion, compaction or split:

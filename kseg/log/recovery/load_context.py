@@ -12,12 +12,12 @@ same reason.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from kseg.constants import SEGMENT_BYTES_MAX
+from kseg.constants import SEGMENT_BYTES_MAX, Progress
 from kseg.errors import KsegError, LimitExceededError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import FileKind
@@ -32,8 +32,6 @@ from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, sweep_segment
 from kseg.log.segment.reader import Segment
 
-#: Takes the bytes of log walked so far, and in all.
-Progress = Callable[[int, int], None]
 #: The kinds of a segment's files, and the name of the epoch checkpoint.
 LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT, EPOCHS = (
     kind.value

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from kseg.constants import INT32_MAX, StopReason
 from kseg.documents import Documented
 from kseg.errors import UnreadableError
+from kseg.files.log_file import LogFile
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader, refused_batch
+from kseg.log.segment.reader import Segment
 
-if TYPE_CHECKING:
-    from kseg.files.log_file import LogFile
-    from kseg.log.segment.reader import Segment
-
-    #: An open log file.
-    Log: TypeAlias = LogFile | Segment
+#: An open log file.
+Log: TypeAlias = LogFile | Segment
 
 #: At most so many damaged places of one file are reported one by one.
 PLACES_MAX: Final = 100

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kseg.constants import INT32_MAX
 from kseg.errors import CorruptIndexError, LimitExceededError
@@ -28,16 +28,14 @@ from kseg.files.atomic import replace_file
 from kseg.files.grammar import offset_from_file_name
 from kseg.files.index import IndexEntry
 from kseg.files.log_file import LogFile, Tile
+from kseg.files.mapping import Mapping
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.header import COLUMN, BatchTable, scan
+from kseg.format.search import SoundRun
 from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import SnapshotDisk
+from kseg.log.recovery.backup import Backup
 from kseg.log.segment.reader import Segment
-
-if TYPE_CHECKING:
-    from kseg.files.mapping import Mapping
-    from kseg.format.search import SoundRun
-    from kseg.log.recovery.backup import Backup
 
 #: The most bytes of an index, snapshot or checkpoint; longer ones are not read.
 _SMALL_BYTES_MAX: Final = INT32_MAX

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from kseg.constants import StopReason
 from kseg.errors import KsegError, at_path
 from kseg.format.header import BatchTable, stop_error
-
-if TYPE_CHECKING:
-    from kseg.log.producers.state import ProducerState
-    from kseg.log.segment.reader import Segment
+from kseg.log.producers.state import ProducerState
+from kseg.log.segment.reader import Segment
 
 #: Takes the place of a compressed message of magic 0 or 1: its log file and position.
 Inflates = Callable[[str, int], None]

@@ -23,7 +23,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kseg.constants import INT64_MAX
+from kseg.constants import INT64_MAX, Progress
 from kseg.errors import KsegError, NotALogError, StalePlanError
 from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
@@ -39,7 +39,7 @@ from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import ACTION_COLUMNS, Backup, CutReport
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load import Loading, load_partition
-from kseg.log.recovery.load_context import CutPlace, Progress, RecoveryInputs, SegmentOutcome
+from kseg.log.recovery.load_context import CutPlace, RecoveryInputs, SegmentOutcome
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
 from kseg.log.tier.history import RemoteHistory, history_of, tiered

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kseg.constants import StopReason
+from kseg.constants import Progress, StopReason
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -55,7 +55,7 @@ from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import ACTION_COLUMNS, Backup, Kept, windows
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import TAILS, IndexChecks, IndexPlace, bytes_max
-from kseg.log.recovery.load_context import ENTRIES, Progress
+from kseg.log.recovery.load_context import ENTRIES
 from kseg.log.recovery.overlay import Action, FileSeen, look_at
 from kseg.log.recovery.sweep import Swept, sweep_segment
 from kseg.log.segment.reader import Segment

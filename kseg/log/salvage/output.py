@@ -22,11 +22,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from uuid import UUID
 
-from kseg.constants import INT32_MAX, StopReason
+from kseg.constants import INT32_MAX, Progress, StopReason
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
+from kseg.files.checkpoints import TopicPartition
 from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, segment_name
 from kseg.log import data_directory
@@ -34,12 +36,6 @@ from kseg.log.recovery.backup import windows
 from kseg.log.recovery.recover import recover
 from kseg.log.salvage.values import Span, add_span, provable_tables, span_of
 from kseg.stores.path import local_path_at
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kseg.files.checkpoints import TopicPartition
-    from kseg.log.salvage.provable import Progress
 
 SUFFIX: Final = ".kseg-salvage"
 _MAKING: Final = "out"

@@ -22,11 +22,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from kseg.constants import INT32_MAX, INT64_MAX, Bools, Int64s
+from kseg.files.checkpoints import EpochEntry
+from kseg.files.index import OffsetEntries
+from kseg.format.header import BatchTable
 from kseg.log.salvage.values import (
     SegmentSeen,
     Span,
@@ -37,15 +40,10 @@ from kseg.log.salvage.values import (
     span_of,
 )
 
-if TYPE_CHECKING:
-    from kseg.files.checkpoints import EpochEntry
-    from kseg.files.index import OffsetEntries
-    from kseg.format.header import BatchTable
-
-    #: Whether something beside the log has the offsets of a batch.
-    Agrees = Callable[[Span], bool]
-    #: The entries of the offset index of a log file, if there are any.
-    Index = Callable[[str], OffsetEntries | None]
+#: Whether something beside the log has the offsets of a batch.
+Agrees = Callable[[Span], bool]
+#: The entries of the offset index of a log file, if there are any.
+Index = Callable[[str], OffsetEntries | None]
 
 #: A piece is compared with so many in front of it.
 _BACK_MAX: Final = 4_096

@@ -29,17 +29,18 @@ damaged bytes is not a loss there.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+from uuid import UUID
 
 import numpy as np
 
-from kseg.constants import INT32_MAX, LOG_OVERHEAD, Bools, Int64s
+from kseg.constants import INT32_MAX, LOG_OVERHEAD, Bools, Int64s, Progress
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -47,10 +48,11 @@ from kseg.errors import (
     UnreadableError,
     UnsupportedFormatError,
 )
-from kseg.files import metadata
+from kseg.files import io, metadata
+from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.index import OffsetEntries, OffsetIndex
 from kseg.files.log_file import LogFile
-from kseg.files.names import PathKind, SegmentFiles, classify_path
+from kseg.files.names import PartitionFiles, PathKind, SegmentFiles, classify_path
 from kseg.format.header import ENTRY_BYTES_MIN, HEAD_BYTES, BatchHeader
 from kseg.log import data_directory
 from kseg.log.clean_offsets import read_clean_offset
@@ -66,14 +68,6 @@ from kseg.log.salvage.values import (
     gap_columns,
     span_between,
 )
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kseg.files import io
-    from kseg.files.checkpoints import EpochEntry, TopicPartition
-    from kseg.files.names import PartitionFiles
-
 
 #: Where in a partition: the number of a segment and a position in it.
 _Place = tuple[int, int]
@@ -226,9 +220,6 @@ def _inner_gaps(run: Span, number: int, damage: _Damage) -> Iterator[_Gap]:
             place = number, int(position[row])
             yield _Gap(int(first[row]), int(end[row]), place, place)
 
-
-#: `progress(done, total)`: bytes of log searched so far, and in all.
-Progress = Callable[[int, int], None]
 
 #: Sound runs of one segment that are looked at; the bytes behind them are reported, not kept.
 RUNS_MAX: Final = 16_384

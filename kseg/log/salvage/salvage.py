@@ -23,9 +23,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from uuid import UUID
 
-from kseg.constants import INT32_MAX, ControlType
+from kseg.constants import INT32_MAX, ControlType, Progress
 from kseg.documents import Documented, document
 from kseg.errors import NotALogError, UnreadableError
 from kseg.files import atomic, io
@@ -33,6 +34,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import MappedFile
 from kseg.files.names import PathKind, classify_path, list_partition, log_bytes
 from kseg.format.builder import BatchBuilder
+from kseg.format.header import BatchHeader
 from kseg.frames import Table, counted
 from kseg.internal.ids import id_text
 from kseg.log import data_directory
@@ -51,21 +53,15 @@ from kseg.log.salvage.provable import lost_offsets, read_provable
 from kseg.log.salvage.values import (
     HARMLESS,
     NO_OFFSET,
+    LostOffsets,
+    ProvablePartition,
+    Span,
     gap_columns,
     provable_tables,
     run_between,
 )
 from kseg.log.settings.metadata_log import read_cluster
-from kseg.workers import in_order
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from kseg.format.header import BatchHeader
-    from kseg.log.salvage.provable import Progress
-    from kseg.log.salvage.values import LostOffsets, ProvablePartition, Span
-    from kseg.workers import Put
-
+from kseg.workers import Put, in_order
 
 #: Bytes of these reasons were never a batch, so nothing is lost with them.
 _NOTHING: Final = frozenset(("zeros",))

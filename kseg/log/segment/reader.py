@@ -23,14 +23,14 @@ import numpy as np
 
 from kseg import workers
 from kseg.constants import INT64_MAX, INT64_MIN, StopReason
-from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, at_path
+from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, OnError, at_path
 from kseg.files.closing import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition
 from kseg.format.header import BatchHeader, BatchTable, join_tables, scan, stop_error
 from kseg.format.reader import End, PieceReader
-from kseg.format.request import FIELDS_DEFAULT, OnError, Request, RequestOptions
+from kseg.format.request import FIELDS_DEFAULT, Request, RequestOptions
 from kseg.format.times import Time, time_ms
 from kseg.format.values import RECORD_FIELDS, Record, RecordColumns
 from kseg.format.workspace import Workspace

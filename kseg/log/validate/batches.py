@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,10 @@ from kseg._kernels import validate as _validate
 from kseg.constants import (
     LOG_OVERHEAD,
     AppendOrigin,
+    Bools,
     Buffer,
     Compression,
+    Int64s,
     StopReason,
     TimestampType,
 )
@@ -51,10 +53,7 @@ from kseg.log.validate.rules import (
     ValidationMetrics,
 )
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Refusal = tuple[npt.NDArray[np.bool_] | bool, Callable[[BatchHeader], KsegError]]
+Refusal = tuple["Bools | bool", Callable[[BatchHeader], KsegError]]
 
 
 def walk(data: Buffer, *, verify: bool) -> BatchTable:
@@ -96,7 +95,7 @@ def check_last_offset(last_offset: int) -> None:
         )
 
 
-def out_of_order(table: BatchTable, before: int) -> npt.NDArray[np.bool_]:
+def out_of_order(table: BatchTable, before: int) -> Bools:
     """bool[n]: batches that end before they begin, or do not begin behind the one before.
 
     A recovery cuts a log there, in kseg's own way (`kseg._kernels.placement.survey_rows`, strict).
@@ -198,7 +197,7 @@ def analyze(
     return table
 
 
-def _few(offsets: npt.NDArray[np.int64]) -> str:
+def _few(offsets: Int64s) -> str:
     shown = ", ".join(map(str, offsets[:5].tolist()))
     return f"{shown} ..." if len(offsets) > 5 else shown
 

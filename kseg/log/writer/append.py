@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -61,12 +61,10 @@ from kseg.log.validate.rules import (
     ValidationMetrics,
 )
 from kseg.log.writer.flush import base_after, flush, roll
+from kseg.log.writer.state import LogState
 
-if TYPE_CHECKING:
-    from kseg.log.writer.state import LogState
-
-    Buffer = bytes | bytearray | memoryview
-    Batch = bytes | bytearray | memoryview | EncodedBatch
+Buffer = bytes | bytearray | memoryview
+Batch = bytes | bytearray | memoryview | EncodedBatch
 
 #: Where things lie in a batch: the size behind the offset, the magic.
 _SIZE, _MAGIC = slice(8, 12), 16

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.errors import KsegError
 from kseg.files import io, producer_snapshot
 from kseg.log.pending_deletes import remove_segment
 from kseg.log.segment.writer import SegmentWriter, attempt
-
-if TYPE_CHECKING:
-    from kseg.log.writer.state import LogState
+from kseg.log.writer.state import LogState
 
 #: Rolled segments above the recovery point: their files are open, and walked after a crash.
 UNFLUSHED_MAX: Final = 8

@@ -24,16 +24,14 @@ import os
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kseg.files import io
 from kseg.log.disk_room import checkpoint_sizes, of_segments, refuse_less
 from kseg.log.pending_deletes import files_of_segment
+from kseg.log.reader.version import SegmentInfo
 from kseg.log.writer import flush
-
-if TYPE_CHECKING:
-    from kseg.log.reader.version import SegmentInfo
-    from kseg.log.writer.state import LogState
+from kseg.log.writer.state import LogState
 
 
 def delete_segments(

@@ -42,6 +42,7 @@ from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import partition_of
 from kseg.log.reader.version import END, HighWatermark, SegmentInfo
+from kseg.log.reader.view import LogView
 from kseg.log.segment.index_entries import Latest
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import latest_from
@@ -55,13 +56,11 @@ from kseg.log.topic_policy import (
 )
 from kseg.log.writer import flush, removal
 from kseg.log.writer.removal import delete_segments
+from kseg.log.writer.state import LogState
 from kseg.log.writer.truncate import increment_log_start
 
 if TYPE_CHECKING:
-    from kseg.log.reader.view import LogView
     from kseg.log.tier.tier import TierLog
-    from kseg.log.writer.state import LogState
-
 
 LOG_START: Final = "log start"
 SIZE: Final = "size"

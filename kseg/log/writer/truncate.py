@@ -48,10 +48,10 @@ from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 from kseg.log.writer import removal
 from kseg.log.writer.removal import delete_segments, unlink_segment
+from kseg.log.writer.state import LogState
 
 if TYPE_CHECKING:
     from kseg.log.tier.history import RemoteHistory
-    from kseg.log.writer.state import LogState
 
 
 @dataclass(frozen=True, slots=True, repr=False)

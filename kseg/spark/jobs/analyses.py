@@ -27,6 +27,7 @@ from kseg.analysis.explain import explain as run_explain
 from kseg.analysis.units import Threads, Unit, UnitKind, plan, run_units
 from kseg.analysis.values import Report
 from kseg.analysis.verify import VerifyOptions, verify_of
+from kseg.constants import Progress
 from kseg.files.names import FileKind, Unreadable
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.recovery import look_at
@@ -36,7 +37,6 @@ from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
     PACE_OF_PARSING,
     Item,
-    Progress,
     mark_of,
     open_job,
     refusals_named,

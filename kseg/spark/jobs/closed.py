@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from kseg import plan_reindex
+from kseg.constants import Progress
 from kseg.errors import KsegError, NotALogError
 from kseg.files.names import FileKind, PathKind, classify_path, list_data_directory
 from kseg.format.times import Time
@@ -29,7 +30,6 @@ from kseg.log.settings import SettingSources
 from kseg.reports import PartitionSettings, ReindexPlan
 from kseg.spark.jobs.running import (
     Item,
-    Progress,
     Ran,
     mark_of,
     open_job,

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kseg.arrow import TYPES
-from kseg.constants import NO_TIMESTAMP, Int64s
+from kseg.constants import NO_TIMESTAMP, Int64s, Progress
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.files.output_names import HIVE_NULL, OPEN_MAX, hive_directory
@@ -41,7 +41,7 @@ from kseg.format.values import RecordColumns
 from kseg.log.scan import PLACE_FIELDS
 from kseg.parquet import ParquetFile
 from kseg.spark.damage import Damage, passing_over, report
-from kseg.spark.jobs.running import Item, Progress, Ran, open_job, run, splits_of
+from kseg.spark.jobs.running import Item, Ran, open_job, run, splits_of
 from kseg.spark.options import SourceOptions, source_options
 from kseg.spark.plan import Split, local_path
 from kseg.spark.reading import read_split

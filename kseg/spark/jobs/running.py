@@ -47,6 +47,7 @@ import numpy as np
 import pyarrow as pa
 
 from kseg import errors
+from kseg.constants import Progress
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
 from kseg.spark.options import SourceOptions
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-Progress = Callable[[int, int], None]
 Work = Callable[[Sequence[Any]], Any]
 _PACKAGE: Final = "kseg."
 
