@@ -40,7 +40,6 @@ _OF_DIRECTORY = {
 def doctor(
     directories: tuple[str, ...],
     release: str,
-    codes: bool,
     jobs: int,
     given: GivenSettings,
     as_json: bool,
@@ -48,9 +47,6 @@ def doctor(
     """Run the verb; returns the exit code."""
     from kseg.analysis.doctor import doctor as run
 
-    if codes:
-        _list_codes(as_json=as_json)
-        return Exit.OK
     for path in directories:
         with suppress(PermissionError):  # a finding
             os.stat(path)  # a broker makes a directory that is not there; here it is a wrong name
@@ -125,16 +121,6 @@ def _check(settings: Sequence[Setting], found: Sequence[DoctorReport]) -> None:
         for partition in directory.partitions
     }
     check_settings(settings, here)
-
-
-def _list_codes(*, as_json: bool) -> None:
-    from kseg.analysis.doctor import CODES
-
-    rows = [
-        {"code": name, "severity": code.weight, "meaning": code.meaning}
-        for name, code in CODES.items()
-    ]
-    output.write_codes("doctor", rows, as_json=as_json)
 
 
 def _page(found: DoctorReport) -> Iterator[str]:

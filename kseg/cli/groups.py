@@ -44,18 +44,11 @@ def groups(
     lag_to: str,
     settings: tuple[Setting, ...],
     reset_commands: str | None,
-    codes: bool,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
     from kseg.analysis.groups import groups as groups_of
-    from kseg.analysis.internal_logs import CODES
 
-    if codes:
-        output.write_code_table("groups", CODES, as_json=as_json)
-        return Exit.OK
-    if not directories:
-        raise click.UsageError("Missing argument 'DIR...'.")
     minutes = _retention(settings)
     more = {} if minutes is None else {"retention_minutes": minutes}
     with output.progress("read internal topics", 0, in_bytes=True) as bar:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import kseg
-from kseg.analysis.metadata import CODES, Metadata
+from kseg.analysis.metadata import Metadata
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.options import TIME
@@ -22,17 +22,9 @@ def metadata(
     since: int | None,
     at_offset: int | None,
     show_secrets: bool,
-    codes: bool,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
-    if codes:
-        rows = [
-            {"code": code, "severity": severity, "meaning": meaning}
-            for code, (severity, meaning) in CODES.items()
-        ]
-        output.write_codes("metadata", rows, as_json=as_json)
-        return Exit.OK
     if not directories and compared is None:
         raise click.UsageError("Missing argument 'DIR...'.")
     if compared is not None and (at, since, at_offset) != (None, None, None):

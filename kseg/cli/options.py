@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial, wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
@@ -435,6 +436,37 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON doc
 codes_option = click.option(
     "--codes", is_flag=True, help="List every code of a finding with its meaning."
 )
+
+
+_METAVARS = {"directories": "DIR...", "paths": "PATH..."}
+
+
+def codes_of(module: str, argument: str = "") -> Option:
+    """Declare `--codes`, which lists `CODES` of a module in place of the verb's work.
+
+    Args:
+        module: `kseg.analysis.x`; a code has its severity, its meaning and perhaps more.
+        argument: must be given unless the codes are listed.
+    """
+
+    def declare(function: Any) -> Any:
+        @wraps(function)
+        def list_or_run(*, codes: bool, **given: Any) -> Any:
+            if not codes:
+                if argument and not given[argument]:
+                    raise click.UsageError(f"Missing argument '{_METAVARS[argument]}'.")
+                return function(**given)
+            from kseg.cli import output
+
+            table = import_module(module).CODES
+            output.write_code_table(function.__name__, table, as_json=given["as_json"])
+            return 0
+
+        return codes_option(list_or_run)
+
+    return declare
+
+
 level_option = click.option(
     "--level", type=int, metavar="N", help="The codec's level, if not Kafka's default."
 )

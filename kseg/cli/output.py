@@ -320,11 +320,11 @@ def write_codes(verb: str, rows: Sequence[dict[str, Any]], *, as_json: bool) -> 
     write_table(head, [[row[name] for name in head] for row in rows])
 
 
-def write_code_table(verb: str, codes: Mapping[str, tuple[str, str]], *, as_json: bool) -> None:
+def write_code_table(verb: str, codes: Mapping[str, tuple[Any, ...]], *, as_json: bool) -> None:
     """Write the list of `--codes` from the severity and the meaning of each code."""
     rows = [
         {"code": code, "severity": severity, "meaning": meaning}
-        for code, (severity, meaning) in codes.items()
+        for code, (severity, meaning, *_more) in codes.items()
     ]
     write_codes(verb, rows, as_json=as_json)
 

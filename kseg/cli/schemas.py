@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from fnmatch import fnmatchcase
 
-import click
-
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.frames import counted
-from kseg.internal.registry import CODES, Schema
+from kseg.internal.registry import Schema
 
 
 def schemas(
@@ -18,15 +16,9 @@ def schemas(
     subject: str | None,
     schema_id: str | None,
     at: int | None,
-    codes: bool,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
-    if codes:
-        output.write_code_table("schemas", CODES, as_json=as_json)
-        return Exit.OK
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
     from kseg.analysis.schemas import schemas as schemas_of
 
     with usage_errors():

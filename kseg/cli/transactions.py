@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import click
-
 from kseg.cli import output
 from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.groups import write_logs
@@ -33,18 +31,11 @@ def transactions(
     since: int | None,
     max_timeout_minutes: int,
     show_all: bool,
-    codes: bool,
     as_json: bool,
 ) -> int:
     """Run the verb; returns the exit code."""
-    from kseg.analysis.internal_logs import CODES
     from kseg.analysis.transactions import find
 
-    if codes:
-        output.write_code_table("transactions", CODES, as_json=as_json)
-        return Exit.OK
-    if not directories:
-        raise click.UsageError("Missing argument 'DIR...'.")
     with usage_errors(), output.progress("walk transactions", 0, in_bytes=True) as bar:
         found = find(
             directories,

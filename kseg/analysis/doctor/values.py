@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from kseg.analysis.values import FINDING_COLUMNS, finding_row
 from kseg.documents import Documented, VerbReport
@@ -35,8 +35,7 @@ class Outcome(Enum):
         return max(outcomes, key=order.index, default=cls.STARTS)
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(NamedTuple):
     """A kind of finding: its weight, its meaning, the usual outcome and exception of Kafka."""
 
     weight: Weight

@@ -16,6 +16,7 @@ from kseg.cli.options import (
     WholeNumber,
     at_since_options,
     bytes_option,
+    codes_of,
     codes_option,
     copies_argument,
     decode_options,
@@ -217,7 +218,7 @@ def partition() -> None:
         type=TIME,
         help="The registry before this time: ISO 8601, ms, or such as yesterday, -1h.",
     ),
-    codes_option,
+    codes_of("kseg.internal.registry", "paths"),
     json_option,
 )
 def schemas() -> None:
@@ -262,7 +263,7 @@ def schemas() -> None:
         help="Write the committed offsets to FILE as CSV, and print the commands of Kafka's tools"
         " that set groups to them.",
     ),
-    codes_option,
+    codes_of("kseg.analysis.internal_logs", "directories"),
     json_option,
 )
 def groups() -> None:
@@ -299,7 +300,7 @@ def groups() -> None:
         is_flag=True,
         help="Show the values of passwords, and of configurations with unknown names.",
     ),
-    codes_option,
+    codes_of("kseg.analysis.metadata"),
     json_option,
 )
 def metadata() -> None:
@@ -330,7 +331,7 @@ def metadata() -> None:
         help="The longest that a transaction may take, transaction.max.timeout.ms of the broker.",
     ),
     click.option("--all", "show_all", is_flag=True, help="Also list ended transactions."),
-    codes_option,
+    codes_of("kseg.analysis.internal_logs", "directories"),
     json_option,
 )
 def transactions() -> None:
@@ -396,7 +397,7 @@ def stats() -> None:
         metavar="RELEASE",
         help="The release of Kafka to start; unknown facts about other releases are named.",
     ),
-    codes_option,
+    codes_of("kseg.analysis.doctor"),
     jobs_option,
     settings_options,
     json_option,
