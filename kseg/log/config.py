@@ -212,6 +212,10 @@ class LogConfig:
 
     @staticmethod
     def _fields_of(settings: Mapping[str, object]) -> dict[str, Any]:
+        if not isinstance(settings, Mapping):
+            raise TypeError(
+                f'settings are a dict such as {{"retention.ms": "1"}}, not {settings!r}'
+            )
         values: dict[str, Any] = {}
         if _TIME_DIFFERENCE in settings:
             difference = _integer(_TIME_DIFFERENCE, _text(settings[_TIME_DIFFERENCE]))

@@ -69,6 +69,8 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
     "threads as text": (lambda: scan(threads="2"), TypeError, "str"),
     "an isolation": (lambda: scan(isolation="dirty"), ValueError, "isolation is read_uncommitted"),
     "what damage does": (lambda: scan(on_corrupt="ignore"), ValueError, "on_corrupt is raise"),
+    "settings as text": (lambda: kseg.explain(".", config="x"), TypeError, "settings are a dict"),
+    "a supposition": (lambda: kseg.explain(".", what_if="x=1"), TypeError, "what_if is a dict"),
     "a kind": (lambda: scan(decode="avro2"), ValueError, "nothing is decoded as 'avro2'"),
     "a kind for the offset": (lambda: scan(decode={"offset": "text"}), ValueError, "not decoded"),
     "kinds in a list": (lambda: scan(decode=["json"]), TypeError, "decode is a dict"),
@@ -100,7 +102,7 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
     "a topic that Kafka refuses": (
         lambda: kseg.write_topic([], "broker", "a/b"),
         ValueError,
-        "'a/b' is no topic",
+        "'a/b' is not a topic",
     ),
     "a topic that is not known": (
         lambda: kseg.write_topic([], "broker", "new"),

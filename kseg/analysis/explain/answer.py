@@ -868,6 +868,8 @@ def explain(
     if broker_config is not None:
         os.stat(broker_config)
     sources.check()
+    if what_if is not None and not isinstance(what_if, Mapping):
+        raise TypeError(f'what_if is a dict such as {{"retention.ms": "1"}}, not {what_if!r}')
     codec_words = {"": _codec_words(what_if or {})}
     codec_words |= {topic: _codec_words(each) for topic, each in (topic_what_if or {}).items()}
     what_if = _others(what_if or {})
