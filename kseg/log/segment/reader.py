@@ -522,7 +522,11 @@ class Segment(Closing):
         return self._read(request, start, end_position, keep, on_offset, workspace)
 
     def expect(self, end_position: int) -> None:
-        """Say where its only reader will stop, so that a store is asked for nothing behind it."""
+        """Say where its only reader will stop, so that a store is asked for nothing behind it.
+
+        Args:
+            end_position: of the last batch.
+        """
         self._log.expect(end_position)
 
     def _start(self, request: Request) -> int:
