@@ -566,7 +566,7 @@ def test_parquet_of_a_file_and_of_what_does_not_decode(typed: Path, tmp_path: Pa
     words = ["--decode-value", "json", "--keep-bytes", "--fields", COLUMNS]
     assert run(["export", str(source), "-o", str(tmp_path / "a.parquet"), *words]) == 1
     found = scan(source, decode="json")
-    with pytest.warns(UserWarning, match="not json .*their bytes are in value_bytes"):
+    with pytest.warns(UserWarning, match="not decode as json .*their bytes are in value_bytes"):
         found.to_parquet(tmp_path / "b.parquet", keep_bytes=True)
     assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
     with pytest.warns(UserWarning, match="keep_bytes=True keeps their bytes"):
