@@ -106,15 +106,13 @@ class IndexSlots(Closing):
     @property
     def count(self) -> int:
         """Entries in use."""
-        if self._file is None:
-            self._load()
+        self._load()
         return self._count
 
     @property
     def slots(self) -> int:
         """Entries that the file has room for."""
-        if self._file is None:
-            self._load()
+        self._load()
         return self._slots
 
     @property
@@ -125,8 +123,7 @@ class IndexSlots(Closing):
     @property
     def is_full(self) -> bool:
         """Whether no slot is left."""
-        if self._file is None:
-            self._load()
+        self._load()
         return self._count >= self._slots
 
     # ---- the file --------------------------------------------------------------------------------
@@ -327,8 +324,7 @@ class OffsetIndexWriter(IndexSlots):
     @property
     def last_offset(self) -> int:
         """Offset of the last entry; the base offset without entries."""
-        if self._file is None:
-            self._load()
+        self._load()
         return self._last_offset
 
     def append(self, offset: int, position: int) -> None:
@@ -354,8 +350,7 @@ class OffsetIndexWriter(IndexSlots):
 
     def stand(self) -> tuple[int, int]:
         """Offset of the last entry, one below the base without entries; and the free slots."""
-        if self._file is None:
-            self._load()
+        self._load()
         count = self._count
         return self._last_offset if count else self.base_offset - 1, self._slots - count
 
@@ -395,15 +390,13 @@ class TimeIndexWriter(IndexSlots):
     @property
     def is_full(self) -> bool:
         """Whether no slot is left but the last."""
-        if self._file is None:
-            self._load()
+        self._load()
         return self._count >= self._slots - 1
 
     @property
     def last_entry(self) -> TimeIndexEntry:
         """The last entry; (-1, base offset) without entries."""
-        if self._file is None:
-            self._load()
+        self._load()
         return self._last
 
     def maybe_append(self, timestamp: int, offset: int, *, skip_full_check: bool = False) -> bool:
@@ -436,8 +429,7 @@ class TimeIndexWriter(IndexSlots):
 
     def stand(self) -> tuple[TimeIndexEntry, int]:
         """The last entry, (-1, base offset) without entries; and the free slots but the last."""
-        if self._file is None:
-            self._load()
+        self._load()
         return self._last, self._slots - 1 - self._count
 
     def append_packed(self, data: io.Bytes, last: TimeIndexEntry) -> None:

@@ -255,16 +255,6 @@ def _cramjam() -> ModuleType:
     return cramjam
 
 
-def header_checksum(descriptor: bytes) -> int:
-    """The HC byte of a frame descriptor: FLG, BD and the content size if there is one.
-
-    Example:
-        >>> hex(header_checksum(bytes.fromhex("6040")))
-        '0x82'
-    """
-    return xxh32(descriptor) >> 8 & 0xFF
-
-
 #: As much output is made in one call: it is copied while it is still in the cache.
 _ZSTD_PIECE_BYTES = 1 << 17
 

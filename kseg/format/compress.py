@@ -132,31 +132,6 @@ def compression_named(name: str) -> Compression:
         ) from None
 
 
-def topic_compression(setting: str) -> Compression | None:
-    """The codec that a topic's `compression.type` asks for; None: keep the producer's.
-
-    Case does not matter here, and `uncompressed` is another name for no codec.
-
-    Raises:
-        ValueError: no topic may have that setting.
-
-    Example:
-        >>> topic_compression("Uncompressed"), topic_compression("producer")
-        (<Compression.NONE: 0>, None)
-
-    Source: Kafka BrokerCompressionType.forName.
-    """
-    name = setting.lower()
-    if name == "producer":
-        return None
-    if name == "uncompressed":
-        return Compression.NONE
-    if name == "none" or name not in _NAMES:
-        known = ", ".join(["producer", "uncompressed", *list(_NAMES)[1:]])
-        raise ValueError(f"no topic compression is called {setting!r}; the names are {known}")
-    return _NAMES[name]
-
-
 def _copy(data: Buffer, level: int | None, magic: int) -> bytes:
     return bytes(data)
 

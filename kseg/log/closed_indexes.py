@@ -58,7 +58,7 @@ class EndFault(NamedTuple):
     kind: FileKind
     code: str
     message: str
-    position: int | None
+    position: int | None = None
 
 
 def fault_of(

@@ -18,10 +18,10 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kseg.files import io
 from kseg.frames import Table
@@ -341,12 +341,19 @@ def _has_bytes(path: Path, source: Path, fd: int, span: tuple[int, int]) -> bool
     return True
 
 
-#: Of a table of `Action`s.
-ACTION_COLUMNS: Final = "action path bytes why target"
+class ActionTable(Table):
+    """A base class of reports and plans whose rows are actions."""
+
+    __slots__ = ()
+    COLUMNS = "action path bytes why target"
+
+    def table_rows(self) -> Sequence[Mapping[str, Any]]:
+        """The actions, by file."""
+        return [asdict(action) for action in cast("Any", self).actions]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CutReport(Table):
+class CutReport(ActionTable):
     """The result of a plan that may cut the end of a log.
 
     Attributes:
@@ -354,8 +361,6 @@ class CutReport(Table):
         kept: the files in the backup.
         freed_bytes: bytes that the disk got back, at once or when renamed files are removed.
     """
-
-    COLUMNS = ACTION_COLUMNS
 
     plan: Any
     kept: tuple[Kept, ...] = ()

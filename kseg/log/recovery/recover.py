@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
@@ -29,14 +29,13 @@ from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.names import PathKind, classify_path, list_partition
 from kseg.format.times import Time
-from kseg.frames import Table
 from kseg.log import closed_indexes, data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
-from kseg.log.recovery.backup import ACTION_COLUMNS, Backup, CutReport
+from kseg.log.recovery.backup import ActionTable, Backup, CutReport
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load import Loading, load_partition
 from kseg.log.recovery.load_context import CutPlace, RecoveryInputs, SegmentOutcome
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RecoveryPlan(Table):
+class RecoveryPlan(ActionTable):
     """The changes to a partition directory, and the log afterwards.
 
     Attributes:
@@ -78,8 +77,6 @@ class RecoveryPlan(Table):
             goes; None else.
         remote: what a tier has of the log, also of the offsets that are cut; None without one.
     """
-
-    COLUMNS = ACTION_COLUMNS
 
     path: str
     inputs: RecoveryInputs
@@ -144,10 +141,6 @@ class RecoveryPlan(Table):
             return f"{self.path}: nothing to do"
         cut = f"{self.truncated_bytes} bytes of log are removed"
         return f"{self.path}: {len(self.actions)} actions, {cut}"
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The actions, by file."""
-        return [asdict(action) for action in self.actions]
 
     def rows(self) -> Iterator[str]:
         """The plan as lines of text."""

@@ -15,11 +15,11 @@ Source: Kafka `LogSegment.recover`, `UnifiedLog.rebuildProducerState`.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -46,13 +46,12 @@ from kseg.files.names import (
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
-from kseg.frames import Table
 from kseg.log import data_directory
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery.backup import ACTION_COLUMNS, Backup, Kept, windows
+from kseg.log.recovery.backup import ActionTable, Backup, Kept, windows
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import TAILS, IndexChecks, IndexPlace, bytes_max
 from kseg.log.recovery.load_context import ENTRIES
@@ -148,7 +147,7 @@ class ReindexedSegment:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ReindexPlan(Table):
+class ReindexPlan(ActionTable):
     """The changes by which indexes and snapshots are rebuilt.
 
     Attributes:
@@ -162,8 +161,6 @@ class ReindexPlan(Table):
         findings: damage in the log, for which something is left as it is.
         seen: the files that the plan was made for.
     """
-
-    COLUMNS = ACTION_COLUMNS
 
     path: Path
     config: LogConfig
@@ -195,10 +192,6 @@ class ReindexPlan(Table):
         """The path, and the size of the change."""
         found = f"{len(self.files)} files change" if self.files else "nothing to do"
         return f"{self.path}: {found}, {len(self.findings)} findings"
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The actions, by file."""
-        return [asdict(action) for action in self.actions]
 
     def apply(
         self,
@@ -253,7 +246,7 @@ class ReindexPlan(Table):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ReindexReport(Table):
+class ReindexReport(ActionTable):
     """The result of a reindexing.
 
     Attributes:
@@ -261,8 +254,6 @@ class ReindexReport(Table):
         findings: damage in the log, for which something was left as it was.
         kept: the old files in the backup.
     """
-
-    COLUMNS = ACTION_COLUMNS
 
     files: tuple[RemadeFile, ...]
     findings: tuple[Finding, ...]
@@ -280,10 +271,6 @@ class ReindexReport(Table):
             f"{len(self.files)} files changed, {len(self.findings)} findings, "
             f"{len(self.kept)} files in the backup"
         )
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The actions, by file."""
-        return [asdict(action) for action in self.actions]
 
 
 # ---- planning and applying -----------------------------------------------------------------------

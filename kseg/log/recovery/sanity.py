@@ -11,6 +11,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kseg.constants import INT64_MAX, ControlType, StopReason
@@ -18,9 +19,10 @@ from kseg.files.names import FileKind
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import CONTROL, ENTRY_BYTES_MIN, BatchTable, scan
 from kseg.log import closed_indexes
+from kseg.log.closed_indexes import EndFault
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.index_check import is_possible
-from kseg.log.recovery.load_context import INDEX, TIMEINDEX, TXNINDEX, LoadContext, file_of
+from kseg.log.recovery.load_context import INDEX, LoadContext, file_of
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kseg.log.segment.reader import Segment
 
@@ -102,33 +104,23 @@ class _Ends:
 def index_fault_of(context: LoadContext, base: int) -> Finding | None:
     """The first fault of a segment's indexes; None if the check finds nothing."""
     ends = _Ends(context, base)
-    checks = (_of_index, _of_time_index, _of_txn_index)
-    for check in checks if ends.log_bytes else ():
-        fault = check(context, base, ends)
-        if fault is not None:
-            return fault
-    end = closed_indexes.fault_of(ends.log_bytes, ends.sizes, ends.read, ends.headers)
-    if end is None:
+    checks = (_of_index, _of_time_index, _of_txn_index) if ends.log_bytes else ()
+    fault = next(filter(None, (check(ends) for check in checks)), None)
+    if fault is None:
+        fault = closed_indexes.fault_of(ends.log_bytes, ends.sizes, ends.read, ends.headers)
+    if fault is None:
         return None
-    return Finding(end.code, context.path(base, end.kind.value), end.message, end.position)
+    return Finding(fault.code, context.path(base, fault.kind.value), fault.message, fault.position)
 
 
-def _fault(
-    context: LoadContext, base: int, kind: str, code: str, message: str, at: int | None = None
-) -> Finding:
-    return Finding(code, context.path(base, kind), message, at)
-
-
-def _of_index(context: LoadContext, base: int, ends: _Ends) -> Finding | None:
-    size = ends.sizes.get(FileKind.INDEX)
+def _of_index(ends: _Ends) -> EndFault | None:
+    fault, size = partial(EndFault, FileKind.INDEX), ends.sizes.get(FileKind.INDEX)
     if size is None:
-        return _fault(context, base, INDEX, "index-missing", "the offset index is missing")
+        return fault("index-missing", "the offset index is missing")
     if size % OFFSET_ENTRY.size:
-        return _fault(
-            context, base, INDEX, "index-length", f"{size} bytes are not a whole number of entries"
-        )
+        return fault("index-length", f"{size} bytes are not a whole number of entries")
     if not size:
-        return _of_empty_index(context, base)
+        return _of_empty_index(ends.context, ends.base)
     at = size - OFFSET_ENTRY.size
     relative, position = OFFSET_ENTRY.unpack(ends.read(FileKind.INDEX, at, OFFSET_ENTRY.size))
     if at and not relative:
@@ -138,14 +130,15 @@ def _of_index(context: LoadContext, base: int, ends: _Ends) -> Finding | None:
         header = ends.head(position)
     if header is None:
         message = f"its last entry points at {position}, where there is no batch"
-        return _fault(context, base, INDEX, "index-points-nowhere", message, at)
-    if relative < 0 or base + relative < header[0]:
-        message = f"its last entry leads past offset {base + relative}, which it is for"
-        return _fault(context, base, INDEX, "index-offset", message, at)
+        return fault("index-points-nowhere", message, at)
+    offset = ends.base + relative
+    if relative < 0 or offset < header[0]:
+        message = f"its last entry leads past offset {offset}, which it is for"
+        return fault("index-offset", message, at)
     return None
 
 
-def _of_empty_index(context: LoadContext, base: int) -> Finding | None:
+def _of_empty_index(context: LoadContext, base: int) -> EndFault | None:
     """The fault of an index without entries; it fits a log of one interval, or of one batch."""
     interval = context.inputs.config.index_interval_bytes
     if context.size(base) <= interval:
@@ -154,27 +147,20 @@ def _of_empty_index(context: LoadContext, base: int) -> Finding | None:
         *_before, table = segment.headers(limit=interval + 1)
         if table.stop is not StopReason.LIMIT or table.end_position >= segment.size:
             return None
-    return _fault(context, base, INDEX, "index-length", "no entries for a log of several intervals")
+    return EndFault(FileKind.INDEX, "index-length", "no entries for a log of several intervals")
 
 
-def _of_time_index(context: LoadContext, base: int, ends: _Ends) -> Finding | None:
-    size = ends.sizes.get(FileKind.TIMEINDEX)
+def _of_time_index(ends: _Ends) -> EndFault | None:
+    fault, size = partial(EndFault, FileKind.TIMEINDEX), ends.sizes.get(FileKind.TIMEINDEX)
     if size is None:
-        return _fault(context, base, TIMEINDEX, "time-index-missing", "the time index is missing")
+        return fault("time-index-missing", "the time index is missing")
     if size % TIME_ENTRY.size:
-        message = f"{size} bytes are not a whole number of entries"
-        return _fault(context, base, TIMEINDEX, "time-index-length", message)
+        return fault("time-index-length", f"{size} bytes are not a whole number of entries")
     if not size:
         first = ends.head(0)
         if first is None or first[1] <= 0:
             return None
-        return _fault(
-            context,
-            base,
-            TIMEINDEX,
-            "time-index-length",
-            "no entries for a log whose batches have times",
-        )
+        return fault("time-index-length", "no entries for a log whose batches have times")
     at = size - TIME_ENTRY.size
     entry = ends.read(FileKind.TIMEINDEX, at, TIME_ENTRY.size)
     if len(entry) < TIME_ENTRY.size:
@@ -182,28 +168,27 @@ def _of_time_index(context: LoadContext, base: int, ends: _Ends) -> Finding | No
     timestamp, relative = TIME_ENTRY.unpack(entry)
     if at and not relative:
         return None  # unused: the next check says so
-    if timestamp < 0 or relative < 0 or base + relative >= _end(context, base):
-        message = f"its last entry is for {timestamp} ms at offset {base + relative}"
-        return _fault(context, base, TIMEINDEX, "time-index-order", message, at)
+    offset = ends.base + relative
+    if timestamp < 0 or relative < 0 or offset >= _end(ends.context, ends.base):
+        message = f"its last entry is for {timestamp} ms at offset {offset}"
+        return fault("time-index-order", message, at)
     return None
 
 
-def _of_txn_index(context: LoadContext, base: int, _ends: _Ends) -> Finding | None:
-    name = file_of(base, TXNINDEX)
-    if name not in context.overlay.files:
+def _of_txn_index(ends: _Ends) -> EndFault | None:
+    fault, name = partial(EndFault, FileKind.TXNINDEX), ends.name(FileKind.TXNINDEX)
+    if name not in ends.context.overlay.files:
         return None
-    data = context.overlay.read(name)
+    data = ends.context.overlay.read(name)
     if len(data) % TXN_ENTRY.size:
-        return _fault(context, base, TXNINDEX, "txn-index-torn", "bytes after its last whole entry")
-    before, end = base - 1, _end(context, base)
+        return fault("txn-index-torn", "bytes after its last whole entry")
+    before, end = ends.base - 1, _end(ends.context, ends.base)
     for number, (version, *fields) in enumerate(TXN_ENTRY.iter_unpack(data)):
         entry, at = AbortedTxn(*fields), number * TXN_ENTRY.size
         if version:
-            message = f"version {version} is not known"
-            return _fault(context, base, TXNINDEX, "txn-index-version", message, at)
+            return fault("txn-index-version", f"version {version} is not known", at)
         if not before < entry.last_offset < end or not is_possible(entry):
-            message = "entries out of order, or not possible"
-            return _fault(context, base, TXNINDEX, "txn-index-order", message, at)
+            return fault("txn-index-order", "entries out of order, or not possible", at)
         before = entry.last_offset
     return None
 

@@ -411,7 +411,7 @@ def validate_append(
     Source: Kafka UnifiedLog.append.
     """
     check_given(next_offset, now_ms)
-    view = _flat(data.data if isinstance(data, EncodedBatch) else data)
+    view = codec.flat(data.data if isinstance(data, EncodedBatch) else data)
     if rules.origin == AppendOrigin.RAFT_LEADER:
         return validate_replica(view, rules, next_offset=next_offset, metrics=metrics)
     taken = _as_usual(view, rules, next_offset, now_ms)
@@ -459,7 +459,7 @@ def validate_replica(
     Source: Kafka UnifiedLog.append.
     """
     check_given(next_offset, 0)
-    view = _flat(data.data if isinstance(data, EncodedBatch) else data)
+    view = codec.flat(data.data if isinstance(data, EncodedBatch) else data)
     follower = rules.origin != AppendOrigin.RAFT_LEADER
     if follower:
         rules = replace(rules, origin=AppendOrigin.REPLICATION)
@@ -538,7 +538,7 @@ def validate(
     Source: Kafka LogValidator.validateMessagesAndAssignOffsets.
     """
     check_given(next_offset, now_ms)
-    view = _flat(data)
+    view = codec.flat(data)
     table = walk(view, verify=False)
     check_end(table, len(view))
     source = source_codec(table) or source
@@ -551,11 +551,6 @@ def validate(
         metrics or ValidationMetrics(),
     )
     return _choose(append, source or Compression.NONE)
-
-
-def _flat(data: Buffer) -> memoryview:
-    view = memoryview(data)
-    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
 def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:

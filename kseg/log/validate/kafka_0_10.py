@@ -187,9 +187,7 @@ def validate_0_10(
     messages = MessageSet(data)
     if source != Compression.NONE or target != Compression.NONE:
         return _validate_deep(messages, rules, inflated_max)
-    if messages.wrappers_have_magic(magic):
-        return _assign_in_place(messages, rules)
-    return _convert(messages, rules)
+    return _one_by_one(messages, rules, rebuilt=not messages.wrappers_have_magic(magic))
 
 
 class _Rules(NamedTuple):
@@ -241,38 +239,27 @@ class _Largest:
             self.timestamp, self.offset = timestamp, offset
 
 
-def _convert(messages: MessageSet, rules: _Rules) -> ValidatedBatch:
-    """Plain messages, some of another magic than the topic's."""
+def _one_by_one(messages: MessageSet, rules: _Rules, *, rebuilt: bool) -> ValidatedBatch:
+    """Plain messages; `rebuilt` if some are of another magic than the topic's."""
     parts: list[bytes] = []
     largest = _Largest()
     kind = TimestampType(rules.log_append)
     for index, (message, _) in enumerate(messages.shallow()):
         _check_message(message, index, rules)
-        _check_timestamp(message, index, rules)
-        made = message.to_format_version(rules.magic, timestamp_type=kind, now_ms=rules.now_ms)
-        offset = rules.next_offset + index
-        parts.append(entry(made, offset))
-        largest.see(made.timestamp, offset)
-    end = rules.next_offset + len(parts)
-    return _taken(b"".join(parts), rules, end, largest.timestamp, largest.offset, rebuilt=True)
-
-
-def _assign_in_place(messages: MessageSet, rules: _Rules) -> ValidatedBatch:
-    """Plain messages that all have the topic's magic."""
-    parts: list[bytes] = []
-    largest = _Largest()
-    for index, (message, _) in enumerate(messages.shallow()):
-        _check_message(message, index, rules)
-        written = message
-        if rules.magic > 0:
+        if rebuilt or rules.magic > 0:
             _check_timestamp(message, index, rules)
-            if rules.log_append:
-                written = _stamped(message, rules.now_ms)
+        written = message
+        if rebuilt:
+            written = message.to_format_version(
+                rules.magic, timestamp_type=kind, now_ms=rules.now_ms
+            )
+        elif rules.magic > 0 and rules.log_append:
+            written = _stamped(message, rules.now_ms)
         offset = rules.next_offset + index
         parts.append(entry(written, offset))
         largest.see(written.timestamp, offset)
     end = rules.next_offset + len(parts)
-    return _taken(b"".join(parts), rules, end, largest.timestamp, largest.offset, rebuilt=False)
+    return _taken(b"".join(parts), rules, end, largest.timestamp, largest.offset, rebuilt=rebuilt)
 
 
 def _validate_deep(messages: MessageSet, rules: _Rules, inflated_max: int) -> ValidatedBatch:

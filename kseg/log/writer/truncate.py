@@ -25,15 +25,14 @@ Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kseg.errors import OffsetOutOfRangeError
 from kseg.files import io
-from kseg.frames import Table
 from kseg.log import data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.pending_deletes import remove_segment
@@ -41,7 +40,7 @@ from kseg.log.producers.entry import OffsetMetadata
 from kseg.log.producers.snapshots import rebuild
 from kseg.log.reader.find import find_batch
 from kseg.log.reader.version import SegmentInfo, Version
-from kseg.log.recovery.backup import ACTION_COLUMNS
+from kseg.log.recovery.backup import ActionTable
 from kseg.log.recovery.overlay import Action, FileSeen
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TruncationPlan(Table):
+class TruncationPlan(ActionTable):
     """The changes that cutting the end of a log back to an offset would make.
 
     Attributes:
@@ -69,8 +68,6 @@ class TruncationPlan(Table):
         seen: the files that the plan was made for.
         remote: what a tier has of the log, and what the cut does to that; None without one.
     """
-
-    COLUMNS = ACTION_COLUMNS
 
     path: Path
     log_start_offset: int
@@ -97,10 +94,6 @@ class TruncationPlan(Table):
         if self.is_noop:
             return f"{self.path}: nothing to do"
         return f"{self.path}: {self.truncated_bytes} bytes after {self.log_end_offset} are cut"
-
-    def table_rows(self) -> Sequence[Mapping[str, Any]]:
-        """The actions, by file."""
-        return [asdict(action) for action in self.actions]
 
     def __str__(self) -> str:
         """A line for each action, and one with the offsets."""

@@ -27,7 +27,6 @@ from kseg.format.compress import (
     check_level,
     compress,
     compression_named,
-    topic_compression,
 )
 from tests import builders
 from tests.reference_codecs import inflate
@@ -294,29 +293,6 @@ def test_a_codec_is_found_by_its_name() -> None:
 def test_names_are_matched_exactly(name: str) -> None:
     with pytest.raises(ValueError, match="no codec is called"):
         compression_named(name)
-
-
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [
-        ("producer", None),
-        ("Producer", None),
-        ("uncompressed", NONE),
-        ("UNCOMPRESSED", NONE),
-        ("gzip", GZIP),
-        ("Snappy", SNAPPY),
-        ("LZ4", LZ4),
-        ("zstd", ZSTD),
-    ],
-)
-def test_a_topic_names_its_codec_in_any_case(setting: str, expected: Compression | None) -> None:
-    assert topic_compression(setting) is expected
-
-
-@pytest.mark.parametrize("setting", ["none", "NONE", "", "lzo", " lz4"])
-def test_a_setting_that_no_topic_has_is_refused(setting: str) -> None:
-    with pytest.raises(ValueError, match=r"no topic compression is called .* producer"):
-        topic_compression(setting)
 
 
 def test_the_encoder_of_the_tests_agrees_where_libraries_cannot_differ() -> None:
