@@ -135,18 +135,15 @@ class IndexSlots(Closing):
         if self._closed:
             raise ValueError(f"{self.path} is closed")
         size = self.ENTRY.size
+        is_new = False
         try:
             file = io.WriteFile.open(self.path)
         except FileNotFoundError:
-            file = io.WriteFile.open(self.path, exclusive=True)
-            count, length = 0, self.bytes_max // size * size
-        else:
-            try:
-                count, length = self._look_into(file)
-            except BaseException:
-                file.close()
-                raise
+            file, is_new = io.WriteFile.open(self.path, exclusive=True), True
         try:
+            count, length = 0, self.bytes_max // size * size
+            if not is_new:
+                count, length = self._look_into(file)
             if file.size != length:
                 file.truncate(length)
             self._read_last(file, count)

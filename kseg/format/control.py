@@ -65,14 +65,21 @@ def parse_control_key(data: Bytes | None) -> ControlKey:
 
     Source: Kafka ControlRecordType.parse.
     """
-    if data is None or len(data) < 4:
-        have = "no" if data is None else len(data)
-        raise InvalidRecordError(f"the key of a control record has 4 bytes or more, not {have}")
-    version, kind = struct.unpack_from(">hh", data)
-    if version < 0:
-        raise InvalidRecordError(f"the key of a control record has version {version}")
+    version, kind = _versioned("the key of a control record", ">hh", data)
     known = 0 <= kind <= ControlType.KRAFT_VOTERS
     return ControlKey(ControlType(kind) if known else ControlType.UNKNOWN, version)
+
+
+def _versioned(what: str, layout: str, data: Bytes | None) -> tuple[int, int]:
+    """The version and the number behind it; there may be more bytes."""
+    size = struct.calcsize(layout)
+    if data is None or len(data) < size:
+        have = "no" if data is None else len(data)
+        raise InvalidRecordError(f"{what} has {size} bytes or more, not {have}")
+    version, number = struct.unpack_from(layout, data)
+    if version < 0:
+        raise InvalidRecordError(f"{what} has version {version}")
+    return version, number
 
 
 # Values
@@ -119,13 +126,7 @@ class EndMarker:
         """
         if kind not in _MARKER_TYPES:
             raise ValueError(f"a transaction ends with ABORT or COMMIT, not {kind.name}")
-        if value is None or len(value) < 6:
-            have = "no" if value is None else len(value)
-            raise InvalidRecordError(f"the value of a marker has 6 bytes or more, not {have}")
-        version, epoch = struct.unpack_from(">hi", value)
-        if version < 0:
-            raise InvalidRecordError(f"the value of a marker has version {version}")
-        return cls(kind, epoch)
+        return cls(kind, _versioned("the value of a marker", ">hi", value)[1])
 
 
 @dataclass(frozen=True, slots=True)
