@@ -70,7 +70,7 @@ cdef enum:
     COORDINATOR_EPOCH
     ROW_FIELDS
 
-# What a walk answers besides rows; the order is that of kseg.format.header.WALK_FIELDS.
+# Results of a walk besides rows, in the order of kseg.format.header.WALK_FIELDS.
 cdef enum:
     WALK_COUNT
     WALK_END
@@ -128,7 +128,7 @@ cdef enum:
     INDEX_ENTRY_BYTES = 8
     INDEX_POSITION_AT = 4
 
-# How strict a walk is: by the format's own rules, or what Kafka's file reader accepts.
+# How strict a walk is: by the format's own rules, or by those of Kafka's file reader.
 cdef enum:
     POLICY_STRICT
     POLICY_FILE
@@ -161,7 +161,7 @@ cdef inline int frame_at(const uint8_t *p, int64_t left, int64_t visible, int po
     return STOP_LIMIT if size[0] > visible else STOP_END
 
 
-# What both walks ask of their arguments, and what both answer.
+# Checks and results that both walks share.
 cdef inline int check_walk(int64_t data_bytes, int64_t base, int64_t start, int64_t file_end,
                            int64_t[:, ::1] rows, int64_t[::1] walk) except -1:
     if rows.shape[1] != ROW_FIELDS or walk.shape[0] != WALK_FIELDS:

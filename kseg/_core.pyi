@@ -1,4 +1,4 @@
-"""What Python sees of the read kernels; what they do is said in `_core.pyx`."""
+"""The Python interface of the read kernels; see `_core.pyx`."""
 
 import numpy as np
 import numpy.typing as npt

@@ -61,7 +61,7 @@ cdef uint32_t crc_on(bint castagnoli, uint32_t value, const uint8_t *data,
 
 
 cdef uint32_t crc_shifted(bint castagnoli, uint32_t value, uint32_t size) noexcept nogil:
-    """What to take from the sum of two stretches to have that of the second, of `size` bytes."""
+    """The part of the sum of two stretches that leaves the sum of the second, of `size` bytes."""
     if castagnoli:
         return kseg_crc32c_shifted(value, size)
     return kseg_crc32_shifted(value, size)

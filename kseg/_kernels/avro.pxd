@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-# What a column holds.
+# The contents of a column.
 cpdef enum:
     K_NULL, K_BOOL, K_INT32, K_INT64, K_FLOAT, K_DOUBLE, K_BYTES, K_FIXED, K_LIST, K_MAP
     K_STRUCT, K_UNION, K_DECIMAL
@@ -45,7 +45,7 @@ cdef struct State:
     const uint8_t *at
 
 
-# Takes the payload of a row, whatever it is read by.
+# Takes the payload of a row, for every reader.
 ctypedef bint (*TakeRow)(void *walk, const uint8_t *p, const uint8_t *end) noexcept nogil
 
 

@@ -287,7 +287,7 @@ cdef const uint8_t *take_branch(
 cdef const uint8_t *take_scalar(
     State *s, int32_t at, const uint8_t *p, const uint8_t *end
 ) noexcept nogil:
-    """A value that is none of those with a tag."""
+    """A value without a tag."""
     cdef const int32_t *node = s.nodes + at * NODE_FIELDS
     cdef int32_t op = node[N_OP], out = node[N_OUT]
     cdef int64_t size = 4 if op == FLOAT else 8
@@ -385,7 +385,7 @@ cdef class Memory:
 
 
 cdef object memory_of(void **data, Py_ssize_t size):
-    """The memory of a column, which the column loses; bytes where there is none."""
+    """The memory of a column, which the column gives up; empty bytes without any."""
     cdef Memory found
     if data[0] == NULL or size == 0:
         return bytes(4)[:size]

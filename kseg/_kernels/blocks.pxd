@@ -1,4 +1,4 @@
-"""What the kernel of blocks shares with the one that fills them."""
+"""Declarations that the kernel of blocks shares with the kernel that fills them."""
 
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int64_t, uint8_t

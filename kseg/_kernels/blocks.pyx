@@ -25,7 +25,7 @@ cpdef enum:
 @cython.no_gc
 @cython.auto_pickle(False)
 cdef class Block:
-    """The memory of one piece: a buffer of bytes, contents undefined; what views it keeps it.
+    """The memory of one piece: a buffer of bytes, contents undefined; its views keep it alive.
 
     It comes from `Blocks.take`.
     """

@@ -1,4 +1,4 @@
-"""What writing kernels share: borrowed columns, and stores of numbers, inlined into each user.
+"""Declarations of the writing kernels: borrowed columns, and stores of numbers, inlined.
 
 The loops over records of magic 2 stand in `csrc/write.h`, and with them how a value is taken from a
 column, whichever form that has.
@@ -29,7 +29,7 @@ cdef extern from "encode.h" nogil:
                                                   uint32_t size) noexcept
 
 cdef extern from "write.h" nogil:
-    # Why a record is not written; what is said about it stands in kseg.format.encode.
+    # Reasons why a record is not written; kseg.format.encode has the messages.
     enum:
         WRITE_OK "KSEG_WRITE_OK"
         WRITE_OFFSET_ORDER "KSEG_WRITE_OFFSET_ORDER"
@@ -44,7 +44,7 @@ cdef extern from "write.h" nogil:
         WRITE_FULL "KSEG_WRITE_FULL"
         WRITE_ROOM "KSEG_WRITE_ROOM"
 
-        # What `take` answers instead of a size.
+        # Answers of `take` in place of a size.
         NULL_VALUE "KSEG_NULL_VALUE"
 
         # How a column is given: looked at each time.
@@ -90,5 +90,5 @@ cdef class Rows:
 
 
 cdef inline int64_t take(const Field *field, int64_t row, const uint8_t **at) noexcept nogil:
-    """Size and place of a value, or `NULL_VALUE`, or what `refusal` makes a status of."""
+    """Size and place of a value, or `NULL_VALUE`, or a code that `refusal` turns into a status."""
     return take_as(field, row, ANY_FORM, at)

@@ -5,7 +5,7 @@ from typing import Any, SupportsIndex, final
 
 from typing_extensions import Buffer
 
-_Values = tuple[bytes | None, ...] | Any  # or what has offsets, data and validity
+_Values = tuple[bytes | None, ...] | Any  # or a value with offsets, data and validity
 
 @final
 class Rows:

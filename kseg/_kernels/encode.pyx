@@ -27,7 +27,7 @@ cdef extern from "Python.h" nogil:
 cdef enum:
     LENGTH_AT = 8
     ATTRIBUTES_AT = 21
-    # What a buffer has beyond what is asked for, so that the last record need not be sized first.
+    # Spare bytes of a buffer, so that the last record need not be sized first.
     ROOM_SPARE = 64
     # Up to here a buffer is made as large as the batch may become.
     ROOM_ESTIMATED_FROM = 1 << 16
@@ -192,7 +192,7 @@ cdef class Rows:
 # ---- batches -------------------------------------------------------------------------------------
 
 cdef extern from "write.h" nogil:
-    # What is asked of the loop, where it stands, and why it stopped.
+    # The request to the loop, its position, and the reason for its end.
     ctypedef struct Job "kseg_job":
         int64_t row
         int64_t end
@@ -267,7 +267,7 @@ cdef object _put_all(const Source *rows, Job *job, int64_t start, object scratch
         if job.room > INT32_MAX // 2 and job.bytes_max > INT32_MAX:
             job.status = _too_much(rows, job)
             job.room = job.room if job.status == WRITE_OK else 0
-    # What is too large for any batch has to find no room, so that it is not written first.
+    # A record too large for any batch must find no room, so that it is not written first.
     job.room = max(0, min(job.room + ROOM_SPARE, INT32_MAX - HEADER_BYTES))
     try:
         p = _sized(scratch, &made, start + job.room)
@@ -296,7 +296,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
         first, end: which rows; at least one.
         base_offset: of the batch, and of the first record where the columns have no offsets; None
             for the first record's, or 0.
-        last_offset: what the header shall say; None for the last record's.
+        last_offset: for the header; None for the last record's.
         bytes_max: no more bytes than this, 61 of the header included, but at least one record.
             Above 2^31 - 1 there is no such limit, and more than a batch can have is refused.
         scratch: None for a whole batch. Else the records go here, without header and checksum, and
@@ -351,7 +351,7 @@ def encode_records(Rows rows, int64_t first, int64_t end, base_offset, last_offs
             job.max_timestamp, job.bytes_)
 
 
-# What is asked of a batch among many; the order is that of kseg.format.encode.RUN_FIELDS.
+# The request for one batch of many, in the order of kseg.format.encode.RUN_FIELDS.
 cdef enum:
     RUN_FIRST
     RUN_END

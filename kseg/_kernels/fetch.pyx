@@ -28,18 +28,18 @@ cdef extern from "fcntl.h" nogil:
 cdef enum:
     #: The last steps of a search go through one block of the index.
     BLOCK_SLOTS = 512
-    #: What is read at a time to find the batch: one as producers fill them by default, which an
+    #: The bytes read at a time to find the batch: one as producers fill them by default, which an
     #: entry leads to, and the header of the next.
     WINDOW_BYTES = 17 << 10
     #: How far from its entry a batch is looked for.
     WALK_BYTES_MAX = 1 << 20
-    #: What a read moves at a time.
+    #: The most bytes of one read.
     READ_BYTES_MAX = 0x40000000
     #: A larger batch is checked in windows before it is taken.
     BATCH_BYTES_TRUSTED = 16 << 20
 
 
-# What is looked for, where to begin, and where it was found: positions in the log.
+# The search: its target, its start, and its result, as positions in the log.
 cdef struct Wanted:
     int64_t base_offset
     int64_t file_end
@@ -62,7 +62,7 @@ cdef object NOTHING = memoryview(b"")
 # ---- files ---------------------------------------------------------------------------------------
 
 cdef int _opened(const char *path, int64_t *size) noexcept nogil:
-    """A descriptor of a regular file, and its size; -1 where there is none."""
+    """A descriptor of a regular file, and its size; -1 without a file."""
     cdef struct_stat status
     cdef int fd = open_file(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
     if fd < 0:
@@ -257,7 +257,7 @@ def fetch_batches(bytes log not None, bytes index, int64_t base_offset, int64_t 
         index: that of its offset index; None without one.
         base_offset: of the segment.
         file_end: how much of the log file there is, in bytes.
-        offset: what the batch is to hold.
+        offset: the offset that the batch must hold.
         read_end: position at which the answer ends at the latest.
         bytes_max: bytes of the answer at the most.
         whole_first: give the first batch whole, however large it is.

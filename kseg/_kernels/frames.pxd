@@ -1,4 +1,4 @@
-"""What the kernel that walks frames shares with the one that inflates them.
+"""Declarations that the kernel that walks frames shares with the one that inflates them.
 
 Bytes are borrowed, and every read lies behind a comparison with their end.
 """

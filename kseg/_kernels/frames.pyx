@@ -84,7 +84,7 @@ def xxh32(data):
 
 
 cdef int begin_lz4(const uint8_t *p, int64_t size, bint verify, Walk *walk) noexcept nogil:
-    """Judge the descriptor that a frame begins with: LZ4_BLOCK, or what is wrong with it."""
+    """Check the descriptor of a frame: LZ4_BLOCK, or the status of its fault."""
     cdef int64_t end
     cdef int code
     walk.start = walk.end = walk.next = walk.flags = walk.block_bytes_max = 0

@@ -1,4 +1,4 @@
-"""What the kernel that inflates shares with those that read records: memory, and one function."""
+"""Declarations of the inflating kernel for those that read records: memory, and one function."""
 
 from libc.stdint cimport int64_t, uint8_t
 

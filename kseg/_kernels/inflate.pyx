@@ -53,7 +53,7 @@ cdef enum:
     CODEC_ZSTD = 4
     CODECS = 5
 
-# What one attempt ends with; `inflate_records` answers one of the first two.
+# The results of one attempt; `inflate_records` answers one of the first two.
 cdef enum:
     INFLATED = 0
     UNUSUAL = 1
@@ -213,7 +213,7 @@ cdef int _gzip_member(const uint8_t *p, int64_t left, Scratch *contexts, int64_t
 
 
 cdef int _gzip(const uint8_t *data, int64_t size, Scratch *contexts, Target *out) noexcept nogil:
-    """Inflate every member; what lies behind them and begins no other is ignored."""
+    """Inflate every member; bytes behind the last one are ignored."""
     cdef int64_t at = 0, member_bytes = 0
     cdef int status
     if contexts.deflate == NULL:
@@ -233,7 +233,7 @@ cdef int _gzip(const uint8_t *data, int64_t size, Scratch *contexts, Target *out
 
 cdef int _zstd_frames(const uint8_t *data, int64_t size, void *context,
                       Target *out) noexcept nogil:
-    """Inflate frames that have been walked, as a stream: what one call checks is the most."""
+    """Inflate frames that have been walked, as a stream, which checks the most."""
     cdef ZstdInput source
     cdef ZstdOutput target
     cdef size_t code, taken, written
@@ -272,7 +272,7 @@ cdef int _zstd(const uint8_t *data, int64_t size, Scratch *contexts, Target *out
 
 
 cdef const uint8_t *_copied(Scratch *contexts, const uint8_t *data, int64_t size) noexcept nogil:
-    """The same bytes in memory that none else changes; NULL where there is no room for them."""
+    """The same bytes in memory that no other code changes; NULL without room for them."""
     if size > contexts.packed_room or contexts.packed_room > ROOM_KEPT_MAX:
         free(contexts.packed)
         contexts.packed_room = max(<int64_t>ROOM_FIRST, size)
@@ -373,7 +373,7 @@ cdef int _take(Scratch *scratch, const uint8_t *data, int64_t size) noexcept nog
 
 
 cdef bint _grow(Scratch *scratch, int64_t room) noexcept nogil:
-    """Other memory, of `room` bytes; what lay in it is lost."""
+    """Other memory, of `room` bytes; the former contents are lost."""
     free(scratch.bytes)
     scratch.bytes = <uint8_t *>malloc(room) if room else NULL
     scratch.room = room if scratch.bytes != NULL else 0
@@ -381,7 +381,7 @@ cdef bint _grow(Scratch *scratch, int64_t room) noexcept nogil:
 
 
 cdef void drop_scratch(Scratch *scratch) noexcept nogil:
-    """Give the memory back; what is left is as good as new."""
+    """Give the memory back; the state is then like a new one."""
     free(scratch.bytes)
     free(scratch.packed)
     if scratch.zstd != NULL:
@@ -434,7 +434,7 @@ cdef class Inflater:
 
 
 def lend_package(function):
-    """Say what inflates where no library does.
+    """Set the inflaters for codecs without a library.
 
     Args:
         function: called with codec, bytes, magic and the most bytes there may be; it answers bytes,
@@ -445,7 +445,7 @@ def lend_package(function):
 
 
 def inflate_in_scratch(int codec, int magic, data, int64_t inflated_max):
-    """What `inflate_records` makes of a body, for tests: bytes, or None for the careful path."""
+    """The result of `inflate_records` for a body, for tests; None for the careful path."""
     cdef Py_buffer source
     cdef Scratch scratch
     cdef int status
@@ -512,7 +512,7 @@ def use_libraries(bint wanted, bint own=True):
         own: whether this module inflates snappy; tests leave it to a package, too.
 
     Returns:
-        What both were before, for `use_libraries(*before)`.
+        The former values of both, for `use_libraries(*before)`.
     """
     global uses_libraries, uses_own
     before = uses_libraries, uses_own
@@ -539,7 +539,7 @@ def libraries():
 
 
 cdef tuple _library(int codec, const char *soname):
-    """Take what is linked, else what the system has, and try it: a row of `found`."""
+    """Take the linked library, else the system's, and test it: a row of `found`."""
     cdef str name = soname.decode().partition(".")[0]
     if os.environ.get("KSEG_CODECS") != "system" and name in LINKED_NAMES.decode().split():
         version, why = _bound(codec, NULL)
@@ -604,7 +604,7 @@ cdef tuple _bound(int codec, void *library):
 
 
 cdef bint _knows(int codec):
-    """Whether a library inflates what is known, keeps inside its room, and refuses what is cut."""
+    """Whether a library inflates a known frame, stays inside its room, and refuses cut input."""
     cdef Scratch contexts
     cdef Target out
     cdef bytes body = _KNOWN[codec]

@@ -1,4 +1,4 @@
-"""The texts of JSON where they lie: what the kernels for JSON share.
+"""JSON texts at their places: declarations that the kernels for JSON share.
 
 Each `take` function takes a position and the end of the value, and returns the position behind what
 it read, or NULL. Nothing at or behind `end` is read.

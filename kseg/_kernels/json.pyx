@@ -28,7 +28,7 @@ cdef inline bint special8(uint64_t word) noexcept nogil:
 
 
 cdef const uint8_t *take_escape(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """What follows a backslash."""
+    """The escape behind a backslash."""
     cdef int i
     if p == end:
         return NULL
@@ -132,7 +132,7 @@ cdef const uint8_t *take_name(const uint8_t *p, const uint8_t *end) noexcept nog
 
 
 cdef const uint8_t *take_plain(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """A value that is no list and no object."""
+    """A value that is neither a list nor an object."""
     if p == end:
         return NULL
     if p[0] == 0x22:

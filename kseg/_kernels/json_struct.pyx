@@ -31,7 +31,7 @@ cdef extern from "float.h":
 cdef extern from "Python.h":
     double PyOS_string_to_double(const char *text, char **end, void *error) except? -1
 
-# Why a payload fails; what `Columns` says has its numbers.
+# Reasons why a payload fails, in the numbers of `Columns`.
 cpdef enum:
     TRAILING = 2
     SYNTAX = 3

@@ -121,7 +121,7 @@ cdef enum:
     MESSAGE_HEADER_1 = 34  # and a timestamp
 
 
-# What is asked of an encoder, and what it answers.
+# The request to an encoder, and its answer.
 cdef struct Job:
     int64_t first
     int64_t end
@@ -152,7 +152,7 @@ cdef inline int64_t _present(int64_t size) noexcept nogil:
 
 cdef inline int _check_message(const Source *rows, const Job *job, int64_t row, int64_t offset,
                                int64_t last, int64_t timestamp) noexcept nogil:
-    """What Kafka's builder asks of a record, in its order."""
+    """The checks of Kafka's builder on a record, in its order."""
     if row > job.first and offset <= last:
         return WRITE_OFFSET_ORDER
     if timestamp < -1:

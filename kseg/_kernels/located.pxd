@@ -1,4 +1,4 @@
-"""Records of a batch where they lie: what kernels that decide about them share."""
+"""Records of a batch at their places: declarations of the kernels that decide about them."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -15,7 +15,7 @@ cdef extern from "locate.h" nogil:
         int32_t value_size
 
 
-# Records of a batch, and what is known of them.
+# Records of a batch, and the facts about them.
 cdef struct Found:
     Record *records
     int64_t count

@@ -41,7 +41,7 @@ cdef enum:
 #: By so much a record may grow; what is wanted behind a batch; the least bytes of a record.
 GROWTH_BYTES, SPARE_BYTES, RECORD_BYTES_MIN = GROWTH_MAX, SPARE, RECORD_MIN
 
-# What became of a batch; the order is that of kseg.format.retain.
+# The results for a batch, in the order of kseg.format.retain.
 cdef enum:
     LEFT
     DROPPED
@@ -108,7 +108,7 @@ cdef class Located:
         return True
 
     cdef void forget(self) noexcept nogil:
-        """What comes next is another batch, even if its header is the same."""
+        """Begin another batch, even if its header is the same."""
         self.inflated[0] = -1
 
     cdef bint find(self, const uint8_t *data, int64_t size, int64_t base, const int64_t *row,
@@ -117,7 +117,7 @@ cdef class Located:
 
         Args:
             data, size: bytes of the file from `base` on.
-            row: of the batch in a table; what it says holds.
+            row: of the batch in a table; its fields count.
         """
         cdef int64_t place = sub64(row[POSITION], base), count = row[RECORD_COUNT]
         cdef const uint8_t *p
@@ -150,7 +150,7 @@ cdef class Keep:
         memset(found.kept, 0, <size_t>found.count)
 
 
-# What stays of a batch.
+# The part of a batch that stays.
 cdef struct Left:
     int64_t count
     int64_t first  # the first record that stays, and the last

@@ -30,7 +30,7 @@ cdef extern from "sip.h" nogil:
 
 cdef enum: AHEAD = 32
 
-# What `told` says of a batch; the order is that of kseg.format.retain.Known.
+# Answers of `told` for a batch, in the order of kseg.format.retain.Known.
 cdef enum:
     KNOWN_NOTHING
     KNOWN_NONE_STAYS
@@ -152,7 +152,7 @@ cdef class OffsetMap:
         return offset - self._first
 
     cdef inline void _note(self, int64_t offset, bint odd) noexcept nogil:
-        """Let a row go by. Where offsets do not rise, the bits say nothing any more."""
+        """Pass over a row. If offsets do not ascend, the bits become useless."""
         cdef int64_t bit = self._bit(offset)
         if offset <= self._last:
             self._rising = False
@@ -182,7 +182,7 @@ cdef class OffsetMap:
     def told(self, const int64_t[::1] first_offsets not None,
              const int64_t[::1] last_offsets not None, const int64_t[::1] counts not None,
              int64_t known_to, uint8_t[::1] out not None):
-        """Say of batches whether all their records are the last of their keys, or none is.
+        """Say for batches whether all their records are the last of their keys, or none of them.
 
         Args:
             first_offsets, last_offsets: int64[n], the range of each batch, which holds all its
@@ -303,7 +303,7 @@ cdef class OffsetMap:
             has_value: uint8[n], 0 for a row without a value; None where that is not known.
             first_row: int64[m + 1], the first row of each batch, n behind the last; None where the
                 headers of the batches are not known.
-            base_offsets, last_offsets: int64[m], what those headers say.
+            base_offsets, last_offsets: int64[m], of those headers.
 
         Returns:
             The first row that was not taken, n if none is left.
@@ -462,7 +462,7 @@ cdef class KeepLatest(Keep):
 
     def __cinit__(self, OffsetMap map not None, int64_t known_to,
                   const uint8_t[::1] tombstones not None, const uint8_t[::1] discarded not None):
-        """Keep what a map says.
+        """Keep the records that a map knows as last.
 
         Args:
             map: the last offset of each key.

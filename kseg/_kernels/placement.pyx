@@ -26,7 +26,7 @@ cdef enum:
     CLIENT = 2  # kseg.log.validate.rules.AppendOrigin
     NOTES_MAX = 5  # kseg.log.producers.entry.BATCHES_KEPT
 
-# What is read of kseg.log.producers.entry.ProducerEntry, and of the batches in it.
+# The attributes read from kseg.log.producers.entry.ProducerEntry, and from its batches.
 cdef enum:
     ENTRY_EPOCH = 1
     ENTRY_TRANSACTION = 4
@@ -153,7 +153,7 @@ def place_rows(const int64_t[:, ::1] rows, int64_t base, int64_t interval, bint 
 
 # ---- appends that are sound ----------------------------------------------------------------------
 
-# What a pass over batches that keep their offsets found.
+# The results of a pass over batches that keep their offsets.
 cdef struct Kept:
     int64_t batches
     int64_t first_offset
@@ -350,7 +350,7 @@ cdef class Places:
 
     @property
     def position(self):
-        """The size of the segment, without what was looked at since."""
+        """The size of the segment, without the batches checked since."""
         return self._here.position
 
     @property
@@ -365,12 +365,12 @@ cdef class Places:
 
     @property
     def indexed(self):
-        """Offset of the last entry of the offset index, with what was looked at."""
+        """Offset of the last entry of the offset index, with the checked batches."""
         return self._next.indexed
 
     @property
     def indexed_time(self):
-        """Timestamp and offset of the last entry of the time index, with what was looked at."""
+        """Timestamp and offset of the last entry of the time index, with the checked batches."""
         return self._next.indexed_time, self._next.indexed_time_at
 
     def lead(self, data, rules, int64_t next_offset, int64_t now, dict producers, inflate):
@@ -454,7 +454,7 @@ cdef class Places:
                 kept.latest_offset, notes)
 
     def settle(self):
-        """Go on behind what was looked at last, now that it is written, and its entries."""
+        """Continue behind the last checked batches, now that they and their entries are written."""
         self._here = self._next
 
     cdef bint _begin(self, int64_t size) except -1:
@@ -519,7 +519,7 @@ cdef void _survey(const int64_t[:, ::1] rows, int64_t base, int64_t before, bint
 
 def survey_rows(const int64_t[:, ::1] rows, *, int64_t base, int64_t before, bint strict,
                 int64_t epoch, int64_t[::1] found):
-    """Look whether batches may follow each other in a segment, and what else they ask for.
+    """Check whether batches may follow each other in a segment, and their other needs.
 
     Args:
         rows: int64[n, 17], the headers.

@@ -327,7 +327,7 @@ cdef check_table(
     const int64_t[::1] widths,
     int64_t numbers,
 ):
-    """What the kernel follows lies inside: it checks no table while it reads."""
+    """Check that all references lie inside: the kernel checks no table while it reads."""
     cdef Py_ssize_t row, field, rows = fields.shape[0], messages = widths.shape[0]
     cdef bint fits = messages > 0 and fields.shape[1] == COLUMNS
     fits = fits and firsts.shape[0] == messages + 1 and firsts[0] == 0 and firsts[messages] == rows

@@ -200,7 +200,7 @@ cdef class Inflated:
         drop_scratch(&self.scratch)
 
     def forget(self):
-        """What comes next are other batches, also where positions are the same."""
+        """Begin other batches, even if positions are the same."""
         self.held.position = -1
 
 
@@ -212,7 +212,7 @@ cdef int _inflate(Held *held, int codec, int magic, const uint8_t *data, int64_t
     return status
 
 
-# ---- what was read -------------------------------------------------------------------------------
+# ---- rows in a piece -----------------------------------------------------------------------------
 
 @cython.final
 @cython.auto_pickle(False)
@@ -280,10 +280,10 @@ cdef void _end_bits(uint8_t *block, int64_t place, int64_t count) noexcept:
         block[place + count // 8] &= <uint8_t>((1 << (count & 7)) - 1)
 
 
-# ---- what a piece has room for -------------------------------------------------------------------
+# ---- the room of a piece -------------------------------------------------------------------------
 
 cdef int64_t _guess(double a_byte, int64_t size) noexcept:
-    """Room for what a piece of so many bytes may hold, by the piece before."""
+    """Room for the contents of a piece of so many bytes, by the piece before."""
     return ROWS_SPARE + <int64_t>(a_byte * size * 9 / 8)
 
 
@@ -312,7 +312,7 @@ cdef int64_t _rows_in(const Source *source, int64_t at, int64_t most) noexcept:
 
 
 cdef void _count(const Tally *tally, int64_t *state) noexcept:
-    """What was counted, where a state says what is in a piece."""
+    """The counts of a state that describes a piece."""
     state[KSEG_ROWS_MAX] = state[KSEG_ROWS] = tally.rows
     state[KSEG_HEADERS_MAX] = state[KSEG_HEADER_COUNT] = tally.headers
     state[KSEG_KEY_BYTES] = tally.bytes[KSEG_OF_KEY]
@@ -381,7 +381,7 @@ cdef class BatchReader:
 
         Args:
             blocks: memory for pieces.
-            inflated: what compressed batches are inflated into.
+            inflated: memory for inflated batches.
             counts: int64[2, m], written: of each batch of a piece its records, and its base offset,
                 which is that of the first message inside a compressed one; None if not wanted.
             fields: bits of the columns wanted, as `FIELD_BITS` says.
@@ -446,7 +446,7 @@ cdef class BatchReader:
             self.state[KSEG_LAST] = last
 
     def read(self, data, int64_t base, int64_t limit, int64_t file_end, int64_t wanted_end):
-        """Read batches behind what is in the piece, until one does not fit, or is unusual.
+        """Read batches into the piece, until one does not fit, or is unusual.
 
         Args:
             data: bytes `[base, base + len)` of the file; borrowed for this call, read only.
@@ -579,7 +579,7 @@ cdef class BatchReader:
         return self._set_room(min(rows, self.rows_usual), size, headers)
 
     cdef double _expansion(self):
-        """What is left to read makes room for so many times its bytes."""
+        """Make room for so many times the bytes that are left to read."""
         cdef const Held *held = &self.inflated.held
         if held.packed <= 0:
             return 1
@@ -623,7 +623,7 @@ cdef class BatchReader:
     # ---- one batch -------------------------------------------------------------------------------
 
     def begin_one(self):
-        """What `read_one` takes next is a batch from its first record on."""
+        """Let `read_one` begin with the first record of its next batch."""
         memset(self.one, 0, sizeof(self.one))
 
     def read_one(self, const uint8_t[::1] data, const int64_t[::1] row, const uint8_t[::1] body, *,
@@ -635,7 +635,7 @@ cdef class BatchReader:
         Args:
             data: bytes of the file from `base` on; read only.
             row: int64[ROW_FIELDS], the batch's of a table.
-            body: what the batch's compressed bytes hold; None for a batch that is read as it is.
+            body: the batch's inflated records; None for a batch that needs no inflating.
             base: position of `data[0]` in the file.
             rows_max: no more rows than this.
             bytes_max: no more key, value and header bytes than this, but at least one row.
@@ -670,7 +670,7 @@ cdef class BatchReader:
                 self.one[KSEG_ONE_RECORD])
 
     cdef int _copy_one(self, One *one, const Tally *room, int64_t *begin) except -1:
-        """Copy what was counted into a block of its own."""
+        """Copy the counted records into a block of their own."""
         cdef Filling piece
         cdef Tally tally
         cdef int64_t[KSEG_STATE_FIELDS] empty

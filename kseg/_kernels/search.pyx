@@ -1,4 +1,4 @@
-"""The search for sound batches where it is no longer known where one begins.
+"""The search for sound batches where no batch boundary is known.
 
 The contract is that of `_core`. A filter passes over what cannot be a batch at the speed of memory.
 The checksum of a candidate follows in constant time from sums of the bytes in front of its two

@@ -1,4 +1,4 @@
-"""What Python sees of the text kernels; templates are described in the .pyx."""
+"""The Python interface of the text kernels; `text.pyx` describes templates."""
 
 from __future__ import annotations
 

@@ -487,7 +487,7 @@ cdef char* put_bytes(
     int style,
     Py_ssize_t quote,
 ) noexcept nogil:
-    """A value with its quotes; where it is to be exact and is no UTF-8, an object of base64."""
+    """A value with its quotes; an object of base64 if it must be exact and is not UTF-8."""
     if style & BARE:
         return put_content(out, data, count, readable, style)
     if not style & EXACT or is_utf8(data, count):
@@ -906,7 +906,7 @@ cdef int put_rows(Rows* rows, Py_ssize_t stop) noexcept nogil:
     cdef uint64_t since
     cdef int count
     cdef bint fits
-    # What is written behind the last row does not count.
+    # Bytes behind the last row do not count.
     cdef const char* end = rows.end - KSEG_TEXT_SLACK
     while rows.row < stop:
         first = rows.row
@@ -1078,7 +1078,7 @@ cdef inline bint leads_always(const Piece* piece) noexcept nogil:
 
 
 cdef inline char* put_absent(char* out, const Piece* piece) noexcept nogil:
-    """What stands for an absent value, behind its lead."""
+    """The text for an absent value, behind its lead."""
     if piece.null_text == NULL:
         return out
     return put(out, piece.null_text, piece.null_bytes)
@@ -1158,7 +1158,7 @@ cdef bint rest_fits(
 
 
 cdef inline bint note_gap(Lines* lines, int64_t* state, int64_t offset) noexcept nogil:
-    """Note an offset that does not follow the one before; False where there is no room."""
+    """Note an offset that does not follow the one before; False without room."""
     cdef int64_t* pair
     if state[LAST_OFFSET] != -1 and offset != add64(state[LAST_OFFSET], 1):
         if state[GAPS] == lines.pairs_max:
@@ -1392,7 +1392,7 @@ cdef int open_piece(Views* views, Piece* piece, tuple source, Py_ssize_t stop) e
 
 
 cdef int open_texts(Piece* piece, tuple source) except -1:
-    """What every kind of piece has: its lead, and what stands for an absent value."""
+    """The parts of every piece: its lead, and the text for an absent value."""
     piece.kind = source[0]
     piece.source = IN_COLUMN
     lead = <bytes?> source[1]
@@ -1609,7 +1609,7 @@ def write_records(
         open_before(&lines, before, ends)
         target = open_view(&views, out, PyBUF_WRITABLE)
         lines.begin = lines.at = <char*> target.buf
-        # What is written behind the last line does not count.
+        # Bytes behind the last line do not count.
         lines.end = max(lines.begin, lines.begin + target.len - KSEG_TEXT_SLACK)
         open_line(&views, &lines, pieces)
         open_turns(&lines)

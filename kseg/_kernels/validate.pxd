@@ -1,4 +1,4 @@
-"""What the kernel for appends shares with the one that places them."""
+"""Declarations that the kernel for appends shares with the one that places them."""
 
 from libc.stdint cimport int64_t, uint8_t
 

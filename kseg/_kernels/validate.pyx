@@ -1,4 +1,4 @@
-"""Kernels for what a log asks of an append: a usual batch as a whole, each record's structure, key
+"""Kernels for the checks of an append: a usual batch as a whole, each record's structure, key
 and time in one pass, and the offsets that old messages get.
 
 The contract is that of `_core`; status codes too. What is refused record by record is noted in an
@@ -33,7 +33,7 @@ cdef extern from "encode.h" nogil:
 
 cdef enum:
     CLIENT = 2  # kseg.log.validate.rules.AppendOrigin
-    HEAD_BYTES = 21  # what no checksum of a batch covers, the checksum among it
+    HEAD_BYTES = 21  # the bytes that a batch's checksum does not cover, with the checksum itself
     KNOWN_ATTRIBUTES = 0x77  # codec, transactional, control, delete horizon
 
 # Why a record is refused by itself; the order is that of kseg.log.validate.batches.REASONS.
@@ -53,7 +53,7 @@ cdef enum:
     NOTED_FIELDS
 
 
-# What is asked of each record.
+# The checks of each record.
 cdef struct Rules:
     bint compacted
     bint create_time
@@ -62,7 +62,7 @@ cdef struct Rules:
     int64_t after_max
 
 
-# What a pass over records found.
+# The results of a pass over records.
 cdef struct Seen:
     int status
     int64_t records
@@ -142,7 +142,7 @@ cdef void _note(Seen *seen, int reason, int64_t record, int64_t offset,
 
 # ---- records of magic 2 --------------------------------------------------------------------------
 
-# The records of one batch, and what its header says of them.
+# The records of one batch, and their counts in its header.
 cdef struct Body:
     const uint8_t *start
     const uint8_t *end
@@ -230,7 +230,7 @@ cdef const uint8_t *_skipped_record(const uint8_t *p, const uint8_t *end, Locate
 
 cdef const uint8_t *_careful(const uint8_t *p, const uint8_t *end, bint skip, bint last,
                              Located *r, int64_t *size, int *status) noexcept nogil:
-    """One record of any shape; its end, or NULL and what is wrong with it."""
+    """One record of any shape; its end, or NULL and its fault."""
     cdef const uint8_t *stop
     if p == end:
         status[0] = RECORD_COUNT_TOO_HIGH
@@ -292,7 +292,7 @@ cdef Run _plain_run(const uint8_t *p, const uint8_t *end, int64_t record, int64_
 
 
 cdef void _examine(const Body *body, const Rules *rules, Seen *seen) noexcept nogil:
-    """Hold each record of a batch against the rules, up to the first that is no record at all."""
+    """Check each record of a batch against the rules, up to the first that is not a record."""
     cdef Run run
     cdef Located r
     cdef const uint8_t *p = body.start
@@ -401,7 +401,7 @@ cdef bint _form_is_kept(rules, int codec, int64_t size) except -1:
 
 cdef Py_ssize_t _new_head(const uint8_t *p, int64_t size, int64_t base_offset, int32_t leader_epoch,
                           bint log_append, int64_t max_timestamp, uint8_t *head) noexcept nogil:
-    """The head of a sound batch in its log; how many bytes of it differ from what was given.
+    """The head of a sound batch in its log; the number of bytes that differ from the given ones.
 
     The rest is summed up already, so a change in front of it does not ask for it again.
     """
@@ -486,7 +486,7 @@ cdef bint judge(data, const uint8_t *p, int64_t size, rules, int64_t next_offset
 
 
 cdef tuple judged_of(const Sound *sound):
-    """What `judge_batch` answers of a batch that is sound."""
+    """The answer of `judge_batch` for a sound batch."""
     return (PyBytes_FromStringAndSize(<const char *>sound.head, sound.head_bytes), sound.records,
             sound.last_offset, sound.latest, sound.latest_offset, sound.appended, sound.inflated)
 
@@ -535,7 +535,7 @@ cdef struct Messages:
 
 
 cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Bytes of the entry at `p`; 0 where the set ends, -1 where no message has such a size."""
+    """Bytes of the entry at `p`; 0 at the end of the set, -1 for an impossible size."""
     cdef int64_t size
     if end - p < LOG_OVERHEAD:
         return 0
@@ -546,7 +546,7 @@ cdef inline int64_t _entry(const uint8_t *p, const uint8_t *end) noexcept nogil:
 
 
 cdef int _survey(const Messages *messages, int64_t *shift) noexcept nogil:
-    """What the offsets inside a wrapper are to be moved by; all its messages are looked at.
+    """The shift of the offsets inside a wrapper, by all its messages.
 
     Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator.
     """

@@ -39,7 +39,7 @@ cdef enum:
     CURSORS = 16  # that go in turn
     CURSORS_MIN = 4  # fewer are not worth it
 
-    # What is read of a batch: its header, and all of a control batch as brokers write it.
+    # The bytes read of a batch: its header, and all of a control batch as brokers write it.
     CACHED_BYTES = 128
     # Of smaller batches the bytes take no longer than a read for each.
     CACHED_BATCH_MIN = 8192
@@ -128,7 +128,7 @@ cdef void _fill_message(const uint8_t *p, int64_t size, bint verify, int64_t *ro
     row[CRC_OK] = crc32_of(p + 16, size - 16) == <uint32_t>row[CRC] if verify else -1
 
 
-# ---- what lies ahead of a walk -------------------------------------------------------------------
+# ---- ahead of a walk -----------------------------------------------------------------------------
 
 # The file in front of a walk that leaves checksums alone, a stretch of some batches at a time.
 # `entries` are those of an offset index, as they lie in its file; `next_entry` is the first that
@@ -220,7 +220,7 @@ cdef void _run_cursors(Ahead *ahead, int64_t position, int64_t last) noexcept no
 
 cdef void _begin_stretch(Ahead *ahead, int64_t position, int64_t size,
                          int64_t count) noexcept nogil:
-    """Look at the entries ahead; the batches of the last stretch tell how many to expect."""
+    """Read the entries ahead; the batches of the last stretch tell how many to expect."""
     cdef int64_t walked = count - ahead.stretch_first, last
     if walked > 0:
         size = (position - ahead.stretch) // walked
