@@ -60,10 +60,10 @@ class RemoteHistory(Documented):
 
     def lines(self, partition: str) -> Iterator[str]:
         """In words; the partition's name is for a command."""
+        copied = f"; it has {self.copied_bytes} bytes of the local segments, too"
         yield (
             f"in the tier, by {self.source}: {self.segments} segments, {self.bytes} bytes, up to "
-            f"offset {self.highest_offset}; {self.copied_bytes} bytes of local segments are there, "
-            "too"
+            f"offset {self.highest_offset}{copied if self.copied_bytes else ''}"
         )
         if self.uncopied_segments:
             yield (

@@ -334,6 +334,8 @@ class _Joining:
     def joined(self) -> TierLog:
         """The log."""
         groups = [one for one in self.tier.groups if one.holds(self.topic, self.partition)]
+        if any(os.path.realpath(one.directory) == os.path.realpath(self.path) for one in groups):
+            raise NotALogError("it has the local segments; name the tier", path=self.tier.root)
         replays = self._replays()
         topic_id = self._topic_id(groups, replays)
         groups = [one for one in groups if one.topic_id in (topic_id, None)]

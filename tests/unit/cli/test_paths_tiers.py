@@ -72,7 +72,7 @@ def test_explain_says_what_is_in_the_tier_too_and_proposes_the_local_limit(
 ) -> None:
     limits = ("--config", "cleanup.policy=delete", "--config", "txn:local.retention.ms=36500d")
     ran = kseg("explain", home, *limits, "--free", "20K")
-    assert "35874 bytes of local segments are there, too" in ran.text
+    assert "it has 35874 bytes of the local segments, too" in ran.text
     assert "a shorter local.retention.ms or local.retention.bytes frees" in ran.text
     assert "txn: local.retention.ms from 3153600000000 to" in ran.text
     document = kseg("explain", home, *LIMITS, "--json").document

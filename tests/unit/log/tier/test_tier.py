@@ -282,3 +282,9 @@ def test_deleted_records_stay_deleted_where_the_checkpoint_of_starts_is_older(
     with pytest.warns(UserWarning, match=f"offsets 0 to {start - 1} are neither"):
         piece = next(iter(kseg.scan(path, tier=tmp_path / "tier", columns=("offset",))))
     assert int(piece["offset"][0]) == start
+
+
+def test_a_data_directory_is_not_its_own_tier(tmp_path: Path) -> None:
+    made(tmp_path / "orders-0")
+    with pytest.raises(NotALogError, match="it has the local segments"):
+        Tier.of(tmp_path).log(tmp_path / "orders-0")
