@@ -482,7 +482,7 @@ class _Joining:
     def _leave(self, fault: KsegError | OSError, objects: SegmentObjects, id_: str) -> None:
         """Note a copy whose offsets are not known, for a fault."""
         self.faults.append(fault)
-        # Of an empty segment nothing is read, and nobody would learn of the fault.
+        # An empty segment is never read, so its fault would stay unnoticed.
         start, size = objects.base_offset, getattr(objects.places.get("log"), "size", 0) or 1
         segment = RemoteSegment(id_, start, start - 1, _NO_EPOCHS, size)
         self.unread.append(Copy(segment, replace(objects, fault=fault)))
