@@ -193,7 +193,7 @@ def _selected_of(target: Path, form: str) -> Selected | None:
 
 
 def _end_of(target: RemotePath, form: str) -> bytes:
-    """The end of a Parquet or Arrow file, which has the schema; nothing of another file.
+    """The end of a Parquet or Arrow file, which has the schema; empty for other files.
 
     Raises:
         OSError: the store refuses.

@@ -235,7 +235,7 @@ def _subjects(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _part(progress: Progress | None, passed: int) -> Progress | None:
-    """The progress of one pass behind others; each counts as much."""
+    """The progress of one of several passes; each counts as much."""
     if progress is None:
         return None
     return lambda done, total: progress(passed * total + done, _PASSES * total)

@@ -170,7 +170,7 @@ def _remote_lines(one: PartitionKeeps) -> Iterator[str]:
     if one.remote is not None:
         yield from (f"  {line}" for line in one.remote.lines(f"{one.topic}-{one.partition}"))
     if one.remote is not None and one.remote.copied_bytes:
-        yield "  a shorter local.retention.ms or local.retention.bytes frees what is there, too"
+        yield "  a shorter local.retention.ms or local.retention.bytes frees those bytes"
 
 
 def _is_odd(row: KeptFile) -> bool:

@@ -30,7 +30,7 @@ from kseg.errors import (
 from kseg.extras import check_memory
 
 _PASSED_OVER: Final = "kseg.passed-over"
-#: What messages of the library for users begin with, where their class says nothing.
+#: The prefix of the library's messages for users, for errors whose class says nothing.
 MARK: Final = "kseg: "
 #: Words of a NotALogError that leave the next step open.
 _UNKNOWN: Final = ("an empty directory", "not a name of Kafka's", "not a partition directory")

@@ -81,7 +81,7 @@ class LocalPath(click.Path):
     """A parameter type for a path of this machine; a URL is refused.
 
     Attributes:
-        refusal: what a URL is, in words.
+        refusal: the reason, in words.
     """
 
     def __init__(self, refusal: str) -> None:

@@ -146,7 +146,7 @@ class LogFile(Closing):
         return self._file.refresh()
 
     def expect(self, end: int) -> None:
-        """Say where reading will stop, so that a store is asked for nothing behind it ahead."""
+        """Set the end of the reading: a store gets no requests for bytes behind it in advance."""
         self._file.wanted_end = end
 
     def walk(

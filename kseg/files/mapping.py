@@ -65,8 +65,8 @@ class MappedFile(Closing):
 
     Attributes:
         path: of the file.
-        wanted_end: where its reader will stop, as far as that is known. A file in a store asks for
-            no bytes behind it before they are read.
+        wanted_end: the expected end of the reading, if known. A file in a store requests no bytes
+            behind it in advance.
     """
 
     __slots__ = ("_fd", "_index", "_map", "_mapped", "_mapping", "_size", "path", "wanted_end")

@@ -71,7 +71,7 @@ def parse_control_key(data: Bytes | None) -> ControlKey:
 
 
 def _versioned(what: str, layout: str, data: Bytes | None) -> tuple[int, int]:
-    """The version and the number behind it; there may be more bytes."""
+    """The version and the number after it; more bytes may follow."""
     size = struct.calcsize(layout)
     if data is None or len(data) < size:
         have = "no" if data is None else len(data)

@@ -151,9 +151,9 @@ def plan_retention(
 ) -> RetentionPlan:
     """Plan the retention of a log; changes nothing.
 
-    Of a log with segments in a tier go local segments that the tier has, by `local.retention.*`, as
-    a broker deletes them. `plan.remote` says what is in the tier, what of that a broker deletes by
-    `retention.*`, and what is due and not copied yet.
+    For a log with segments in a tier, local segments expire by `local.retention.*`, once the tier
+    has them, as on a broker. `plan.remote` describes the remote segments, those that a broker
+    deletes by `retention.*`, and the expired ones that are not copied yet.
 
     Args:
         log: a partition directory, or a log that is open for reading or for appending.
@@ -161,8 +161,8 @@ def plan_retention(
             own, or no setting for a log that is open for reading.
         now_ms: the time that counts; None for the log's clock, or the machine's.
         high_watermark: as for `Log.open`, which takes it for a log that is open for appending.
-        tier: where brokers keep older segments, a URL or a directory; without it what
-            `__remote_log_metadata` beside the partition says counts.
+        tier: a URL or a directory with older segments; by default `__remote_log_metadata` beside
+            the partition decides.
 
     Raises:
         ValueError: a high watermark for a log that is open for appending.

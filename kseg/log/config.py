@@ -85,8 +85,8 @@ class LogConfig:
         index_interval_bytes: an index entry after more than so many bytes of log.
         retention_ms, retention_bytes: delete segments that are older, or too many; below 0 for
             never.
-        local_retention_ms, local_retention_bytes: the same for what a tier has, too; -2 for the
-            limits above.
+        local_retention_ms, local_retention_bytes: the same for local segments of a log in a tier;
+            -2 for the limits above.
         flush_messages, flush_ms: flush after so many offsets, or so long.
         max_message_bytes: of a batch as it is stored.
         message_timestamp_type: whether the producer or the log gives records their time.
@@ -283,7 +283,7 @@ class LogConfig:
 
     @property
     def local(self) -> LogConfig:
-        """The same, with the limits of what is on this machine of a log that a tier has, too."""
+        """The same, with the limits of the local segments of a log in a tier."""
         limits = {
             name: getattr(self, f"local_{name}")
             for name in ("retention_ms", "retention_bytes")

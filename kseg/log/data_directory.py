@@ -59,7 +59,7 @@ _WHITE_SPACE: Final = re.compile(r"\s")
 
 
 def has_tiers(home: str | PathLike[str]) -> bool:
-    """Whether a data directory has a partition of the topic that says what is in tiers.
+    """Whether a data directory has a partition of `__remote_log_metadata`.
 
     Raises:
         OSError: it cannot be listed.

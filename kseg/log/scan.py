@@ -513,8 +513,8 @@ class Scan(Frames):
         do not decode are null, with a warning.
 
         Args:
-            out: a directory, made if it is missing; or, for one file, its name with `.parquet`. A
-                URL such as `s3://bucket/dir` is one in a store, where a file appears as a whole.
+            out: a directory, made if it is missing; or, for one file, its name with `.parquet`.
+                Also a URL such as `s3://bucket/dir`, where a file appears once it is complete.
             partition_by: the columns in the names of directories, as Hive has them: of "day" (in
                 UTC), "topic" and "partition". The files leave these out.
             per: one file for each "partition", or for each "topic" with the records of one

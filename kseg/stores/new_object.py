@@ -1,9 +1,9 @@
 """A new object of a store, written from front to back: complete under its name, or absent.
 
-A small object is written with one request. A larger one is an upload of parts: the store puts them
-together when the last has arrived, and no reader sees it before. Nothing lies on the disk of this
-machine meanwhile. An error takes the parts back. A run that is killed leaves them; stores remove
-them by a rule for incomplete uploads.
+A small object is written with one request. A larger one is an upload of parts: the store joins them
+when the last has arrived, and no reader sees the object earlier. There is no copy on the disk of
+this machine. An error removes the parts. A killed run leaves them; a rule for incomplete uploads
+lets the store remove them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ObjectSink(RawIOBase):
         self._size = 0
 
     def writable(self) -> bool:
-        """Bytes go this way alone, and in order."""
+        """Always true: bytes are written in order, and cannot be read."""
         return True
 
     def tell(self) -> int:
@@ -81,7 +81,7 @@ class ObjectSink(RawIOBase):
         self._upload.complete()
 
     def abort(self) -> None:
-        """Take back what was written; nothing happens if that fails, too."""
+        """Remove what was written; a failure of that is ignored."""
         if self._upload is not None:
             with suppress(OSError, KsegError):
                 self._upload.abort()
@@ -93,16 +93,16 @@ Sink = FileSink | ObjectSink
 
 @contextmanager
 def whole_object(target: RemotePath, *, new: bool) -> Iterator[ObjectSink]:
-    """An object that appears, and replaces one of its name, when the block ends without error.
+    """An object that appears, replacing an existing one, when the block ends without error.
 
     Args:
         target: its path.
-        new: refuse one that another program made meanwhile.
+        new: refuse an object that another program made meanwhile.
 
     Raises:
-        FileExistsError: there is one.
-        LimitExceededError: no store takes so large an object.
-        OSError: the store refuses; what was there stays.
+        FileExistsError: it exists.
+        LimitExceededError: the object is larger than stores allow.
+        OSError: the store refuses; an existing object stays.
     """
     sink = ObjectSink(target)
     try:

@@ -64,7 +64,7 @@ def path_at(name: str | PathLike[str]) -> Path:
 
 
 def local_path_at(name: str | PathLike[str]) -> Path:
-    """The path of a name, for functions that change files, or ask what a broker does with them.
+    """The path of a name, for functions that change files, or predict a broker's changes.
 
     Raises:
         ValueError: it is a URL.

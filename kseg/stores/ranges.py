@@ -1,11 +1,10 @@
-"""A file that is read by ranges, with several of them on their way ahead of its reader.
+"""A file that is read by ranges, several of them ahead of its reader.
 
-A look at one batch costs one small request. A reader that goes on gets blocks that double up to
-`BLOCK_BYTES`, and the more it has read, the more blocks are on their way: at most `AHEAD_BYTES`.
-What lies a little behind the furthest reader stays. Where threads read side by side, and one of
-them asks for what is gone, more stays from then on: at most `BEHIND_BYTES`. A jump starts a new
-walk. A file has at most `_WALKS` of them, which share `AHEAD_BYTES`; one that is not read on is
-given up.
+Reading one batch costs one small request. A reader that continues gets blocks that double up to
+`BLOCK_BYTES`, and the more it has read, the more blocks are requested ahead: at most `AHEAD_BYTES`.
+A few bytes behind the furthest reader stay in memory. If threads read side by side, and one of them
+needs dropped bytes, more bytes stay from then on: at most `BEHIND_BYTES`. A jump starts a new walk.
+A file has at most `_WALKS` of them, which share `AHEAD_BYTES`; a walk without a reader is given up.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from kseg.stores.store import Store, StoredObject
 FIRST_BYTES: Final = 256 << 10
 #: Requests of a long walk.
 BLOCK_BYTES: Final = 8 << 20
-#: Bytes that are asked for ahead of a reader, at most: four requests of a long walk.
+#: The most bytes that are requested ahead of a reader: four requests of a long walk.
 AHEAD_BYTES: Final = 32 << 20
 #: Bytes behind the furthest reader that stay in memory: at first, and for many threads.
 _BEHIND_FIRST: Final = 1 << 20
 BEHIND_BYTES: Final = 64 << 20
-#: A read further behind what is in memory is a jump.
+#: A read further behind the bytes in memory is a jump.
 _GAP_BYTES: Final = 24 << 20
 _AHEAD_TIMES: Final = 4
 _WALKS: Final = 2
@@ -77,7 +76,7 @@ class _Walk:
         self.idle = 0
 
     def covers(self, position: int) -> bool:
-        """Whether a read at a position goes on with this walk, or is a little behind it."""
+        """Whether a read at a position continues this walk, or is a little behind it."""
         first = self.blocks[0].start - _GAP_BYTES if self.blocks else self.begin
         if not max(first, self.begin) <= position <= self.end:
             return False

@@ -31,9 +31,9 @@ _RETRIES: Final = 4
 #: Keys in one page of a listing, and the keys that a listing may have.
 PAGE_KEYS: Final = 1_000
 LISTED_MAX: Final = 1_000_000
-#: Of an answer, at least so many bytes are taken at a time: little, since they are copied.
+#: The least part of an answer that is taken at a time: small, since parts are copied.
 _ANSWER_BYTES: Final = 256 << 10
-#: Bytes of a part of an object that is written, and the parts of one object that are on their way.
+#: The size of a part of a new object, and the parts of one object in flight.
 PART_BYTES: Final = 8 << 20
 _PARTS_IN_FLIGHT: Final = 4
 MADE_MEANWHILE: Final = (
@@ -85,7 +85,7 @@ class _Backend(Protocol):
         """Bytes of an object; an error if it is another one than it was."""
 
     def pages(self, key: str, after: str | None) -> Iterator[Sequence[_Said]]:
-        """All objects below a key; those behind another key, where the store keeps an order."""
+        """All objects below a key; those after another key, if the store lists in order."""
 
     def put(self, key: str, data: bytearray, *, new: bool) -> None:
         """Write an object with one request; FileExistsError if it has to be new, and is not."""
@@ -136,8 +136,8 @@ class _Obstore:
             options["if_match"] = stored.etag
         found = self._module.get(self._store, key, options=options)
         _refuse_changed(_said(found.meta), stored)
-        # One byte more, for an answer that is too long: no more of it is taken. Heaps of threads
-        # would keep what large blocks leave free in them.
+        # One byte more reveals an answer that is too long: no more of it is taken. Heaps of threads
+        # would keep the room of freed large blocks.
         room, filled = end - start + 1, 0
         is_large = room > HUGE_BYTES
         data = private_memory(room, ((0, room),)).data if is_large else memoryview(bytearray(room))
@@ -174,10 +174,10 @@ def _said(one: Any) -> _Said:
 
 
 def _refuse_changed(said: _Said, stored: StoredObject) -> None:
-    """Compare an object with what it was: a store may leave `If-Match` out of account.
+    """Compare an object with its earlier description: a store may ignore `If-Match`.
 
     Raises:
-        OSError: it is another one.
+        OSError: it has changed.
     """
     tags = [(tag or "").removeprefix("W/").strip('"') for tag in (said.etag, stored.etag)]
     differ = said.modified_ms // 1000 != stored.modified_ms // 1000
@@ -290,7 +290,7 @@ def _aws_config() -> dict[str, str]:
 
 _STATUS: Final = re.compile(r"status code: (\d{3})|redirect without LOCATION")
 _CODE: Final = re.compile(r"<Code>(\w{1,64})</Code>")
-#: What a library says of a connection, and our words for it.
+#: A library's words for a fault of the connection, and ours.
 _REASONS: Final = {
     "TimedOut": "it gave no answer in time",
     "ConnectionRefused": "nothing answers at its address; see AWS_ENDPOINT_URL",
@@ -408,7 +408,7 @@ class Store:
     def listed(self, url: str) -> Iterator[StoredObject]:
         """Every object below a URL: one request for a thousand.
 
-        A key that lies elsewhere, or has an empty part, `.` or `..`, is left out.
+        Keys outside of the URL, or with an empty part, `.` or `..`, are left out.
 
         Raises:
             LimitExceededError: the listing has too many objects.

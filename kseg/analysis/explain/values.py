@@ -119,7 +119,7 @@ class PartitionKeeps(Documented):
         rows: by cause; a file whose parts have several causes has several.
         settings: those that decide on deletion, and those of `what_if`, where known.
         assumed: settings of these that only count for questions: `kseg retain` wants them named.
-        remote: what a tier has of it; None without one.
+        remote: its segments in a tier; None without a tier.
     """
 
     DOCUMENT = "path topic partition kind bytes settings rows remote"

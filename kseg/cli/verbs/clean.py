@@ -54,9 +54,9 @@ def retain() -> None:
     topics with settings that kseg does not understand. Directories of ZooKeeper's era have no
     metadata log: there only --config decides.
 
-    Of a topic with remote.storage.enable=true go local segments that are in the tier, too, by
-    local.retention.ms and local.retention.bytes. What is there is known from --tier, or from
-    __remote_log_metadata beside the partition; where neither is given, the topic stays as it is.
+    For a topic with remote.storage.enable=true, local.retention.ms and local.retention.bytes decide
+    on local segments that the tier has. --tier, or __remote_log_metadata beside the partition,
+    shows which these are; without either, the topic stays as it is.
 
     Kafka's internal topics, and those in cleaner-offset-checkpoint, keep the policy that Kafka gave
     them; only their own configuration and --config TOPIC:NAME=VALUE change that. The log of KRaft

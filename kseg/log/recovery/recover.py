@@ -75,7 +75,7 @@ class RecoveryPlan(ActionTable):
         first_unstable_offset: where the oldest open transaction begins; None without one.
         ended_at: where a log with records ended, if its start is behind that, so that all of it
             goes; None else.
-        remote: what a tier has of the log, also of the offsets that are cut; None without one.
+        remote: its segments in a tier, with those of cut offsets; None without a tier.
     """
 
     path: str

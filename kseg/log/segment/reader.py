@@ -522,7 +522,7 @@ class Segment(Closing):
         return self._read(request, start, end_position, keep, on_offset, workspace)
 
     def expect(self, end_position: int) -> None:
-        """Say where its only reader will stop, so that a store is asked for nothing behind it.
+        """Set the end of the only reading: a store gets no requests behind it in advance.
 
         Args:
             end_position: of the last batch.

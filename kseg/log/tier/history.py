@@ -1,8 +1,8 @@
-"""The remote history of a partition, and the effect that a change of the local part has on it.
+"""The remote history of a partition, and the effect of a local change on it.
 
-A broker deletes a local segment only once the tier has it, and the log starts where it did. Remote
-segments go by `retention.*`, which counts both parts, or since the log's start has moved past them.
-Offsets of the tier at or behind the log's end belong to no lineage: no reader gets them.
+A broker deletes a local segment only once the tier has it, and the log's start stays. Remote
+segments are deleted by `retention.*`, which counts both parts, or once the log's start has passed
+them. Offsets of the tier at or behind the log's end belong to no lineage: no reader gets them.
 
 Source: Kafka `UnifiedLog.deletableSegments`, `RemoteLogManager.RLMExpirationTask`.
 """
@@ -33,16 +33,16 @@ class RemoteHistory(Documented):
 
     Attributes:
         source: of these facts: "metadata", "manifests" or "names".
-        log_start_offset: where the log of both parts starts.
+        log_start_offset: the start of the log of both parts.
         highest_offset: the last offset in the tier.
         segments, bytes: of the finished copies.
-        copied_bytes: of local segments that the tier has, too.
-        new_log_start_offset: where the log of both parts starts then.
-        deleted_segments, deleted_bytes: copies that a broker deletes then.
-        uncopied_segments, uncopied_bytes: local segments that are due, and stay: the tier lacks
-            them, and a broker copies them first.
-        behind: first and last of the offsets in the tier that lie behind the log's end then; None
-            for none.
+        copied_bytes: of local segments that are also in the tier.
+        new_log_start_offset: the start of the log of both parts after the change.
+        deleted_segments, deleted_bytes: copies that a broker deletes after the change.
+        uncopied_segments, uncopied_bytes: expired local segments that stay, since the tier lacks
+            them; a broker copies them first.
+        behind: first and last offset in the tier behind the log's end after the change; None
+            without any.
     """
 
     source: str
@@ -126,11 +126,11 @@ def history_of(
     """Describe the remote history of a log, and the effect of a change.
 
     Args:
-        log: of the partition, as it was before the change.
-        uncopied: bytes of the local segments that are due and not in the tier.
-        deleted: copies that go.
-        start: where the log of both parts starts then, if later than now.
-        end: where the log ends then, if earlier than now.
+        log: of the partition, before the change.
+        uncopied: bytes of the expired local segments that are not in the tier.
+        deleted: copies that a broker deletes.
+        start: the new start of the log of both parts, if it is later.
+        end: the new end of the log, if it is earlier.
     """
     highest, first = log.highest_remote, log.view.log_start_offset
     local = () if log.local is None else log.local.segments

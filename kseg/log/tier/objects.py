@@ -87,7 +87,7 @@ class SegmentObjects:
         wanted: the URL that the log should have, for messages.
         places: the objects, by extension.
         keys: files of private keys, by the ids of key pairs.
-        fault: why the copy cannot be read at all, for those who open a file of it; None if it can.
+        fault: why no file of the copy can be opened; None if they can.
     """
 
     base_offset: int

@@ -101,13 +101,13 @@ class TierLog:
         view: local and remote segments as one log.
         local: the local part; None if there is none.
         layout: "local" (LocalTieredStorage), "aiven", "pinterest", or "none" for nothing there.
-        source: what says which segments there are: "metadata", "manifests" or "names".
-        topic_id: of the topic; None where nothing says it.
-        copies: every copy in the tier, by id, also those that are not read.
-        spans: the offsets that each copy gives to a reader, those of local segments left out.
-        strays: URLs of objects that no finished copy has.
-        faults: why copies cannot be read, and records of the metadata not used. A read that comes
-            to the offsets of such a copy raises its fault.
+        source: the source of the list of segments: "metadata", "manifests" or "names".
+        topic_id: of the topic; None if unknown.
+        copies: every copy in the tier, by id, with copies that are not read.
+        spans: the offsets that readers take from each copy, without those of local segments.
+        strays: URLs of objects that belong to no finished copy.
+        faults: why copies cannot be read, and unusable records of the metadata. A read of the
+            offsets of such a copy raises its fault.
         index: the finished copies by epoch.
     """
 
@@ -124,7 +124,7 @@ class TierLog:
 
     @property
     def finished(self) -> tuple[RemoteSegment, ...]:
-        """The finished copies, also those that no reader gets."""
+        """The finished copies, even those that no reader gets."""
         segments = (copy.segment for copy in self.copies.values())
         return tuple(one for one in segments if one.state is SegmentState.COPY_SEGMENT_FINISHED)
 
@@ -143,7 +143,7 @@ class TierLog:
         return highest
 
     def special(self, time: int) -> TimestampOffset:
-        """The answer of a broker to a negative time; -1 for what there is none of.
+        """The answer of a broker to a negative time; -1 where it has none.
 
         Args:
             time: -1, the end; -2, the start; -3, the largest time, of local records alone; -4,
@@ -247,7 +247,7 @@ class Tier:
         return known
 
 
-#: What a caller names a tier by; a log that was found in one stands for itself.
+#: A tier as callers name it; a log that was found in a tier stands for itself.
 TierLike = str | PathLike[str] | Tier | TierLog
 
 
@@ -459,7 +459,7 @@ class _Joining:
                     whole.append((self._objects(*key, found, group.directory), key, after))
                 else:
                     self._stray(found)
-            # An object behind the last whole one does not say where that ends.
+            # An object after the last whole one does not tell where that ends.
             whole[-1:] = [(objects, key, None) for objects, key, _after in whole[-1:]]
             with ThreadPoolExecutor(_AT_ONCE, "kseg-tier") as pool:
                 answers = list(pool.map(partial(self._or_fault, works[group.layout]), whole))

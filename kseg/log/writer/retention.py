@@ -103,8 +103,8 @@ class RetentionPlan(Table):
         held_bytes: the log bytes of segments that stay only because of the high watermark.
         skipped: why the log is left alone, as a constant of `topic_policy`; None if it is not.
         why: the known facts about its cleanup policy, in words; empty if the policy was given.
-        remote: what a tier has of the log, and what `retention.*` takes of that; None without one.
-            The offsets above are those of the local part then.
+        remote: its segments in a tier, and the effect of `retention.*` on them; None without a
+            tier. The offsets above are those of the local part then.
     """
 
     COLUMNS = "base_offset path bytes why largest_timestamp"

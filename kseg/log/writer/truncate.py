@@ -66,7 +66,7 @@ class TruncationPlan(ActionTable):
         whole: whether all segments go, since the log begins past the offset.
         position: the position of the cut in the last remaining segment; None without a cut.
         seen: the files that the plan was made for.
-        remote: what a tier has of the log, and what the cut does to that; None without one.
+        remote: its segments in a tier, and the effect of the cut on them; None without a tier.
     """
 
     path: Path
