@@ -113,7 +113,7 @@ def _decode_metadata(
     topic: InternalTopic, key: bytes | None, value: bytes | None
 ) -> InternalRecord:
     if value is None:
-        raise InvalidRecordError("the value is missing")
+        raise InvalidRecordError("the value: missing")
     cursor = Cursor(value, "value")
     usual = _usual_frames(topic).get(value[:_USUAL_BYTES])
     if usual is not None:

@@ -63,7 +63,7 @@ def test_an_end_transaction_marker_is_refused_at_append(given: dict[str, Any]) -
 
 
 def test_a_record_that_is_no_marker_is_refused_by_a_control_batch() -> None:
-    with pytest.raises(InvalidRecordError, match="control records only"):
+    with pytest.raises(InvalidRecordError, match="only control records"):
         BatchBuilder(**MARKED).append(b"k", b"v")
 
 

@@ -106,7 +106,7 @@ def test_a_damaged_file_gives_what_is_sound_to_who_asks_for_it(terminal: Termina
     flip = "printf x | dd of=data/orders-0/00000000000000000000.log bs=1 seek=150 conv=notrunc"
     terminal.types(flip)
     terminal.types("kseg verify data", "batch-crc", "lost: ", "offsets 2 to 3 (2 records", code=1)
-    terminal.types("kseg read data/orders-0", "offset=1", "'kseg verify' says more", code=1)
+    terminal.types("kseg read data/orders-0", "offset=1", "'kseg verify' lists the damage", code=1)
     skip = "kseg export data/orders-0 -o rest.csv --on-corrupt skip"
     terminal.types(skip, "rest.csv: 8 records", "does not match its checksum", code=1)
     terminal.runs(

@@ -83,7 +83,7 @@ def test_retention_in_a_brokers_directory(terminal: Terminal, fixtures_dir: Path
     retain = "kseg retain retention --config ret-bytes:retention.bytes=1"
     held = "3213 bytes stay that reach above the high watermark 150"
     starts = "the log starts at {} then, not at {}"
-    terminal.types(retain, held, "--high-watermark end says", starts.format(140, 105), code=1)
+    terminal.types(retain, held, "--high-watermark end declares", starts.format(140, 105), code=1)
     terminal.types(f"{retain} --apply", held, starts.format(140, 105), "rm -r")
     terminal.types("grep ret-bytes retention/replication-offset-checkpoint", "ret-bytes 0 150")
     terminal.types(f"{retain} --high-watermark end --apply", starts.format(174, 140))

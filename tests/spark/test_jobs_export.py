@@ -158,7 +158,7 @@ def test_only_an_export_is_replaced_and_only_if_asked(spark: SparkSession, tmp_p
             jobs.export(spark, DEMO, out, overwrite=overwrite)
     (out / "mine.txt").unlink()
     jobs.export(spark, DEMO / "orders-0", out)
-    with pytest.raises(FileExistsError, match="overwrite takes its place"):
+    with pytest.raises(FileExistsError, match="overwrite replaces it"):
         jobs.export(spark, DEMO, out)
     written = jobs.export(spark, DEMO / "clicks-0", out, overwrite=True)
     check_manifest(out, written)

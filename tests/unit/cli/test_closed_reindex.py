@@ -128,4 +128,4 @@ def test_options_that_contradict_each_other_are_refused(kseg: Kseg, data: Path) 
 def test_a_file_is_no_directory(kseg: Kseg, data: Path) -> None:
     ran = kseg("reindex", data / "a-0" / f"{0:020d}.log")
     assert ran.code == 3
-    assert "wants a directory" in ran.err
+    assert "needs a directory" in ran.err

@@ -257,7 +257,7 @@ def test_records_that_the_log_has_deleted_are_not_lost_from_a_file(
     (orders / f"{0:020d}.log").unlink()
     ran = kseg("export", orders, "-o", out)
     assert ran.code == 3
-    assert "the file has offsets 0..10, this export takes offsets 6..10" in ran.err
+    assert "the file has offsets 0..10, this export has offsets 6..10" in ran.err
     assert pq.read_table(out).num_rows == 10
 
 
@@ -515,7 +515,7 @@ def test_a_limit_is_of_all_files_together(
     assert kseg(*words, "--limit", "0").err == f"{out / 't-0.parquet'}: 0 records\n"
     assert kseg(*words, "--limit", "6").code == 0
     ran = kseg(*words, "--limit", "5")
-    assert (ran.code, "this export takes offsets 0..4, the first 5 records" in ran.err) == (3, True)
+    assert (ran.code, "this export has offsets 0..4, the first 5 records" in ran.err) == (3, True)
     assert kseg(*words, "--limit", "20").code == 0
     assert kseg(*words, "--limit", "5", "--per", "topic", "--key", "k1").code == 0
     assert pq.read_metadata(out / "t.parquet").num_rows == 5

@@ -366,7 +366,7 @@ def test_values_that_do_not_decode_are_counted_over_all_files(kseg: Kseg, tmp_pa
         assert (ran.code, ran.err.count("5 values do not decode as json")) == (1, 1)
         assert "--keep-bytes keeps their bytes" in ran.err
     ran = kseg("export", log, "-o", out, "--keep-bytes")
-    assert (ran.code, "--keep-bytes goes with --decode-key" in ran.err) == (2, True)
+    assert (ran.code, "--keep-bytes needs --decode-key" in ran.err) == (2, True)
 
 
 def test_reasons_alone_are_a_field_to_ask_for(kseg: Kseg, tmp_path: Path) -> None:
@@ -474,7 +474,7 @@ def test_damage_leaves_no_file_of_a_layout(kseg: Kseg, days: Path, tmp_path: Pat
         (("--partition-by", "week"), "no column week; there are: day, topic, partition"),
         (("--partition-by", "day,day"), "twice"),
         (("--fields", "offset,key,offset"), "twice"),
-        (("--partition-by", "topic", "--fields", "topic"), "name only what"),
+        (("--partition-by", "topic", "--fields", "topic"), "all left out by"),
     ],
 )
 def test_what_is_no_layout_is_refused(

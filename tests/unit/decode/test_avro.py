@@ -258,7 +258,7 @@ BAD: list[tuple[Any, bytes, str]] = [
     ("long", b"\x80" * 9, "ends early"),
     ("long", b"\xff" * 11, "not a number"),
     ("int", b"\xff\xff\xff\xff\xff\x01", "range"),
-    ("long", b"\x02\x00", "left behind"),
+    ("long", b"\x02\x00", "left after"),
     ("string", b"\x01", "negative size"),
     ("string", b"\x04a", "ends early"),
     ("string", b"\x02\xff", "UTF-8"),
@@ -335,10 +335,10 @@ TREE = {"type": "record", "name": "Tree", "fields": [{"name": "l", "type": ["nul
             },
             "columns",
         ),
-        ("Missing", "no schema of Avro"),
-        ({"type": "record"}, "no schema of Avro"),
-        ({"type": "record", "name": "R", "fields": 3}, "no schema of Avro"),
-        (7, "no schema of Avro"),
+        ("Missing", "not a schema of Avro"),
+        ({"type": "record"}, "not a schema of Avro"),
+        ({"type": "record", "name": "R", "fields": 3}, "not a schema of Avro"),
+        (7, "not a schema of Avro"),
     ],
 )
 def test_a_schema_that_cannot_be_taken_is_refused(schema: Any, why: str) -> None:

@@ -219,7 +219,7 @@ def test_ids_without_a_schema_are_one_finding(orders: Orders) -> None:
 def test_a_deleted_schema_still_resolves(orders: Orders) -> None:
     schemas = orders.registry.write(orders.directory / "again", deleted=True)
     assert {one.deleted for one in schemas} == {"soft"}
-    with pytest.raises(SchemaError, match="every version of orders-value is deleted"):
+    with pytest.raises(SchemaError, match="orders-value has no version that is not deleted"):
         orders.scan(schemas=schemas)
     found = orders.scan(schemas=schemas, schema_version=3).to_arrow()
     assert found["value"].to_pylist() == orders.wanted()
@@ -240,7 +240,7 @@ def test_topics_with_other_schemas_are_refused_with_the_ways_out(orders: Orders)
     with pytest.raises(SchemaError, match="different schemas: orders-value, users-value; name a"):
         kseg.scan(orders.directory, topics=["orders", "users"], decode="registry", schemas=schemas)
     write_log(orders.directory / "other-0", [None])
-    with pytest.raises(SchemaError, match=r"no version .* other-value|other-value is deleted, or"):
+    with pytest.raises(SchemaError, match=r"other-value has no version"):
         kseg.scan(orders.directory, topics="other", decode="registry", schemas=schemas)
 
 
@@ -305,7 +305,7 @@ def test_apicurio_names_ids_in_headers(tmp_path: Path) -> None:
 
 
 def test_arguments_that_do_not_go_together_are_refused(orders: Orders) -> None:
-    with pytest.raises(ValueError, match="go with decode"):
+    with pytest.raises(ValueError, match="need decode"):
         kseg.scan(orders.directory, topics="orders", subject="x")
     with pytest.raises(SchemaError, match="typed values need schemas="):
         kseg.scan(orders.directory, topics="orders", decode="registry")

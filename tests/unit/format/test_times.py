@@ -63,7 +63,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     ("yesterday", ValueError, "counts from a clock"),
     ("soon", ValueError, "neither a number of ms nor a time in ISO 8601"),
     ("-1y", ValueError, "ISO 8601"),
-    ("9" * 19, ValueError, "no 64-bit integer"),
+    ("9" * 19, ValueError, "not a 64-bit integer"),
 ]
 
 

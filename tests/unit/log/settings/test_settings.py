@@ -187,7 +187,7 @@ def test_a_limit_of_the_topic_names_no_policy_for_the_broker_may_have_another(
         ([topic("orders"), removed(FIRST), topic("orders", SECOND)], FIRST, "stray", "another id"),
         ([topic("orders"), removed(FIRST), topic("orders", SECOND)], SECOND, None, ""),
         ([topic("orders"), topic("orders", SECOND)], FIRST, "stray", "another id"),
-        ([topic("orders")], None, "policy-unknown", "there is no partition.metadata"),
+        ([topic("orders")], None, "policy-unknown", "partition.metadata is missing"),
     ],
 )
 def test_a_directory_is_of_the_topic_with_its_id(

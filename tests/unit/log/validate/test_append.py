@@ -125,7 +125,7 @@ def test_a_replica_s_wrappers_are_not_counted() -> None:
 
 @pytest.mark.parametrize("data", [b"", PLAIN[:50]])
 def test_nothing_whole_is_nothing_to_append(data: bytes) -> None:
-    with pytest.raises((CorruptRecordError, InvalidRecordError), match=r"no (whole )?batch"):
+    with pytest.raises((CorruptRecordError, InvalidRecordError), match=r"no batch|a whole batch"):
         append(data)
     with pytest.raises(InvalidRecordError, match="no whole batch"):
         validate_replica(data, AppendRules(), next_offset=0)
@@ -135,7 +135,7 @@ def test_nothing_whole_is_nothing_to_append(data: bytes) -> None:
 @pytest.mark.parametrize("zeros", [11, 12, 40])
 def test_zeros_behind_a_batch_are_corrupt_once_they_show_a_size(zeros: int) -> None:
     data = PLAIN + bytes(zeros)
-    with pytest.raises(CorruptRecordError, match="zero" if zeros > 11 else "no whole batch"):
+    with pytest.raises(CorruptRecordError, match="zero" if zeros > 11 else "not a whole batch"):
         append(data)
     if zeros < 12:
         assert validate_replica(data, AppendRules(), next_offset=0).record_count == 2
