@@ -13,8 +13,10 @@ import atexit
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from threading import Lock
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from weakref import WeakSet
 
@@ -71,20 +73,47 @@ _KEEPS_FILTERS: Final = (1, 22)
 
 #: Taken for good when the interpreter ends.
 _gate: Final = Lock()
-#: One for each reading of a frame, held while it makes a piece.
-_steps: Final = WeakSet[Any]()
+#: The readings of frames that are not finished.
+_readings: Final = WeakSet["_Reading"]()
+#: Seconds that the end of the interpreter waits for threads of Polars.
+_END_S: Final = 0.5
+
+
+class _Reading:
+    """One reading of a frame.
+
+    Attributes:
+        step: held while it makes a piece.
+        batches: its pieces.
+        is_inside: whether a thread of Polars is within its Python code.
+    """
+
+    __slots__ = ("__weakref__", "batches", "is_inside", "step")
+
+    def __init__(self) -> None:
+        self.step: Final = Lock()
+        self.is_inside = True
+        self.batches: Iterator[pa.RecordBatch] = iter(())
 
 
 @atexit.register
-def _end_steps() -> None:
-    """Let no thread of Polars begin a piece, or go on with one, while the interpreter ends.
+def _end_readings() -> None:
+    """Stop the threads of Polars before the interpreter ends.
 
-    Polars reads ahead of a query that has its rows. A thread that is ended within code of Arrow
-    aborts the process.
+    Polars reads ahead of a query that has its rows. A thread that enters Python while the
+    interpreter ends aborts the process, and so does one that ends within code of Arrow. A thread
+    that waits for a lock here does not.
     """
     _gate.acquire()
-    for step in list(_steps):
-        step.acquire()
+    for reading in list(_readings):
+        reading.step.acquire()
+        if isinstance(reading.batches, Generator):
+            reading.batches.close()  # with its threads
+        del reading
+    end = monotonic() + _END_S
+    while any(not reading.is_inside for reading in _readings) and monotonic() < end:
+        sleep(0.001)
+        sys.modules["polars"].DataFrame()  # Polars releases objects of Python when it is called
 
 
 def _in_arrow(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -119,21 +148,23 @@ def polars_frame(schema: pa.Schema, read: Read, *, is_pure: bool, about: str) ->
         n_rows: int | None,
         batch_size: int | None,
     ) -> Iterator[polars.DataFrame]:
-        step = Lock()
+        reading = _Reading()
         with _gate:
-            _steps.add(step)
-        with step:
+            _readings.add(reading)
+        with reading.step:
             conditions = () if predicate is None else polars_conditions(predicate)
-            batches = iter(read(conditions, with_columns, n_rows, batch_size))
+            reading.batches = iter(read(conditions, with_columns, n_rows, batch_size))
         while True:
-            with step:
-                batch = next(batches, None)
+            with reading.step:
+                batch = next(reading.batches, None)
                 if batch is None:
                     return
                 frame: polars.DataFrame = engine.DataFrame(_in_arrow(batch))
                 del batch
                 found = frame if predicate is None else frame.filter(predicate)
+            reading.is_inside = False
             yield found
+            reading.is_inside = True
 
     register = require("polars.io.plugins").register_io_source
     known = inspect.signature(register).parameters
