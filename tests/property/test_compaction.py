@@ -21,6 +21,7 @@ from kseg.log.log import Log
 from tests import reference
 from tests.builders import GZIP, LZ4, NONE, SNAPPY, ZSTD, Record, batch, control_batch, record
 from tests.crash.runs import scratch
+from tests.shares import WHOLE
 
 NOW_MS = 1_700_000_000_000
 CONFIG = LogConfig(
@@ -82,7 +83,7 @@ def log_of(made: list[tuple[bytes, bool]], path: Path) -> Iterator[Log]:
         yield log
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200 if WHOLE else 80, deadline=None)
 @given(made=rows_of_batches(), map_bytes=st.sampled_from([48, 96, 1 << 12, 1 << 16]))
 def test_what_stays_is_what_the_plain_implementation_says(
     made: list[tuple[bytes, bool]], map_bytes: int
@@ -108,7 +109,7 @@ def test_what_stays_is_what_the_plain_implementation_says(
         assert plan.is_noop or report.end_offset == plan.first_uncleanable_offset
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200 if WHOLE else 80, deadline=None)
 @given(made=rows_of_batches(), map_bytes=st.sampled_from([96, 1 << 12]))
 def test_what_is_known_of_batches_changes_no_byte(
     made: list[tuple[bytes, bool]], map_bytes: int
@@ -148,7 +149,7 @@ def nothing_usual(rewrite: Any, piece: Any, numbers: slice) -> Any:
     return np.zeros(numbers.stop - numbers.start, np.bool_)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200 if WHOLE else 80, deadline=None)
 @given(
     at=st.integers(0, 2000),
     bits=st.integers(1, 255),
