@@ -327,6 +327,7 @@ class _Joining:
         name = parse_partition_dir(path.name)
         self.topic, self.partition = name.topic, name.partition
         self.local = _local(path, mapping)
+        self.start = self._named_start()
         self.faults: list[KsegError | OSError] = []
         self.strays: list[str] = []
         self.unread: list[Copy] = []
@@ -334,7 +335,8 @@ class _Joining:
     def joined(self) -> TierLog:
         """The log."""
         groups = [one for one in self.tier.groups if one.holds(self.topic, self.partition)]
-        if any(os.path.realpath(one.directory) == os.path.realpath(self.path) for one in groups):
+        here = os.path.realpath(self.path)
+        if any(os.path.realpath(one.directory) == here for one in groups):
             raise NotALogError("it has the local segments; name the tier", path=self.tier.root)
         replays = self._replays()
         topic_id = self._topic_id(groups, replays)
@@ -577,7 +579,7 @@ class _Joining:
                 ends = (copy.segment.end_offset for copy in copies)
                 end = spans[at].start if at < len(spans) else max([first, *ends]) + 1
                 spans.insert(at, Span(segment, first, end))
-        start = self._named_start()
+        start = self.start
         if start is None:
             start = spans[0].start if spans else 0
         end = INT64_MAX if self.local is None else self.local.first_offset
@@ -614,16 +616,15 @@ class _Joining:
             segments=(*(info.files for info in remote), *files.segments),
             snapshots=(*snapshots, *files.snapshots),
         )
-        start = self._named_start()
         end = spans[-1].end if spans else None
-        lines = [holes_text(holes(spans, start, end if local is None else local.first_offset))]
+        lines = [holes_text(holes(spans, self.start, end if local is None else local.first_offset))]
         if unused := len(self.faults) - len(self.unread):
             lines.append(
                 f"{unused} records of {InternalTopic.REMOTE} cannot be used, and segments may be "
                 "missing: 'kseg verify --tier' names the records"
             )
         part = RemotePart(
-            spans[0].start if spans else start,
+            spans[0].start if spans else self.start,
             lineage,
             "; ".join(filter(None, lines)) or None,
         )
