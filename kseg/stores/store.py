@@ -31,8 +31,8 @@ _RETRIES: Final = 4
 #: Keys in one page of a listing, and the keys that a listing may have.
 PAGE_KEYS: Final = 1_000
 LISTED_MAX: Final = 1_000_000
-#: The least part of an answer that is taken at a time: small, since parts are copied.
-_ANSWER_BYTES: Final = 256 << 10
+#: The least part of an answer that is taken at a time: a part is copied, and each costs a call.
+_ANSWER_BYTES: Final = 1 << 20
 #: The size of a part of a new object, and the parts of one object in flight.
 PART_BYTES: Final = 8 << 20
 _PARTS_IN_FLIGHT: Final = 4
