@@ -571,9 +571,11 @@ class LogChecks:
         self._report("record-offset", batches, wrong, text)
         latest = np.maximum(np.maximum.reduceat(timestamp, starts), -1)
         whole = (batches.magic >= 2) & (batches.record_count == counts)
-        stated = whole & (batches.timestamp_type == 0)
+        wrong = whole & (latest != batches.max_timestamp)
+        wrong |= batches.is_wrapper & (latest > batches.max_timestamp)
+        wrong &= batches.timestamp_type == 0
         text = "timestamp {b.max_timestamp} in the header is not the latest of its records"
-        self._report("max-timestamp", batches, stated & (latest != batches.max_timestamp), text)
+        self._report("max-timestamp", batches, wrong, text)
 
 
 #: Tiles are joined until they have so many batches: a megabyte of headers.

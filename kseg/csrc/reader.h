@@ -570,6 +570,16 @@ KSEG_INLINE void kseg_listed_header(const int64_t *row, kseg_batch *batch) {
     batch->time_type = (batch->attributes >> 3) & 1;
 }
 
+/* Whether no record can be newer than the header says. Some clients left -1 there, or 0 for a compressed set. */
+KSEG_INLINE int kseg_bounds_time(const kseg_batch *batch) {
+    if (batch->time_type == 1)
+        return 1; /* it is the time of each record */
+    if (batch->magic < 2)
+        return !(batch->attributes & 7) || batch->max_timestamp > 0;
+    const int horizon = (batch->attributes & 0x40) != 0; /* lies in place of the base time */
+    return batch->max_timestamp > -1 && (horizon || batch->max_timestamp >= batch->base_timestamp);
+}
+
 /* Whether a batch cannot hold a record that is wanted, by its header alone; `kseg.format.request.narrow` agrees. */
 KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch, int filtered) {
     const int64_t *ask = source->ask;
@@ -579,7 +589,7 @@ KSEG_INLINE int kseg_unwanted(const kseg_source *source, const kseg_batch *batch
     const int one_time = batch->magic == 2 && batch->time_type == 1;
     return filtered &&
            (batch->last_offset < ask[KSEG_ASK_OFFSET_MIN] || batch->base_offset > ask[KSEG_ASK_OFFSET_MAX] ||
-            (ask[KSEG_ASK_TIME_MIN] > INT64_MIN && batch->max_timestamp < ask[KSEG_ASK_TIME_MIN]) ||
+            (batch->max_timestamp < ask[KSEG_ASK_TIME_MIN] && kseg_bounds_time(batch)) ||
             (one_time && batch->max_timestamp > ask[KSEG_ASK_TIME_MAX]));
 }
 

@@ -301,6 +301,18 @@ class BatchTable:
         return np.where(self._has(DELETE_HORIZON), self.base_timestamp, np.int64(-1))
 
     @property
+    def bounds_time(self) -> Bools:
+        """bool[n]: whether no record can be newer than the header's largest time.
+
+        Some clients left -1 there, or 0 for a compressed set.
+        """
+        least = np.where(self.delete_horizon_ms == -1, self.base_timestamp, 0)
+        least = np.where(self.is_wrapper, 1, np.maximum(least, 0))
+        plain = (self.magic < 2) & ~self.is_wrapper
+        bounds: Bools = plain | (self.timestamp_type == 1) | (self.max_timestamp >= least)
+        return bounds
+
+    @property
     def last_sequence(self) -> Int64s:
         """int64[n]; -1 without sequences."""
         base = self.base_sequence

@@ -803,6 +803,8 @@ def _tail_agrees(segment: SegmentEntry, newest: TimeIndexEntry) -> bool:
         for tile in log.walk(start=position, end=segment.size, on_bad_crc="stop"):
             stop = tile.table.stop
             seen = max(seen, int(tile.table.max_timestamp.max(initial=NO_TIMESTAMP)))
+            if not tile.table.bounds_time.all():
+                return False
     return stop is StopReason.END and seen == newest.timestamp
 
 

@@ -14,6 +14,7 @@ from kseg.errors import NotALogError
 from kseg.files.log_file import LogFile
 from kseg.spark.options import parse_options
 from kseg.spark.plan import Narrowing, SegmentEntry, Split, find_cuts, list_logs, make_plan
+from tests.builders import batch, record
 
 
 class Plan(NamedTuple):
@@ -381,7 +382,8 @@ def test_old_segments_are_pruned_by_time(times: Path) -> None:
 
 def test_the_last_segment_is_never_pruned_by_time(times: Path) -> None:
     made = plan(times, startingTimestamp=str(2**62))
-    assert [split.path for split in made.splits] == [str(max(times.glob("*.log")))]
+    untimed = times / f"{12:020d}.log"  # it has batches without a time
+    assert [split.path for split in made.splits] == [str(untimed), str(max(times.glob("*.log")))]
 
 
 @pytest.mark.parametrize("cut", [0, 12])
@@ -392,6 +394,16 @@ def test_a_time_index_that_the_log_does_not_bear_out_prunes_nothing(times: Path,
     assert newest(first) == int.from_bytes(entries[-12:-4], "big")
     index.write_bytes(entries[:cut] if cut == 0 else older(entries))
     made = plan(times, startingTimestamp=str(newest(first)))
+    assert made.tasks[0][0].path == str(first)
+
+
+def test_a_batch_without_its_largest_time_keeps_its_segment(times: Path) -> None:
+    first, second = sorted(times.glob("*.log"))[:2]
+    later = newest(first) + 1
+    end = int(second.stem)
+    with first.open("ab") as file:
+        file.write(batch([record(timestamp=later)], base_offset=end - 1, max_timestamp=-1))
+    made = plan(times, startingTimestamp=str(later))
     assert made.tasks[0][0].path == str(first)
 
 

@@ -450,7 +450,8 @@ class Segment(Closing):
     def lookup_time(self, timestamp: Time, *, start_offset: int = 0) -> RecordLocation | None:
         """The first record at or after a time and `start_offset`; None without one.
 
-        Messages of magic 0 carry no time and are never found.
+        Messages of magic 0 carry no time and are never found. As for a broker, a batch counts by
+        the largest time in its header, also where that is smaller than those of its records.
 
         Args:
             timestamp: ms since 1970, or another time as `kseg.times.time_ms` takes it.
@@ -472,7 +473,11 @@ class Segment(Closing):
             time=(max(timestamp, 0), None),
             control=True,
         )
-        for columns in self._read(request, start.position):
+
+        def by_header(table: BatchTable) -> BatchTable:
+            return table.take(table.max_timestamp >= timestamp)
+
+        for columns in self._read(request, start.position, keep=by_header):
             position = int(columns["position"][0])
             header = self._batch_at(position)
             if header is not None:

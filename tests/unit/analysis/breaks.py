@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.builders import GZIP, batch, record
+from tests.builders import GZIP, batch, record, wrapper
 from tests.unit.analysis.healthy import (
     FIRST,
     FIRST_BATCHES,
@@ -180,6 +180,14 @@ BREAKS = {
     ),
     "a time that no record has": Break(
         last(batch(records(5), base_offset=7, max_timestamp=9)),
+        "max-timestamp",
+        LAST_LOG,
+        0,
+        "warning",
+        deep=True,
+    ),
+    "a time that records of a compressed set exceed": Break(
+        last(wrapper(records(5), magic=1, codec=GZIP, base_offset=7, timestamp=0)),
         "max-timestamp",
         LAST_LOG,
         0,

@@ -33,6 +33,7 @@ from tests.builders import (
     messages07,
     record,
     records_of,
+    wrapper,
     write_segment,
 )
 
@@ -202,6 +203,39 @@ def test_batches_behind_the_last_time_are_passed_over_if_their_headers_are_enoug
             nullcontext() if is_enough and end == 30 else pytest.raises(CorruptRecordError),
         ):
             assert sum(map(len, segment.read(time=(8, end)))) == 2
+
+
+TWO = [record(timestamp=time) for time in (20, 30)]
+#: Batches of two records, and what their headers cannot exclude: records from the time 25 on.
+UNTOLD = {
+    "no largest time": (batch(TWO, max_timestamp=-1), True),
+    "one before the first record": (batch(TWO, max_timestamp=19, codec=LZ4), True),
+    "none beside a delete horizon": (
+        batch(TWO, base_timestamp=90, max_timestamp=-1, delete_horizon=True),
+        True,
+    ),
+    "one below a delete horizon": (
+        batch(TWO, base_timestamp=90, max_timestamp=20, delete_horizon=True),
+        False,
+    ),
+    "that of the first record": (batch(TWO, max_timestamp=20), False),
+    "a wrapper without one": (wrapper(TWO, magic=1, codec=GZIP, timestamp=-1), True),
+    "a wrapper with 0": (wrapper(TWO, magic=1, codec=LZ4, timestamp=0), True),
+    "a wrapper with a small one": (wrapper(TWO, magic=1, codec=LZ4, timestamp=1), False),
+}
+
+
+@pytest.mark.parametrize("name", UNTOLD)
+def test_times_in_headers_exclude_records_only_where_they_are_possible(
+    name: str, tmp_path: Path
+) -> None:
+    data, has_record = UNTOLD[name]
+    assert sum(map(len, read(data, time=(25, 31)))) == has_record
+    with Segment.open(write_segment(tmp_path, 0, data)) as segment:
+        assert sum(map(len, segment.read(time=(25, 31)))) == has_record
+        # A broker looks for a time by headers alone.
+        found = segment.lookup_time(25)
+    assert found is None
 
 
 # Faults
