@@ -215,6 +215,10 @@ def read_clean_shutdown(data_directory: str | PathLike[str]) -> CleanShutdown | 
         data = io.read_file(path, bytes_max=METADATA_BYTES_MAX)
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        if os.listdir(path):  # no start can remove it
+            raise
+        return CleanShutdown(None)
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):  # only its existence counts
@@ -297,8 +301,9 @@ def remove_clean_shutdown(data_directory: str | PathLike[str]) -> None:
     Raises:
         OSError: the mark may still be there.
     """
+    path = _clean_shutdown_path(data_directory)
     try:
-        io.unlink(_clean_shutdown_path(data_directory))
+        (io.remove_directory if os.path.isdir(path) else io.unlink)(path)
     except FileNotFoundError:
         return
     io.flush_directory(data_directory)

@@ -550,6 +550,7 @@ class EntryKind(Enum):
     FUTURE = "future"
     STRAY = "stray"
     CLUSTER_METADATA = "cluster metadata"
+    #: Also a mark of a clean stop that is a folder.
     CACHE = "remote log index cache"
     UNKNOWN = "unknown"
 
@@ -583,7 +584,7 @@ def list_entries(path: str | os.PathLike[str]) -> tuple[DirectoryEntry, ...]:
 
 def entry_of(path: Path) -> DirectoryEntry:
     """Classify a sub-directory of a data directory by its name."""
-    if path.name == _CACHE:
+    if path.name in (_CACHE, FileKind.CLEAN_SHUTDOWN.value):  # a start removes an empty folder
         return DirectoryEntry(path, EntryKind.CACHE)
     try:
         name = parse_partition_dir(path.name)
