@@ -33,6 +33,7 @@ from kseg.log.recovery.load_context import (
     INDEX,
     INDEX_SUFFIXES,
     LOG,
+    SNAPSHOT,
     TIMEINDEX,
     TXNINDEX,
     LoadContext,
@@ -59,6 +60,9 @@ class AsBroker(Loading):
             OSError: it cannot be read.
         """
         self.epochs = _read_epochs(self)
+        for name in self.overlay.names():  # `ProducerStateManager.listSnapshotFiles`
+            if name.endswith(f".{SNAPSHOT}"):
+                offset_from_file_name(name)
         room = self.inputs.config.segment_index_bytes // OFFSET_ENTRY.size * OFFSET_ENTRY.size
         self.temporary_files = clear(self.overlay, careful=False, index_bytes=room)
         split.retried(self, self.find)
