@@ -567,9 +567,10 @@ def is_new(path: str | PathLike[str], seen: set[str]) -> bool:
 def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPath:
     """Whether a path is a file of Kafka's, a partition directory or a data directory.
 
-    A directory that holds segments is a partition, whatever its name, and so is an empty one under
-    a partition's name; one that holds partitions is a data directory. A file with one of Kafka's
-    extensions has that kind even without an offset in its name: kseg reads copies made by hand.
+    A directory that holds segments is a partition, whatever its name; one that holds partitions is
+    a data directory. A directory with a partition's name that holds neither is a partition, too. A
+    file with one of Kafka's extensions has that kind even without an offset in its name: kseg reads
+    copies made by hand.
 
     Args:
         path: of a file or directory.
@@ -586,14 +587,14 @@ def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPat
         place.stat()  # a missing path is an OSError, and says so best itself
         return KnownPath(place, PathKind.FILE, file=file_name(place))
     files, others = _list_files(place)
-    is_empty = not files and not others and _partition_name(place) is not None
-    if is_empty or any(entry.name.kind not in OF_DATA_DIRECTORIES for entry in files):
-        found = sort_partition(place, files, others)
-        return KnownPath(place, PathKind.PARTITION, partition=found.name, listing=found)
-    listing = _sort_data_directory(place, files, others, whole=whole)
-    if listing.partitions or listing.files or listing.lost:
-        return KnownPath(place, PathKind.DATA_DIRECTORY, listing=listing)
-    raise NotALogError(_nothing_here(listing), path=place)
+    if all(entry.name.kind in OF_DATA_DIRECTORIES for entry in files):
+        listing = _sort_data_directory(place, files, others, whole=whole)
+        if listing.partitions or listing.files or listing.lost:
+            return KnownPath(place, PathKind.DATA_DIRECTORY, listing=listing)
+        if _partition_name(place) is None:
+            raise NotALogError(_nothing_here(listing), path=place)
+    found = sort_partition(place, files, others)
+    return KnownPath(place, PathKind.PARTITION, partition=found.name, listing=found)
 
 
 def _list_files(directory: Path) -> tuple[list[NamedFile], list[Path]]:

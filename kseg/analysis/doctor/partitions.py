@@ -112,14 +112,18 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
     begin = time.perf_counter()
     try:
         plan = _plan(unit, as_broker=True)
-        findings = [*_of_load(unit, plan), *_of_topic_id(unit.path), *_of_indexes(unit)]
+        findings = [*_of_load(unit, plan), *_of_topic_id(unit.path)]
+        if entry.kind in (EntryKind.LOG, EntryKind.FUTURE):  # retention deletes from these alone
+            findings.extend(_of_indexes(unit))
         if entry.kind is EntryKind.CLUSTER_METADATA:
             findings.extend(_of_quorum_state(unit.path))
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
             findings.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
             findings.extend(_of_old_messages(plan))
+        if entry.kind is EntryKind.DELETE:  # nobody misses its records
+            findings = [one for one in findings if one.outcome is not Outcome.STARTS]
         more = _outlook_fields(plan)
-    except OSError as error:
+    except (KsegError, OSError) as error:
         findings, more = [_failure(error, unit.path)], {}
     topic, partition = entry.partition or (None, None)
     return PartitionOutlook(
