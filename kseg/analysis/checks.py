@@ -56,7 +56,15 @@ from kseg.files.mapping import MappedFile, Mapping, held_by_another
 from kseg.files.names import DataDirectory, FileKind, NamedFile, PartitionFiles, parse_name
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.columns import decode
-from kseg.format.header import CODEC_MASK, CONTROL, FIELDS, BatchTable, stop_code, stop_error
+from kseg.format.header import (
+    CODEC_MASK,
+    CONTROL,
+    FIELDS,
+    TRANSACTIONAL,
+    BatchTable,
+    stop_code,
+    stop_error,
+)
 from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
@@ -288,6 +296,8 @@ def _check_offsets(
 
 _INT64_MIN = -(2**63)
 _AHEAD_MS = 24 * 60 * 60 * 1000
+#: Numbers of seconds from 2001 to 2096; as milliseconds they are days of 1970.
+_SECONDS_MIN, _SECONDS_MAX = 10**9, 4 * 10**9
 _RECORD_BYTES_MIN = 7
 #: Leader epochs are kept as the offsets where they change; a log with more changes is not real.
 EPOCH_CHANGES_MAX = 10_000
@@ -357,6 +367,8 @@ class LogChecks:
     now_ms: int = INT64_MAX
     _ahead: _OddTimes = field(default_factory=_OddTimes)
     _negative: _OddTimes = field(default_factory=_OddTimes)
+    _seconds: _OddTimes = field(default_factory=_OddTimes)
+    _open: set[int] = field(default_factory=set)
     _workspace: Workspace = field(default_factory=Workspace)
 
     def feed(self, table: BatchTable) -> None:
@@ -407,12 +419,14 @@ class LogChecks:
         first = np.minimum(times, table.base_timestamp)
         # The inverted bits of the least number are the largest; a minus would overflow.
         self._negative.note(table, ~first, first < NO_TIMESTAMP)
+        self._seconds.note(table, times, (times >= _SECONDS_MIN) & (times < _SECONDS_MAX))
 
     def _report_times(self) -> None:
         """Add one finding for the file: a producer's clock causes many such times at once."""
         for code, odd, time, word in (
             ("time-ahead", self._ahead, self._ahead.time, "latest"),
             ("time-negative", self._negative, ~self._negative.time, "earliest"),
+            ("time-in-seconds", self._seconds, self._seconds.time, "latest"),
         ):
             if odd.count:
                 many = "1 batch has" if odd.count == 1 else f"{odd.count} batches have"
@@ -459,9 +473,32 @@ class LogChecks:
         lone = table.is_transactional & ~table.is_control & (table.producer_id < 0)
         odd = current & (lone | (table.producer_id < -1))
         self._report("batch-producer", table, odd, "producer id {b.producer_id}")
+        self._check_transactions(table)
         if table.attributes_seen & CONTROL:
             blank = table.is_control & (count > 0) & (codec == 0) & (table.control_type < 0)
             self._report("control-record", table, blank, "no control type in the record's key")
+
+    def _check_transactions(self, table: BatchTable) -> None:
+        """Find batches without a transaction, of producers that have one open; none behind damage.
+
+        Source: Kafka `ProducerAppendInfo.appendDataBatch`.
+        """
+        is_known = self.damaged_at is None
+        if not (is_known and (self._open or table.attributes_seen & TRANSACTIONAL)):
+            return
+        order = np.argsort(table.producer_id, kind="stable")
+        ids, begins = table.producer_id[order], (table.is_transactional & ~table.is_control)[order]
+        plain = ~(table.is_transactional | table.is_control)[order] & (ids >= 0)
+        last = np.maximum.accumulate(np.where(plain, -1, np.arange(len(ids))))
+        is_told = last >= np.searchsorted(ids, ids)  # the producer's last batch before is here
+        is_open = np.where(is_told, begins[last], np.isin(ids, list(self._open)))
+        mixed = np.zeros(len(ids), np.bool_)
+        mixed[order] = plain & is_open
+        text = "producer {b.producer_id} has a transaction open, of which this batch is no part"
+        self._report("transaction-mixed", table, mixed, text)
+        ends = np.append(ids[1:] != ids[:-1], True) & (ids >= 0)
+        self._open -= set(ids[ends].tolist())
+        self._open |= set(ids[ends & is_open].tolist())
 
     def _check_offsets(self, table: BatchTable) -> None:
         """Offsets grow, and lie where 32 bits from the base offset reach.
@@ -785,9 +822,7 @@ def examine_data_directory(listing: DataDirectory) -> Examined:
     kept: list[CheckpointSummary] = []
     for entry in listing.files:
         if entry.name.suffix is not None:
-            found.add(
-                "leftover", name_of(entry.path), f"half of a write of {entry.name.kind.value}"
-            )
+            _check_leftover(entry, found)
         elif entry.name.kind in OFFSET_CHECKPOINTS:
             kept += check_offset_checkpoint(path, entry, found)
         elif entry.name.kind is FileKind.META_PROPERTIES:
@@ -872,9 +907,15 @@ def check_offset_checkpoint(
     return (CheckpointSummary(directory, path, entry.name.kind.value, offsets),)
 
 
+def _check_leftover(entry: NamedFile, found: Findings) -> None:
+    """Note a file of interrupted work; what is being written is no fault, and is replaced."""
+    if entry.name.suffix != "tmp":
+        found.add("leftover", name_of(entry.path), f"a file in transit: .{entry.name.suffix}")
+
+
 def _check_names(files: PartitionFiles, found: Findings) -> None:
     for entry in files.temporary_files:
-        found.add("leftover", str(entry.path), f"a file in transit: .{entry.name.suffix}")
+        _check_leftover(entry, found)
     for entry in files.orphans:
         found.add("orphan-index", str(entry.path), "there is no log of this base offset")
     for stranger in files.foreign:

@@ -28,7 +28,7 @@ from kseg.files.names import (
     list_partition,
     readable_partitions,
 )
-from kseg.log.data_directory import CLUSTER_METADATA, DirectoryFiles, partition_of
+from kseg.log.data_directory import DirectoryFiles, EntryKind, entry_of, partition_of
 from kseg.stores.path import name_of, path_at
 from kseg.workers import At, Put, at_file, in_order
 
@@ -160,6 +160,10 @@ def _with_following(
     return zip(segments, [*bases, None], strict=False)
 
 
+#: A start takes no index of theirs unchecked, or retention deletes nothing of them.
+_UNBELIEVED = frozenset({EntryKind.CLUSTER_METADATA, EntryKind.DELETE, EntryKind.STRAY})
+
+
 def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
     """Whether a start takes a segment's indexes unchecked: under the mark, or when flushed.
 
@@ -169,7 +173,7 @@ def _is_believed(log: Path, following: int | None, said: _Said) -> bool:
     if io.is_elsewhere(log):
         return False
     partition = os.path.realpath(log.parent)
-    if os.path.basename(partition).startswith(CLUSTER_METADATA):
+    if entry_of(Path(partition)).kind in _UNBELIEVED:
         return False
     files = said(os.path.dirname(partition))
     if files.mark is not None or following is None:

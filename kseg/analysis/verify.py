@@ -163,14 +163,16 @@ def verify_of(
 
 
 def _unread(units: Iterable[Unit], skipped: Iterable[Unreadable]) -> Examined:
-    """The examination of skipped segments: they exist, so the log does not end before them."""
+    """The examination of what was skipped: its segments exist, and no log ends before them."""
     reasons, found = {str(one.path): one.error for one in skipped}, Findings()
-    segments = []
-    for unit in units:
-        if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in reasons:
-            found.add("unreadable", unit.path, os_reason(reasons[unit.path]))
-            segments.append(_not_read(unit))
-    return Examined(findings=found.taken(), segments=tuple(segments))
+    for path, error in reasons.items():
+        found.add("unreadable", str(error.filename or path), os_reason(error))
+    segments = tuple(
+        _not_read(unit)
+        for unit in units
+        if unit.kind is UnitKind.SEGMENT and unit.partition and unit.path in reasons
+    )
+    return Examined(findings=found.taken(), segments=segments)
 
 
 def _not_read(unit: Unit) -> SegmentSummary:

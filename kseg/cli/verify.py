@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kseg.cli import output
-from kseg.cli.failures import Exit, pass_over
+from kseg.cli.failures import Exit
 from kseg.cli.paths import partitions as partitions_of
 from kseg.cli.paths import places as places_of
 from kseg.cli.paths import tier_of_run
@@ -57,8 +57,6 @@ def verify(
             skipped=[],
             more=_of_tier(paths, selection, deep, jobs, now_ms) if is_tiered else (),
         )
-    for skipped in report.skipped:
-        pass_over(skipped.error)
     if not (as_json or is_tiered):
         mention(paths, selection)
     return write_report(report, as_json=as_json)

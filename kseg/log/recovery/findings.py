@@ -63,6 +63,11 @@ _NEGATIVE = (
     "the batch"
 )
 
+_SECONDS = (
+    "find out who wrote the batch: a time is in milliseconds, so that retention.ms deletes the "
+    "segment as one of 1970"
+)
+
 _TIER = "restore the object from a backup of the store; consumers cannot read these offsets"
 
 _WRITER = "find out who wrote the batch; consumers may refuse it"
@@ -75,6 +80,11 @@ CODES: dict[str, Code] = {
     "batch-codec": Code("error", "a codec that the batch's format does not have", _WRITER),
     "batch-count": Code("error", "a record count that cannot be true", _WRITER),
     "batch-producer": Code("warning", "producer fields that contradict each other", _WRITER),
+    "transaction-mixed": Code(
+        "error",
+        "a batch outside of its producer's open transaction: a broker that reads it does not start",
+        _REPLICA,
+    ),
     "control-record": Code("error", "a control batch whose record is not a marker", _WRITER),
     "torn-tail": Code(
         "error", "the last batch is incomplete; a warning at the end of a partition", _RESTART
@@ -95,6 +105,7 @@ CODES: dict[str, Code] = {
     "record-limit": Code("error", "a batch inflates beyond the limit (--deep: all)", _WRITER),
     "time-ahead": Code("warning", "times more than a day ahead of the clock", _AHEAD),
     "time-negative": Code("warning", "times before 1970, which a broker ignores", _NEGATIVE),
+    "time-in-seconds": Code("warning", "times that look like seconds", _SECONDS),
     "max-timestamp": Code("warning", "the header's timestamp is not its records'", _WRITER),
     # Indexes.
     "index-missing": Code("error", "a segment has lost its offset index", _INDEX_GONE),

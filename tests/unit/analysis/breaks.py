@@ -55,6 +55,17 @@ def last(*batches: bytes) -> Callable[[Data], None]:
     return lambda data: data.write_log(LAST, *batches)
 
 
+def _of_producer(base_offset: int, transactional: bool) -> bytes:
+    return batch(
+        records(1),
+        base_offset=base_offset,
+        producer_id=9,
+        producer_epoch=0,
+        base_sequence=base_offset,
+        transactional=transactional,
+    )
+
+
 def patched(base_offset: int, suffix: str, position: int, new: bytes) -> Callable[[Data], None]:
     return lambda data: patch(data.file(base_offset, suffix), position, new)
 
@@ -101,6 +112,19 @@ BREAKS = {
     "a transaction of nobody": Break(
         last(batch(records(1), base_offset=7, transactional=True)),
         "batch-producer",
+        LAST_LOG,
+        0,
+        "warning",
+    ),
+    "plain records inside of their producer's transaction": Break(
+        last(*(_of_producer(7 + number, number == 0) for number in range(2))),
+        "transaction-mixed",
+        LAST_LOG,
+        len(_of_producer(7, True)),
+    ),
+    "times in seconds": Break(
+        last(batch(records(1_700_000_000), base_offset=7)),
+        "time-in-seconds",
         LAST_LOG,
         0,
         "warning",
@@ -386,13 +410,6 @@ BREAKS = {
         written(7, ".log.swap", b""),
         "leftover",
         "orders-0/00000000000000000007.log.swap",
-        None,
-        "warning",
-    ),
-    "half a checkpoint": Break(
-        text("log-start-offset-checkpoint.tmp", ""),
-        "leftover",
-        "log-start-offset-checkpoint.tmp",
         None,
         "warning",
     ),

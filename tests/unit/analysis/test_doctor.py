@@ -15,8 +15,9 @@ import pytest
 
 from kseg.analysis.doctor import CODES, BrokerFinding, DoctorReport, Outcome, answer, doctor
 from kseg.analysis.doctor.values import PartitionOutlook
+from kseg.analysis.verify import verify
 from kseg.cli.main import run
-from kseg.files.metadata import write_clean_shutdown
+from kseg.files.metadata import remove_clean_shutdown, write_clean_shutdown
 from tests.unit.analysis import healthy
 from tests.unit.analysis.breaks import grow, patch
 from tests.unit.analysis.healthy import LAST, LAST_BATCHES, Data, snapshot, starts
@@ -180,6 +181,21 @@ HARMS = {
         f"a {kind} one": Harm(folder(f"orders-1.{_U}-{kind}"), "set-aside", ok=True)
         for kind in ("delete", "stray", "future")
     },
+    "a folder with a partition's name and a strange file": Harm(
+        lambda data: (
+            folder("orders-9")(data),
+            write("orders-9/notes.txt", "")(data),
+            unclean(data),
+        ),
+        *("unclean",),
+        ok=True,
+    ),
+    "a snapshot of no number": Harm(
+        in_partition("x.snapshot", ""), "load-fails", FAILS, "NumberFormatException"
+    ),
+    "a snapshot without a name": Harm(
+        in_partition(".snapshot", ""), "load-fails", FAILS, "NumberFormatException"
+    ),
     "no meta.properties": Harm(
         lambda data: (
             (data.root / "meta.properties").unlink(),
@@ -256,6 +272,32 @@ def seen(root: Path) -> dict[str, tuple[int, int]]:
         status = path.stat()
         found[str(path)] = (status.st_size, status.st_mtime_ns)
     return found
+
+
+def test_a_deleted_log_has_no_fault_but_one_that_stops_its_load(data: Data) -> None:
+    grow(data.file(LAST, ".timeindex"), bytes(48))
+    torn(data)
+    deleted = data.partition.with_name(f"orders-0.{_U}-delete")
+    data.partition.rename(deleted)
+    found = doctor(data.root)
+    assert found.ok
+    assert {one.severity for one in found.all_findings()} == {"note"}
+    (deleted / "core.log").touch()
+    assert doctor(data.root).outcome is FAILS
+
+
+def test_a_mark_that_is_a_folder_is_a_mark(data: Data) -> None:
+    unclean(data)
+    mark = data.root / ".kafka_cleanshutdown"
+    mark.mkdir()
+    found = doctor(data.root)
+    assert (found.directories[0].clean, list(found.all_findings())) == (True, [])
+    assert {one.code for one in verify(data.root).findings} == set()
+    remove_clean_shutdown(data.root)
+    assert not mark.exists()
+    mark.mkdir()
+    (mark / "x").touch()
+    assert only(doctor(data.root), "unreadable").outcome is OFFLINE
 
 
 def test_a_cut_says_offsets_and_numbers_of_records(data: Data) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kseg.analysis.values import CODES, PER_CODE_MAX
+from kseg.analysis.checks import LogChecks
+from kseg.analysis.values import CODES, PER_CODE_MAX, Findings
 from kseg.analysis.verify import (
     Finding,
     VerifyOptions,
@@ -22,8 +23,17 @@ from kseg.analysis.verify import (
     verify,
 )
 from kseg.errors import KsegError, NotALogError
+from kseg.format.header import scan
 from kseg.log.settings import settings
-from tests.builders import GZIP, batch, record, wrapper, write_segment
+from tests.builders import (
+    COMMIT,
+    GZIP,
+    batch,
+    control_batch,
+    record,
+    wrapper,
+    write_segment,
+)
 from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
 from tests.unit.analysis.healthy import (
@@ -96,9 +106,65 @@ def test_one_path_is_as_good_as_a_list_of_it(data: Data) -> None:
         assert plan(path) == plan([path, path]) == plan(iter([path])) != []
 
 
-def test_the_index_cache_of_a_tiered_broker_is_no_foreign_directory(data: Data) -> None:
+def test_the_index_cache_and_files_in_the_making_are_no_fault(data: Data) -> None:
     (data.root / "remote-log-index-cache").mkdir()
+    for name in ("log-start-offset-checkpoint", "meta.properties", "orders-0/partition.metadata"):
+        (data.root / f"{name}.tmp").touch()
     assert verify(data.root).findings == ()
+
+
+@pytest.mark.parametrize("suffix", ["delete", "stray"])
+def test_unused_entries_of_a_log_set_aside_are_no_fault(data: Data, suffix: str) -> None:
+    BREAKS["an index never trimmed, of the last segment under the mark"].do(data)
+    aside = f"orders-0.{32 * '0'}-{suffix}"
+    data.partition.rename(data.root / aside)
+    assert "index-unused" not in {one.code for one in verify(data.root).findings}
+
+
+def test_a_producer_may_begin_a_transaction_behind_plain_records(data: Data) -> None:
+    """Transactions that end, those of others, and the next tables of a long walk."""
+    batches = [
+        batch(records(1), base_offset=0, producer_id=9, producer_epoch=0, base_sequence=0),
+        batch(records(1), base_offset=1, producer_id=8, producer_epoch=0, transactional=True),
+        batch(records(1), base_offset=2, producer_id=9, producer_epoch=0, base_sequence=1),
+        control_batch(COMMIT, base_offset=3, producer_id=8),
+        batch(records(1), base_offset=4, producer_id=8, producer_epoch=0, base_sequence=1),
+    ]
+    path = write_segment(data.root / "x-0", 0, *batches)
+    assert verify(path).findings == ()
+
+
+def test_a_transaction_is_open_over_the_tables_of_a_walk() -> None:
+    tables = [
+        scan(
+            batch(
+                records(1),
+                base_offset=number,
+                producer_id=9,
+                producer_epoch=0,
+                transactional=not number,
+            )
+        )
+        for number in range(3)
+    ]
+    found = Findings()
+    checks = LogChecks("x", 0, True, False, 0, found)
+    for table in tables:
+        checks.feed(table)
+    assert [(one.code, one.offset) for one in found.taken()] == [
+        ("transaction-mixed", 1),
+        ("transaction-mixed", 2),
+    ]
+
+
+def test_a_segment_that_may_not_be_read_is_a_finding(
+    data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = str(data.file(FIRST))
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != log)
+    answer = verify(data.root, on_error="skip")
+    assert not answer.ok
+    assert ("unreadable", log) in {(one.code, one.path) for one in answer.findings}
 
 
 def test_order_of_units_does_not_matter(data: Data) -> None:
