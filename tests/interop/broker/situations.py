@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.builders import batch, record
+from tests.reference import walk
 
 #: What is done to the folder that holds both data directories.
 Damage = Callable[[Path], None]
@@ -36,12 +37,14 @@ class Situation:
         damage: does it.
         killed: the broker was killed, not stopped.
         roles: with which the node starts.
+        settings: properties of the node that differ, with `{root}` for the folder.
     """
 
     name: str
     damage: Damage
     killed: bool = False
     roles: str = COMBINED
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -453,6 +456,248 @@ def _of_copies(one: Place) -> Iterator[Situation]:
     )
 
 
+def touched(where: Place, *names: str) -> Damage:
+    """Empty files in a directory, which is made where it is not there."""
+    return both(*(holds(inside(where, name), b"") for name in names))
+
+
+def _gone(where: Place, pattern: str) -> Damage:
+    """All files of a directory that fit, of which there is one at least."""
+
+    def do(root: Path) -> None:
+        paths = list(where(root).glob(pattern))
+        assert paths
+        for path in paths:
+            path.unlink()
+
+    return do
+
+
+def _segment_gone(where: Place, number: int, *kinds: str) -> Damage:
+    """A segment with these files."""
+
+    def do(root: Path) -> None:
+        log = segment(where, number)(root)
+        for kind in ("log", *kinds):
+            log.with_suffix(f".{kind}").unlink(missing_ok=True)
+
+    return do
+
+
+_UUID = "0123456789abcdef0123456789abcdef"
+
+
+def _of_foreign_files() -> Iterator[Situation]:
+    """Directories that have a partition's name, or hold files that a start stumbles over."""
+    one, indexes = partition("disk2"), ("index", "timeindex")
+    folder = at("disk2/orders-9")
+    yield from _both_states("orders-9 with notes.txt alone", touched(folder, "notes.txt"))
+    yield Situation(
+        "orders-9 with a folder alone", lambda root: (folder(root) / "x").mkdir(parents=True)
+    )
+    yield Situation(
+        "orders-9 with a link alone", both(a_folder(folder), dangling(inside(folder, "x")))
+    )
+    yield Situation(
+        "a partition with .nfs0001 alone", both(_emptied(one), touched(one, ".nfs0001"))
+    )
+    yield Situation("a partition with a hidden file beside", touched(one, ".nfs0001"))
+    for kind in ("delete", "stray", "future"):
+        aside = at(f"disk2/orders-9.{_UUID}-{kind}")
+        yield Situation(f"a -{kind} with notes.txt alone", touched(aside, "notes.txt"))
+        yield Situation(f"a -{kind} with core.log", touched(aside, "core.log"), killed=True)
+        yield Situation(f"a -{kind} with x.snapshot", touched(aside, "x.snapshot"))
+        yield Situation(f"a -{kind} with an empty log", touched(aside, f"{0:020}.log"))
+    deleted = at(f"disk2/orders-9.{_UUID}-delete")
+    moved_away = copied(one, lambda root, path: deleted(root))
+    yield from _both_states(
+        "a -delete with unused entries",
+        both(moved_away, longer(segment(deleted, -1, "timeindex"), bytes(48))),
+    )
+    yield Situation(
+        "a -delete without indexes",
+        both(moved_away, *(missing(segment(deleted, -1, kind)) for kind in indexes)),
+    )
+    yield Situation(
+        "a -delete with a flipped byte",
+        both(moved_away, flipped(segment(deleted), 30_000)),
+        killed=True,
+    )
+    for name in ("x.snapshot", ".snapshot", "9" * 21 + ".snapshot"):
+        yield Situation(f"{name} in a partition", touched(one, name))
+    for where, place in (
+        ("another partition", partition("disk1", "users")),
+        ("the metadata log", at(f"disk1/{_METADATA}")),
+    ):
+        yield Situation(f"x.snapshot in {where}", touched(place, "x.snapshot"), killed=True)
+    for name in (
+        *("x.snapshot.deleted", "x.snapshot.tmp", "x.log.deleted", "x.log.swap", "x.log.cleaned"),
+        *("x.txnindex", "x.timeindex", "x.swap", ".log", "orders.snapshot.bak"),
+        *("7.snapshot", "-7.snapshot", "copy of 00000000000000000200.log", f"{0:020}.swap"),
+    ):
+        yield Situation(f"{name} in a partition", touched(one, name))
+    leftovers = ("meta.properties", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown")
+    yield from _both_states(
+        "leftovers of writes",
+        both(
+            touched(at("disk2"), *(f"{name}.tmp" for name in leftovers)),
+            touched(one, "partition.metadata.tmp", "leader-epoch-checkpoint.tmp"),
+            touched(at(f"disk1/{_METADATA}"), "quorum-state.tmp"),
+        ),
+    )
+    mark = at("disk2/.kafka_cleanshutdown")
+    yield from _both_states(".kafka_cleanshutdown: a folder", a_folder(mark))
+    yield from _both_states(".kafka_cleanshutdown: dangling", dangling(mark))
+    yield Situation(
+        ".kafka_cleanshutdown: a folder with a file", both(a_folder(mark), touched(mark, "x"))
+    )
+    yield Situation("plain records in an open transaction", _mixed(True, False), killed=True)
+    yield Situation(
+        "a transaction behind plain records of its producer", _mixed(False, True), killed=True
+    )
+
+
+def _mixed(*transactional: bool) -> Damage:
+    """Batches of one producer behind the log, behind a last one of a transaction."""
+
+    def do(root: Path) -> None:
+        log = segment(partition("disk2", "orders"))(root)
+        end = _end_of(log)
+        with log.open("ab") as file:
+            for number, is_open in enumerate(transactional):
+                file.write(
+                    batch(
+                        [record(b"v")],
+                        base_offset=end + number,
+                        producer_id=4_321,
+                        producer_epoch=0,
+                        base_sequence=number,
+                        transactional=is_open,
+                    )
+                )
+
+    return do
+
+
+def _end_of(log: Path) -> int:
+    return walk(log.read_bytes()).batches[-1].last_offset + 1
+
+
+def _of_metadata_files() -> Iterator[Situation]:
+    """Snapshots of the metadata log, the bootstrap file, ids and places of the metadata log."""
+    home, boot = at(f"disk1/{_METADATA}"), at("disk1/bootstrap.checkpoint")
+    emptied = holds(segment(home), b"")
+    yield from _both_states(f"{_METADATA}: only quorum-state is left", _gone(home, "0*"))
+    yield from _both_states(f"{_METADATA}: an empty log", emptied)
+    yield Situation(f"{_METADATA}: an empty log", emptied, roles=CONTROLLER)
+    yield Situation(f"{_METADATA}: an empty directory", _emptied(home))
+    yield Situation(
+        f"{_METADATA}: its log is gone", both(_gone(home, "*.log"), _gone(home, "*index"))
+    )
+    copy = copied(boot, lambda root, path: home(root) / f"{0:020}-{0:010}.checkpoint")
+    yield Situation(f"{_METADATA}: an empty log and a snapshot", both(emptied, copy))
+    later = both(
+        moved(segment(home), lambda root, path: path.with_name(f"{50:020}.log")),
+        _gone(home, "*index"),
+    )
+    yield Situation(f"{_METADATA}: a log that begins at 50", later)
+    contents = {"empty": b"", "garbage": _NOISE}
+    damages: dict[str, Callable[[Place], Damage]] = {
+        **{how: (lambda place, data=data: holds(place, data)) for how, data in contents.items()},
+        "a flipped byte": lambda place: flipped(place, 60),
+        "a flipped last byte": lambda place: flipped(place, -1),
+        "torn": lambda place: cut(place, less=20),
+        "noise behind it": lambda place: longer(place, _NOISE),
+        "zeros behind it": lambda place: longer(place, bytes(200)),
+    }
+    for how, damage in damages.items():
+        yield Situation(f"bootstrap.checkpoint: {how}", damage(boot))
+        newest = inside(home, f"{90:020}-{1:010}.checkpoint")
+        newer = both(copied(boot, lambda root, path, to=newest: to(root)), damage(newest))
+        yield Situation(f"a newer .checkpoint: {how}", newer)
+    yield Situation("bootstrap.checkpoint: empty", holds(boot, b""), roles=CONTROLLER)
+    yield Situation("bootstrap.checkpoint: a folder", a_folder(boot))
+    yield Situation(
+        "bootstrap.checkpoint: garbage on the other disk",
+        holds(at("disk2/bootstrap.checkpoint"), _NOISE),
+    )
+    without = both(copy, missing(boot))
+    yield Situation("a .checkpoint of no offsets, without bootstrap.checkpoint", without)
+    for end in (90, 9_999):
+        stray = copied(
+            boot, lambda root, path, end=end: home(root) / f"{end:020}-{9:010}.checkpoint"
+        )
+        yield Situation(f"a sound .checkpoint of {end} offsets", stray)
+    for name in (
+        *(
+            "x.checkpoint",
+            ".checkpoint",
+            f"{5:020}.checkpoint",
+            f"{5:020}-1.checkpoint",
+            "x.checkpoint.deleted",
+        ),
+        *("x.checkpoint.part", f"{500:020}-{1:010}.checkpoint.part", "x.log", "notes.txt"),
+        *(f"{5:020}-{1:010}.checkpoint.deleted", f"{5:020}-{1:010}-x.checkpoint", "7.snapshot"),
+    ):
+        yield Situation(f"{_METADATA}/{name}", touched(home, name))
+    yield Situation("x.checkpoint in a partition", touched(partition("disk2"), "x.checkpoint"))
+    for word in ("A", "Q", "g", "w"):
+        line = f"directory.id=AAAAAAAAAAAAAAAAAAAAA{word}"
+        yield Situation(
+            f"disk2/meta.properties: {line}",
+            replaced(at("disk2/meta.properties"), "directory.id", line),
+        )
+    line = "directory.id=AAAAAAAAAAAAAAAAAAAAYw"
+    yield Situation(
+        f"disk2/meta.properties: {line}",
+        replaced(at("disk2/meta.properties"), "directory.id", line),
+    )
+    disks = {name: f"{{root}}/{name}" for name in ("disk1", "disk2")}
+    yield Situation(
+        "metadata.log.dir beside log.dirs",
+        nothing,
+        settings={"metadata.log.dir": disks["disk1"], "log.dirs": disks["disk2"]},
+    )
+    yield Situation(
+        "metadata.log.dir is the other disk", nothing, settings={"metadata.log.dir": disks["disk2"]}
+    )
+    yield Situation("log.dirs lacks a disk", nothing, settings={"log.dirs": disks["disk1"]})
+    yield Situation(
+        "log.dirs has the other disk alone, as metadata.log.dir",
+        nothing,
+        settings={"metadata.log.dir": disks["disk2"], "log.dirs": disks["disk1"]},
+    )
+
+
+def _of_lost_segments() -> Iterator[Situation]:
+    """Segments that are gone, with checkpoints and epochs that know of them."""
+    one, files = partition("disk2"), ("index", "timeindex", "txnindex")
+    names = [
+        f"{kind}-offset-checkpoint"
+        for kind in ("recovery-point", "log-start", "replication", "cleaner")
+    ]
+    damages: dict[str, Damage] = {
+        "all segments gone": _gone(one, "0*"),
+        "all logs gone": _gone(one, "*.log"),
+        "all files but partition.metadata gone": both(_gone(one, "0*"), _gone(one, "leader*")),
+        "last segment gone": _segment_gone(one, -1, *files),
+        "last segment and its snapshot gone": both(
+            _segment_gone(one, -1, *files), missing(some(one, "snapshot"))
+        ),
+        "first two segments gone": both(
+            _segment_gone(one, 0, *files), _segment_gone(one, 0, *files)
+        ),
+        "checkpoints gone": both(*(_absent(f"disk2/{name}") for name in names)),
+        "checkpoints and a segment gone": both(
+            _segment_gone(one, 0, *files), *(_absent(f"disk2/{name}") for name in names)
+        ),
+        "snapshots and epochs gone": both(_gone(one, "*.snapshot"), _gone(one, "leader*")),
+        "segments of the aborted transaction gone": _gone(partition("disk2", "txn"), "0*"),
+    }
+    for name, damage in damages.items():
+        yield from _both_states(name, damage)
+
+
 def _linked(name: str) -> Damage:
     def do(root: Path) -> None:
         names = {path.name for path in root.glob("disk*/orders-*")}
@@ -480,4 +725,7 @@ SITUATIONS: tuple[Situation, ...] = (
     *_small_files(),
     *_of_kraft(),
     *_of_partitions(),
+    *_of_foreign_files(),
+    *_of_metadata_files(),
+    *_of_lost_segments(),
 )

@@ -22,6 +22,7 @@ from typing import Any
 
 from kseg import BatchOptions, Log, LogConfig, encode_batch
 from kseg.analysis.doctor import DoctorReport, Outcome, doctor
+from kseg.files.metadata import log_directories, parse_properties
 from tests.interop.broker.broker import Broker, Said
 from tests.interop.broker.situations import SITUATIONS, Situation
 from tests.reference import walk
@@ -152,11 +153,15 @@ class Starts:
             lines = text.splitlines(keepends=True)
             ours = [re.sub(r"=PLAINTEXT://[^,]*,CONTROLLER", "=CONTROLLER", line) for line in lines]
             text = "".join(line for line in ours if not line.startswith("advertised.listeners"))
+        own = [f"{name}={value}\n" for name, value in situation.settings.items()]
+        text = "".join([text, "\n", *own]).replace("{root}", str(self.home))
         self.broker.properties.write_text(text, encoding="utf-8")
 
     def ask(self) -> DoctorReport:
         """What the doctor says of what lies there."""
-        places = [self.home / disk for disk in DISKS]
+        server = parse_properties(self.broker.properties.read_text(encoding="utf-8"))
+        own = server.get("metadata.log.dir")
+        places = dict.fromkeys((*log_directories(server), *([own] if own else [])))
         return doctor(places, broker_config=self.broker.properties)
 
     def start(self) -> Became:
@@ -247,7 +252,12 @@ def _of_partitions(
     after = became.partitions
     new = [name for name in after if name not in before and name.endswith("-stray")]
     strays = {name.rpartition(".")[0] for name in new}
-    named = {name for name, one in told.items() for each in one.findings if each.code in _ASIDE}
+    named = {
+        name
+        for name, one in told.items()
+        if not Path(name).name.startswith(_OWN)
+        and any(each.code in _ASIDE for each in one.findings)
+    }
     said = {_COPY.sub("", name) for name in named}
     if strays != said:
         yield "put aside", sorted(strays), sorted(said)
