@@ -160,7 +160,7 @@ def _with_following(
     return zip(segments, [*bases, None], strict=False)
 
 
-#: A start takes no index of theirs unchecked, or retention deletes nothing of them.
+#: A start checks their indexes, or retention deletes nothing of them.
 _UNBELIEVED = frozenset({EntryKind.CLUSTER_METADATA, EntryKind.DELETE, EntryKind.STRAY})
 
 

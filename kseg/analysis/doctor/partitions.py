@@ -120,7 +120,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
             findings.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
             findings.extend(_of_old_messages(plan))
-        if entry.kind is EntryKind.DELETE:  # nobody misses its records
+        if entry.kind is EntryKind.DELETE:  # its records go in any case
             findings = [one for one in findings if one.outcome is not Outcome.STARTS]
         more = _outlook_fields(plan)
     except (KsegError, OSError) as error:

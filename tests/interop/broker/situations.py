@@ -583,8 +583,8 @@ def _end_of(log: Path) -> int:
     return walk(log.read_bytes()).batches[-1].last_offset + 1
 
 
-def _of_metadata_files() -> Iterator[Situation]:
-    """Snapshots of the metadata log, the bootstrap file, ids and places of the metadata log."""
+def _of_metadata_logs() -> Iterator[Situation]:
+    """A metadata log that is empty, not whole, or elsewhere; reserved ids."""
     home, boot = at(f"disk1/{_METADATA}"), at("disk1/bootstrap.checkpoint")
     emptied = holds(segment(home), b"")
     yield from _both_states(f"{_METADATA}: only quorum-state is left", _gone(home, "0*"))
@@ -601,46 +601,6 @@ def _of_metadata_files() -> Iterator[Situation]:
         _gone(home, "*index"),
     )
     yield Situation(f"{_METADATA}: a log that begins at 50", later)
-    contents = {"empty": b"", "garbage": _NOISE}
-    damages: dict[str, Callable[[Place], Damage]] = {
-        **{how: (lambda place, data=data: holds(place, data)) for how, data in contents.items()},
-        "a flipped byte": lambda place: flipped(place, 60),
-        "a flipped last byte": lambda place: flipped(place, -1),
-        "torn": lambda place: cut(place, less=20),
-        "noise behind it": lambda place: longer(place, _NOISE),
-        "zeros behind it": lambda place: longer(place, bytes(200)),
-    }
-    for how, damage in damages.items():
-        yield Situation(f"bootstrap.checkpoint: {how}", damage(boot))
-        newest = inside(home, f"{90:020}-{1:010}.checkpoint")
-        newer = both(copied(boot, lambda root, path, to=newest: to(root)), damage(newest))
-        yield Situation(f"a newer .checkpoint: {how}", newer)
-    yield Situation("bootstrap.checkpoint: empty", holds(boot, b""), roles=CONTROLLER)
-    yield Situation("bootstrap.checkpoint: a folder", a_folder(boot))
-    yield Situation(
-        "bootstrap.checkpoint: garbage on the other disk",
-        holds(at("disk2/bootstrap.checkpoint"), _NOISE),
-    )
-    without = both(copy, missing(boot))
-    yield Situation("a .checkpoint of no offsets, without bootstrap.checkpoint", without)
-    for end in (90, 9_999):
-        stray = copied(
-            boot, lambda root, path, end=end: home(root) / f"{end:020}-{9:010}.checkpoint"
-        )
-        yield Situation(f"a sound .checkpoint of {end} offsets", stray)
-    for name in (
-        *(
-            "x.checkpoint",
-            ".checkpoint",
-            f"{5:020}.checkpoint",
-            f"{5:020}-1.checkpoint",
-            "x.checkpoint.deleted",
-        ),
-        *("x.checkpoint.part", f"{500:020}-{1:010}.checkpoint.part", "x.log", "notes.txt"),
-        *(f"{5:020}-{1:010}.checkpoint.deleted", f"{5:020}-{1:010}-x.checkpoint", "7.snapshot"),
-    ):
-        yield Situation(f"{_METADATA}/{name}", touched(home, name))
-    yield Situation("x.checkpoint in a partition", touched(partition("disk2"), "x.checkpoint"))
     for word in ("A", "Q", "g", "w"):
         line = f"directory.id=AAAAAAAAAAAAAAAAAAAAA{word}"
         yield Situation(
@@ -667,6 +627,52 @@ def _of_metadata_files() -> Iterator[Situation]:
         nothing,
         settings={"metadata.log.dir": disks["disk2"], "log.dirs": disks["disk1"]},
     )
+
+
+def _of_metadata_files() -> Iterator[Situation]:
+    """Snapshots of the metadata log, the bootstrap file, and files of other names."""
+    home, boot = at(f"disk1/{_METADATA}"), at("disk1/bootstrap.checkpoint")
+    contents = {"empty": b"", "garbage": _NOISE}
+    damages: dict[str, Callable[[Place], Damage]] = {
+        **{how: (lambda place, data=data: holds(place, data)) for how, data in contents.items()},
+        "a flipped byte": lambda place: flipped(place, 60),
+        "a flipped last byte": lambda place: flipped(place, -1),
+        "torn": lambda place: cut(place, less=20),
+        "noise behind it": lambda place: longer(place, _NOISE),
+        "zeros behind it": lambda place: longer(place, bytes(200)),
+    }
+    for how, damage in damages.items():
+        yield Situation(f"bootstrap.checkpoint: {how}", damage(boot))
+        newest = inside(home, f"{90:020}-{1:010}.checkpoint")
+        newer = both(copied(boot, lambda root, path, to=newest: to(root)), damage(newest))
+        yield Situation(f"a newer .checkpoint: {how}", newer)
+    yield Situation("bootstrap.checkpoint: empty", holds(boot, b""), roles=CONTROLLER)
+    yield Situation("bootstrap.checkpoint: a folder", a_folder(boot))
+    yield Situation(
+        "bootstrap.checkpoint: garbage on the other disk",
+        holds(at("disk2/bootstrap.checkpoint"), _NOISE),
+    )
+    first = copied(boot, lambda root, path: home(root) / f"{0:020}-{0:010}.checkpoint")
+    without = both(first, missing(boot))
+    yield Situation("a .checkpoint of no offsets, without bootstrap.checkpoint", without)
+    for end in (90, 9_999):
+        stray = copied(
+            boot, lambda root, path, end=end: home(root) / f"{end:020}-{9:010}.checkpoint"
+        )
+        yield Situation(f"a sound .checkpoint of {end} offsets", stray)
+    for name in (
+        *(
+            "x.checkpoint",
+            ".checkpoint",
+            f"{5:020}.checkpoint",
+            f"{5:020}-1.checkpoint",
+            "x.checkpoint.deleted",
+        ),
+        *("x.checkpoint.part", f"{500:020}-{1:010}.checkpoint.part", "x.log", "notes.txt"),
+        *(f"{5:020}-{1:010}.checkpoint.deleted", f"{5:020}-{1:010}-x.checkpoint", "7.snapshot"),
+    ):
+        yield Situation(f"{_METADATA}/{name}", touched(home, name))
+    yield Situation("x.checkpoint in a partition", touched(partition("disk2"), "x.checkpoint"))
 
 
 def _of_lost_segments() -> Iterator[Situation]:
@@ -726,6 +732,7 @@ SITUATIONS: tuple[Situation, ...] = (
     *_of_kraft(),
     *_of_partitions(),
     *_of_foreign_files(),
+    *_of_metadata_logs(),
     *_of_metadata_files(),
     *_of_lost_segments(),
 )
