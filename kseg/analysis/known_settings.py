@@ -21,6 +21,7 @@ class KnownSettings:
             ValueError: an invalid setting is given, or `broker_config` is malformed.
         """
         sources.check()
+        self.broker_config = sources.broker_config
         self._of: dict[str, PartitionSettings | str] = {}
         self._by_home: dict[Path, Settings | str] = {}
         for group in sources.groups(home.resolve() for home in homes):

@@ -124,10 +124,11 @@ def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
     """Lines about files outside of partitions, and about extra questions."""
     yield from _rows([row for row in found.elsewhere if row.cause != "metadata"], whole=segments)
     yield from (f"unknown: {why}" for why in found.unknown)
-    unsettled = _unsettled(found.partitions)
-    if unsettled:
-        many = output.counted(len(unsettled), "partition")
-        yield f"policy-unknown: {many}, such as {unsettled[0]}"
+    unsettled = _unsettled(found.partitions, "policy-unknown")
+    for cause in ("invalid-setting", "policy-unknown"):
+        if reasons := _unsettled(found.partitions, cause):
+            many = output.counted(len(reasons), "partition")
+            yield f"{cause}: {many}, such as {reasons[0]}"
     yield from defaults_lines((one.topic, one.settings) for one in found.partitions)
     if found.what_if is not None:
         yield from _supposed(found.what_if, left_out=len(unsettled))
@@ -139,12 +140,12 @@ def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
         yield from _proposal(found.free)
 
 
-def _unsettled(partitions: Sequence[PartitionKeeps]) -> list[str]:
-    """For each partition with unknown settings: its name, and the option that names them."""
+def _unsettled(partitions: Sequence[PartitionKeeps], cause: str) -> list[str]:
+    """For each partition with files of a cause: its name, and the reason."""
     found: dict[str, str] = {}
     for one in partitions:
         for row in one.rows:
-            if row.cause == "policy-unknown":
+            if row.cause == cause:
                 found.setdefault(one.path, f"{one.path}: {row.why}")
     return list(found.values())
 

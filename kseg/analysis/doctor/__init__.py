@@ -1,6 +1,7 @@
 """Predict a broker's start on data directories: its changes, and the records it loses.
 
 answer       `doctor`: the answer for all data directories of a broker
+settings     settings that Kafka refuses or ignores
 values       the answer as values, and its codes
 partitions   the load of one partition, by Kafka's own steps (`kseg.log.recovery`)
 

@@ -24,13 +24,14 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from kseg.analysis.doctor.partitions import PartitionUnit, examine
+from kseg.analysis.doctor.settings import of_properties, of_topics
 from kseg.analysis.doctor.values import (
     BrokerFinding,
     DirectoryOutlook,
@@ -86,6 +87,7 @@ class BrokerFile:
         roles: of `process.roles`; none where the file names none.
         voters: of `controller.quorum.voters`; none where the file names none.
         voters_max: how many there are at most; None where the file does not say.
+        properties: everything in the file; None without one.
     """
 
     directories: tuple[Path, ...] = ()
@@ -95,13 +97,14 @@ class BrokerFile:
     roles: tuple[str, ...] = ()
     voters: tuple[int, ...] = ()
     voters_max: int | None = None
+    properties: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 def read_broker_file(path: str | PathLike[str] | None) -> BrokerFile:
     """Read `server.properties`; without such a file, the defaults of a broker.
 
     Raises:
-        ValueError: it is malformed, or a value is not a number.
+        ValueError: it is malformed.
         OSError: it cannot be read.
     """
     if path is None:
@@ -121,6 +124,7 @@ def read_broker_file(path: str | PathLike[str] | None) -> BrokerFile:
         _words(found, "process.roles"),
         tuple(int(each) for each in numbers if each.isdecimal()),
         len(voters or servers) or None,
+        found,
     )
 
 
@@ -130,11 +134,10 @@ def _words(found: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _number(found: Mapping[str, str], name: str) -> int | None:
-    text = found.get(name, "").strip()
-    try:
-        return int(text) if text else None
-    except ValueError:
-        raise ValueError(f"{name} is {text!r}, not a number") from None
+    """A number; None where there is none, or text that Kafka refuses."""
+    with suppress(ValueError):
+        return int(found.get(name, ""))
+    return None
 
 
 _CHECKPOINTS: Final = (
@@ -1248,9 +1251,20 @@ def report(asked: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorRepo
     findings.extend(of_ids_missing(node, formatted=formatted))
     outcomes = {home.path: each.outcome for home, each in zip(node.homes, directories, strict=True)}
     findings.extend(of_outcomes(node, outcomes))
+    findings.extend(_of_settings(asked, node))
     every = [each.outcome for each in directories] + [one.outcome for one in findings]
     found = DoctorReport(asked.release, Outcome.worst(every), rate, directories, tuple(findings))
     return _for_release(found, known=asked.known)
+
+
+def _of_settings(asked: DoctorPlan, node: Node) -> Iterator[BrokerFinding]:
+    """The settings that Kafka refuses or ignores; a lone controller makes no logs of topics."""
+    properties, path = asked.server.properties, asked.settings.broker_config
+    if properties is not None and path is not None:
+        yield from of_properties(str(path), properties, asked.release)
+    cluster = _understood(node.cluster)
+    if cluster is not None and node.log is not None and node.server.roles != ("controller",):
+        yield from of_topics(node.log, cluster, properties, asked.release)
 
 
 def _release_of(release: str) -> str | None:
@@ -1385,7 +1399,10 @@ def _for_release(found: DoctorReport, *, known: str | None) -> DoctorReport:
     directories = tuple(
         replace(each, outcome=_not_known(each.outcome, known=known)) for each in found.directories
     )
-    return replace(found, outcome=_not_known(found.outcome, known=known), directories=directories)
+    outcome = _not_known(found.outcome, known=known)
+    if any(each.code == "setting-refused" for each in found.findings):
+        outcome = Outcome.FAILS
+    return replace(found, outcome=outcome, directories=directories)
 
 
 def _not_known(outcome: Outcome, *, known: str | None) -> Outcome:

@@ -136,6 +136,13 @@ CODES: Final[dict[str, Code]] = {
     "not-given": Code(
         "note", "server.properties names a data directory that was not looked at", Outcome.UNKNOWN
     ),
+    # The settings.
+    "setting-refused": Code(
+        "error", "a setting that Kafka refuses at its start", Outcome.FAILS, "ConfigException"
+    ),
+    "setting-missing": Code("warning", "a setting without which no broker starts"),
+    "setting-ignored": Code("warning", "a setting that a broker ignores under this name"),
+    "tier-off": Code("warning", "topics with records in a tier, and a broker without one"),
     # The machine.
     "open-files": Code("warning", "more files than this shell's limit lets a process open"),
     "maps": Code("warning", "more indexes than the kernel lets a process map"),

@@ -30,6 +30,7 @@ from kseg._door import door
 _HOMES = {
     "kseg.log.settings.cluster": (
         "BROKER",
+        "BROKER_NAMES",
         "FACTS",
         "TOPIC",
         "Assigned",
@@ -37,6 +38,7 @@ _HOMES = {
         "Fact",
         "Place",
         "SettingValue",
+        "broker_name_of",
     ),
     "kseg.log.settings.metadata_log": (
         "certain_end",

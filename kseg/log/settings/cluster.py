@@ -86,6 +86,15 @@ def topic_name_of(name: str) -> str:
     return _TOPIC_NAMES.get(name, name)
 
 
+def broker_name_of(name: str) -> str:
+    """The broker's property for a setting of topics; the strongest one if it has several.
+
+    >>> broker_name_of("retention.ms")
+    'log.retention.ms'
+    """
+    return _NAMES[name][0][0] if name in _NAMES else f"log.{name}"
+
+
 def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingValue]:
     """The settings of topics that a broker's properties say, by their names as topics have them.
 
@@ -100,7 +109,10 @@ def topic_settings(properties: Mapping[str, SettingValue]) -> dict[str, SettingV
         for name, unit in names:
             if name in properties:
                 value, source = properties[name]
-                found[topic_name] = SettingValue(_in_ms(value.strip(), unit), source)
+                text = _in_ms(value.strip(), unit)
+                if topic_name == "retention.ms" and text.startswith("-") and text[1:].isdecimal():
+                    text = "-1"  # a broker takes each negative number for no limit
+                found[topic_name] = SettingValue(text, source)
                 break
     return found
 

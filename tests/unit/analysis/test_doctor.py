@@ -714,5 +714,6 @@ def test_each_code_is_met_by_a_test() -> None:
         *("not-given", "open-files", "maps", "stray"),
         *("partition-lost", "partition-behind", "partition-elsewhere"),
         *("metadata-missing", "metadata-cut", "metadata-fetched"),
+        *("setting-refused", "setting-missing", "setting-ignored", "tier-off"),
     }
     assert {harm.code for harm in HARMS.values()} | elsewhere == set(CODES)

@@ -113,3 +113,12 @@ def test_a_size_is_in_units_of_1024() -> None:
         2 << 20,
         100 << 30,
     ]
+
+
+def test_a_setting_that_is_not_understood_is_named(kseg: Kseg, tmp_path: Path) -> None:
+    write_log(tmp_path / "data")
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.retention.ms=604800000.0\n")
+    ran = kseg("explain", tmp_path / "data", "--broker-config", properties)
+    assert "invalid-setting: 1 partition, such as" in ran.text
+    assert "retention.ms has a value that Kafka refuses" in ran.text

@@ -93,6 +93,7 @@ def test_another_brokers_configuration_is_not_this_ones(broker: Broker) -> None:
         ("log.retention.hours=2\nlog.retention.minutes=3", RETENTION, "180000"),
         ("log.retention.hours=2\nlog.retention.minutes=3\nlog.retention.ms=4", RETENTION, "4"),
         ("log.retention.hours=-1", RETENTION, "-1"),
+        ("log.retention.ms=-5", RETENTION, "-1"),
         ("log.roll.hours=1", "segment.ms", "3600000"),
         ("log.flush.scheduler.interval.ms=9", "flush.ms", "9"),
         ("message.max.bytes=77", "max.message.bytes", "77"),
