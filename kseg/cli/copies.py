@@ -10,6 +10,7 @@ import kseg
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import ITEMS_MAX, more_line, put_back
+from kseg.cli.paths import tier_of_plans
 from kseg.files.selection import Selection
 
 if TYPE_CHECKING:
@@ -171,6 +172,7 @@ def merge(
             prefer=prefer,
             chosen=Selection(topics, partitions).choice,
             threads=jobs,
+            tier=tier_of_plans(),
         )
     report: Path | None = None
     if not plan.undecided:

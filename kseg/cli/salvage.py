@@ -10,6 +10,7 @@ from kseg import plan_salvage
 from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.owners import put_back, without_line
+from kseg.cli.paths import tier_of_plans
 from kseg.files.selection import Selection
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.salvage import (
@@ -45,6 +46,7 @@ def salvage(
             chosen=Selection(topics, partitions).choice,
             threads=jobs,
             progress=bar.to,
+            tier=tier_of_plans(),
         )
     with output.progress("copy", 0) as bar:
         report = plan.apply(progress=bar.to)

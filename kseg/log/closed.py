@@ -306,6 +306,7 @@ class Recovery:
             place = self.change.place_of(Path(plan.path), unclean=True)
             names = ("clean", "recovery_point", "log_start_offset")
             inputs = {name: getattr(plan.inputs, name) for name in names}
+            inputs["tier"] = tiered(plan.path, plan.inputs.tier) or plan.inputs.tier
             plan = plan_recovery(place, config=self._config(place), **{**self.options, **inputs})
         put(
             plan.apply(

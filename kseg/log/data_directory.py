@@ -45,7 +45,7 @@ from kseg.errors import KsegError, LogLockedError, NotALogError
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.metadata import CleanShutdown
-from kseg.files.names import FileKind, list_data_directory, parse_partition_dir
+from kseg.files.names import FileKind, list_data_directory, list_partition, parse_partition_dir
 from kseg.log import closed_indexes
 from kseg.stores.path import path_at
 
@@ -150,6 +150,18 @@ def offsets_beside(directory: str | PathLike[str]) -> PartitionOffsets:
     """Read the files beside a partition without a lock; unreadable ones are ignored."""
     files = DirectoryFiles.read(path_at(directory).resolve().parent, locked=False)
     return files.of(partition_of(directory), clean=files.mark is not None)
+
+
+def starts_in_tier(directory: str | PathLike[str]) -> bool:
+    """Whether the checkpoint lets a log start in front of its first segment.
+
+    A broker keeps such a line for a log with a tier.
+    """
+    home = path_at(directory).resolve().parent
+    starts = DirectoryFiles.read(home, locked=False).offsets[FileKind.LOG_START]
+    segments, partition = list_partition(directory).segments, partition_of(directory)
+    start = INT64_MAX if partition is None else starts.get(partition, INT64_MAX)
+    return bool(segments) and start < segments[0].base_offset
 
 
 def lower_start(directory: str | PathLike[str], start: int, base: int) -> str:

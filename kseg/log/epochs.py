@@ -10,7 +10,7 @@ Source: Kafka `LeaderEpochFileCache`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -170,3 +170,23 @@ class LeaderEpochs:
         if self.path is not None:
             checkpoints.write_leader_epochs(self.path, entries)
         self.dirty = False
+
+
+def joined_epochs(
+    history: Iterable[EpochEntry], batches: Sequence[EpochEntry]
+) -> tuple[EpochEntry, ...]:
+    """The epochs of a log: those that its batches have, and older entries that agree with them.
+
+    Batches cannot say which epochs the log had before them, nor in gaps that compaction left.
+
+    Args:
+        history: entries of a checkpoint or of a tier, ascending.
+        batches: the epochs of the batches, ascending.
+    """
+
+    def agrees(entry: EpochEntry) -> bool:
+        at = bisect_right(batches, entry.start_offset, key=lambda one: one.start_offset)
+        lowest = batches[at - 1].epoch if at else 0
+        return lowest <= entry.epoch and (at == len(batches) or entry.epoch <= batches[at].epoch)
+
+    return assign_epochs(sorted([*filter(agrees, history), *batches]))

@@ -33,6 +33,7 @@ from kseg.errors import (
     OffsetOverflowError,
     OffsetsOutOfOrderError,
     OutOfOrderSequenceError,
+    TierError,
     TransactionCoordinatorFencedError,
     UnreadableError,
     os_reason,
@@ -43,6 +44,7 @@ from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.log import closed_indexes
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
+from kseg.log.tier import Tier, tiered, unreferenced, with_tier_epochs
 from kseg.reports import RecoveryPlan
 
 #: The exceptions of Kafka for errors of kseg; the first that fits counts.
@@ -117,6 +119,8 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
             findings.extend(_of_indexes(unit))
         if entry.kind is EntryKind.CLUSTER_METADATA:
             findings.extend(_of_quorum_state(unit.path))
+        if plan.error is None:
+            findings.extend(_of_tier(unit, plan))
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:
             findings.extend(_of_hidden(unit, plan) if plan.start_fault is None else ())
             findings.extend(_of_old_messages(plan))
@@ -191,8 +195,8 @@ def _failure(error: KsegError | OSError, path: str) -> BrokerFinding:
     return finding("load-fails", where, reason, outcome=outcome_of(exception), exception=exception)
 
 
-def _recover(path: str) -> str:
-    return command_line("kseg", "recover", path, "--apply")
+def _recover(path: str, *more: str) -> str:
+    return command_line("kseg", "recover", path, *more, "--apply")
 
 
 def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
@@ -205,7 +209,10 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
         failed = _failure(plan.error, plan.path)
         if spoilt is not None:  # Kafka may have come no further
             failed = replace(failed, exception=None)
-        mend = recover if _plan(unit, as_broker=False).error is None else None
+        hindrance = _plan(unit, as_broker=False).error
+        mend = recover if hindrance is None else None
+        if isinstance(hindrance, TierError):
+            mend = _recover(plan.path, "--tier", "URL")
         if isinstance(plan.error, NotALogError):  # no repair touches a file of another name
             mend = "move the file out of the partition"
         yield replace(failed, mend=mend)
@@ -299,6 +306,37 @@ def _of_hidden(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFindin
         f"in good order; Kafka appends at offset {plan.log_end_offset}, behind them, where no "
         "reader gets to",
         _recover(unit.path),
+    )
+
+
+def _of_tier(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
+    """Leader epochs that do not reach back to the start of the tier."""
+    epochs, start = plan.epochs, unit.log_start_offset
+    if epochs and epochs[0].start_offset <= start:
+        return
+    log = tiered(plan.path, None)
+    if log is None:
+        return
+    base = plan.segments[0].base_offset
+    begin = epochs[0].start_offset if epochs else base
+    deleted = unreferenced(log, epochs, start)
+    hidden = [one for one in log.finished if start <= one.end_offset and one.start_offset < begin]
+    if not deleted and (not hidden or begin < base):
+        return
+    mend = _recover(plan.path)
+    try:
+        with_tier_epochs(plan.path, epochs, start, Tier.beside(), is_lost=True)
+    except KsegError:
+        mend = _recover(plan.path, "--tier", "URL")
+    first = max(start, min(one.start_offset for one in hidden))
+    yield finding(
+        "tier-deleted",
+        plan.path,
+        f"leader-epoch-checkpoint has no epoch of offsets {first} to {begin - 1}: a broker deletes "
+        f"{len(deleted)} of {len(log.finished)} segments of the tier, and gives no reader these "
+        "offsets",
+        f"This gets the epochs back from the tier:\n{mend}",
+        records=begin - first,
     )
 
 

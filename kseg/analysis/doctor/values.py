@@ -52,6 +52,7 @@ CODES: Final[dict[str, Code]] = {
     "log-start-ahead": Code("error", "the log ends before its start: all of it is deleted"),
     "index-unused": Code("error", "Kafka trusts unused index entries: retention deletes records"),
     "hidden": Code("error", "records at the end stay on the disk, and nobody can read them"),
+    "tier-deleted": Code("error", "leader epochs are lost: a broker deletes segments of the tier"),
     "swept": Code("warning", "loading reads segments again, which takes time"),
     "stray": Code("warning", "the partition is not this broker's any more: renamed, not served"),
     "partition-lost": Code(
@@ -151,7 +152,7 @@ CODES: Final[dict[str, Code]] = {
 #: The findings by which readers lose records: cut, or put aside.
 LOSING: Final = frozenset(
     {
-        *("records-cut", "log-start-ahead", "hidden", "partition-lost"),
+        *("records-cut", "log-start-ahead", "hidden", "partition-lost", "tier-deleted"),
         *("metadata-missing", "metadata-cut"),
     }
 )

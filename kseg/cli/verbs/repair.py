@@ -131,6 +131,7 @@ def truncate() -> None:
     ),
     jobs_option,
     selection_options,
+    tier_options,
     json_option,
 )
 def salvage() -> None:
@@ -166,6 +167,7 @@ def salvage() -> None:
     ),
     jobs_option,
     selection_options,
+    tier_options,
     json_option,
     home="copies",
 )

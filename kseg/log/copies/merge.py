@@ -95,6 +95,8 @@ from kseg.log.salvage.output import (
 )
 from kseg.log.salvage.provable import epochs_of
 from kseg.log.salvage.values import LostOffsets, Span, add_span, provable_tables
+from kseg.log.tier.history import with_tier_epochs
+from kseg.log.tier.tier import Tier, TierLike
 from kseg.workers import Put, at_file, in_order
 
 
@@ -220,6 +222,7 @@ class PartitionMerge:
     left_out: tuple[LeftOut, ...]
     conflicts: tuple[Conflict, ...]
     undecided: int
+    epochs: tuple[EpochEntry, ...] = ()
 
     @property
     def name(self) -> str:
@@ -364,6 +367,7 @@ class MergePlan(Table):
                 each.topic_id,
                 each.log_start_offset,
                 each.high_watermark,
+                each.epochs,
             )
             for each in self.partitions
         ]
@@ -475,7 +479,7 @@ class MissingOffsets:
         self._hidden: Final = [_Hidden.of(copy, cut) for copy, cut in copies]
         self._found: list[tuple[int, int]] = []
         self._is_cut_short = False
-        self.is_dense: Final = all(run.is_dense for copy, _ in copies for run in copy.provable.runs)
+        self.is_dense: Final = all(copy.provable.is_dense for copy, _ in copies)
 
     def add(self, rows: Rows, behind: Int64s) -> None:
         """Note batches that are taken, and the gaps between them.
@@ -895,6 +899,7 @@ def plan_merge(
     prefer: str | PathLike[str] | None = None,
     chosen: Chosen | None = None,
     threads: int = 1,
+    tier: TierLike | None = None,
 ) -> MergePlan:
     """Choose the batches that a merged log takes from each copy; nothing is written.
 
@@ -909,6 +914,8 @@ def plan_merge(
         prefer: one of the copies, whose batches win in a conflict.
         chosen: leaves out partitions of data directories, by topic and number.
         threads: threads to share the work, partition by partition.
+        tier: with earlier leader epochs, if the checkpoints of all copies lost them; None for what
+            `__remote_log_metadata` beside a copy says.
 
     Raises:
         ValueError: fewer than two copies, the same directory twice, `prefer` is not a copy, or
@@ -918,6 +925,7 @@ def plan_merge(
         NotALogError: a path is not Kafka's, or is a file; copies of different partitions, or of the
             log of KRaft alone; or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
+        TierError: leader epochs of a log with a tier are lost, and nothing tells them.
         KsegError: OUT lies in a copy, or around one; or a copy has changed on the way.
         OSError: a path is missing or cannot be listed; or no copy of a partition can be read.
 
@@ -933,7 +941,8 @@ def plan_merge(
     _check(joined)
     sources = tuple(str(place) for copy in copies for place in places_of(copy))
     check_output(out, sources)
-    pieces = (partial(_put_plan, each, first) for each in joined)
+    tier = Tier.beside() if tier is None else tier
+    pieces = (partial(_put_plan, each, first, tier) for each in joined)
     with closing(in_order(pieces, threads=threads)) as plans:
         return MergePlan(Path(out), sources, tuple(plans), left_alone)
 
@@ -998,12 +1007,12 @@ def _check(joined: Sequence[JoinedCopies]) -> None:
             )
 
 
-def _put_plan(joined: JoinedCopies, prefer: frozenset[str], put: Put) -> None:
+def _put_plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike, put: Put) -> None:
     with at_file(joined.copies[0].path):
-        put(_plan(joined, prefer))
+        put(_plan(joined, prefer, tier))
 
 
-def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
+def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> PartitionMerge:
     assert joined.topic is not None
     assert joined.partition is not None
     ranked, failed = _ranked([one for one in joined.copies if one.lacks is None], prefer)
@@ -1018,7 +1027,8 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
     if end > choosing.expected:
         choosing.gaps.note(np.array([choosing.expected]), np.array([end - 1]))
     bases = choosing.runs.bases(begins, choosing.expected)
-    segments = target_segments(choosing.runs.taken, bases)
+    begin = max(bisect_right(bases, choosing.start) - 1, 0)
+    segments = target_segments(choosing.runs.taken, bases[begin:])
     # Offsets in front of a high watermark beside any copy were committed.
     marks = (data_directory.offsets_beside(copy.provable.path).high_watermark for copy in copies)
     return PartitionMerge(
@@ -1034,7 +1044,18 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str]) -> PartitionMerge:
         choosing.left_out,
         (*choosing.conflicts, *doubts[:CONFLICTS_MAX]),
         choosing.undecided + len(doubts),
+        _earlier_epochs(copies, end, tier),
     )
+
+
+def _earlier_epochs(copies: Sequence[Copy], end: int, tier: TierLike) -> tuple[EpochEntry, ...]:
+    """The epochs of the checkpoint that reaches back furthest, or of a tier."""
+    start = max(copy.provable.log_start_offset for copy in copies)
+    stored = filter(None, (epochs_of(copy.provable.path) for copy in copies))
+    epochs = min(stored, key=lambda entries: entries[0].start_offset, default=())
+    for copy in copies:
+        epochs = with_tier_epochs(copy.provable.path, epochs, start, tier, is_lost=not epochs)
+    return LeaderEpochs(None, epochs).within(start, end)
 
 
 def _ranked(

@@ -29,7 +29,7 @@ Where it differs from Kafka 4.2.0 (which `as_broker` follows exactly):
     a record breaks the rules of     fails, or ends the walk        noted
       transactions
     a garbled transaction index      may fail                       rebuilt
-    epochs checkpoint malformed      fails                          rebuilt from the log
+    epochs checkpoint malformed      fails                          rebuilt from log and tier
     stale epochs past the end        hide those in the log          go first
     names: `12.log`, `abc.log`       an empty segment beside it,    renamed, left alone
                                      fails
@@ -108,6 +108,7 @@ from kseg.log.recovery.sweep import (
 )
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.walks import next_offset
+from kseg.log.tier.history import with_tier_epochs
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 # ---- temporary files -----------------------------------------------------------------------------
@@ -730,7 +731,16 @@ class Loading(LoadContext):
     def _end_epochs(self, end: int) -> LeaderEpochs:
         """Remove epochs past the end first, so that they do not hide the log's own."""
         stored = () if self._stored is None else self._stored.entries
-        epochs = LeaderEpochs(None, _epochs_of_log(self) if self._stored is None else stored)
+        is_lost = self._stored is None
+        start = self.inputs.log_start_offset
+        entries = with_tier_epochs(
+            self.overlay.directory,
+            _epochs_of_log(self) if is_lost else stored,
+            start,
+            self.inputs.tier,
+            is_lost=is_lost,
+        )
+        epochs = LeaderEpochs(None, entries)
         ahead = [entry for entry in epochs.entries if entry.start_offset > end]
         if ahead and self.cut is None:
             message = f"epoch {ahead[0].epoch} begins past the log's end at {end}; dropped"
@@ -739,13 +749,13 @@ class Loading(LoadContext):
         epochs.truncate_from_end(end)
         latest = -1 if epochs.latest is None else epochs.latest.epoch
         epochs.note(entry for entry in self._walked_epochs.entries if entry.epoch > latest)
-        epochs.truncate_from_start(self.inputs.log_start_offset)
+        epochs.truncate_from_start(start)
         # This comes last, so that an epoch that now begins at the end goes in this load.
         epochs.truncate_from_end(end)
         kept = stored
         if self.cut is None:  # at the end stands the epoch of a leader without a record
             kept = tuple(entry for entry in stored if entry.start_offset != end)
-        malformed = self._stored is None and EPOCHS in self.overlay.files
+        malformed = is_lost and EPOCHS in self.overlay.files
         if malformed or epochs.entries != kept:
             self.put_epochs(epochs.entries, NOT_SAID)
             kept = stored

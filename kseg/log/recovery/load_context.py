@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kseg.constants import SEGMENT_BYTES_MAX, Progress
 from kseg.errors import KsegError, LimitExceededError
@@ -31,6 +31,9 @@ from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.overlay import NOT_SAID, Overlay, OverlaySnapshots
 from kseg.log.recovery.sweep import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, Swept, sweep_segment
 from kseg.log.segment.reader import Segment
+
+if TYPE_CHECKING:
+    from kseg.log.tier.tier import TierLike
 
 #: The kinds of a segment's files, and the name of the epoch checkpoint.
 LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT, EPOCHS = (
@@ -76,6 +79,7 @@ class RecoveryInputs:
         as_broker: do exactly as Kafka 4.2.0 does, and report no more.
         thorough: search the headers of segments without a transaction index for aborted
             transactions. That takes time, so an opening for appending does not.
+        tier: with earlier leader epochs, if the checkpoint lost them; None for the metadata beside.
     """
 
     config: LogConfig
@@ -85,6 +89,7 @@ class RecoveryInputs:
     now_ms: int
     as_broker: bool = False
     thorough: bool = False
+    tier: TierLike | None = None
 
 
 @dataclass(frozen=True, slots=True)

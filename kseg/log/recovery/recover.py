@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.constants import INT64_MAX, Progress
-from kseg.errors import KsegError, NotALogError, StalePlanError
+from kseg.errors import KsegError, NotALogError, StalePlanError, TierError
 from kseg.files import io, lock, metadata
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.files.names import PathKind, classify_path, list_partition
@@ -41,7 +41,7 @@ from kseg.log.recovery.load import Loading, load_partition
 from kseg.log.recovery.load_context import CutPlace, RecoveryInputs, SegmentOutcome
 from kseg.log.recovery.lost import Lost
 from kseg.log.recovery.overlay import Action, Applier, FileSeen, look_at
-from kseg.log.tier.history import RemoteHistory, history_of, tiered
+from kseg.log.tier.history import RemoteHistory, history_of, tiered, unreferenced
 from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
@@ -296,8 +296,8 @@ def plan_recovery(
     """
     directory = local_path_at(path)
     inputs = _inputs(directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms)
-    inputs = replace(inputs, thorough=inputs.thorough and thorough)
-    return _plan_of(_load(directory, inputs, progress, is_plan=True), tier)
+    inputs = replace(inputs, thorough=inputs.thorough and thorough, tier=tier)
+    return _plan_of(_load(directory, inputs, progress, is_plan=True))
 
 
 def _inputs(
@@ -338,11 +338,11 @@ def _load(
     return load_partition(directory, inputs, policy=policy, progress=progress, is_plan=is_plan)
 
 
-def _plan_of(loaded: Loading, tier: TierLike | None) -> RecoveryPlan:
+def _plan_of(loaded: Loading) -> RecoveryPlan:
     """The plan from a load in an overlay."""
     log = loaded.log
     failed = log is None
-    remote = tiered(loaded.overlay.directory, tier)
+    remote = tiered(loaded.overlay.directory, loaded.inputs.tier)
     end = INT64_MAX if log is None else log.log_end_offset
     return RecoveryPlan(
         path=str(loaded.overlay.directory),
@@ -380,6 +380,15 @@ def _refuse(plan: RecoveryPlan) -> None:
     if plan.error is not None:
         raise plan.error
     data_directory.refuse_cluster_metadata(Path(plan.path))
+    remote = tiered(plan.path, plan.inputs.tier) if plan.as_broker else None
+    deleted = remote and unreferenced(remote, plan.epochs, plan.inputs.log_start_offset)
+    if deleted:
+        raise TierError(
+            f"the broker deletes {len(deleted)} segments of the tier after its own recovery, since "
+            "leader-epoch-checkpoint has lost their epochs; kseg recover without --as-broker keeps "
+            "them",
+            path=plan.path,
+        )
 
 
 def _check_seen(plan: RecoveryPlan) -> None:
@@ -542,8 +551,8 @@ def recover(
         inputs = _inputs(
             directory, as_broker, clean, recovery_point, log_start_offset, config, now_ms
         )
-        loaded = _load(directory, inputs, progress, is_plan=True)
-        plan = _plan_of(loaded, tier)
+        loaded = _load(directory, replace(inputs, tier=tier), progress, is_plan=True)
+        plan = _plan_of(loaded)
         _refuse(plan)
         return _apply(plan, lambda: loaded, backup_directory, keep_cut=keep_cut)
 

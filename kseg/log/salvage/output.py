@@ -28,10 +28,11 @@ from uuid import UUID
 from kseg.constants import INT32_MAX, Progress, StopReason
 from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
-from kseg.files.checkpoints import TopicPartition
+from kseg.files.checkpoints import EpochEntry, TopicPartition, write_leader_epochs
 from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, segment_name
 from kseg.log import data_directory
+from kseg.log.epochs import joined_epochs
 from kseg.log.recovery.backup import windows
 from kseg.log.recovery.recover import recover
 from kseg.log.salvage.values import Span, add_span, provable_tables, span_of
@@ -71,6 +72,7 @@ class TargetPartition:
         topic_id: for `partition.metadata`; None writes none.
         log_start_offset: the first offset to be read.
         high_watermark: None notes none.
+        epochs: of the log, so far as its batches do not contradict them.
         files: others that are copied as they are.
         is_derived: whether indexes, epochs, snapshots and checkpoints are made; for the log of
             KRaft, Kafka itself makes them.
@@ -82,6 +84,7 @@ class TargetPartition:
     topic_id: UUID | None = None
     log_start_offset: int = 0
     high_watermark: int | None = None
+    epochs: tuple[EpochEntry, ...] = ()
     files: tuple[Path, ...] = ()
     is_derived: bool = True
 
@@ -243,6 +246,8 @@ def _write_logs(
             if segment.tail:
                 file.write_at(position, segment.tail)
             file.flush()
+    if partition.epochs:  # without a checkpoint a tier would be asked for them
+        write_leader_epochs(directory / FileKind.LEADER_EPOCHS.value, ())
     for other in partition.files:
         look = ownership.of_copied_file(other)
         with io.WriteFile.open(directory / other.name, exclusive=True, like=look) as file:
@@ -277,11 +282,15 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
                     f"{each.end_offset}: a source has changed since the plan was made",
                     path=making / each.name,
                 )
+            epochs = joined_epochs(each.epochs, plan.epochs)
+            if epochs != plan.epochs:
+                write_leader_epochs(making / each.name / FileKind.LEADER_EPOCHS.value, epochs)
             first = min((one.base_offset for one in each.segments), default=0)
+            start = each.log_start_offset
             lease.note(
                 each.partition,
-                log_start_offset=max(each.log_start_offset, first),
-                first_offset=first,
+                log_start_offset=start or first,
+                first_offset=None if 0 < start < first else first,  # such a log starts in a tier
                 high_watermark=each.high_watermark,
             )
         clean = True
@@ -302,7 +311,8 @@ def _check_logs(directory: Path) -> None:
 def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetSegment, ...]:
     """The segments of a log, each batch in the segment of its offset.
 
-    An empty last segment stays: the log goes on there, behind offsets that were given once.
+    An empty last segment stays: the log goes on there, behind offsets that were given once. So does
+    an empty first one, which compaction leaves: the log starts there.
 
     Args:
         runs: by offset; each lies behind the one before.
@@ -317,6 +327,8 @@ def target_segments(runs: Sequence[Span], bases: Sequence[int]) -> tuple[TargetS
     segments.close()
     if bases[-1] > segments.last:
         segments.made.append(TargetSegment(bases[-1], ()))
+    if bases[0] < segments.made[0].base_offset:
+        segments.made.insert(0, TargetSegment(bases[0], ()))
     return tuple(segments.made)
 
 

@@ -66,6 +66,7 @@ from kseg.log.salvage.values import (
     SegmentSeen,
     Span,
     gap_columns,
+    is_dense,
     span_between,
 )
 
@@ -104,8 +105,7 @@ def lost_offsets(
     """
     numbers = {each.path: number for number, each in enumerate(segments)}
     damage = _Damage(unprovable, segments)
-    # Compaction leaves segments without a batch in front of others.
-    dense = all(run.is_dense for run in runs) and all(each.size for each in segments[:-1])
+    dense = is_dense(runs, segments)
     found = []
     for gap in _gaps(runs, numbers, segments, begin, damage):
         place, size = damage.inside(gap)

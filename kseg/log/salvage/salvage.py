@@ -39,6 +39,7 @@ from kseg.frames import Table, counted
 from kseg.internal.ids import id_text
 from kseg.log import data_directory
 from kseg.log.data_directory import CLUSTER_METADATA, EntryKind, entry_of
+from kseg.log.epochs import LeaderEpochs
 from kseg.log.salvage.output import (
     QUARANTINE,
     REPORT,
@@ -49,7 +50,7 @@ from kseg.log.salvage.output import (
     target_segments,
     write_output,
 )
-from kseg.log.salvage.provable import lost_offsets, read_provable
+from kseg.log.salvage.provable import epochs_of, lost_offsets, read_provable
 from kseg.log.salvage.values import (
     HARMLESS,
     NO_OFFSET,
@@ -61,6 +62,8 @@ from kseg.log.salvage.values import (
     run_between,
 )
 from kseg.log.settings.metadata_log import read_cluster
+from kseg.log.tier.history import with_tier_epochs
+from kseg.log.tier.tier import Tier, TierLike
 from kseg.workers import Put, in_order
 
 #: Bytes of these reasons were never a batch, so nothing is lost with them.
@@ -544,6 +547,7 @@ def plan_salvage(
     chosen: Chosen | None = None,
     threads: int = 1,
     progress: Progress | None = None,
+    tier: TierLike | None = None,
 ) -> SalvagePlan:
     """Plan a salvage of damaged partitions; changes nothing, and takes no lock.
 
@@ -557,12 +561,15 @@ def plan_salvage(
         chosen: leaves out partitions, by topic and number.
         threads: threads to share the reading.
         progress: called with bytes of log searched and bytes in all.
+        tier: with earlier leader epochs, if a checkpoint lost them; None for what
+            `__remote_log_metadata` beside a partition says.
 
     Raises:
         ValueError: the same partition twice, no directory, or `threads` below 1.
         NotALogError: a path is not a directory of Kafka's, or nothing is chosen.
         UnsupportedFormatError: files of Kafka 0.7.
         FileExistsError, NotADirectoryError, KsegError: `out` is not free, or lies in a source.
+        TierError: leader epochs of a log with a tier are lost, and nothing tells them.
         OSError: a path is missing, or cannot be listed.
 
     Example:
@@ -575,7 +582,8 @@ def plan_salvage(
     left_alone: list[Path] = []
     sources = _sources([Path(each) for each in directories], chosen, left_alone)
     done = _Done(progress, sum(map(log_bytes, sources.values())))
-    pieces = (partial(_put_plan, *each, abort_open, done) for each in sorted(sources.items()))
+    tier = Tier.beside() if tier is None else tier
+    pieces = (partial(_put_plan, *each, abort_open, done, tier) for each in sorted(sources.items()))
     with closing(in_order(pieces, threads=threads)) as results:
         found = list(results)
     names = tuple(os.fspath(each) for each in directories)
@@ -638,7 +646,7 @@ class _Done:
 
 
 def _put_plan(
-    partition: TopicPartition, path: Path, abort_open: bool, done: _Done, put: Put
+    partition: TopicPartition, path: Path, abort_open: bool, done: _Done, tier: TierLike, put: Put
 ) -> None:
     """Plan one partition."""
     known = read_provable(path, progress=partial(done.note, path=path))
@@ -655,13 +663,16 @@ def _put_plan(
     if markers:
         segments = _with_tail(segments, abort_markers(transactions, end), end)
     offsets = data_directory.offsets_beside(path)
+    start, entries = known.log_start_offset, epochs_of(path)
+    epochs = with_tier_epochs(path, entries, start, tier, is_lost=not entries)
     target = TargetPartition(
         partition,
         segments,
         end + markers,
         topic_id=known.topic_id,
-        log_start_offset=min(known.log_start_offset, end),
+        log_start_offset=min(start, end),
         high_watermark=None if offsets.high_watermark is None else min(offsets.high_watermark, end),
+        epochs=LeaderEpochs(None, epochs).within(start, end),
         files=files,
         is_derived=not is_kraft,
     )

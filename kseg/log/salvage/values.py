@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -169,11 +169,21 @@ class ProvablePartition:
     start_beyond_end: int | None = None
 
     @property
+    def is_dense(self) -> bool:
+        """Whether nothing says that compaction took records."""
+        return is_dense(self.runs, self.segments)
+
+    @property
     def end_offset(self) -> int:
         """The offset behind the last provable batch; the base of the first segment without any."""
         if self.runs:
             return self.runs[-1].last_offset + 1
         return self.segments[0].base_offset if self.segments else self.log_start_offset
+
+
+def is_dense(runs: Iterable[Span], segments: Sequence[SegmentSeen]) -> bool:
+    """Whether each offset has a record; compaction leaves empty segments in front of others."""
+    return all(run.is_dense for run in runs) and all(each.size for each in segments[:-1])
 
 
 def offset_orders(table: BatchTable) -> Int64s:
@@ -268,6 +278,7 @@ __all__ = [
     "Span",
     "add_span",
     "gap_columns",
+    "is_dense",
     "offset_orders",
     "provable_tables",
     "run_between",

@@ -26,7 +26,10 @@ from kseg._door import door
 
 #: The public names of this package.
 _HOMES = {
-    "kseg.log.tier.history": ("RemoteHistory", "history_of", "tiered"),
+    "kseg.log.tier.history": (
+        *("RemoteHistory", "history_of", "tiered"),
+        *("unreferenced", "with_tier_epochs"),
+    ),
     "kseg.log.tier.lineage": ("RemoteSegment", "SegmentState"),
     "kseg.log.tier.objects": ("TierPath",),
     "kseg.log.tier.tier": ("Tier", "TierLike", "TierLog", "holes"),

@@ -1,6 +1,8 @@
 from kseg.log.tier.history import RemoteHistory as RemoteHistory
 from kseg.log.tier.history import history_of as history_of
 from kseg.log.tier.history import tiered as tiered
+from kseg.log.tier.history import unreferenced as unreferenced
+from kseg.log.tier.history import with_tier_epochs as with_tier_epochs
 from kseg.log.tier.lineage import RemoteSegment as RemoteSegment
 from kseg.log.tier.lineage import SegmentState as SegmentState
 from kseg.log.tier.objects import TierPath as TierPath

@@ -13,18 +13,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from kseg.constants import INT64_MAX
+from kseg.constants import INT32_MAX, INT64_MAX
 from kseg.documents import Documented
-from kseg.errors import KsegError, NotALogError
+from kseg.errors import KsegError, NotALogError, TierError
+from kseg.files.checkpoints import EpochEntry
 from kseg.log.config import LogConfig
-from kseg.log.data_directory import has_tiers
+from kseg.log.data_directory import has_tiers, starts_in_tier
+from kseg.log.epochs import joined_epochs
 from kseg.log.tier.lineage import RemoteSegment, is_within
 from kseg.stores.path import local_path_at
 
 if TYPE_CHECKING:
     from kseg.log.tier.tier import TierLike, TierLog
+
+
+_LOST: Final = "leader-epoch-checkpoint is lost, without which a broker deletes segments of a tier"
+_NAME_IT: Final = "Name the tier, which has its entries: --tier URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +91,15 @@ class RemoteHistory(Documented):
             )
 
 
-def tiered(path: str | PathLike[str], tier: TierLike | None) -> TierLog | None:
+def tiered(
+    path: str | PathLike[str], tier: TierLike | None, *, is_needed: bool = False
+) -> TierLog | None:
     """A partition with its history in a tier; None where nothing says that it has any.
 
     Args:
         path: of the partition directory.
         tier: None for what `__remote_log_metadata` beside the partition says.
+        is_needed: raise as for a tier that was named.
 
     Raises:
         ValueError: the partition is in a store.
@@ -109,7 +118,7 @@ def tiered(path: str | PathLike[str], tier: TierLike | None) -> TierLog | None:
         log = tier.log(place)
     except (KsegError, OSError) as error:
         is_empty = isinstance(error, NotALogError) and str(error.path) == str(place)
-        if tier.root and not is_empty:
+        if (tier.root or is_needed) and not is_empty:
             raise
         return None
     return log if log.finished else None
@@ -152,6 +161,71 @@ def history_of(
     )
 
 
+def unreferenced(
+    log: TierLog, epochs: Sequence[EpochEntry], start: int
+) -> tuple[RemoteSegment, ...]:
+    """The copies that a broker deletes because all their epochs precede the first one of the log.
+
+    Args:
+        log: of the partition.
+        epochs: of its checkpoint; the next leader begins one if it has none.
+        start: the first offset of the log; copies in front of it go anyway.
+
+    Source: Kafka `RemoteLogManager.RLMExpirationTask.cleanupExpiredRemoteLogSegments`.
+    """
+    first = epochs[0].epoch if epochs else INT32_MAX
+    return tuple(
+        one for one in log.finished if one.end_offset >= start and one.epochs[-1].epoch < first
+    )
+
+
+def with_tier_epochs(
+    path: str | PathLike[str],
+    epochs: Sequence[EpochEntry],
+    start: int,
+    tier: TierLike | None,
+    *,
+    is_lost: bool,
+) -> tuple[EpochEntry, ...]:
+    """The epochs of a log, with earlier ones of its tier where they do not reach its start.
+
+    The object of epochs that the newest copy has tells them, else the epochs of all copies if these
+    are of one lineage. Without a tier nothing is read unless the checkpoint is lost.
+
+    Args:
+        path: of the partition directory.
+        epochs: of its checkpoint or its batches.
+        start: the first offset of the log.
+        tier: as for `tiered`.
+        is_lost: whether the checkpoint is lost, so that nothing else has the earlier epochs.
+
+    Raises:
+        TierError: they are lost, and no copy is known, or the copies are of several lineages.
+        KsegError, OSError: the tier cannot be read.
+    """
+    reaches_start = bool(epochs) and epochs[0].start_offset <= start
+    if reaches_start or (tier is None and not is_lost):
+        return tuple(epochs)
+    log = tiered(path, tier, is_needed=is_lost)
+    if log is None and not (is_lost and starts_in_tier(path)):
+        return tuple(epochs)
+    if log is None:
+        raise TierError(
+            f"{_LOST}: the log starts in front of its first segment, and nothing here says what "
+            f"its tier has. {_NAME_IT}. If it has no tier, remove its line from "
+            "log-start-offset-checkpoint",
+            path=path,
+        )
+    copies = [one for one in log.finished if one.end_offset >= start]
+    copied = log.copied_epochs
+    found = joined_epochs(copied or (each for one in copies for each in one.epochs), epochs)
+    if copied or all(is_within(one, found) for one in copies):
+        return found
+    if not is_lost:
+        return tuple(epochs)
+    raise TierError(f"{_LOST}, and the tier has copies of several leaders. {_NAME_IT}", path=path)
+
+
 def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteSegment, ...], int]:
     """The copies that a broker deletes by `retention.*`, and where the log starts then.
 
@@ -184,4 +258,11 @@ def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteS
     return tuple(going), new_start
 
 
-__all__ = ["RemoteHistory", "expired", "history_of", "tiered"]
+__all__ = [
+    "RemoteHistory",
+    "expired",
+    "history_of",
+    "tiered",
+    "unreferenced",
+    "with_tier_epochs",
+]

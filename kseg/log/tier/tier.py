@@ -142,6 +142,16 @@ class TierLog:
             highest = copied if copied >= 0 else highest
         return highest
 
+    @property
+    def copied_epochs(self) -> tuple[EpochEntry, ...]:
+        """All leader epochs that the newest segment was copied with; none if that is unknown.
+
+        Raises:
+            KsegError, OSError: its object cannot be read.
+        """
+        known = _with_epochs(self.copies.values())
+        return _epochs_of(max(known, key=_age).objects) if known else ()
+
     def special(self, time: int) -> TimestampOffset:
         """The answer of a broker to a negative time; -1 where it has none.
 
@@ -543,27 +553,20 @@ class _Joining:
         """The log's own epochs; where it has none, those that its newest segment was copied with.
 
         Raises:
-            KsegError, OSError: the log's checkpoint cannot be read.
+            OSError: the log's checkpoint cannot be read.
         """
         if any(one.layout == "pinterest" for one in groups):
             return _NO_EPOCHS
-        if self.local is not None and self.local.leader_epochs:
-            return self.local.leader_epochs
-        finished = [
-            copy
-            for copy in copies
-            if copy.segment.state is SegmentState.COPY_SEGMENT_FINISHED
-            and copy.objects.has("leader_epoch_checkpoint")
-        ]
-        if not finished:
+        with suppress(CorruptIndexError):
+            if self.local is not None and self.local.leader_epochs:
+                return self.local.leader_epochs
+        known = _with_epochs(copies)
+        if not known:
             return ()
-        newest = max(
-            finished, key=lambda one: (one.segment.epochs[-1].epoch, one.segment.end_offset)
-        )
         try:
-            return _epochs_of(newest.objects)
+            return _epochs_of(max(known, key=_age).objects)
         except (KsegError, OSError) as error:  # no other copy knows which records count
-            first = min(finished, key=lambda one: one.segment.start_offset).objects
+            first = min(known, key=lambda one: one.segment.start_offset).objects
             self._leave(error, replace(first, places={}), "")
             return ()
 
@@ -645,6 +648,16 @@ def _local(path: Path, mapping: Mapping) -> LogView | None:
 def _age(copy: Copy) -> tuple[int, int]:
     """The last leader epoch of a segment, and its end."""
     return copy.segment.epochs[-1].epoch, copy.segment.end_offset
+
+
+def _with_epochs(copies: Iterable[Copy]) -> list[Copy]:
+    """The finished copies with an object of leader epochs."""
+    return [
+        copy
+        for copy in copies
+        if copy.segment.state is SegmentState.COPY_SEGMENT_FINISHED
+        and copy.objects.has("leader_epoch_checkpoint")
+    ]
 
 
 def _is_finished(layout: str, found: dict[str, StoredObject]) -> bool:

@@ -707,11 +707,34 @@ def test_a_partition_without_an_id_goes_astray_in_kraft(tmp_path: Path) -> None:
     assert "so its topic id is unknown" in only(doctor(broker.path), "stray").message
 
 
+@pytest.mark.parametrize("text", [None, "0\n1\n6 220\n"])
+@pytest.mark.parametrize(
+    ("case", "more"), [("4.2.0-local/plain-0", ""), ("4.2.0-split/split-0", " --tier URL")]
+)
+def test_leader_epochs_that_do_not_reach_the_start_of_the_tier_delete_it(
+    fixtures_dir: Path, tmp_path: Path, text: str | None, case: str, more: str
+) -> None:
+    name, _, partition = case.partition("/")
+    home = tmp_path / "data"
+    shutil.copytree(fixtures_dir / "tiered" / name / "local", home)
+    assert "tier-deleted" not in {one.code for one in doctor(home).all_findings()}
+    path = home / partition / "leader-epoch-checkpoint"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    one = only(doctor(home), "tier-deleted")
+    assert "segments of the tier" in one.message
+    assert str(one.mend).endswith(f"kseg recover {home / partition}{more} --apply")
+    if not more:
+        mends(one)
+        assert "tier-deleted" not in {one.code for one in doctor(home).all_findings()}
+
+
 def test_each_code_is_met_by_a_test() -> None:
     elsewhere = {
         *("missing", "unreadable", "in-use", "read-only", "rights", "room", "inodes", "ids"),
         *("same-directory", "duplicate-partition", "metadata-elsewhere", "no-directory"),
-        *("not-given", "open-files", "maps", "stray"),
+        *("not-given", "open-files", "maps", "stray", "tier-deleted"),
         *("partition-lost", "partition-behind", "partition-elsewhere"),
         *("metadata-missing", "metadata-cut", "metadata-fetched"),
         *("setting-refused", "setting-missing", "setting-ignored", "tier-off"),

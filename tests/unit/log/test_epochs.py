@@ -8,7 +8,7 @@ import pytest
 
 from kseg.files import io
 from kseg.files.checkpoints import EpochEntry, read_leader_epochs
-from kseg.log.epochs import UNDEFINED, LeaderEpochs
+from kseg.log.epochs import UNDEFINED, LeaderEpochs, joined_epochs
 
 Pairs = list[tuple[int, int]]
 
@@ -158,6 +158,31 @@ def test_entries_within_a_range() -> None:
     assert found.within(5, 10) == ((0, 5), (1, 7))
     assert found.within(-1, 7) == ((0, 0),)
     assert pairs(found) == [(0, 0), (1, 7), (2, 10)]
+
+
+@pytest.mark.parametrize(
+    ("history", "batches", "joined"),
+    [
+        ([], [(2, 5)], [(2, 5)]),
+        ([(0, 0), (2, 3)], [], [(0, 0), (2, 3)]),
+        (
+            [(0, 0), (2, 600), (6, 1800)],
+            [(6, 2340), (8, 2400)],
+            [(0, 0), (2, 600), (6, 1800), (8, 2400)],
+        ),
+        ([(0, 0), (2, 2500)], [(0, 1380), (2, 2660)], [(0, 0), (2, 2500)]),
+        ([(0, 0), (1, 4), (2, 6)], [(0, 0), (2, 8)], [(0, 0), (1, 4), (2, 6)]),
+        ([(7, 2)], [(1, 0), (2, 5)], [(1, 0), (2, 5)]),
+        ([(3, 0), (4, 9)], [(1, 0), (2, 5)], [(1, 0), (2, 5), (4, 9)]),
+    ],
+)
+def test_batches_decide_and_history_fills_what_they_leave_open(
+    history: list[tuple[int, int]],
+    batches: list[tuple[int, int]],
+    joined: list[tuple[int, int]],
+) -> None:
+    parts = ([EpochEntry(*pair) for pair in each] for each in (history, batches))
+    assert joined_epochs(*parts) == tuple(joined)
 
 
 def test_an_epoch_that_cannot_be_written_is_not_taken_note_of(tmp_path: Path) -> None:

@@ -158,10 +158,11 @@ def test_a_segment_is_cut_where_the_first_copy_cuts_it(tmp_path: Path) -> None:
     assert [Path(run.path).parent for run in plan.segments[1].extents] == [b, a]
 
 
-def test_a_log_that_ends_with_an_empty_segment_ends_so_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("base", [0, 18])
+def test_an_empty_first_or_last_segment_stays(tmp_path: Path, base: int) -> None:
     copies = [write_copy(tmp_path / name / "t-0", BASE) for name in "ab"]
     for copy in copies:
-        (copy / f"{18:020d}.log").touch()
+        (copy / f"{base:020d}.log").write_bytes(b"")
     damage(copies[0], BASE[3], 0)
     plan = plan_merge(*copies, out=tmp_path / "out")
     assert plan.ok

@@ -265,6 +265,19 @@ def test_a_log_whose_end_is_gone_goes_on_behind_offsets_that_were_given(tmp_path
     assert [(one.first_offset, one.last_offset) for one in partition.lost] == [(12, 17), (18, None)]
 
 
+def test_a_compacted_log_begins_where_it_did_with_its_epochs(tmp_path: Path) -> None:
+    directory = source(tmp_path)
+    (directory / f"{0:020d}.log").write_bytes(b"")
+    (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 30\n")
+    partition, report = salvaged(tmp_path)
+    assert report.ok
+    assert (partition.log_start_offset, partition.log_end_offset) == (0, 24)
+    out = tmp_path / "out" / "t-0"
+    logs = [(each.name, each.stat().st_size > 0) for each in sorted(out.glob("*.log"))]
+    assert logs == [(f"{base:020d}.log", base > 0) for base in (0, 6, 12, 18)]
+    assert (out / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+
+
 def test_a_log_without_a_sound_batch_begins_behind_what_was_given(tmp_path: Path) -> None:
     write_segment(tmp_path / "in" / "t-0", 100, b"\xff" * 300)
     partition, _ = salvaged(tmp_path)

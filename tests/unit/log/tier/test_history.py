@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import kseg
-from kseg.files.checkpoints import EpochEntry
+from kseg.errors import TierError
+from kseg.files.checkpoints import EpochEntry, read_offset_checkpoint
 from kseg.files.names import list_partition
 from kseg.log.config import LogConfig
-from kseg.log.tier.history import expired, history_of, tiered
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.tier.history import expired, history_of, tiered, unreferenced
 from kseg.log.tier.lineage import SegmentState
-from kseg.log.tier.tier import Tier
+from kseg.log.tier.tier import Tier, TierLike
 from tests.conformance.test_tiered import case_of, rows
 
 START = "log-start-offset-checkpoint"
@@ -195,3 +198,124 @@ def test_what_a_tier_has_is_counted_with_the_last_segment(home: Path) -> None:
     sizes = [each.log.stat().st_size for each in list_partition(home / "plain-0").segments]
     assert found.copied_bytes == sum(sizes)
     assert found.to_dict()["behind"] is None
+
+
+# ---- epochs that only the tier knows -------------------------------------------------------------
+
+
+#: Checkpoints that a repair may find; None for none.
+CHECKPOINTS = {"whole": "", "missing": None, "malformed": "x", "empty": "0\n0\n"}
+CHECKPOINTS["of the local part"] = "0\n1\n{epoch} {base}\n"
+
+
+def ended(case: Path, target: Path, partition: str) -> Path:
+    """A log whose closed segments are in the tier alone, with the metadata of all."""
+    log = copied(case, target) / partition
+    config = LogConfig(local_retention_ms=1).of_topic()
+    kseg.plan_retention(log, config=config, high_watermark="end").apply()
+    return log
+
+
+def salvaged(log: Path, tier: TierLike | None = None) -> Path:
+    kseg.plan_salvage(log, out=log.parents[1] / "out", tier=tier).apply()
+    return log.parents[1] / "out" / log.name
+
+
+def merged(log: Path, tier: TierLike | None = None) -> Path:
+    other = log.parents[1] / "other" / log.name
+    shutil.copytree(log, other)
+    kseg.plan_merge(other, log, out=log.parents[1] / "out", tier=tier).apply()
+    return log.parents[1] / "out" / log.name
+
+
+def recovered(log: Path, tier: TierLike | None = None) -> Path:
+    kseg.recover(log, tier=tier or Tier.beside())
+    return log
+
+
+def recovered_after_a_crash(log: Path, tier: TierLike | None = None) -> Path:
+    (log.parent / ".kafka_cleanshutdown").unlink()
+    return recovered(log, tier)
+
+
+def spoil(log: Path, text: str | None) -> tuple[EpochEntry, ...]:
+    """Put another text into the checkpoint; gives the entries that it had."""
+    path = log / EPOCHS
+    before = LeaderEpochs.load(path).entries
+    path.unlink()
+    if text is not None:
+        path.write_text(text.format(epoch=before[-1].epoch, base=bases(log)[0]))
+    return before
+
+
+@pytest.mark.parametrize("repair", [salvaged, merged, recovered, recovered_after_a_crash])
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+@pytest.mark.parametrize("partition", ["plain-0", "txn-0"])
+def test_a_repair_keeps_the_epochs_of_the_tier(
+    fixtures_dir: Path, tmp_path: Path, repair: Callable[[Path], Path], kind: str, partition: str
+) -> None:
+    log = ended(fixtures_dir / "tiered" / "4.2.0-local", tmp_path / "data", partition)
+    before = LeaderEpochs.load(log / EPOCHS).entries
+    if kind != "whole":
+        spoil(log, CHECKPOINTS[kind])
+    assert LeaderEpochs.load(repair(log) / EPOCHS).entries == before
+
+
+def test_a_salvaged_log_starts_in_its_tier(fixtures_dir: Path, tmp_path: Path) -> None:
+    source = fixtures_dir / "tiered" / "4.2.0-local" / "local"
+    kseg.plan_salvage(source, out=tmp_path / "out").apply()
+    starts = [read_offset_checkpoint(home / START) for home in (source, tmp_path / "out")]
+    deleted = {partition: start for partition, start in starts[0].items() if start}
+    assert len(deleted) == 2
+    assert {partition: starts[1].get(partition) for partition in deleted} == deleted
+
+
+def test_an_opening_keeps_them_too(fixtures_dir: Path, tmp_path: Path) -> None:
+    log = ended(fixtures_dir / "tiered" / "4.2.0-local", tmp_path / "data", "plain-0")
+    before = spoil(log, None)
+    kseg.Log.open(log, mode="append").close()
+    assert LeaderEpochs.load(log / EPOCHS).entries == before
+
+
+@pytest.mark.parametrize("repair", [salvaged, merged, recovered, recovered_after_a_crash])
+@pytest.mark.parametrize("name", ["metadata", "several leaders"])
+def test_a_repair_that_lacks_them_is_refused_without_the_tier(
+    fixtures_dir: Path, tmp_path: Path, repair: Callable[..., Path], name: str
+) -> None:
+    case, partition = fixtures_dir / "tiered" / "4.2.0-local", "plain-0"
+    if name == "several leaders":
+        case, partition = fixtures_dir / "tiered" / "4.2.0-split", "split-0"
+    log = ended(case, tmp_path / "data", partition)
+    before = spoil(log, None)
+    if name == "metadata":
+        for directory in log.parent.glob("__remote_log_metadata-*"):
+            shutil.rmtree(directory)
+    with pytest.raises(TierError, match="Name the tier"):
+        repair(log)
+    assert not (log / EPOCHS).exists()
+    shutil.rmtree(tmp_path / "other", ignore_errors=True)
+    (log.parent / ".kafka_cleanshutdown").touch()
+    result = LeaderEpochs.load(repair(log, tier=case / "remote") / EPOCHS).entries
+    assert result == before
+
+
+def test_a_load_as_a_broker_would_delete_from_the_tier_and_is_not_applied(
+    fixtures_dir: Path, tmp_path: Path
+) -> None:
+    log = ended(fixtures_dir / "tiered" / "4.2.0-local", tmp_path / "data", "plain-0")
+    spoil(log, None)
+    plan = kseg.plan_recovery(log, as_broker=True, clean=False)
+    with pytest.raises(TierError, match="deletes 4 segments of the tier"):
+        plan.apply()
+
+
+@pytest.mark.parametrize(
+    ("first", "start", "ends"),
+    [((0, 0), 0, []), ((4, 90), 0, [63]), ((6, 220), 0, [63, 128]), ((6, 220), 64, [128])],
+)
+def test_copies_of_earlier_epochs_alone_go(
+    home: Path, first: tuple[int, int], start: int, ends: list[int]
+) -> None:
+    log = tiered(home / "plain-0", None)
+    assert log is not None
+    assert [one.end_offset for one in unreferenced(log, [EpochEntry(*first)], start)] == ends
