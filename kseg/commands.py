@@ -1,9 +1,21 @@
-"""Commands for a shell, as messages print them: each on a line of its own, ready to be pasted."""
+"""Lines for users: commands as messages print them, ready to be pasted; and notes."""
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
+from contextvars import ContextVar
+
+
+def _log(line: str) -> None:
+    import logging  # slow to load, and few directories need it
+
+    logging.getLogger("kseg").warning(line)
+
+
+#: Takes a line about what a reading leaves out; the command line writes it in its own way.
+note: ContextVar[Callable[[str], object]] = ContextVar("note", default=_log)
 
 
 def command_line(*words: str | os.PathLike[str]) -> str:
@@ -30,4 +42,4 @@ def _quoted(word: str) -> str:
     return f"$'{''.join(escaped)}'"
 
 
-__all__ = ["command_line"]
+__all__ = ["command_line", "note"]

@@ -19,7 +19,14 @@ from kseg.analysis.units import OnError, Progress, Unit, UnitKind, run_units, sk
 from kseg.constants import NO_TIMESTAMP, codec_label
 from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
-from kseg.files.names import PathKind, Unreadable, classify_path, is_new, readable_partitions
+from kseg.files.names import (
+    PathKind,
+    Unreadable,
+    classify_path,
+    is_new,
+    readable_partitions,
+    without_set_aside,
+)
 from kseg.files.selection import Selection
 from kseg.format.header import BatchTable
 from kseg.format.times import cell_of
@@ -312,7 +319,8 @@ def _units_of(path: Path, skipped: list[Unreadable] | None) -> Iterator[Unit]:
         yield Unit(kind, name_of(path))
     else:
         listing = known.data_directory
-        for entry in readable_partitions((*listing.partitions, *listing.lost), skipped):
+        partitions = without_set_aside((*listing.partitions, *listing.lost))
+        for entry in readable_partitions(partitions, skipped):
             yield Unit(UnitKind.PARTITION, name_of(entry.path))
 
 

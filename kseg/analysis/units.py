@@ -27,6 +27,7 @@ from kseg.files.names import (
     classify_path,
     list_partition,
     readable_partitions,
+    without_set_aside,
 )
 from kseg.log.data_directory import DirectoryFiles, EntryKind, entry_of, partition_of
 from kseg.stores.path import name_of, path_at
@@ -136,7 +137,8 @@ def _of_data_directory(
 ) -> Iterator[Unit]:
     listings[name_of(listing.path)] = listing._replace(partitions=())
     yield Unit(UnitKind.DATA_DIRECTORY, name_of(listing.path))
-    for partition in readable_partitions((*listing.partitions, *listing.lost), skipped):
+    partitions = without_set_aside((*listing.partitions, *listing.lost))
+    for partition in readable_partitions(partitions, skipped):
         yield from _of_partition(partition.files or list_partition(partition.path), said, listings)
     for entry in listing.files:
         if entry.name.kind.holds_batches and entry.name.suffix is None:

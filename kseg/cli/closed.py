@@ -405,7 +405,8 @@ def recover(
     """Run `kseg recover`; returns the exit code."""
     change = change_of(**how)
     directories, given = data_directories(directories, given)
-    found = changeable(list(partitions_of(directories, Selection(topics, partitions))))
+    selection = Selection(topics, partitions)
+    found = changeable(list(partitions_of(directories, selection, set_aside=True)))
     known = known_configs(found, given, directories)
     if len(found) > 1:
         found = [each for each in found if entry_of(each.path).kind in _LOADED]

@@ -18,7 +18,6 @@ from kseg.cli.failures import (
     complain,
     one_line,
     tell_left_out,
-    told_warnings,
     usage_errors,
 )
 from kseg.cli.owners import owner_lines
@@ -115,8 +114,7 @@ def export(
     found = [replace(one, key=key) for one in found]
     with usage_errors():
         places = targets([one.name for one in found], where, form, by)
-    with told_warnings():
-        code = _write_all(found, places, look, jobs, limit)
+    code = _write_all(found, places, look, jobs, limit)
     if found:
         _say_owner(found[0].path, places[0], where)
     return code
@@ -197,7 +195,7 @@ def _exports(
             parent = partition_at(known.path.absolute().parent)
             yield export_of(parent, Path(known.path.stem), size, known.path)
             continue
-        for partition in logs_once(path, known, selection, seen):
+        for partition in logs_once(path, selection, seen):
             name = Path(partition.path.resolve().name)
             view = view_of(partition.path, mapping)
             _say_where(view)

@@ -8,12 +8,13 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
+from functools import cache
 from typing import Final, NoReturn
 
 import click
 
 from kseg.cli.escapes import printable
-from kseg.commands import command_line
+from kseg.commands import command_line, note
 from kseg.errors import (
     KsegError,
     LimitExceededError,
@@ -78,11 +79,16 @@ def _is_marked(error: BaseException) -> bool:
 
 @contextmanager
 def told_warnings() -> Iterator[None]:
-    """Write warnings as lines."""
+    """Write warnings for users as lines, and what is left out, each once."""
+    tell = cache(complain)
+    before = note.set(tell)
     with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = lambda message, *_: complain(str(message))
-        yield
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_: tell(str(message))
+        try:
+            yield
+        finally:
+            note.reset(before)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 
 from kseg.cli import output
-from kseg.cli.failures import Exit, told_warnings, usage_errors
+from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import Range, parse_key
 from kseg.cli.paths import partition_at, refuse_replicas, tier_of_run
 from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
@@ -79,7 +79,7 @@ def grep(
         request = replace(
             request, on_corrupt=lambda error: lines.find(error, error.path or "", take)
         )
-    with output.progress("grep", 0, in_bytes=True) as bar, told_warnings():
+    with output.progress("grep", 0, in_bytes=True) as bar:
         found = Scan(
             *(places, request.columns, request, "auto"),
             _limit=limit,

@@ -80,7 +80,8 @@ class Verbs(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
         try:
-            return failures.answer(ctx, super().invoke(ctx))
+            with failures.told_warnings():
+                return failures.answer(ctx, super().invoke(ctx))
         except BrokenPipeError as error:
             # Click takes any of these for a pipe without a reader, and ends with 1.
             raise starting.PipeError from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -27,6 +28,7 @@ from kseg.files.names import (
     parse_name,
     parse_partition_dir,
     readable_partitions,
+    without_set_aside,
 )
 from kseg.files.selection import Selection
 from kseg.stores.path import is_remote, place
@@ -190,7 +192,7 @@ def batch_files(partition: Partition) -> Iterator[InputFile]:
 
 
 def partitions(
-    paths: Sequence[str], selection: Selection, *, strict: bool = False
+    paths: Sequence[str], selection: Selection, *, strict: bool = False, set_aside: bool = False
 ) -> Iterator[Partition]:
     """The chosen partition directories among the paths and in them.
 
@@ -201,6 +203,7 @@ def partitions(
         paths: partition directories and data directories.
         selection: of topics and partitions.
         strict: skip nothing, for verbs that remove records.
+        set_aside: also the partitions of data directories that no broker serves.
 
     Raises:
         NotALogError: a path is neither, or nothing in all of them is chosen.
@@ -215,7 +218,7 @@ def partitions(
                 f"a file; this verb needs a directory, such as {os.path.dirname(path) or '.'}",
                 path=path,
             )
-        found = _entries(known, strict=strict)
+        found = _entries(known, selection, strict=strict, set_aside=set_aside)
         chosen = [one for one in found if _is_chosen(one, selection)]
         here.extend(found)
         is_any |= bool(chosen)
@@ -230,35 +233,17 @@ def partitions(
         raise NotALogError(reason, path=", ".join(paths))
 
 
-def logs_once(
-    path: str, known: KnownPath, selection: Selection, seen: set[str]
-) -> Iterator[Partition]:
+def logs_once(path: str, selection: Selection, seen: set[str]) -> Iterator[Partition]:
     """The chosen partitions of a path for verbs that give records: each once.
 
-    In a data directory it leaves out the copies that a broker makes when it moves a log, with a
-    line; a path that names one gets it.
-
     Args:
-        path: as it was typed.
-        known: the classified path, which is not a file.
+        path: as it was typed, of a directory.
         selection: of topics and partitions.
         seen: the directories so far, under any path; the directories of this path are added.
     """
     for partition in partitions((path,), selection):
-        if known.kind is PathKind.DATA_DIRECTORY and _is_future(partition.path):
-            complain(
-                f"kseg: {partition.path}: left out: a broker was copying the log to here; give "
-                "this path to read the copy"
-            )
-        elif is_new(partition.path, seen):
+        if is_new(partition.path, seen):
             yield partition
-
-
-def _is_future(path: Path) -> bool:
-    try:
-        return parse_partition_dir(path.name).suffix == "future"
-    except NotALogError:
-        return False
 
 
 def refuse_replicas(paths: Sequence[str], selection: Selection, *, files: bool = True) -> None:
@@ -277,7 +262,8 @@ def refuse_replicas(paths: Sequence[str], selection: Selection, *, files: bool =
         with suppress(OSError, NotALogError), usage_errors():
             known = classify_path(place(path))
             if known.kind is not PathKind.FILE:
-                chosen = (e for e in _entries(known, strict=True) if _is_chosen(e, selection))
+                entries = _entries(known, selection, strict=True)
+                chosen = (entry for entry in entries if _is_chosen(entry, selection))
                 directories += [entry.path for entry in chosen]
             elif files and _file_is_chosen(known.path, selection):
                 directories.append(known.path.absolute().parent)
@@ -306,12 +292,17 @@ def one_partition(paths: Sequence[str], selection: Selection, *, strict: bool = 
     return found[0]
 
 
-def _entries(known: KnownPath, *, strict: bool) -> list[PartitionDirectory]:
+def _entries(
+    known: KnownPath, selection: Selection, *, strict: bool, set_aside: bool = False
+) -> list[PartitionDirectory]:
     if known.kind is PathKind.PARTITION:
         return [PartitionDirectory(known.path, known.partition, known.partition_files)]
     listing = known.data_directory
     assert listing is not None
-    return [*listing.partitions, *(() if strict else listing.lost)]
+    entries = [*listing.partitions, *(() if strict else listing.lost)]
+    if set_aside:
+        return entries
+    return without_set_aside(entries, partial(_is_chosen, selection=selection))
 
 
 def _is_chosen(entry: PartitionDirectory, selection: Selection) -> bool:

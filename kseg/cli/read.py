@@ -14,7 +14,7 @@ import click
 
 from kseg import Segment
 from kseg.cli import output
-from kseg.cli.failures import complain, tell_left_out, told_warnings, usage_errors
+from kseg.cli.failures import complain, tell_left_out, usage_errors
 from kseg.cli.options import LOCAL_PATH, check_ranges
 from kseg.cli.parsing import Range
 from kseg.cli.paths import (
@@ -112,14 +112,13 @@ def read(
         jobs=jobs,
         **decoding(decode_as, raw=raw or bool(kinds)),
     )
-    with told_warnings():
-        if follow:
-            LOCAL_PATH.convert(paths[0], None, None)  # nothing tells of changes in a store
-            run.follow(one_partition(paths, selection).path)
-        else:
-            if partitioner is not None:
-                paths = _paths_with(key, partitioner, counts, paths, topics, request)
-            run.paths(paths, selection)
+    if follow:
+        LOCAL_PATH.convert(paths[0], None, None)  # nothing tells of changes in a store
+        run.follow(one_partition(paths, selection).path)
+    else:
+        if partitioner is not None:
+            paths = _paths_with(key, partitioner, counts, paths, topics, request)
+        run.paths(paths, selection)
     return run.end()
 
 
@@ -206,7 +205,7 @@ class Reader(RecordLines):
                 yield from self._file(known.path)
                 self.sinks.finish()
                 continue
-            for partition in logs_once(path, known, selection, seen):
+            for partition in logs_once(path, selection, seen):
                 if self.sinks.full:
                     return
                 yield from self._partition(view_of(partition.path))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,6 +19,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
+from kseg.commands import note
 from kseg.errors import NotALogError, os_reason
 from kseg.files.grammar import (
     OF_DATA_DIRECTORIES,
@@ -65,6 +66,7 @@ __all__ = [
     "readable_partitions",
     "segment_name",
     "sort_partition",
+    "without_set_aside",
 ]
 
 
@@ -456,6 +458,43 @@ def _leads_nowhere(path: Path) -> bool:
     except OSError:
         return True
     return False
+
+
+_SET_ASIDE = {
+    "delete": "a broker deletes it",
+    "future": "a broker was copying the log to here",
+    "stray": "a broker put it aside",
+}
+#: Directories that have a line each.
+_LINES_MAX = 5
+
+
+def without_set_aside(
+    entries: Iterable[PartitionDirectory],
+    chosen: Callable[[PartitionDirectory], bool] = lambda _: True,
+) -> list[PartitionDirectory]:
+    """The partitions of a data directory that a broker serves, and copies under other names.
+
+    Deleted, stray and future directories are left out, since their topic may have come again or has
+    the same records. A path that names one reads it.
+
+    Args:
+        entries: as `list_data_directory` has them.
+        chosen: those that are of interest; lines name what is left out of them.
+    """
+    served, lines = list[PartitionDirectory](), list[str]()
+    for entry in entries:
+        suffix = entry.name and entry.name.suffix
+        if suffix is None:
+            served.append(entry)
+        elif chosen(entry):
+            why = f"left out: {_SET_ASIDE[suffix]}; give this path to read it"
+            lines.append(f"kseg: {entry.path}: {why}")
+    if len(lines) > _LINES_MAX:
+        lines[_LINES_MAX:] = [f"kseg: left out: {len(lines) - _LINES_MAX} more such directories"]
+    for line in lines:
+        note.get()(line)
+    return served
 
 
 def readable_partitions(

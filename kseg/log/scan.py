@@ -688,7 +688,9 @@ def scan(
 
     Args:
         paths: one or several, or globs; name and contents decide the kind of each. A URL is a path,
-            too: `s3://bucket/data-dir`, with the extra `[cloud]`.
+            too: `s3://bucket/data-dir`, with the extra `[cloud]`. Partitions of data directories
+            that a broker deletes, has put aside or was copying to are left out, with a line of the
+            logger `kseg`; give the path of one to read it.
         topics: only these topics: a name or a glob, or several.
         partitions: only these partitions: a number, or several. With `partitioner`, this is the
             number of partitions of the topics instead; several if it has grown.

@@ -19,6 +19,7 @@ from kseg.files.names import (
     classify_path,
     find_replicas,
     readable_partitions,
+    without_set_aside,
 )
 from kseg.files.selection import NothingChosenError, Selection, StrPaths
 from kseg.stores.path import RemotePath, paths_of
@@ -74,7 +75,6 @@ def sources(
     *,
     replicas: str = "refuse",
     skipped: list[Unreadable] | None = None,
-    set_aside: bool = False,
     tier: Tier | None = None,
 ) -> tuple[ScanSource, ...]:
     """Find the sources: each partition and file once, in the order of the paths.
@@ -85,7 +85,6 @@ def sources(
         replicas: "refuse" several directories of one partition; or read the "newest" (by its last
             leader epoch, then its end), the "first" that is named, or "all".
         skipped: takes the paths and partitions that cannot be read; None to raise the first error.
-        set_aside: take deleted and stray partitions, too.
         tier: has further segments of the partitions; a partition that is only there is named by
             the directory that it would have.
 
@@ -96,7 +95,7 @@ def sources(
         OSError: a path is missing, or cannot be read.
     """
     here: list[PartitionName | None] = []
-    takes = partial(_chosen, selection=selection, here=here, set_aside=set_aside, tier=tier)
+    takes = partial(_chosen, selection=selection, here=here, tier=tier)
     readable = [one for path in paths for one in _readable(path, takes, skipped)]
     if not readable and any(not _is_chosen(selection, name) for name in here):
         there = ((name.topic, name.partition) for name in here if name is not None)
@@ -127,7 +126,7 @@ def places_of(
 
     Args:
         paths: files, partitions and data directories, or globs.
-        selection: the chosen partitions; partitions that are deleted or astray are among them.
+        selection: the chosen partitions.
         skipped: takes the paths and partitions that cannot be read; None to raise the first error.
 
     Raises:
@@ -136,7 +135,7 @@ def places_of(
     found = paths_of(paths)
     if not selection:
         return found
-    chosen = sources(found, selection, replicas="all", skipped=skipped, set_aside=True)
+    chosen = sources(found, selection, replicas="all", skipped=skipped)
     return [one.path for one in chosen]
 
 
@@ -186,10 +185,9 @@ def _chosen(
     *,
     selection: Selection,
     here: list[PartitionName | None],
-    set_aside: bool,
     tier: Tier | None,
 ) -> Iterator[ScanSource]:
-    """The chosen sources of a path, in order; deleted and stray partitions with `set_aside`."""
+    """The chosen sources of a path, in order."""
     if tier is not None and not isinstance(path, RemotePath) and not os.path.lexists(path):
         here.append(parse_partition_dir(path.name))
         if _is_chosen(selection, here[-1]):
@@ -207,17 +205,17 @@ def _chosen(
         if _is_chosen(selection, here[-1]):
             yield _source(path, is_file=True, name=here[-1])
         return
+
+    def is_chosen(entry: PartitionDirectory) -> bool:
+        return _is_chosen(selection, entry.name)
+
     if known.data_directory is None:
         found = [PartitionDirectory(path, known.partition, known.partition_files)]
     else:
         listing = known.data_directory
-        found = [
-            entry
-            for entry in (*listing.partitions, *listing.lost)
-            if set_aside or entry.name is None or entry.name.suffix is None
-        ]
+        found = without_set_aside((*listing.partitions, *listing.lost), is_chosen)
     here += [entry.name for entry in found]
-    wanted = (entry for entry in found if _is_chosen(selection, entry.name))
+    wanted = filter(is_chosen, found)
     for entry in readable_partitions(wanted, skipped):
         yield _source(entry.path, is_file=False, name=entry.name, tier=tier)
 

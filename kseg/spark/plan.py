@@ -425,13 +425,13 @@ def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[L
         return [_log(known.partition_files)]
     listing = known.data_directory
     assert listing is not None
-    children = [
-        child
-        for child in (*listing.partitions, *listing.lost)
-        if child.name is None or child.name.suffix is None
-    ]
+
+    def is_asked(child: names.PartitionDirectory) -> bool:
+        return child.name is None or options.wants(child.name.topic, child.name.partition)
+
+    children = names.without_set_aside((*listing.partitions, *listing.lost), is_asked)
     skipped = list[names.Unreadable]() if options.permissive else None
-    asked = [child for child in children if _wanted(child, options)]
+    asked = [child for child in children if is_asked(child)]
     others = [child for child in children if child not in asked]
     readable = (
         *names.readable_partitions(asked, skipped),
@@ -439,11 +439,6 @@ def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[L
     )
     logs = [_log(names.list_partition(child.path)) for child in readable]
     return [*logs, *map(_unreadable, skipped or ())]
-
-
-def _wanted(child: names.PartitionDirectory, options: SourceOptions) -> bool:
-    """Whether the options want a partition, by its name."""
-    return child.name is None or options.wants(child.name.topic, child.name.partition)
 
 
 def _unreadable(skipped: names.Unreadable) -> LogEntry:

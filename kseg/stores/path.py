@@ -16,7 +16,13 @@ from urllib.parse import unquote, urlsplit
 from kseg.errors import NotALogError
 from kseg.files import names
 from kseg.files.grammar import is_url
-from kseg.files.names import KnownPath, PartitionDirectory, PartitionFiles, PathKind
+from kseg.files.names import (
+    KnownPath,
+    PartitionDirectory,
+    PartitionFiles,
+    PathKind,
+    without_set_aside,
+)
 from kseg.files.selection import StrPaths
 from kseg.stores.url import SCHEMES, check_url
 
@@ -368,8 +374,8 @@ def _under(path: RemotePath) -> Iterator[Found]:
     elif known.partition_files is not None:
         yield known.partition_files, ()
     elif known.data_directory is not None:
-        for entry in known.data_directory.partitions:
-            if entry.files is not None and (entry.name is None or entry.name.suffix is None):
+        for entry in without_set_aside(known.data_directory.partitions):
+            if entry.files is not None:
                 yield entry.files, ()
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 from uuid import UUID
 
 from kseg.errors import NotALogError, os_reason
-from kseg.files.names import PartitionDirectory, PathKind, classify_path, list_partition
+from kseg.files.names import (
+    PartitionDirectory,
+    PathKind,
+    classify_path,
+    list_partition,
+    without_set_aside,
+)
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.salvage.provable import topic_id_of
 from kseg.stores.path import is_remote, name_of, path_at
@@ -143,7 +149,8 @@ def _given(places: tuple[Path, ...]) -> _Given:
             return _Given(places, True, _by_name([PartitionDirectory(place, known.partition)]))
         listing = known.data_directory
         assert listing is not None
-        for key, path in _by_name([*listing.partitions, *listing.lost]).items():
+        served = without_set_aside([*listing.partitions, *listing.lost])
+        for key, path in _by_name(served).items():
             other = partitions.setdefault(key, path)
             if other is not path:
                 raise NotALogError(f"the partition lies in {other}, too", path=path)

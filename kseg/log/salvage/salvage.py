@@ -32,7 +32,13 @@ from kseg.errors import NotALogError, UnreadableError
 from kseg.files import atomic, io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import MappedFile
-from kseg.files.names import PathKind, classify_path, list_partition, log_bytes
+from kseg.files.names import (
+    PathKind,
+    classify_path,
+    list_partition,
+    log_bytes,
+    without_set_aside,
+)
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader
 from kseg.frames import Table, counted
@@ -623,7 +629,7 @@ def _under(path: Path, left_alone: list[Path]) -> Iterator[tuple[TopicPartition,
         return
     listing = known.data_directory
     assert listing is not None
-    for each in listing.partitions:
+    for each in without_set_aside(listing.partitions):
         entry = entry_of(Path(os.path.abspath(each.path)))
         if entry.kind is EntryKind.LOG and entry.partition is not None:
             yield entry.partition, each.path

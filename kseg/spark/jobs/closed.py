@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from kseg import plan_reindex
 from kseg.constants import Progress
 from kseg.errors import KsegError, NotALogError
-from kseg.files.names import FileKind, PathKind, classify_path, list_data_directory
+from kseg.files.names import (
+    FileKind,
+    PathKind,
+    classify_path,
+    list_data_directory,
+    without_set_aside,
+)
 from kseg.format.times import Time
 from kseg.log.cleanup import Cleanup, ClosedPartition, CompactionOptions
 from kseg.log.clock import now_of
@@ -312,7 +318,7 @@ def _in(path: str) -> Iterator[Path]:
         refuse_cluster_metadata(known.path)
         yield known.path
     else:
-        for entry in list_data_directory(known.path).partitions:
+        for entry in without_set_aside(list_data_directory(known.path).partitions):
             if entry_of(entry.path).kind is not EntryKind.CLUSTER_METADATA:
                 yield entry.path
 

@@ -535,4 +535,6 @@ def test_a_deleted_partition_is_not_among_the_records_of_its_topic(
     out = tmp_path / "out"
     assert kseg("export", topics, "-o", out, *PER).code == 0
     assert pq.read_table(out / "t.parquet")["partition"].unique().to_pylist() == [1, 10]
+    assert not (out / f"{deleted}.parquet").exists()
+    assert kseg("export", topics / deleted, "-o", out).code == 0
     assert (out / f"{deleted}.parquet").exists()

@@ -387,6 +387,58 @@ def test_a_copy_that_a_broker_was_making_is_no_replica_and_not_read(
         assert len(kseg("read", "--format", "jsonl", brokers / "b1" / name).rows) == 2
 
 
+#: Verbs over a data directory, and what they say of its only partition with records.
+ALL_VERBS: dict[tuple[str, ...], Callable[[Ran], object]] = {
+    ("read", "--format", "jsonl"): lambda ran: len(ran.rows),
+    ("dump", "--format", "jsonl"): lambda ran: len(ran.rows),
+    ("grep", "-c", ""): lambda ran: int(ran.text.split()[-1]),
+    ("info", "--json"): lambda ran: ran.document["partitions"][0]["records"],
+    ("stats", "--json"): lambda ran: sum(row["records"] for row in ran.document["partitions"]),
+    ("stats", "--json", "--topic", "orders"): lambda ran: ran.document["partitions"][0]["records"],
+    ("verify", "--json"): lambda ran: ran.document["records"],
+    ("lookup", "--json", "--offset", "1"): lambda ran: ran.document["offset"] + 1,
+    ("truncate", "--json", "--to", "2"): lambda ran: ran.document["log_end_offset"],
+    ("reindex", "--json"): lambda ran: 2 * len(ran.document["partitions"]),
+}
+
+
+@pytest.mark.parametrize("words", ALL_VERBS, ids=lambda words: " ".join(words))
+@pytest.mark.parametrize("suffix", ["delete", "stray", "future"])
+def test_every_verb_leaves_out_what_a_broker_set_aside_with_a_line(
+    kseg: Kseg, brokers: Path, words: tuple[str, ...], suffix: str
+) -> None:
+    home = brokers / "b1"
+    aside = home / f"orders-1.{'0' * 32}-{suffix}"
+    (home / "orders-1").rename(aside)
+    ran = kseg(*words, home)
+    assert ALL_VERBS[words](ran) == 2
+    assert ran.err.count(f"{aside}: left out: ") == 1
+
+
+def test_python_leaves_out_what_a_broker_set_aside_with_a_line(
+    brokers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home = brokers / "b1"
+    aside = home / f"orders-1.{'0' * 32}-stray"
+    (home / "orders-1").rename(aside)
+    counts: dict[str, Callable[[Path], int]] = {
+        "scan": lambda path: kseg.scan(path).count(),
+        "info": lambda path: sum(one.summary.records or 0 for one in kseg.info(path)),
+        "stats": lambda path: sum(one.stats.summary.records or 0 for one in stats(path).partitions),
+        "stats of a topic": lambda path: sum(
+            one.stats.summary.records or 0 for one in stats(path, topics="orders").partitions
+        ),
+        "topics": lambda path: sum(one.offsets for one in kseg.topics(path)),
+        "verify": lambda path: verify(path).records,
+    }
+    for name, count in counts.items():
+        caplog.clear()
+        assert count(home) == 2, name
+        (said,) = caplog.messages
+        assert f"{aside}: left out: a broker put it aside" in said, name
+        assert count(aside) == 2, name
+
+
 @pytest.mark.parametrize("verb", ["info", "stats"])
 def test_each_copy_has_its_own_row_and_its_directory(kseg: Kseg, brokers: Path, verb: str) -> None:
     b1, b2 = str(brokers / "b1"), str(brokers / "b2")
