@@ -10,7 +10,8 @@ no record is read. The batches that only one side has are
     lacking     neither of these: the other copy lacks it
 
 With `--records`, the records of differing and lacking batches are compared by their offsets.
-Records in front of the later log start of both copies are not compared.
+Records in front of the later log start of both copies are not compared; a log start that differs
+is a difference of its own.
 
 Nothing is changed, and nothing is locked. `kseg.log.salvage` says which batches of a copy are
 sound. The values have the fields of `kseg diff --json`.
@@ -66,6 +67,7 @@ from kseg.stores.path import paths_of
 #: The relation of a copy to the first one; a pair has the last relation that holds.
 RELATIONS: Final = {
     "same": "both have the same records",
+    "start": "one of both begins later, and has the same records from there on",
     "prefix": "one of both ends earlier, and has the same records up to there",
     "unknown": "nothing differs, but damaged bytes hide records",
     "holes": "one of both lacks records that the other has",
@@ -597,7 +599,10 @@ class Pair:
             return "holes"
         if any(copy.unknown for copy in self._copies):
             return "unknown"
-        return "prefix" if any(self._ahead) else "same"
+        if any(self._ahead):
+            return "prefix"
+        first, other = self._copies
+        return "same" if first.start_offset == other.start_offset else "start"
 
 
 def _offsets_of(rows: Int64s) -> tuple[Int64s, Int64s, int]:
@@ -782,8 +787,8 @@ def diff(
 ) -> Diff:
     """Compare copies of a partition, or of whole data directories, with the first one.
 
-    Batches are the same if their offsets, checksums and headers are. Different segment boundaries,
-    log starts and index entries do not count as differences. Nothing is changed or locked: of a
+    Batches are the same if their offsets, checksums and headers are. Different segment boundaries
+    and index entries do not count as differences. Nothing is changed or locked: of a
     copy that is being written, the batches present at the start are compared.
 
     Args:

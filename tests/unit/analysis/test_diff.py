@@ -60,8 +60,8 @@ class Case:
 CASES = {
     "the same": Case(BASE, "same"),
     "segments cut at other places": Case(BASE, "same", per_segment=2),
-    "the other begins later": Case(BASE[3:], "same"),
-    "the first begins later": Case(BASE, "same", first=BASE[3:]),
+    "the other begins later": Case(BASE[3:], "start"),
+    "the first begins later": Case(BASE, "start", first=BASE[3:]),
     "the other ends earlier": Case(BASE[:7], "prefix", ahead=(2, 0)),
     "the first ends earlier": Case(BASE, "prefix", ahead=(0, 2), first=BASE[:7]),
     "one holds nothing": Case([], "prefix", ahead=(9, 0)),
@@ -242,7 +242,7 @@ def test_a_segment_that_goes_on_the_way_is_read_around(
 
     monkeypatch.setattr(source.Copy, "tables", losing)
     found = only(diff(tmp_path / "a", tmp_path / "b"))
-    assert (found.relation, found.copy.log_start_offset) == ("same", 6)
+    assert (found.relation, found.copy.log_start_offset) == ("start", 6)
 
 
 # ---- records -------------------------------------------------------------------------------------
@@ -329,7 +329,8 @@ def plainly(first: list[Told], other: list[Told]) -> str:
         behind = there.first >= ends[0 if one is None else 1]
         words.add("prefix" if behind else "holes" if gap else "diverged")
     return next(
-        (word for word in ("diverged", "epochs", "holes", "prefix") if word in words), "same"
+        (word for word in ("diverged", "epochs", "holes", "prefix") if word in words),
+        "same" if first[0].first == other[0].first else "start",
     )
 
 
