@@ -278,6 +278,13 @@ class BatchTable:
         return np.where(self.magic == 0, np.int64(-1), kinds)
 
     @property
+    def is_dense(self) -> bool:
+        """Whether there is a record for each offset, as without compaction; see `is_wrapper`."""
+        spans = self.last_offset - self.base_offset + 1
+        follows = (self.base_offset[1:] == self.last_offset[:-1] + 1).all()
+        return bool(follows and (self.record_count == spans).all())
+
+    @property
     def is_wrapper(self) -> Bools:
         """bool[n]: compressed messages of magic 0, 1 and Kafka 0.7, which hold messages."""
         if not self.attributes_seen & CODEC_MASK or not (self.kafka07 or self.magics_seen & 3):

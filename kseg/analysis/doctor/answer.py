@@ -51,7 +51,7 @@ from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.times import Time, iso_text
 from kseg.internal.ids import id_text
 from kseg.log.clock import now_of
-from kseg.log.config import LogConfig
+from kseg.log.config import COMPACT, LogConfig
 from kseg.log.data_directory import (
     CLUSTER_METADATA,
     DirectoryEntry,
@@ -151,6 +151,12 @@ _RESET: Final = {
     FileKind.RECOVERY_POINT: "Kafka takes 0 for every recovery point, and reads all logs again",
     FileKind.LOG_START: "Kafka lets every log start at its first segment",
 }
+#: The consequence of a missing one.
+_MISSING: Final = {
+    FileKind.RECOVERY_POINT: "after a crash Kafka reads all logs again",
+    FileKind.LOG_START: "records in front of a log start, which were deleted, come back",
+    FileKind.REPLICATION: "readers wait until the high watermarks are known again",
+}
 #: Names of the checkpoints that are read before the logs of a directory are loaded.
 READ_FIRST: Final = tuple(kind.value for kind in _RESET)
 #: The file system makes it where one is mounted.
@@ -232,6 +238,7 @@ class BrokerDirectory:
         for kind in _CHECKPOINTS if loads_logs else ():
             self._read_checkpoint(kind)
         self._read_mark()
+        self._note_missing_checkpoints()
         for entry in self.entries:
             if entry.kind in _SET_ASIDE:
                 code, message, advice = _SET_ASIDE[entry.kind]
@@ -253,6 +260,12 @@ class BrokerDirectory:
             for kind in (FileKind.RECOVERY_POINT, FileKind.LOG_START)
         )
         return PartitionOffsets(point, start, clean=self.clean)
+
+    def known_end(self, partition: TopicPartition | None) -> int | None:
+        """Up to where the checkpoints know of a partition's records; None where they do not."""
+        kinds = (FileKind.RECOVERY_POINT, FileKind.REPLICATION)
+        ends = [self.offsets.get(kind, {}).get(partition) for kind in kinds if partition]
+        return max((end for end in ends if end is not None), default=None)
 
     def _note(
         self, code: str, path: str | Path, message: str, mend: str | None = None, **given: Any
@@ -330,6 +343,17 @@ class BrokerDirectory:
         gone = sorted(_name(one) for one in self.offsets[kind] if one not in here)
         if gone:
             self._note("checkpoint-entry", path, f"it names what is not here: {some_of(gone, 2)}")
+
+    def _note_missing_checkpoints(self) -> None:
+        """A broker of KRaft that was stopped has written each checkpoint of its logs."""
+        logs = [entry.path for entry in self.entries if entry.kind is EntryKind.LOG]
+        has_led = any((path / FileKind.LEADER_EPOCHS.value).exists() for path in logs)
+        is_of_kraft = self.meta is not None and self.meta.version == 1
+        for kind, message in _MISSING.items():
+            path = self.path / kind.value
+            if self.clean and is_of_kraft and has_led and not path.exists():
+                mend = "Restore it from a backup before you start the broker."
+                self._note("checkpoint-missing", path, f"not here: {message}", mend)
 
     def _note_checkpoint(self, error: CorruptIndexError, path: Path, kind: FileKind) -> None:
         """A malformed line takes the directory offline; a bad number may only be a warning."""
@@ -934,10 +958,9 @@ def _with_mend(one: PartitionOutlook, mend: str) -> PartitionOutlook:
 
 def _known_records(homes: Sequence[BrokerDirectory], partition: TopicPartition) -> int | None:
     """How many offsets a partition had by the checkpoints; None where they do not say."""
-    for kind in (FileKind.REPLICATION, FileKind.RECOVERY_POINT):
-        for home in homes:
-            if (end := home.offsets.get(kind, {}).get(partition)) is not None:
-                return max(end - home.checkpointed(partition).log_start_offset, 0)
+    for home in homes:
+        if (end := home.known_end(partition)) is not None:
+            return max(end - home.checkpointed(partition).log_start_offset, 0)
     return None
 
 
@@ -1253,7 +1276,9 @@ def report(asked: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorRepo
     findings.extend(of_outcomes(node, outcomes))
     findings.extend(_of_settings(asked, node))
     every = [each.outcome for each in directories] + [one.outcome for one in findings]
-    found = DoctorReport(asked.release, Outcome.worst(every), rate, directories, tuple(findings))
+    as_of = None if node.before is None else node.before.time_ms
+    outcome = Outcome.worst(every)
+    found = DoctorReport(asked.release, outcome, rate, directories, tuple(findings), as_of)
     return _for_release(found, known=asked.known)
 
 
@@ -1299,6 +1324,7 @@ def _units(home: BrokerDirectory, known: KnownSettings, now_ms: int) -> Iterator
             continue
         offsets = home.checkpointed(entry.partition)
         own = known.of(entry.path)
+        policy = None if isinstance(own, str) else own.values.get("cleanup.policy")
         kraft = entry.kind is EntryKind.CLUSTER_METADATA  # it is read again at each start
         yield PartitionUnit(
             str(entry.path),
@@ -1308,6 +1334,9 @@ def _units(home: BrokerDirectory, known: KnownSettings, now_ms: int) -> Iterator
             LogConfig() if isinstance(own, str) else own.config,
             now_ms,
             home.sizes.get(entry.path.name, 0),
+            home.known_end(entry.partition),
+            entry.partition in home.offsets.get(FileKind.LOG_START, {entry.partition: 0}),
+            entry.path.name.startswith("__") or (policy is not None and COMPACT in policy.value),
         )
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +23,7 @@ from kseg.analysis.doctor.values import (
     finding,
 )
 from kseg.commands import command_line
-from kseg.constants import INT64_MAX, Compression
+from kseg.constants import INT64_MAX, Compression, StopReason
 from kseg.errors import (
     CorruptRecordError,
     InvalidProducerEpochError,
@@ -38,9 +40,16 @@ from kseg.errors import (
     UnreadableError,
     os_reason,
 )
-from kseg.files import io, metadata
+from kseg.files import checkpoints, io, metadata
+from kseg.files.checkpoints import EpochEntry
 from kseg.files.mapping import held_by_another
-from kseg.files.names import FileKind, list_partition, segment_name
+from kseg.files.names import (
+    FileKind,
+    PartitionFiles,
+    SegmentFiles,
+    list_partition,
+    segment_name,
+)
 from kseg.log import closed_indexes
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of
@@ -64,6 +73,8 @@ _EXCEPTIONS: Final = (
 _INFLATES: Final = "a magic byte makes a compressed message here, which Kafka inflates and may fail"
 #: Errors of input and output, which take one directory offline.
 _OF_DISK: Final = frozenset({"IOException", "KafkaStorageException"})
+#: The first offset, the end, and what knows of them.
+_Missing = tuple[int, int, str]
 _CODEC_MASK: Final = 7
 _MAGIC_AT, _LEGACY_ATTRIBUTES_AT, _HEAD_BYTES = 16, 17, 18
 
@@ -78,6 +89,9 @@ class PartitionUnit:
         config: of its log.
         now_ms: the clock.
         cost: bytes of log, roughly.
+        known_end: up to which the checkpoints know of records; None where they do not say.
+        known_start: whether the checkpoint of log starts has it, or is not there.
+        compacted: whether its topic is known to be compacted, or internal.
     """
 
     path: str
@@ -87,6 +101,9 @@ class PartitionUnit:
     config: LogConfig
     now_ms: int
     cost: int
+    known_end: int | None = None
+    known_start: bool = True
+    compacted: bool = False
 
 
 def exception_of(error: BaseException) -> str | None:
@@ -117,6 +134,8 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
         findings = [*_of_load(unit, plan), *_of_topic_id(unit.path)]
         if entry.kind in (EntryKind.LOG, EntryKind.FUTURE):  # retention deletes from these alone
             findings.extend(_of_indexes(unit))
+        if entry.kind is EntryKind.LOG and plan.error is None and plan.start_fault is None:
+            findings.extend(_of_missing(unit, plan))
         if entry.kind is EntryKind.CLUSTER_METADATA:
             findings.extend(_of_quorum_state(unit.path))
         if plan.error is None:
@@ -363,6 +382,63 @@ def _of_indexes(unit: PartitionUnit) -> Iterator[BrokerFinding]:
                 _recover(unit.path),
             )
             return
+
+
+def _of_missing(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]:
+    """Records that no segment has, though the files beside the segments know of them."""
+    listing = list_partition(unit.path)
+    epochs: tuple[EpochEntry, ...] = ()
+    with suppress(KsegError, FileNotFoundError):  # its load says so
+        place = os.path.join(unit.path, FileKind.LEADER_EPOCHS.value)
+        epochs = checkpoints.read_leader_epochs(place).effective
+    ranges = [*_gaps(listing.segments, unit), *_known_beyond(unit, plan, listing, epochs)]
+    first = listing.segments[0].base_offset if listing.segments else 0
+    if unit.clean and not unit.known_start and epochs and epochs[0].start_offset < first:
+        ranges.append((epochs[0].start_offset, first, "and the leader epochs know of them"))
+    for begin, end, why in ranges:
+        many = "1 record is" if end - begin == 1 else f"{end - begin} records are"
+        yield finding(
+            "records-missing",
+            unit.path,
+            f"{many} missing: no segment has offsets {begin} to {end - 1}, {why}",
+            "Restore them from another replica or a backup before you start the broker.",
+            records=end - begin,
+        )
+
+
+def _known_beyond(
+    unit: PartitionUnit, plan: RecoveryPlan, listing: PartitionFiles, epochs: Sequence[EpochEntry]
+) -> Iterator[_Missing]:
+    """Offsets behind the end of the log; what the load cuts is there."""
+    lasts = [lost.last_offset for lost in plan.lost]
+    end = max([plan.log_end_offset, *(last + 1 for last in lasts if last is not None)])
+    if unit.recovery_point == end:  # it ended there when it was closed, or repaired
+        return
+    known, why = unit.known_end or 0, "and the checkpoints of the data directory know of them"
+    if known < end:
+        snapshots = [each.name.base_offset or 0 for each in listing.snapshots]
+        known = max([*snapshots, *(each.start_offset for each in epochs[-1:])], default=0)
+        why = "and a snapshot of producers or the leader epochs know of them"
+    if known > end and None not in lasts:
+        yield end, known, why
+
+
+def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Missing]:
+    """Offsets between two segments, each of which has a record for each of its offsets."""
+    for before, after in pairwise(segments) if not unit.compacted else ():
+        with Segment.open(before.log) as segment:
+            at = segment.start_for_offset(INT64_MAX).position
+            ends = [int(table.last_offset[-1]) + 1 for table in segment.headers(start=at) if table]
+        end = ends[-1] if ends else after.base_offset
+        if end < after.base_offset and _is_dense(before) and _is_dense(after):
+            yield end, after.base_offset, "though those around it have all of theirs"
+
+
+def _is_dense(files: SegmentFiles) -> bool:
+    """Whether a segment is whole and has a record for each offset, as without compaction."""
+    with Segment.open(files.log) as segment:
+        tables = list(segment.headers())
+    return tables[-1].stop is StopReason.END and all(table.is_dense for table in tables)
 
 
 def _of_old_messages(plan: RecoveryPlan) -> Iterator[BrokerFinding]:

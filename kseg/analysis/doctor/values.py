@@ -50,6 +50,7 @@ CODES: Final[dict[str, Code]] = {
     "records-cut": Code("error", "loading cuts off records, also sound ones after the damage"),
     "bytes-cut": Code("warning", "loading cuts bytes off that hold no record"),
     "log-start-ahead": Code("error", "the log ends before its start: all of it is deleted"),
+    "records-missing": Code("error", "checkpoints or neighbours know records that are not here"),
     "index-unused": Code("error", "Kafka trusts unused index entries: retention deletes records"),
     "hidden": Code("error", "records at the end stay on the disk, and nobody can read them"),
     "tier-deleted": Code("error", "leader epochs are lost: a broker deletes segments of the tier"),
@@ -92,6 +93,7 @@ CODES: Final[dict[str, Code]] = {
         "error", "meta.properties cannot be understood", Outcome.OFFLINE, "IOException"
     ),
     "checkpoint-format": Code("error", "a checkpoint cannot be understood"),
+    "checkpoint-missing": Code("warning", "a checkpoint that every broker writes is not there"),
     "checkpoint-entry": Code("note", "a checkpoint names a partition that is not there"),
     "unclean": Code("warning", "no mark of a clean stop"),
     "in-use": Code(
@@ -154,6 +156,16 @@ LOSING: Final = frozenset(
     {
         *("records-cut", "log-start-ahead", "hidden", "partition-lost", "tier-deleted"),
         *("metadata-missing", "metadata-cut"),
+    }
+)
+
+#: The findings that say what is not here.
+LACKING: Final = frozenset(
+    {
+        *("records-missing", "log-start-ahead", "records-cut", "hidden", "load-fails"),
+        *("partition-lost", "partition-behind", "partition-elsewhere", "checkpoint-entry"),
+        *("missing", "unreadable", "not-formatted", "checkpoint-missing", "not-given"),
+        *("metadata-missing", "metadata-cut", "metadata-fetched"),
     }
 )
 
@@ -297,6 +309,7 @@ class DoctorReport(Table, VerbReport):
         rate: bytes a second that were read again here; None if too few were.
         directories: one value each, as given.
         findings: about the broker or the machine.
+        as_of_ms: the time of the last record of the metadata log; None without one.
     """
 
     COLUMNS = FINDING_COLUMNS
@@ -307,6 +320,7 @@ class DoctorReport(Table, VerbReport):
     rate: float | None
     directories: tuple[DirectoryOutlook, ...]
     findings: tuple[BrokerFinding, ...]
+    as_of_ms: int | None = None
 
     @property
     def title(self) -> str:
@@ -348,6 +362,11 @@ class DoctorReport(Table, VerbReport):
         """The findings that take records from their readers."""
         found = (one for one in self.all_findings() if one.code in LOSING)
         return tuple(one for one in found if one.records != 0)
+
+    @property
+    def lacking(self) -> tuple[BrokerFinding, ...]:
+        """The findings that a complete copy of the directories would not have."""
+        return tuple(one for one in self.all_findings() if one.code in LACKING)
 
     @property
     def lost_records(self) -> int | None:

@@ -18,9 +18,18 @@ from kseg.analysis.doctor.values import PartitionOutlook
 from kseg.analysis.verify import verify
 from kseg.cli.main import run
 from kseg.files.metadata import remove_clean_shutdown, write_clean_shutdown
+from tests.builders import batch, record
 from tests.unit.analysis import healthy
 from tests.unit.analysis.breaks import grow, patch
-from tests.unit.analysis.healthy import LAST, LAST_BATCHES, Data, snapshot, starts
+from tests.unit.analysis.healthy import (
+    FIRST,
+    LAST,
+    LAST_BATCHES,
+    Data,
+    snapshot,
+    starts,
+    time_index,
+)
 from tests.unit.files.foreign import holding
 from tests.unit.log.settings import made
 
@@ -80,6 +89,21 @@ def write(name: str, text: str) -> Callable[[Data], object]:
 
 def in_partition(name: str, text: str) -> Callable[[Data], object]:
     return lambda data: (data.partition / name).write_text(text)
+
+
+def gone(data: Data, base_offset: int) -> None:
+    """A segment is lost, without its snapshot."""
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        data.file(base_offset, suffix).unlink(missing_ok=True)
+
+
+def gap(data: Data) -> None:
+    """A segment between others is lost, of a topic that no cleaner knows: offsets 11 to 19."""
+    (data.root / "cleaner-offset-checkpoint").unlink()
+    data.write_log(20, batch([record(b"v", timestamp=1010)], base_offset=20, leader_epoch=1))
+    data.write_log(LAST, *LAST_BATCHES)
+    data.file(20, ".timeindex").write_bytes(time_index((1010, 20), base_offset=20))
+    data.file(LAST, ".timeindex").write_bytes(time_index((1009, 10), base_offset=7))
 
 
 def folder(name: str) -> Callable[[Data], object]:
@@ -189,6 +213,35 @@ HARMS = {
         ),
         *("unclean",),
         ok=True,
+    ),
+    "no last segment": Harm(lambda data: gone(data, LAST), "records-missing"),
+    "no last segment, and no checkpoint says so": Harm(
+        lambda data: (
+            gone(data, LAST),
+            data.write_checkpoint("recovery-point-offset-checkpoint", 7),
+            (data.root / "recovery-point-offset-checkpoint").unlink(),
+            (data.root / "replication-offset-checkpoint").unlink(),
+        ),
+        "records-missing",
+    ),
+    "no segment at all": Harm(
+        lambda data: (
+            write("log-start-offset-checkpoint", "0\n0\n")(data),
+            *(path.unlink() for path in data.partition.glob("0*")),
+        ),
+        "records-missing",
+    ),
+    "no first segment": Harm(
+        lambda data: (write("log-start-offset-checkpoint", "0\n0\n")(data), gone(data, FIRST)),
+        "records-missing",
+    ),
+    "no segment in the middle": Harm(gap, "records-missing"),
+    "no checkpoint of log starts": Harm(
+        lambda data: (
+            write("meta.properties", "version=1\ncluster.id=c\nnode.id=1\n")(data),
+            (data.root / "log-start-offset-checkpoint").unlink(),
+        ),
+        "checkpoint-missing",
     ),
     "a snapshot of no number": Harm(
         in_partition("x.snapshot", ""), "load-fails", FAILS, "NumberFormatException"
