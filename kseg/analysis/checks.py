@@ -69,6 +69,7 @@ from kseg.format.request import Request
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
 from kseg.log import settings
+from kseg.log.config import COMPACT
 from kseg.log.data_directory import EntryKind, entry_of
 from kseg.log.recovery import (
     CHECKED,
@@ -140,17 +141,27 @@ def check_across(examined: Examined, found: Findings) -> None:
         _check_gaps(path, segments, found)
         if segments[-1].whole:
             ends[path] = _end_offset(segments)
+    started = {
+        one.directory.rstrip(os.sep): one.offsets
+        for one in examined.checkpoints
+        if one.name == FileKind.LOG_START.value
+    }
     for partition in examined.partitions:
+        if partition.path not in by_partition:
+            ends[partition.path] = 0
         segments = by_partition.get(partition.path, [])
         if segments and not segments[0].kafka07:
             end = ends.get(partition.path)
             _check_snapshots(partition, end, found)
             facts = ((each.base_offset, each.whole, each.transactions) for each in segments)
             judge_transactions(partition.begun, facts, found)
-            _check_epochs(partition, end, segments, found)
+            starts = started.get(os.path.dirname(partition.path))
+            has_starts = starts is not None and partition.key not in starts
+            _check_epochs(partition, end, segments, found, has_starts=has_starts)
     keys = {partition.path: partition.key for partition in examined.partitions}
+    live = {partition.path for partition in examined.partitions if partition.live}
     for checkpoint in examined.checkpoints:
-        _check_offsets(checkpoint, ends, keys, found)
+        _check_offsets(checkpoint, ends, keys, live, found)
 
 
 def _end_offset(segments: Sequence[SegmentSummary]) -> int:
@@ -186,15 +197,19 @@ def _check_segments(segments: Sequence[SegmentSummary], found: Findings) -> None
 
 
 def _check_gaps(partition: str, segments: Sequence[SegmentSummary], found: Findings) -> None:
-    """Offsets that no segment has, where the policy is known and compaction takes none."""
+    """Offsets that no segment has, and compaction did not take.
+
+    Either the policy is known, or the segments on both sides have a record for each offset.
+    """
     gaps = [
-        (_end_offset((before,)), segment)
+        (_end_offset((before,)), before, segment)
         for before, segment in pairwise(segments)
         if before.whole and not segment.kafka07 and segment.base_offset > _end_offset((before,))
     ]
-    if not gaps or not _keeps_all(partition):
-        return
-    for first, segment in gaps:
+    policy = _known_policy(partition) if gaps else None
+    for first, before, segment in gaps:
+        if COMPACT in policy if policy else not (before.dense and segment.dense):
+            continue
         found.add(
             "segment-gap",
             segment.path,
@@ -204,17 +219,18 @@ def _check_gaps(partition: str, segments: Sequence[SegmentSummary], found: Findi
         )
 
 
-def _keeps_all(partition: str) -> bool:
-    """Whether it is known that the topic of a partition is not compacted."""
+def _known_policy(partition: str) -> str | None:
+    """The cleanup policy of a partition's topic; None where it is not known."""
     home = os.path.dirname(os.path.realpath(partition))
+    if os.path.basename(partition).startswith("__"):
+        return COMPACT
     try:
         values = settings.settings(home).of(partition).values
     except (KsegError, OSError, ValueError):
-        return False
+        return None
     policy = values.get("cleanup.policy")
     # A default is a guess: the broker's file, which is not here, may say otherwise.
-    is_known = policy is not None and policy.source != "default"
-    return policy is not None and is_known and "compact" not in policy.value
+    return None if policy is None or policy.source == "default" else policy.value
 
 
 def _check_snapshots(partition: PartitionSummary, end: int | None, found: Findings) -> None:
@@ -234,8 +250,14 @@ def _check_epochs(
     end: int | None,
     segments: Sequence[SegmentSummary],
     found: Findings,
+    *,
+    has_starts: bool,
 ) -> None:
-    """Each change of epoch in the log must agree with the checkpoint's entry for that offset."""
+    """Each change of epoch in the log must agree with the checkpoint's entry for that offset.
+
+    Kafka moves the first entry with the log's start; a log with a tier has a line of its own among
+    the log starts, which `has_starts` excludes.
+    """
     # As in Kafka: a change of epoch displaces later entries that contradict it.
     entries = (EpochEntry(*change) for segment in segments for change in segment.epochs)
     changes = assign_epochs(entries)
@@ -248,6 +270,14 @@ def _check_epochs(
     epochs = partition.epochs
     if epochs is None:
         return
+    if epochs and has_starts and epochs[0][1] < segments[0].base_offset:
+        found.add(
+            "segment-gap",
+            segments[0].path,
+            f"no segment has offsets {epochs[0][1]} to {segments[0].base_offset - 1}, of which "
+            "the leader epochs know: a segment may be missing",
+            offset=epochs[0][1],
+        )
     if epochs and end is not None and epochs[-1][1] > end:
         found.add(
             "epochs-ahead",
@@ -274,6 +304,7 @@ def _check_offsets(
     checkpoint: CheckpointSummary,
     ends: dict[str, int],
     keys: dict[str, tuple[str, int] | None],
+    live: set[str],
     found: Findings,
 ) -> None:
     paths = {
@@ -282,15 +313,20 @@ def _check_offsets(
         if key is not None and os.path.dirname(path) == checkpoint.directory.rstrip(os.sep)
     }
     starts = checkpoint.name == FileKind.LOG_START.value
+    is_flushed = checkpoint.name == FileKind.RECOVERY_POINT.value
     for key, offset in checkpoint.offsets.items():
         path = paths.get(key)
         end = None if path is None else ends.get(path)
         if end is not None and offset > end:
+            many = "1 record is" if offset - end == 1 else f"{offset - end} records are"
+            missing = f": {many} missing" if is_flushed else ""
             found.add(
                 "log-start-ahead" if starts else "checkpoint-ahead",
                 checkpoint.path,
-                f"{key[0]}-{key[1]} is said to be at offset {offset}, its log ends at {end}",
+                f"{key[0]}-{key[1]} is said to be at offset {offset}, its log ends at {end}"
+                + missing,
                 offset=offset,
+                severity=None if starts or (is_flushed and path not in live) else "warning",
             )
 
 
@@ -346,6 +382,7 @@ class LogChecks:
         damaged_at: the position of the first damage; None for none.
         damaged_from: the offset behind the sound batches in front of the damage; None without any.
         now_ms: times more than a day behind it are ahead.
+        dense: whether each offset from the base offset on has a record.
     """
 
     path: str
@@ -365,6 +402,7 @@ class LogChecks:
     damaged_at: int | None = None
     damaged_from: int | None = None
     now_ms: int = INT64_MAX
+    dense: bool = True
     _ahead: _OddTimes = field(default_factory=_OddTimes)
     _negative: _OddTimes = field(default_factory=_OddTimes)
     _seconds: _OddTimes = field(default_factory=_OddTimes)
@@ -519,6 +557,8 @@ class LogChecks:
         running = np.maximum.accumulate(before)
         message = "offsets {b.base_offset} to {b.last_offset} behind higher ones"
         self._report("offset-order", table, first <= running, message)
+        expected = self.base_offset if self.last_offset is None else self.last_offset + 1
+        self.dense &= table.is_dense and int(first[0]) == expected
         if self.first_offset is None:
             self.first_offset = int(first[0])
         self.last_offset = max(int(running[-1]), int(table.last_offset[-1]))
@@ -680,6 +720,7 @@ def examine_segment(
         magics_seen=checks.magics_seen,
         kafka07=kafka07,
         transactions=None if unreadable else trail,
+        dense=checks.dense and checks.batches > 0,
     )
     return Examined(
         files=1 + len(index_sizes),

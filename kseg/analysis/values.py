@@ -101,6 +101,7 @@ class SegmentSummary:
         magics_seen: bit n is set where magic n occurs.
         kafka07: offsets are positions.
         transactions: transactions in it and in its index; None without any.
+        dense: whether each offset from the base offset on has a record.
     """
 
     partition: str
@@ -113,6 +114,7 @@ class SegmentSummary:
     magics_seen: int = 0
     kafka07: bool = False
     transactions: TxnTrail | None = None
+    dense: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,8 @@ _LOST = "the log was longer once: take the missing records from a replica, else 
 
 _NOTHING = "nothing to do: a broker repairs it at its start"
 
+_NO_LOG = "take the segment from a replica or a backup: a broker only deletes the index"
+
 _RESTART = "a broker repairs it at a start after a crash; `kseg recover` does the same"
 
 _SNAPSHOT = "rebuild with `kseg reindex`; a broker that starts after a crash does so itself"
@@ -129,7 +131,7 @@ CODES: dict[str, Code] = {
     "txn-index-order": Code("error", "entries out of order or with impossible offsets", _REINDEX),
     "txn-index-incomplete": Code("error", "an aborted transaction has no entry", _REINDEX),
     "txn-index-points-nowhere": Code("error", "an entry's offset is not an abort marker", _REINDEX),
-    "orphan-index": Code("warning", "an index without its log", _NOTHING),
+    "orphan-index": Code("warning", "an index without its log", _NO_LOG),
     # Beside the log.
     "snapshot-crc": Code("error", "a producer snapshot does not match its checksum", _SNAPSHOT),
     "snapshot-format": Code("error", "a producer snapshot is cut short or not one", _SNAPSHOT),
@@ -147,7 +149,7 @@ CODES: dict[str, Code] = {
         "an offset checkpoint cannot be read: the broker takes the directory offline",
         "delete the file with the broker stopped; it starts from what the logs say",
     ),
-    "checkpoint-ahead": Code("warning", "a checkpoint lies beyond the end of the log", _NOTHING),
+    "checkpoint-ahead": Code("error", "a checkpoint lies beyond the end of the log", _LOST),
     "log-start-ahead": Code(
         "error",
         "the log start lies beyond the log: a broker would delete every segment",

@@ -398,8 +398,6 @@ BREAKS = {
         lambda data: data.write_checkpoint("recovery-point-offset-checkpoint", 12),
         "checkpoint-ahead",
         "recovery-point-offset-checkpoint",
-        None,
-        "warning",
     ),
     "a log start beyond the log": Break(
         lambda data: data.write_checkpoint("log-start-offset-checkpoint", 12),

@@ -38,6 +38,7 @@ from tests.inner_faults import ERAS, wrong_inner_message
 from tests.unit.analysis.breaks import BREAKS, LAST_SIZE, SIZE, patch
 from tests.unit.analysis.healthy import (
     FIRST,
+    LAST,
     Data,
     index,
     make,
@@ -329,18 +330,45 @@ def test_segments_that_share_offsets_are_named_with_their_places(
 
 
 @pytest.mark.parametrize(
-    ("policy", "found"), [("delete", True), ("compact", False), ("compact,delete", False)]
+    ("policy", "dense", "found"),
+    [
+        ("delete", False, True),
+        ("compact", True, False),
+        ("compact,delete", True, False),
+        (None, True, True),
+        (None, False, False),
+    ],
 )
 def test_a_gap_between_segments_is_a_warning_where_nothing_compacts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, found: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str | None, dense: bool, found: bool
 ) -> None:
-    for base in (0, 1, 5):
-        write_segment(tmp_path / "t-0", base, batch([record()], base_offset=base))
-    assert not [one for one in verify(tmp_path / "t-0").findings if one.code == "segment-gap"]
-    known = partial(settings, topic_config={"t": {"cleanup.policy": policy}})
-    monkeypatch.setattr("kseg.log.settings.settings", known)
+    for base in (0, 2, 6):
+        data = records(1, 1) if dense else records(1)
+        write_segment(tmp_path / "t-0", base, batch(data, base_offset=base, last_offset_delta=1))
+    if policy is not None:
+        known = partial(settings, topic_config={"t": {"cleanup.policy": policy}})
+        monkeypatch.setattr("kseg.log.settings.settings", known)
     gaps = [one for one in verify(tmp_path / "t-0").findings if one.code == "segment-gap"]
-    assert [(one.severity, one.offset) for one in gaps] == [("warning", 2)] * found
+    assert [(one.severity, one.offset) for one in gaps] == [("warning", 4)] * found
     assert all(
-        "no segment has offsets 2 to 4: a segment may be missing" in str(one) for one in gaps
+        "no segment has offsets 4 to 5: a segment may be missing" in str(one) for one in gaps
     )
+
+
+def test_a_first_segment_of_which_only_the_epochs_know_may_be_missing(data: Data) -> None:
+    for path in data.partition.glob(f"{0:020}.*"):
+        path.unlink()
+    (data.root / "log-start-offset-checkpoint").write_text("0\n0\n")
+    gaps = [one for one in verify(data.root).findings if one.code == "segment-gap"]
+    assert [(one.path, one.offset) for one in gaps] == [(str(data.file(LAST)), 0)]
+
+
+def test_a_partition_without_its_segments_ends_before_its_recovery_point(data: Data) -> None:
+    for path in data.partition.glob("0*"):
+        path.unlink()
+    answer = verify(data.root)
+    assert not answer.ok
+    (one,) = [
+        one for one in answer.findings if one.path.endswith("recovery-point-offset-checkpoint")
+    ]
+    assert "5 records are missing" in one.message
