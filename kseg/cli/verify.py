@@ -16,9 +16,11 @@ from kseg.cli.paths import places as places_of
 from kseg.cli.paths import tier_of_run
 from kseg.cli.transactions import mention
 from kseg.files.selection import Selection
+from kseg.format.times import iso_text
 from kseg.stores.path import is_remote
 
 if TYPE_CHECKING:
+    from kseg.analysis.doctor import DoctorReport
     from kseg.analysis.values import Examined, Report
     from kseg.files.mapping import Mapping
     from kseg.log.recovery import Lost
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 def verify(
     paths: tuple[str, ...],
     deep: bool,
+    complete: bool,
     codes: bool,
     jobs: int,
     topics: tuple[str, ...],
@@ -59,7 +62,35 @@ def verify(
         )
     if not (as_json or is_tiered):
         mention(paths, selection)
+    if complete:
+        return _write_completeness(report, _completeness(paths, jobs), as_json=as_json)
     return write_report(report, as_json=as_json)
+
+
+def _completeness(paths: tuple[str, ...], jobs: int) -> DoctorReport:
+    """The word of a broker's files about its partitions and their records."""
+    from kseg.analysis.doctor import doctor
+
+    with output.progress("complete", 0) as bar:
+        return doctor(paths, threads=jobs, progress=bar.to)
+
+
+def _write_completeness(report: Report, found: DoctorReport, *, as_json: bool) -> Exit:
+    """Print the findings, and as of when all is there or what is not; returns the exit code."""
+    ok = report.ok and not found.lacking
+    if as_json:
+        lacks = [one.to_dict() for one in found.lacking]
+        document = {**report.to_json(), "complete": ok, "as_of": found.as_of_ms, "lacks": lacks}
+        output.write_json(document)
+        return Exit.OK if ok else Exit.FOUND
+    _print(report)
+    output.write_lines(f"lacks: {one.path}: {one.message}" for one in found.lacking)
+    as_of = iso_text(found.as_of_ms) if found.as_of_ms is not None else None
+    when = f"as of {as_of}" if as_of else "without a metadata log that would say as of when"
+    damaged = "" if report.ok else ", and there are errors"
+    many = output.counted(len(found.lacking), "thing")
+    output.write_line(f"complete {when}" if ok else f"not complete: {many} lacking{damaged}")
+    return Exit.OK if ok else Exit.FOUND
 
 
 def _of_tier(

@@ -64,6 +64,11 @@ def info() -> None:
 @verb(
     click.argument("paths", nargs=-1, metavar="PATH...", type=PATH),
     click.option("--deep", is_flag=True, help="Decode every record too."),
+    click.option(
+        "--complete",
+        is_flag=True,
+        help="Say also as of when a broker's data directories are complete, or what they lack.",
+    ),
     codes_option,
     jobs_option,
     selection_options,
@@ -76,6 +81,9 @@ def verify() -> None:
     """Check every byte: checksums, structure, offsets, indexes, snapshots, checkpoints, names.
 
     Exits 0 if it finds nothing worse than warnings, 1 otherwise. Changes nothing.
+
+    With --complete give all data directories of one broker, or of a backup of it. The metadata log
+    says which partitions belong there, and checkpoints, epochs and neighbours say which records.
     """
 
 

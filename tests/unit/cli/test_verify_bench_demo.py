@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from kseg.analysis.values import CODES
+from kseg.files.metadata import write_clean_shutdown
+from kseg.format.times import iso_text
 from tests.builders import batch, record, write_segment
 from tests.terminal import on_a_terminal
 from tests.unit.cli.conftest import Kseg
+from tests.unit.log.settings import made
 
 
 @pytest.fixture
@@ -37,6 +41,22 @@ def test_verify_looks_only_at_what_is_chosen(kseg: Kseg, damaged: Path, healthy:
     assert 0 < part["records"] < whole["records"]
     assert kseg("verify", "--topic", "t", damaged).code == 1
     assert kseg("verify", "--topic", "other", damaged).code == 3
+
+
+def test_verify_says_whether_a_copy_is_complete(kseg: Kseg, tmp_path: Path) -> None:
+    broker = made.Broker(tmp_path / "data")
+    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
+    broker.has()
+    write_clean_shutdown(broker.path)
+    whole = kseg("verify", "--complete", broker.path)
+    assert (whole.code, whole.text.splitlines()[-1]) == (0, f"complete as of {iso_text(0)}")
+    shutil.rmtree(broker.path / "orders-0")
+    ran = kseg("verify", "--complete", broker.path)
+    assert (ran.code, ran.text.splitlines()[-1]) == (1, "not complete: 1 thing lacking")
+    document = kseg("verify", "--complete", "--json", broker.path).document
+    assert (document["ok"], document["complete"], document["as_of"]) == (True, False, 0)
+    assert [one["code"] for one in document["lacks"]] == ["partition-lost"]
+    assert kseg("verify", "--complete", broker.path / "__cluster_metadata-0").code == 3
 
 
 def test_verify_lists_its_codes(kseg: Kseg) -> None:
