@@ -309,6 +309,11 @@ def say_what_stays(ones: Sequence[ClosedPartition]) -> None:
         if plan.groups:
             room = output.counted(plan.room_bytes, "byte")
             output.write_line(f"{one.place}: {room} of free room are needed")
+        if plan.unkeyed_records:
+            count = output.counted(plan.unkeyed_records, "record")
+            output.write_line(
+                f"{one.place}: {count} without a key: they go, since a compacted log keeps none"
+            )
 
 
 def _compactions(one: ClosedPartition) -> Iterator[Action]:
@@ -342,7 +347,7 @@ def _plan_fields(one: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
         *("log_start_offset", "log_end_offset", "high_watermark", "last_stable_offset"),
         *("first_dirty_offset", "first_uncleanable_offset", "end_offset"),
         *("clean_bytes", "cleanable_bytes", "dirty_ratio", "bytes", "kept_bytes", "saved_bytes"),
-        *("room_bytes", "records", "kept_records", "saved_records"),
+        *("room_bytes", "records", "kept_records", "saved_records", "unkeyed_records"),
     )
     return {
         **{name: getattr(plan, name) for name in names},

@@ -171,9 +171,8 @@ def compaction_rules(known: KnownTopics, topic: str | None, config: LogConfig) -
     if _POLICY in named or not (why or known.of_broker):
         policy, why = config.cleanup_policy, ""
     if policy is None:
-        of = "" if topic is None else f"{topic}:"
         what = why or "its cleanup.policy is not known here"
-        return _unknown(config, f"{what}; --config {of}cleanup.policy=compact names it")
+        return _unknown(config, f"{what}; give the broker's file: --broker-config FILE")
     settings = config.with_changes(cleanup_policy=policy)
     if settings.compacted:
         return RetentionRules(settings, why=why)

@@ -128,10 +128,11 @@ def plan_inputs(
         skipped, why = NOT_DUE, f"its dirty ratio {plan.dirty_ratio:.3f} is not above {limit}"
     if skipped is not None:
         return replace(plan, skipped=skipped, why=why)
-    end = plan.first_uncleanable_offset
+    end, unkeyed_records = plan.first_uncleanable_offset, None
     if options.measure:
         one = _next_pass(inputs, plan, plan.first_dirty_offset)
         end, groups = one.end_offset, [one.filter(group) for group in one.groups]
+        unkeyed_records = one.judge.unkeyed_records
     else:  # all groups may change, if the map has room for all keys
         reached = [info for info in inputs.segments if info.base_offset < end]
         grouped = group_segments(reached, inputs.config, end)
@@ -143,6 +144,7 @@ def plan_inputs(
         groups=tuple(group for group in groups if group.changes),
         staying=(*same, *_staying(inputs, plan, end)),
         why=why,
+        unkeyed_records=unkeyed_records,
     )
 
 

@@ -131,6 +131,8 @@ class CompactionPlan(Table):
         map_bytes: memory of the offset map.
         why_uncleanable: why nothing is touched from `first_uncleanable_offset` on, in a word of
             this module.
+        unkeyed_records: records without a key, which go since a compacted log cannot keep them;
+            None if they were not counted.
     """
 
     COLUMNS = "base_offset path bytes kept_bytes why into"
@@ -154,6 +156,7 @@ class CompactionPlan(Table):
     rules: str = "4.0"
     map_bytes: int = COMPACTION_MAP_BYTES
     why_uncleanable: str = ACTIVE
+    unkeyed_records: int | None = None
 
     @property
     def is_noop(self) -> bool:

@@ -131,6 +131,23 @@ def test_a_broker_s_topic_of_unknown_policy_is_left_alone(kseg: Kseg, data: Path
     assert {each["skipped"] for each in named["partitions"]} <= {None, "nothing-dirty"}
 
 
+def test_a_plan_says_how_many_records_have_no_key(kseg: Kseg, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    config = CONFIG.with_changes(cleanup_policy=frozenset({"delete"}))
+    with LogDirectory.open(data, mode="append", config=config, now_ms=lambda: NOW_MS) as directory:
+        log = directory.create("witness", 0)
+        log.append(batch([record(b"v", key=None, timestamp=NOW_MS)] * 3, leader_epoch=-1))
+        log.roll()
+    (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=x\n")
+    left = kseg("compact", data).text
+    assert "left alone: witness" in left
+    assert "--broker-config FILE" in left
+    assert "cleanup.policy=compact" not in left
+    ran = kseg("compact", data, "--config", "witness:cleanup.policy=compact")
+    assert "3 records without a key: they go" in ran.text
+
+
 def test_damage_stops_one_partition_and_the_others_go_on(kseg: Kseg, data: Path) -> None:
     path = data / "users-0" / f"{14:020d}.log"
     noise = bytearray(path.read_bytes())

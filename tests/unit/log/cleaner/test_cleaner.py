@@ -82,6 +82,7 @@ def test_cln_25_records_without_a_key_go_and_are_counted(opened: Opened) -> None
     log = opened(cleanup_policy=frozenset({"delete"}))
     fill(log, keyed(None), keyed(b"a"), keyed(None), keyed(b"b"))
     log.update_config(log.config.with_changes(cleanup_policy=COMPACT))
+    assert kseg.plan_compaction(log, force=True).unkeyed_records == 2
     assert compact(log).unkeyed_records == 2
     assert [row[0] for row in kept(log)] == [1, 3]
 
