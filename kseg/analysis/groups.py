@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from heapq import heappop, heappush
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -75,7 +76,8 @@ class Group(NamedTuple):
         members: how many there are.
         commits: how many offsets are committed.
         pending: how many commits wait for the end of a transaction.
-        lag: the sum over the commits whose log is here; None without any.
+        lag: the sum over the commits, or share partitions, whose log is here; None without any,
+            where a partition of a member has no commit, and where a commit is behind the end.
         expires_ms: the first of its commits to expire; None for none.
         log_partition: the partition of `__consumer_offsets` that has it.
     """
@@ -424,6 +426,7 @@ LAG_TO: Final = ("high-watermark", "last-stable-offset")
 _TIME_MAX: Final = 1 << 62
 _Columns = dict[str, Any]
 _Records = dict[str, GroupRecords]
+_Place = tuple[str, str, int]
 
 
 class GroupChange(NamedTuple):
@@ -450,7 +453,8 @@ class Commits(ColumnTable):
     Its columns:
 
     - `group`, `topic`, `partition`: of the commit.
-    - `offset`, `leader_epoch`, `metadata`: the committed values.
+    - `offset`, `leader_epoch`, `metadata`: the committed values; no offset for a partition that a
+      member has, and for which nothing is committed.
     - `commit_timestamp`, `expire_timestamp`: in ms; the second one of old commits alone.
     - `log_start_offset`, `end_offset`, `end_from`: of the log, and the source of its end.
     - `lag`, `lag_ms`: to the end: records, and the time from the next record to the last.
@@ -584,16 +588,31 @@ class _Question:
             for name, each in sorted(records.items())
             if fnmatchcase(name, self.glob)
         }
-        commits = self._commits(parts, at)
+        assigned = {place for each in built.values() for place in _assigned(each)}
+        commits = self._commits(parts, assigned, at)
         share = self._share(at, progress, logs)
         found = _with_commits(built, commits, self.retention_ms)
+        found = tuple(_with_share(each, share.values) for each in found)
         members = Rows(tuple(member for each in built.values() for member in each.members))
         return Groups(found, members, Commits(commits), share, Rows(()), tuple(logs))
 
-    def _commits(self, parts: list[_Columns], at: int | None) -> _Columns:
-        """The commits of the chosen groups in order, with their lag."""
+    def _commits(self, parts: list[_Columns], assigned: set[_Place], at: int | None) -> _Columns:
+        """The commits of the chosen groups in order, with their lag.
+
+        Args:
+            parts: columns of commits.
+            assigned: partitions of members: those without a commit get a row.
+            at: the time of the ends.
+        """
         columns = joined(parts or [NO_COMMITS])
         group, names = _codes(columns["group"])
+        live = {place[0] for place in assigned}
+        of_live = np.flatnonzero(np.array([name in live for name in names], np.bool_)[group])
+        texts = (columns[name][of_live].tolist() for name in ("group", "topic", "partition"))
+        unread = sorted(assigned.difference(zip(*texts, strict=True)))
+        if unread:
+            columns = joined([columns, _without_offsets(unread)])
+            group, names = _codes(columns["group"])
         topic, topics = _codes(columns["topic"])
         chosen = np.array([fnmatchcase(name, self.glob) for name in names], np.bool_)
         rows = np.flatnonzero(chosen[group]) if len(names) else np.empty(0, np.intp)
@@ -609,23 +628,26 @@ class _Question:
         for some in np.split(by_place, starts[1:]):
             if len(some):
                 place = (topics[topic[some[0]]], int(columns["partition"][some[0]]))
-                if place in self.home.views:
-                    self._lag(place, at, some, columns["offset"], ends | words)
+                if directory := self.home.views.get(place):
+                    with self.home.noting_unreadable(directory):
+                        self._lag(directory, at, some, columns["offset"], ends | words)
         columns["pending"] = columns.pop("producer_id")
         columns["pending"][columns["pending"] == -1] = NONE
         return {name: (columns | ends | words).get(name) for name in _COLUMNS}
 
     def _lag(
-        self, place: tuple[str, int], at: int | None, rows: Any, offsets: Any, into: _Columns
+        self, directory: Path, at: int | None, rows: Any, offsets: Any, into: _Columns
     ) -> None:
         """Fill in the lag of the commits of one partition whose log is here."""
-        view = LogView.open(self.home.views[place])
+        view = LogView.open(directory)
         start, (end, word) = view.log_start_offset, self._end(view, at)
         into["log_start_offset"][rows], into["end_offset"][rows] = start, end
         into["end_from"][rows] = word
-        into["lag"][rows] = np.maximum(end - offsets[rows], 0)
+        rows = rows[offsets[rows] != NONE]
+        behind = offsets[rows] > view.log_end_offset
+        into["lag"][rows] = np.where(behind, NONE, np.maximum(end - offsets[rows], 0))
         into["outside"][rows[offsets[rows] < start]] = "before-start"
-        into["outside"][rows[offsets[rows] > view.log_end_offset]] = "behind-end"
+        into["outside"][rows[behind]] = "behind-end"
         last, known = _last_time(view, end), dict[int, int]()
         for row, offset in zip(rows.tolist(), offsets[rows].tolist(), strict=True):
             if offset >= end or last is None:
@@ -661,7 +683,8 @@ class _Question:
                 directory = self.home.views.get((topic, partition))
                 end: tuple[int | None, str | None] = (None, None)
                 if directory is not None:
-                    end = self._end(LogView.open(directory), at)
+                    with self.home.noting_unreadable(directory):
+                        end = self._end(LogView.open(directory), at)
                 rows.append(state.row(group, topic, partition, *end))
         return Rows(tuple(rows))
 
@@ -682,6 +705,36 @@ _FIELDS: Final = {
     "commit_timestamp": "commitTimestamp",
     "expire_timestamp": "expireTimestamp",
 }
+
+
+def _assigned(built: Built) -> Iterator[_Place]:
+    """The partitions that the members of a group have; none for the tasks of a streams group."""
+    for member in built.members:
+        for part in member.assignment or ():
+            if part["role"] is None and built.group.type != "Share":
+                yield from ((member.group, part["topic"], number) for number in part["partitions"])
+
+
+def _without_offsets(places: Sequence[_Place]) -> _Columns:
+    """Rows of commits that are not there."""
+    groups, topics, partitions = zip(*places, strict=True)
+    nothing = np.full(len(places), NONE, np.int64)
+    columns = dict.fromkeys(NO_COMMITS, nothing) | {
+        "group": np.array(groups, object),
+        "topic": np.array(topics, object),
+        "metadata": np.full(len(places), "", object),
+        "partition": np.array(partitions, np.int64),
+        "producer_id": np.full(len(places), -1, np.int64),
+    }
+    return columns
+
+
+def _with_share(group: Group, states: Iterable[ShareState]) -> Group:
+    """A share group with the sum of the lag of its partitions; None where one is not known."""
+    lags = [state.lag for state in states if state.group == group.group]
+    if group.type != "Share" or not lags or None in lags:
+        return group
+    return group._replace(lag=sum(lag or 0 for lag in lags))
 
 
 def _unusual(row: InternalRow, producer_id: int, log_partition: int) -> list[_Columns]:
@@ -747,14 +800,16 @@ def _with_commits(
     own = (expires != NONE) & (commits["expire_timestamp"] != NONE)
     expires[own] = commits["expire_timestamp"][own]
     bounds = [*first.tolist(), len(code)]
+    unread = commits["offset"] == NONE
+    is_open = unread | (commits["outside"] == "behind-end")
     for rank, name in enumerate(names):
         rows = slice(bounds[rank], bounds[rank + 1])
         counts = ~pending[rows] & (lag[rows] != NONE)
         due = expires[rows][expires[rows] != NONE]
         group = found[name].group._replace(
-            commits=int(np.count_nonzero(~pending[rows])),
+            commits=int(np.count_nonzero(~pending[rows] & ~unread[rows])),
             pending=int(np.count_nonzero(pending[rows])),
-            lag=int(lag[rows][counts].sum()) if counts.any() else None,
+            lag=int(lag[rows][counts].sum()) if counts.any() and not is_open[rows].any() else None,
             expires_ms=int(due.min()) if len(due) else None,
         )
         found[name] = replace(found[name], group=group)

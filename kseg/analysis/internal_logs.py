@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property, partial
 from itertools import islice
 from os import fspath
@@ -29,6 +29,7 @@ from kseg.errors import (
     LimitExceededError,
     NotALogError,
     UnreadableError,
+    os_reason,
 )
 from kseg.extras import require
 from kseg.files import metadata
@@ -50,6 +51,7 @@ from kseg.log.sources import ScanSource, sources
 from kseg.stores.path import paths_of
 
 CODES: Final[dict[str, tuple[Severity, str]]] = {
+    "log-unreadable": ("error", "a log cannot be read: its rows are missing here"),
     "log-damaged": ("error", "a batch is damaged: its records are missing here"),
     "record-damaged": ("error", "a record does not fit its schema; it is left out"),
     "record-unknown": ("warning", "a type or version that kseg does not know; it is left out"),
@@ -286,14 +288,26 @@ class Home:
         checkpoints = self._checkpoints(directory.resolve().parent)
         return checkpoints.of(partition_of(directory)).high_watermark
 
+    @contextmanager
+    def noting_unreadable(self, directory: Path) -> Iterator[None]:
+        """Turn an error of input and output inside the block into a finding."""
+        try:
+            yield
+        except OSError as error:
+            self.notes.note("log-unreadable", error.filename or directory, os_reason(error))
+
     def values(
         self, topic: InternalTopic, at: int | None, progress: Progress | None
     ) -> Iterator[tuple[LogTaken, Iterator[RecordColumns]]]:
         """The last values of each partition of a topic up to a time; see `LastValues.taken`."""
-        views = [(each, LogView.open(each.path)) for each in self.of_topic(topic)]
+        views = list[tuple[ScanSource, LogView]]()
+        for each in self.of_topic(topic):
+            with self.noting_unreadable(each.path):
+                views.append((each, LogView.open(each.path)))
         total, done = sum(info.size for _, view in views for info in view.segments), 0
         for source, view in views:
-            yield self._values_of(source, view, topic, at)
+            with self.noting_unreadable(source.path):
+                yield self._values_of(source, view, topic, at)
             done += sum(info.size for info in view.segments)
             if progress is not None:
                 progress(done, total)

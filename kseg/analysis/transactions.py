@@ -241,23 +241,28 @@ def find(
     home = Home(paths, notes)
     clock_ms = now_ms if at is None else at
     known = _Coordinator(home, at, clock_ms - max_timeout_minutes * _MINUTE_MS)
-    views = [
-        LogView.open(each.path)
+    chosen = [
+        each.path
         for each in home.sources
         if selection.takes(each.topic, each.partition) and each.topic != InternalTopic.METADATA
     ]
-    if not views and any(selection):
+    views = list[LogView]()
+    for path in chosen:
+        with home.noting_unreadable(path):
+            views.append(LogView.open(path))
+    if not chosen and any(selection):
         there = ((each.topic, each.partition) for each in home.sources)
         raise NothingChosenError(selection.why_nothing(there))
     total, done = sum(info.size for view in views for info in view.segments), 0
     parts, undecided = [NO_TRANSACTIONS], list[Undecided]()
     for view in views:
-        rows = _batches(view, at, notes)
-        if rows is not None:
-            part = _part(view, rows, notes)
-            undecided += known.judge(view, part)
-            part["duration_ms"] = _durations(part, clock_ms)
-            parts.append(part)
+        with home.noting_unreadable(view.path):
+            rows = _batches(view, at, notes)
+            if rows is not None:
+                part = _part(view, rows, notes)
+                undecided += known.judge(view, part)
+                part["duration_ms"] = _durations(part, clock_ms)
+                parts.append(part)
         done += sum(info.size for info in view.segments)
         if progress is not None:
             progress(done, total)

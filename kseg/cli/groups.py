@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from kseg.files.whole_file import whole_file
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
-    from kseg.analysis.groups import Groups
+    from kseg.analysis.groups import GroupChange, Groups
     from kseg.analysis.internal_logs import LogTaken
 
 _RETENTION: Final = "offsets.retention.minutes"
@@ -30,6 +30,8 @@ _TOOLS: Final = {
     "kafka-consumer-groups.sh": ("Classic", "Consumer"),
     "kafka-streams-groups.sh": ("Streams",),
 }
+#: How a tool takes the partitions of one topic.
+_TOPIC_OPTIONS: Final = {"kafka-streams-groups.sh": "--input-topic"}
 _NO_RESET: Final = (
     "kafka-share-groups.sh --reset-offsets takes --to-earliest, --to-latest or --to-datetime, and "
     "no offsets: share groups are not in the file"
@@ -51,10 +53,14 @@ def groups(
 
     minutes = _retention(settings)
     more = {} if minutes is None else {"retention_minutes": minutes}
+    later: list[GroupChange] = []
     with output.progress("read internal topics", 0, in_bytes=True) as bar:
         found = groups_of(
             directories, group=group, at=at, since=since, lag_to=lag_to, progress=bar.to, **more
         )
+        if at is not None and reset_commands is not None:
+            now = groups_of(directories, group=group, since=at, progress=bar.to, **more)
+            later = [each for each in now.changes if each.field == "offset" and each.before is None]
     if as_json:
         document = {"path": output.path_field(directories), **found.to_json(commits=False)}
         output.write_long_document("groups/1", document, "commits", found.commits.rows())
@@ -64,6 +70,7 @@ def groups(
     if reset_commands is not None:
         lines = _write_resets(found, Path(reset_commands))
         complain(*lines) if as_json else output.write_lines(lines)
+        complain(*_not_reset(found, later))
     return Exit.FOUND if any(each.severity == "error" for each in found.findings) else Exit.OK
 
 
@@ -139,7 +146,7 @@ def _write_resets(found: Groups, path: Path) -> list[str]:
     rows = [
         (row["group"], row["topic"], row["partition"], row["offset"])
         for row in found.commits.rows()
-        if row["pending"] is None and "\n" not in row["group"]
+        if row["pending"] is None and row["offset"] is not None and "\n" not in row["group"]
     ]
     names = list(dict.fromkeys(row[0] for row in rows))
     text = io.StringIO()
@@ -163,6 +170,36 @@ def _write_resets(found: Groups, path: Path) -> list[str]:
                 )
             )
     return lines + ([_NO_RESET] if "Share" in types.values() else [])
+
+
+def _not_reset(found: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
+    """The partitions and groups that the file cannot have, with the commands for the first.
+
+    Args:
+        found: the groups at the time of the file.
+        later: the commits that are there now, and were not then.
+    """
+    for group in sorted({each.group for each in found if "\n" in each.group}):
+        yield f"{printable(group)}: not in the file, since its name has a line break"
+    tools = {kind: tool for tool, kinds in _TOOLS.items() for kind in kinds}
+    types = {each.group: each.type for each in found}
+    places: dict[tuple[str, str], list[str]] = {}
+    for each in later:
+        if each.topic is not None and "\n" not in each.group:
+            places.setdefault((each.group, each.topic), []).append(str(each.partition))
+    if places:
+        yield (
+            "these partitions had no commit at that time, so that the file has none for them; a "
+            "consumer would go on behind the records after that time. Remove their commits, and it "
+            "begins where its auto.offset.reset says:"
+        )
+    for (group, topic), numbers in places.items():
+        tool = tools.get(types.get(group, "Classic"), "kafka-consumer-groups.sh")
+        option = _TOPIC_OPTIONS.get(tool, "--topic")
+        yield "    " + command_line(
+            *(tool, "--bootstrap-server", "HOST:PORT", "--delete-offsets", "--group", group),
+            *(option, f"{topic}:{','.join(numbers)}"),
+        )
 
 
 __all__ = ["groups", "write_logs"]

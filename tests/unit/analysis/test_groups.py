@@ -16,6 +16,7 @@ import kseg
 from kseg.analysis.internal_logs import NONE, ColumnTable
 from kseg.files.checkpoints import TopicPartition, write_offset_checkpoint
 from kseg.internal.ids import id_text
+from kseg.log.reader import LogView
 from kseg.reports import Groups
 from tests import builders
 from tests.coordinators import OFFSETS, SHARE, LogWriter, Pair, commit, group, pair
@@ -193,13 +194,13 @@ def test_lag_ends_at_the_high_watermark_or_the_end(tmp_path: Path) -> None:
     first, second, third = rows(read(tmp_path, *pairs))
     assert (first["end_offset"], first["end_from"], first["lag"]) == (10, "log-end", 6)
     assert first["lag_ms"] == 5000
-    assert (second["lag"], second["outside"]) == (0, "behind-end")
+    assert (second["lag"], second["outside"]) == (None, "behind-end")
     assert (third["lag"], third["end_from"], third["outside"]) == (None, None, None)
     path = tmp_path / "replication-offset-checkpoint"
     write_offset_checkpoint(path, {TopicPartition("t", 0): 6})
     first = rows(kseg.groups(tmp_path))[0]
     assert (first["end_offset"], first["end_from"], first["lag"]) == (6, "high-watermark", 2)
-    assert [each.lag for each in kseg.groups(tmp_path)] == [2, 0]
+    assert [each.lag for each in kseg.groups(tmp_path)] == [2, None]
     first = rows(kseg.groups(tmp_path, lag_to="last-stable-offset"))[0]
     assert (first["end_offset"], first["end_from"]) == (10, "last-stable-offset")
     first = rows(kseg.groups(tmp_path, at=104_000))[0]
@@ -243,7 +244,8 @@ def test_commits_expire_by_the_rules_of_their_group(tmp_path: Path) -> None:
         *(commit("new", topic, 0, 1, commitTimestamp=6) for topic in ("t", "u")),
         retention_minutes=1,
     )
-    assert {(row["group"], row["topic"]): row["expires_ms"] for row in rows(found)} == {
+    committed = [row for row in rows(found) if row["offset"] is not None]
+    assert {(row["group"], row["topic"]): row["expires_ms"] for row in committed} == {
         ("empty", "t"): 5000 + MINUTE,
         ("old", "t"): 2 + MINUTE,
         ("stable", "t"): None,
@@ -271,7 +273,19 @@ def test_only_groups_of_the_glob_are_there(tmp_path: Path) -> None:
     )
     assert [each.group for each in found] == ["b", "bb"]
     assert {each.group for each in found.members} == {"b"}
-    assert {row["group"] for row in rows(found)} == {"bb"}
+    assert {row["group"] for row in rows(found)} == {"b", "bb"}
+
+
+def test_a_partition_of_a_member_without_a_commit_has_a_row_and_no_lag(tmp_path: Path) -> None:
+    plain_log(tmp_path / "t-0")
+    found = read(tmp_path, classic("g", "t"), commit("g", "t", 0, 4))
+    assert [(row["partition"], row["offset"], row["lag"]) for row in rows(found)] == [
+        (0, 4, 6),
+        (1, None, None),
+    ]
+    (group,) = found
+    assert (group.commits, group.lag) == (1, None)
+    assert found.commits.to_arrow().column("offset").null_count == 1
 
 
 # ---- moments -------------------------------------------------------------------------------------
@@ -428,3 +442,24 @@ def test_a_table_of_columns_shows_itself(tmp_path: Path) -> None:
     assert repr(table) == "ColumnTable(300 rows)"
     assert table._repr_html_().count("&lt;a&gt;") == 200
     assert table.table_rows()[0] == {"group": "<a>", "lag": None}
+
+
+def test_a_log_that_cannot_be_read_costs_its_own_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("t-0", "u-0"):
+        plain_log(tmp_path / name)
+    opened = LogView.open
+
+    def refusing(path: Any, **options: Any) -> LogView:
+        if Path(path).name == "t-0":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, **options)
+
+    monkeypatch.setattr(LogView, "open", refusing)
+    found = read(tmp_path, commit("g", "t", 0, 4), commit("g", "u", 0, 4))
+    assert [row["lag"] for row in rows(found)] == [None, 6]
+    assert [each.code for each in found.findings] == ["log-unreadable"]
+    transactions = kseg.transactions(tmp_path)
+    assert [each.code for each in transactions.findings] == ["log-unreadable"]
+    assert kseg.report(tmp_path).transactions is not None

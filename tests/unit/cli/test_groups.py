@@ -12,6 +12,10 @@ from tests.coordinators import OFFSETS, LogWriter, commit
 from tests.unit.analysis.test_groups import CONSUMER, classic, member, modern, plain_log
 from tests.unit.cli.conftest import Kseg
 
+#: Partitions of members whose logs are not here; the topic of the first has an id and no name.
+UNREAD = "AAAAAAAAAAAAAAAAAAAATQ-4, t-1"
+AWAY = "not here; give the data directories of all brokers"
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
@@ -27,20 +31,20 @@ def data(tmp_path: Path) -> Path:
 
 def test_the_table_has_a_line_for_each_group(kseg: Kseg, data: Path) -> None:
     ran = kseg("groups", data)
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, ran.err) == (0, f"no lag for {UNREAD}: {AWAY}\n")
     head, *lines = ran.text.splitlines()
     names = "group type state epoch members commits pending lag expires"
     assert head.split() == names.split()
     assert [line.split()[:8] for line in lines] == [
-        ["new", "Consumer", "Stable", "2", "1", "1", "0", "3"],
-        ["old", "Classic", "Stable", "3", "1", "1", "0", "6"],
+        ["new", "Consumer", "Stable", "2", "1", "1", "0", "-"],
+        ["old", "Classic", "Stable", "3", "1", "1", "0", "-"],
     ]
 
 
 def test_partitions_without_a_lag_are_named(kseg: Kseg, data: Path) -> None:
     shutil.rmtree(data / "t-0")
     ran = kseg("groups", data)
-    assert ran.err == "no lag for t-0: not here; give the data directories of all brokers\n"
+    assert ran.err == f"no lag for {UNREAD.replace(' t-1', ' t-0, t-1')}: {AWAY}\n"
     assert kseg("groups", data, "--group", "nobody").text == "no group here is nobody\n"
 
 
@@ -57,7 +61,7 @@ def test_the_document_has_the_fields_of_the_report(kseg: Kseg, data: Path) -> No
     assert document.pop("schema") == "kseg.groups/1"
     assert document.pop("path") == str(data)
     assert document == library.groups(data).to_json()
-    assert [row["lag"] for row in document["commits"]] == [3, 6]
+    assert [row["lag"] for row in document["commits"]] == [None, 3, 6, None]
 
 
 def test_the_retention_of_the_broker_is_taken(kseg: Kseg, data: Path) -> None:
@@ -81,6 +85,22 @@ def test_a_file_for_the_tools_of_kafka_is_written(kseg: Kseg, data: Path, tmp_pa
     ran = kseg("groups", data, "--group", "old", "--reset-commands", out, "--json")
     assert out.read_text() == "t,0,4\n"
     assert "--group old" in ran.err
+
+
+def test_partitions_without_a_commit_at_that_time_are_listed(kseg: Kseg, tmp_path: Path) -> None:
+    log = LogWriter(tmp_path / f"{OFFSETS}-0").add([commit("g", "t", 2, 5)], 1000)
+    log.add([commit("new\nline", "t", 2, 5)], 1000)
+    log.add([commit("g", "t", number, 9) for number in (0, 1, 2)], 3000).write()
+    out = tmp_path / "offsets.csv"
+    ran = kseg("groups", tmp_path, "--at", "2000", "--reset-commands", out)
+    assert out.read_text() == "t,2,5\n"
+    lines = ran.err.splitlines()
+    assert "new\\u000aline: not in the file, since its name has a line break" in lines
+    assert lines[-1].split() == [
+        *("kafka-consumer-groups.sh", "--bootstrap-server", "HOST:PORT", "--delete-offsets"),
+        *("--group", "g", "--topic", "t:0,1"),
+    ]
+    assert "--delete-offsets" not in kseg("groups", tmp_path, "--reset-commands", out).err
 
 
 def test_what_the_tools_of_share_groups_take_is_said(kseg: Kseg, tmp_path: Path) -> None:
