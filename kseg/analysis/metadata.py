@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+from kseg.constants import INT64_MAX
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -94,6 +95,8 @@ _COLUMNS: Final = {
     " host:string operation:string permission:string",
     "scram_users": "user:string mechanism:string",
     "delegation_tokens": "token_id:string owner:string requester:string",
+    "elections": "topic:string partition:int32 unclean:bool leader_before:int32 leader:int32"
+    " leader_epoch:int32 isr_before:numbers",
     "changes": "table:string key:json before:json after:json",
 }
 _KEYS: Final = {
@@ -102,6 +105,8 @@ _KEYS: Final = {
     "partitions": ("topic", "partition"),
     "configs": ("level", "resource", "config"),
 }
+#: The tables between two moments.
+_BETWEEN: Final = ("elections", "changes")
 #: The last columns of each table.
 _STAMP: Final = ("offset", "timestamp", "certain")
 _OF_PARTITIONS: Final = [each.partition(":")[0] for each in _COLUMNS["partitions"].split()[2:]]
@@ -183,7 +188,7 @@ class Metadata(Table):
         last_batch: the place of the last batch that was taken; None where all is from a snapshot.
         timestamp: the time of the last record that was taken, in ms; -1 for none.
         leader, leader_epoch: of the quorum, by the log; None, and -1, for none.
-        tables: a table for each kind of object; with `since`, `changes` too.
+        tables: a table for each kind of object; with `since`, `elections` and `changes` too.
         findings: records that cannot be understood, and facts that are not certain.
     """
 
@@ -232,7 +237,7 @@ class Metadata(Table):
             is null in both.
         """
         rows = []
-        for kind in (kind for kind in _COLUMNS if kind != "changes"):
+        for kind in (kind for kind in _COLUMNS if kind not in _BETWEEN):
             old, new = before._raw.get(kind, {}), self._raw.get(kind, {})
             for key in sorted(old.keys() | new.keys(), key=str):
                 one, other = old.get(key), new.get(key)
@@ -277,7 +282,9 @@ def metadata(
             several; or that directory itself.
         at: the state by the batches up to the first one behind this time.
         at_offset: the state up to the record with this offset.
-        since: add the table `changes`: the differences from the state at this time.
+        since: add the table `changes`, the differences from the state at this time, and the table
+            `elections`, each change of a leader between the two moments, the unclean ones first:
+            the new leader was not in sync, so that acknowledged records may be lost.
         topics: topics, partitions and configurations of these alone: a name or a glob, or several.
             The configurations of brokers, which topics fall back on, stay; other tables are empty.
         show_secrets: show values of configurations that are passwords, or have unknown names.
@@ -302,11 +309,21 @@ def metadata(
     """
     copies, cluster_id = _copies(paths_of(paths))
     chosen = Selection.of(topics, None)
+    since_ms = None if since is None else time_ms(since, now_ms=machine_ms)
 
     def state(moment: Time | None, offset: int | None) -> Metadata:
         at_ms = None if moment is None else time_ms(moment, now_ms=machine_ms)
-        cluster, certain, findings = _read(copies, at_ms, offset, progress)
+        cluster, certain, findings = _read(copies, at_ms, offset, since_ms, progress)
         raw = _raw_rows(cluster, certain, chosen)
+        tables = {
+            kind: MetadataTable(
+                tuple(_masked(kind, row, show=show_secrets) for row in rows.values()), kind
+            )
+            for kind, rows in raw.items()
+        }
+        if since_ms is not None:
+            elections = tuple(_elections(cluster, certain, chosen))
+            tables["elections"] = MetadataTable(elections, "elections")
         return Metadata(
             fspath(copies[0].path),
             cluster_id,
@@ -316,12 +333,7 @@ def metadata(
             cluster.time_ms,
             cluster.leader,
             cluster.epoch,
-            {
-                kind: MetadataTable(
-                    tuple(_masked(kind, row, show=show_secrets) for row in rows.values()), kind
-                )
-                for kind, rows in raw.items()
-            },
+            tables,
             findings,
             raw,
             show_secrets,
@@ -329,7 +341,7 @@ def metadata(
 
     found = state(at, at_offset)
     if since is not None:
-        changes = found.changes_since(state(since, None))
+        changes = found.changes_since(state(since_ms, None))
         found = replace(found, tables={**found.tables, "changes": changes})
     if chosen and not any(len(found.tables.get(kind, ())) for kind in ("topics", "changes")):
         raise ValueError(f"the cluster has no topic {', '.join(map(repr, chosen.topics))}")
@@ -384,7 +396,11 @@ def _end_of(batches: Int64s) -> tuple[int, int]:
 
 
 def _read(
-    copies: Sequence[_Copy], at_ms: int | None, at_offset: int | None, progress: Progress | None
+    copies: Sequence[_Copy],
+    at_ms: int | None,
+    at_offset: int | None,
+    since_ms: int | None,
+    progress: Progress | None,
 ) -> tuple[Cluster, int, tuple[Finding, ...]]:
     """The state at a moment, the end of the certain records, and the findings.
 
@@ -401,7 +417,10 @@ def _read(
     end = min((each for each in ends if each is not None), default=None)
     total = log_end if end is None else end
     report = None if progress is None else partial(_tell, progress, total)
-    cluster = read_cluster(log, end_offset=end, history=True, progress=report)
+    after_ms = INT64_MAX if since_ms is None else since_ms
+    cluster = read_cluster(
+        log, end_offset=end, history=True, elections_after_ms=after_ms, progress=report
+    )
     if at_ms is not None and cluster.last is None and cluster.time_ms > at_ms:
         raise OffsetOutOfRangeError(
             f"the oldest snapshot is of {iso_text(cluster.time_ms)}, and no log goes back further",
@@ -452,7 +471,7 @@ def _finding(error: KsegError, log: str) -> Finding:
 
 def _raw_rows(cluster: Cluster, certain: int, chosen: Selection) -> dict[str, dict[Key, Row]]:
     """The rows of each table by their keys, with every value."""
-    found: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind != "changes"}
+    found: dict[str, dict[Key, Row]] = {kind: {} for kind in _COLUMNS if kind not in _BETWEEN}
     for kind, key, fields, place in _objects(cluster):
         named = {name: _cell(name, each) for name, each in zip(_KEYS[kind], key, strict=True)}
         if chosen and named.get("level") not in (_CLUSTER, "broker"):
@@ -466,6 +485,41 @@ def _raw_rows(cluster: Cluster, certain: int, chosen: Selection) -> dict[str, di
         row["certain"] = at is None or at.offset < certain
         found[kind][key] = row
     return found
+
+
+def _elections(cluster: Cluster, certain: int, chosen: Selection) -> list[Row]:
+    """The changes of leaders, unclean elections first, then in their order.
+
+    A leader that recovers, or was not in sync and not eligible before, was elected uncleanly.
+
+    Source: Kafka `PartitionChangeBuilder.electAnyLeader`, `LeaderRecoveryState`.
+    """
+    rows = []
+    for topic_id, partition, before, record, place in cluster.elections:
+        topic = cluster.topics.get(topic_id, id_text(topic_id))
+        if chosen and not chosen.takes(topic, partition):
+            continue
+        leader = record["leader"]
+        if leader == before.leader and record["leaderRecoveryState"] != 1:
+            continue  # a new epoch of the same leader
+        is_unclean = record["leaderRecoveryState"] == 1 or (
+            leader >= 0 and leader not in (*before.isr, *before.elr)
+        )
+        rows.append(
+            {
+                "topic": topic,
+                "partition": partition,
+                "unclean": is_unclean,
+                "leader_before": before.leader,
+                "leader": leader,
+                "leader_epoch": before.leader_epoch + 1,
+                "isr_before": list(before.isr),
+                "offset": place.offset,
+                "timestamp": place.time_ms,
+                "certain": place.offset < certain,
+            }
+        )
+    return sorted(rows, key=lambda row: not row["unclean"])
 
 
 def _objects(

@@ -52,7 +52,7 @@ def groups(
     from kseg.analysis.groups import groups as groups_of
 
     minutes = _retention(settings)
-    more = {} if minutes is None else {"retention_minutes": minutes}
+    more: dict[str, Any] = {} if minutes is None else {"retention_minutes": minutes}
     later: list[GroupChange] = []
     with output.progress("read internal topics", 0, in_bytes=True) as bar:
         found = groups_of(

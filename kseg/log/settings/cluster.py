@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from kseg.constants import INT64_MAX
 from kseg.errors import InvalidRecordError, KsegError, UnsupportedFormatError, at_path
 from kseg.files.checkpoints import TopicPartition
 from kseg.format.control import Voter
@@ -349,6 +350,9 @@ class Cluster:
         cut_at: the offset at which the records of the log end in damage; None if they do not.
         leader: of the quorum, by the last change of it in the log; None without one.
         voters: of the quorum, by its log; None where that does not have them.
+        elections_after_ms: elections in records behind this time are kept.
+        elections: changes of leaders: the topic's id, the partition, its state before, the fields
+            of the record and its place.
     """
 
     topics: dict[UUID, str] = field(default_factory=dict)
@@ -374,6 +378,10 @@ class Cluster:
     cut_at: int | None = None
     leader: int | None = None
     voters: tuple[Voter, ...] | None = None
+    elections_after_ms: int = INT64_MAX
+    elections: list[tuple[UUID, int, Assigned, Mapping[str, Any], Place]] = field(
+        default_factory=list
+    )
     #: The batch in which a topic was made, by its name: its first settings are not a change.
     _made: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: Records of the unfinished transaction; None outside of one.
@@ -525,6 +533,9 @@ class Cluster:
         elif found is None:
             return
         else:
+            if value["leader"] != _LEADER_STAYS and place.time_ms > self.elections_after_ms:
+                numbers = value["topicId"], value["partitionId"]
+                self.elections.append((*numbers, replace(found), value, place))
             found.leader_epoch += value["leader"] != _LEADER_STAYS
             found.partition_epoch += 1
             if value["replicas"] is not None:

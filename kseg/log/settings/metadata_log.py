@@ -68,6 +68,7 @@ def read_cluster(
     end_offset: int | None = None,
     past_damage: bool = False,
     history: bool = False,
+    elections_after_ms: int = INT64_MAX,
     progress: Callable[[int], object] | None = None,
 ) -> Cluster:
     """Read a log of KRaft.
@@ -77,6 +78,7 @@ def read_cluster(
         end_offset: read no record of the log from here on.
         past_damage: go on behind batches that are damaged, and behind gaps.
         history: begin as early as possible, and with no snapshot that ends behind `end_offset`.
+        elections_after_ms: keep the elections behind this time.
         progress: called now and then with the offset of a record that was read.
 
     Returns:
@@ -97,6 +99,7 @@ def read_cluster(
         except KsegError as error:
             findings.append(error)
             continue
+        found.elections_after_ms = elections_after_ms
         found.changes_from = INT64_MAX if history else found.snapshot_end
         _read_log(segments, found, end_offset, past_damage=past_damage, progress=progress)
         if best is None or found.end_offset > best.end_offset:

@@ -199,7 +199,7 @@ def test_tables_have_the_same_types_with_and_without_rows(broker: Broker) -> Non
         assert table.to_pandas().columns.tolist() == table.to_arrow().column_names
     assert found["partitions"].to_arrow().schema.field("replicas").type == pa.list_(pa.int32())
     assert {kind for kind, each in found.tables.items() if not len(each)} == {
-        *("controllers", "changes")
+        *("controllers", "elections", "changes")
     }
     assert found.to_arrow().to_pylist()[1] == {"table": "brokers", "rows": 1}
     assert pickle.loads(pickle.dumps(found)).to_json() == found.to_json()
@@ -277,6 +277,26 @@ def test_changes_are_those_between_two_states(broker: Broker) -> None:
     assert len(kseg.metadata(broker.path, since=30)["changes"]) == 0
     rows = changes.to_arrow().to_pylist()
     assert json.loads(rows[1]["after"]) == value
+
+
+def test_elections_between_two_moments_are_listed_unclean_ones_first(broker: Broker) -> None:
+    def elected(leader: int, isr: list[int], recovery: int = -1) -> Said:
+        kind, fields = moved(FIRST, 0, None)
+        changes = {"leader": leader, "isr": isr, "leaderRecoveryState": recovery}
+        return kind, {**fields, **changes}
+
+    told: list[list[Said]] = [[topic("orders"), partition(FIRST, 0, [1, 2])]]
+    told += [[elected(2, [2])], [elected(-1, [2])], [elected(1, [1], 1)], [elected(1, [1, 2], 0)]]
+    broker.says(*told, times=[10, 20, 30, 40, 50])
+    found = kseg.metadata(broker.path, since=10)
+    rows = [
+        [row[name] for name in ("unclean", "leader_before", "leader", "leader_epoch", "offset")]
+        for row in found["elections"]
+    ]
+    assert rows == [[True, -1, 1, 3, 4], [False, 1, 2, 1, 2], [False, 2, -1, 2, 3]]
+    assert found["partitions"].values[0]["recovering"] is False
+    assert [row["leader"] for row in kseg.metadata(broker.path, since=30)["elections"]] == [1]
+    assert "elections" not in kseg.metadata(broker.path).tables
 
 
 def test_topics_narrow_the_tables(broker: Broker) -> None:
