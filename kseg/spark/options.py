@@ -29,7 +29,6 @@ a file.
                         a row for each damage, with its text in the column corrupt
     reportPath          with skip or permissive: a directory for a report, see `damage`
     index               auto checks the entries of indexes, use believes them, ignore walks instead
-    pushdown            off; on takes Spark's filters, for a DataFrame of a single query alone
     targetPartitionBytes  128m of log a task
     maxBatchRows        65536 rows of an Arrow batch
 
@@ -146,7 +145,6 @@ class SourceOptions:
     on_corrupt: str = "fail"
     report_path: str | None = None
     index: str = "auto"
-    pushdown: str = "off"
     target_partition_bytes: int = 128 << 20
     max_batch_rows: int = 65_536
     max_offsets_per_trigger: int = INT64_MAX
@@ -228,6 +226,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if ignored:
         message = f"kseg reads files and asks no broker: ignored {', '.join(ignored)}"
         warnings.warn(message, UserWarning, stacklevel=2)
+    if "pushdown" in given:
+        raise ValueError(
+            "kseg: there is no option pushdown: Spark keeps the plan of a filtered query, so later "
+            "queries of the DataFrame would lack rows; the options topic, partitions, "
+            "startingOffsets, endingOffsets, startingTimestamp and endingTimestamp narrow a query"
+        )
     result = SourceOptions(_paths(given), **parse_table(OPTIONS, given))
     if result.report_path is not None and result.on_corrupt == "fail":
         raise ValueError("kseg: option reportPath needs onCorrupt=skip; 'fail' reports by failing")
@@ -575,7 +579,6 @@ OPTIONS: Final[OptionTable] = {
     "onCorrupt": ("on_corrupt", parse_word("fail", "skip", "permissive")),
     "reportPath": ("report_path", _local_name),
     "index": ("index", parse_word("auto", "use", "ignore")),
-    "pushdown": ("pushdown", parse_word("on", "off")),
     "targetPartitionBytes": ("target_partition_bytes", parse_size),
     "maxBatchRows": ("max_batch_rows", partial(parse_integer, low=1, high=_BATCH_ROWS_MAX)),
     "maxOffsetsPerTrigger": ("max_offsets_per_trigger", _positive),

@@ -11,10 +11,8 @@ a batch after all. Where an index is wrong or missing, headers are walked.
 A split owns the batches that start within `[start_position, end_position)`. Plans are values,
 the same for the same files.
 
-Spark's pushed filters become ranges (`push`). Filters on partition, topic and offset are applied
-exactly, so Spark need not apply them again. A filter on the timestamp only narrows (milliseconds
-below, microseconds above) and goes back to Spark, as do all others. Filters are recognised by class
-name and attribute, so nothing here imports pyspark.
+Options narrow a plan, and Spark's filters do not: it keeps the plan of a filtered query at the
+DataFrame, so the next query of the same DataFrame would lack rows. Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -23,17 +21,16 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from kseg import Segment
-from kseg.constants import INT64_MAX, NO_TIMESTAMP, StopReason
+from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, NotALogError
 from kseg.files import io, names
 from kseg.files.checkpoints import TopicPartition, read_offset_checkpoint
@@ -48,143 +45,12 @@ from kseg.log.tier import Tier
 from kseg.spark.options import SourceOptions
 from kseg.stores.path import find_logs, is_remote, name_of, place
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
-
-@dataclass(frozen=True, slots=True)
-class Narrowing:
-    """The records that filters leave: half-open ranges and sets, None for no bound.
-
-    Timestamps are milliseconds. `partitions` and `topics` are the remaining ones; an empty set
-    means none at all. `pushed` has the filters as text.
-    """
-
-    start_offset: int | None = None
-    end_offset: int | None = None
-    start_timestamp: int | None = None
-    end_timestamp: int | None = None
-    partitions: frozenset[int] | None = None
-    topics: frozenset[str] | None = None
-    start_partition: int | None = None
-    end_partition: int | None = None
-    pushed: tuple[str, ...] = field(default=(), compare=False)
-
-    def wants(self, topic: str | None, partition: int | None) -> bool:
-        """Whether a partition's records can pass; SQL: a null passes no comparison."""
-        if self.topics is not None and topic not in self.topics:
-            return False
-        if self.partitions is not None and partition not in self.partitions:
-            return False
-        low, high = self.start_partition, self.end_partition
-        if partition is None:
-            return low is None and high is None
-        return (low is None or partition >= low) and (high is None or partition < high)
-
-
-def push(filters: Iterable[Any]) -> tuple[Narrowing, tuple[Any, ...]]:
-    """Fold Spark's filters, which all hold at once, into one `Narrowing`.
-
-    Returns:
-        The narrowing, and the very filter objects that Spark checks again.
-    """
-    narrowing, recheck = Narrowing(), []
-    for pushed in filters:
-        known = narrowing
-        narrowing, exact = _narrow(known, pushed)
-        if narrowing is not known:
-            narrowing = replace(narrowing, pushed=(*known.pushed, _text(pushed)))
-        if not exact:
-            recheck.append(pushed)
-    return narrowing, tuple(recheck)
-
-
-def _text(pushed: Any) -> str:
-    """A filter as SQL has it, for the log."""
-    values = pushed.value if type(pushed).__name__ == "In" else [pushed.value]
-    texts = [f"'{one}'" if isinstance(one, (str, datetime)) else str(one) for one in values]
-    value = texts[0] if type(pushed).__name__ != "In" else f"({', '.join(texts)})"
-    return f"{pushed.attribute[0]} {_SIGNS[type(pushed).__name__]} {value}"
-
-
-def plan_line(
-    narrowing: Narrowing, logs: Iterable[LogEntry], tasks: Iterable[tuple[Split, ...]]
-) -> str:
-    """One line about a plan: the filters that it took, and how many segments it reads."""
+def plan_line(logs: Iterable[LogEntry], tasks: Iterable[tuple[Split, ...]]) -> str:
+    """One line about a plan: how many segments it reads."""
     there = sum(len(log.segments) for log in logs)
     read = len({split.path for task in tasks for split in task if split.unreadable is None})
-    pushed = ", ".join(narrowing.pushed) or "no filter"
-    return f"kseg: pushed {pushed}; {read} of {there} segments"
-
-
-_EQUALITIES: Final = {"EqualTo": "=", "In": "IN"}
-_COMPARISONS: Final = {
-    "GreaterThan": ">",
-    "GreaterThanOrEqual": ">=",
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-}
-_SIGNS: Final = {**_EQUALITIES, **_COMPARISONS}
-#: The columns whose filters help, and the type of their values.
-_COLUMNS: Final[dict[str, type]] = {
-    "topic": str,
-    "partition": int,
-    "offset": int,
-    "timestamp": datetime,
-}
-
-
-def _narrow(narrowing: Narrowing, pushed: Any) -> tuple[Narrowing, bool]:
-    """Apply one filter; returns the narrowing, and whether the filter holds exactly by it."""
-    kind = type(pushed).__name__
-    attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
-    column = attribute[0].lower() if len(attribute) == 1 else ""
-    if column not in _COLUMNS or kind not in _SIGNS:
-        return narrowing, False
-    given = pushed.value if kind == "In" else [pushed.value]
-    values = [one for one in given if one is not None]
-    wrong = any(not isinstance(one, _COLUMNS[column]) or isinstance(one, bool) for one in values)
-    ranged = kind in _COMPARISONS
-    if wrong or (ranged and (column == "topic" or not values)):
-        return narrowing, False
-    if column in ("topic", "partition") and not ranged:
-        name = f"{column}s"
-        known, chosen = getattr(narrowing, name), frozenset(values)
-        sets: dict[str, Any] = {name: chosen if known is None else known & chosen}
-        return replace(narrowing, **sets), True
-    exact = kind != "In" and column != "timestamp"
-    low, high = _range(kind, column, values)
-    if low is not None and low > INT64_MAX:
-        return replace(narrowing, start_offset=0, end_offset=0), exact
-    start, end = f"start_{column}", f"end_{column}"
-    bounds: dict[str, Any] = {
-        start: highest(getattr(narrowing, start), low),
-        end: _lowest(getattr(narrowing, end), high),
-    }
-    return replace(narrowing, **bounds), exact
-
-
-def _range(kind: str, column: str, values: list[Any]) -> tuple[int | None, int | None]:
-    """The half-open range that holds the values of a filter; past all numbers without a value.
-
-    Times widen to whole milliseconds: the narrowing may keep too much, never too little.
-    """
-    if not values:
-        return INT64_MAX + 1, None
-    is_time = column == "timestamp"
-    numbers = [_floor_ms(one) for one in values] if is_time else values
-    low, high = min(numbers), max(numbers) + 1
-    if not is_time and kind == "GreaterThan":
-        low += 1
-    if not is_time and kind == "LessThan":
-        high -= 1
-    open_end = kind.startswith("Greater") or high > INT64_MAX
-    return (None if kind.startswith("Less") else low), (None if open_end else high)
-
-
-def _floor_ms(moment: datetime) -> int:
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // _MILLISECOND
+    return f"kseg: {read} of {there} segments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -608,15 +474,12 @@ class Cut:
     is_first: bool
 
 
-def make_plan(
-    logs: Iterable[LogEntry], options: SourceOptions, narrowing: Narrowing | None = None
-) -> tuple[tuple[Split, ...], ...]:
+def make_plan(logs: Iterable[LogEntry], options: SourceOptions) -> tuple[tuple[Split, ...], ...]:
     """Plan the reading of logs.
 
     Args:
         logs: as `list_logs` gives them.
         options: bounds, `index` and `target_partition_bytes`.
-        narrowing: of Spark's filters; None for no filters.
 
     Returns:
         The tasks, one for each Spark partition: splits, in the order of reading.
@@ -625,29 +488,26 @@ def make_plan(
         OSError: an index or a log that the plan needs cannot be read.
         ValueError: two directories are replicas of a partition, whose records would count twice.
     """
-    narrowing = narrowing or Narrowing()
     logs = tuple(logs)
     if options.mode == "records" and "path" not in options.columns:
-        replicas = find_replicas(
-            log.directory for log in logs if narrowing.wants(log.topic, log.partition)
-        )
+        replicas = find_replicas(log.directory for log in logs)
         if replicas is not None:
             also = "; or name path in the option columns, which tells them apart"
             raise ValueError(f"kseg: {replicas.reason}{also}: {replicas.command}")
     splits: list[Split] = []
     for log in logs:
-        whole = _whole(log, options, narrowing)
+        whole = _whole(log, options)
         if log.unreadable is not None:
             splits.append(whole)
-        elif narrowing.wants(log.topic, log.partition) and not whole.is_empty:
+        elif not whole.is_empty:
             if options.isolation == "read_committed":
                 whole = _committed(log, whole)
             splits += _of_log(log, whole, options)
     return tuple(_pack(splits, options.target_partition_bytes))
 
 
-def _whole(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> Split:
-    """The bounds of one log, from options and filters; of an unreadable one, its row of damage."""
+def _whole(log: LogEntry, options: SourceOptions) -> Split:
+    """The bounds of one log, from options; of an unreadable one, its row of damage."""
     start = options.start_of(log.topic, log.partition)
     end = options.end_of(log.topic, log.partition)
     # Deleted records do not count, but their batches are still in the file.
@@ -660,10 +520,10 @@ def _whole(log: LogEntry, options: SourceOptions, narrowing: Narrowing) -> Split
         end_position=0,
         size=0,
         is_last=True,
-        start_offset=highest(first, highest(start, narrowing.start_offset)),
-        end_offset=_lowest(log.end_offset, _lowest(end, narrowing.end_offset)),
-        start_timestamp=highest(options.starting_timestamp, narrowing.start_timestamp),
-        end_timestamp=_lowest(options.ending_timestamp, narrowing.end_timestamp),
+        start_offset=highest(first, start),
+        end_offset=_lowest(log.end_offset, end),
+        start_timestamp=options.starting_timestamp,
+        end_timestamp=options.ending_timestamp,
         unreadable=log.unreadable,
     )
 
@@ -891,7 +751,6 @@ __all__ = [
     "SPLITS_PER_TASK_MAX",
     "Cut",
     "LogEntry",
-    "Narrowing",
     "SegmentEntry",
     "Split",
     "check_paths",
@@ -901,5 +760,4 @@ __all__ = [
     "local_paths",
     "make_plan",
     "plan_line",
-    "push",
 ]

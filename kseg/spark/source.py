@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -28,7 +28,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -44,7 +43,7 @@ from kseg.spark.options import (
     table_comment,
     with_comments,
 )
-from kseg.spark.plan import Narrowing, check_paths, list_logs, make_plan, plan_line, push
+from kseg.spark.plan import check_paths, list_logs, make_plan, plan_line
 from kseg.spark.schema import Projection, ddl, project
 from kseg.spark.watching import (
     NO_LIMIT,
@@ -312,10 +311,7 @@ class KsegDataSource(DataSource):
         """
         options = self._parsed(schema)
         options.check_batch()
-        projection = project(schema, options)
-        if options.pushdown == "on":
-            return FilteringReader(options, projection)
-        return RecordReader(options, projection)
+        return RecordReader(options, project(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of present and future records.
@@ -357,8 +353,6 @@ class KsegDataSource(DataSource):
 class RecordReader(_TaskReader, DataSourceReader):
     """Plans on the driver, reads in the workers."""
 
-    _narrowing = Narrowing()
-
     @brief
     def partitions(self) -> list[InputPartition]:
         """One partition for each task of the plan.
@@ -368,21 +362,6 @@ class RecordReader(_TaskReader, DataSourceReader):
             OSError: a path cannot be read.
         """
         logs = list_logs(self._options)
-        tasks = make_plan(logs, self._options, self._narrowing)
-        _LOGGER.info(plan_line(self._narrowing, logs, tasks))
+        tasks = make_plan(logs, self._options)
+        _LOGGER.info(plan_line(logs, tasks))
         return [InputPartition(task) for task in tasks]
-
-
-class FilteringReader(RecordReader):
-    """The reader for a DataFrame of a single query, whose filters Spark hands over.
-
-    Spark 4 keeps the plan of a query with filters at its DataFrame or view. Another query of the
-    same DataFrame, or another branch of the query, reads by that plan, and lacks rows. So
-    this reader needs the option `pushdown=on`. Spark refuses it with its own pushdown off.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters that planning can use; returns those that Spark checks again."""
-        self._narrowing, recheck = push(filters)
-        # Spark drops the rows of damage, which have no offset, where a filter asks for offsets.
-        return filters if self._options.permissive else recheck

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 import kseg
 from kseg.log.scan import scan
-from tests.spark.conftest import PUSHDOWN
 from tests.tidy.test_docs_examples import blocks
 
 pytestmark = pytest.mark.spark
@@ -38,7 +37,6 @@ def lake(spark: SparkSession) -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     del sys.modules[spec.name]
-    spark.conf.unset(PUSHDOWN)  # the example turns it on
 
 
 def committed(data: Path, fields: tuple[str, ...] = ("offset", "value")) -> dict[str, list[object]]:
@@ -144,6 +142,5 @@ def test_the_recipes_with_spark_run(
     monkeypatch.chdir(tmp_path)
     block = re.sub(r'(load\(|"checkpointLocation", |"path", )"', rf'\1"{tmp_path}/', block)
     exec(compile(block, page, "exec"), {"kseg": kseg, "spark": spark})
-    spark.conf.unset(PUSHDOWN)
     written = spark.read.parquet(str(tmp_path / "orders"))
     assert written.count() == scan(tmp_path / "data", topics="orders").count()

@@ -52,7 +52,6 @@ def test_without_options_everything_is_read() -> None:
         ("verifyCrc", "false", "verify_crc", False),
         ("onCorrupt", "skip", "on_corrupt", "skip"),
         ("index", "ignore", "index", "ignore"),
-        ("pushdown", "off", "pushdown", "off"),
         ("isolation", "read_committed", "isolation", "read_committed"),
         ("targetPartitionBytes", "64m", "target_partition_bytes", 64 << 20),
         ("targetPartitionBytes", "1 GiB", "target_partition_bytes", 1 << 30),

@@ -13,7 +13,7 @@ import pytest
 from kseg.errors import NotALogError
 from kseg.files.log_file import LogFile
 from kseg.spark.options import parse_options
-from kseg.spark.plan import Narrowing, SegmentEntry, Split, find_cuts, list_logs, make_plan
+from kseg.spark.plan import SegmentEntry, Split, find_cuts, list_logs, make_plan
 from tests.builders import batch, record
 
 
@@ -32,10 +32,10 @@ class Plan(NamedTuple):
         return self.segment_count - len({split.path for split in self.splits})
 
 
-def plan(*paths: Path, narrowing: Narrowing | None = None, **options: str) -> Plan:
+def plan(*paths: Path, **options: str) -> Plan:
     chosen = parse_options({"paths": json.dumps([str(path) for path in paths]), **options})
     logs = list_logs(chosen)
-    return Plan(make_plan(logs, chosen, narrowing), sum(len(log.segments) for log in logs))
+    return Plan(make_plan(logs, chosen), sum(len(log.segments) for log in logs))
 
 
 def read_by(made: Plan) -> list[str]:
@@ -161,24 +161,9 @@ def test_names_alone_prune_by_offset(
     assert made.pruned_count == 3 - len(expected)
 
 
-@pytest.mark.parametrize(
-    ("narrowing", "expected"),
-    [
-        (Narrowing(start_offset=200), {"orders-0/200", "orders-2/200", "orders-10/200"}),
-        (Narrowing(partitions=frozenset({10}), end_offset=1), {"orders-10/0"}),
-        (Narrowing(topics=frozenset({"none"})), set()),
-        (Narrowing(start_offset=5, end_offset=5), set()),
-    ],
-)
-def test_filters_prune_what_options_leave(
-    data: Path, narrowing: Narrowing, expected: set[str]
-) -> None:
-    assert set(read_by(plan(data, narrowing=narrowing, topic="orders"))) == expected
-
-
-def test_bounds_of_options_and_filters_meet_in_the_split(data: Path) -> None:
-    narrowing = Narrowing(start_offset=3, end_offset=9, start_timestamp=5)
-    made = plan(data / "orders-0", narrowing=narrowing, startingOffsets="5", endingTimestamp="1000")
+def test_bounds_of_options_meet_in_the_split(data: Path) -> None:
+    bounds = {"startingTimestamp": "5", "endingTimestamp": "1000"}
+    made = plan(data / "orders-0", startingOffsets="5", endingOffsets="9", **bounds)
     split = made.tasks[0][0]
     assert (split.start_offset, split.end_offset) == (5, 9)
     assert (split.start_timestamp, split.end_timestamp) == (5, 1000)

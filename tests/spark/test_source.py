@@ -16,7 +16,6 @@ import kseg
 import kseg.spark
 from kseg.arrow import to_record_batch
 from kseg.log.scan import scan
-from kseg.spark.source import FilteringReader, KsegDataSource, RecordReader
 from tests.builders import batch, record, write_segment
 from tests.spark.conftest import PUSHDOWN
 
@@ -152,25 +151,19 @@ def test_a_missing_directory_is_named_by_load(spark: SparkSession, tmp_path: Pat
     load(spark, str(tmp_path / "none*"))  # nobody lists it yet
 
 
-def test_a_plan_says_in_one_line_what_was_pushed_and_how_many_segments_it_reads(
+def test_a_plan_says_in_one_line_how_many_segments_it_reads(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     for base in range(0, 40, 10):
         for topic in ("orders-0", "clicks-0"):
             write_segment(tmp_path / topic, base, batch([record()], base_offset=base))
-    spark.conf.set(PUSHDOWN, "true")
     spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
-    frame = load(spark, str(tmp_path), pushdown="on")
-    assert frame.where("offset > 15 AND topic = 'orders' AND partition IN (0, 2)").count() == 2
-    spark.conf.unset(PUSHDOWN)
+    assert load(spark, str(tmp_path), topic="orders", startingOffsets="16").count() == 2
     assert load(spark, str(tmp_path)).count() == 8
     said = [row.msg for row in spark.tvf.python_worker_logs().collect()]
     spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
-    told = [line for line in said if line.endswith("of 8 segments")]
-    assert sorted(told) == [
-        "kseg: pushed no filter; 8 of 8 segments",
-        "kseg: pushed offset > 15, topic = 'orders', partition IN (0, 2); 3 of 8 segments",
-    ]
+    told = [line for line in said if line.endswith(" segments")]
+    assert sorted(told) == ["kseg: 3 of 4 segments", "kseg: 8 of 8 segments"]
 
 
 CONDITIONS: dict[str, Callable[[dict[str, object]], bool]] = {
@@ -201,38 +194,8 @@ def test_a_condition_gives_the_same_rows_with_and_without_pushdown(
         .to_pylist()
     ]
     expected = sorted(row["offset"] for row in rows if CONDITIONS[condition](row))
-    taken = {"true": "on", "false": "off"}[pushdown]
-    frame = load(spark, str(plain_log), pushdown=taken).where(condition).select("offset")
+    frame = load(spark, str(plain_log)).where(condition).select("offset")
     assert sorted(row.offset for row in frame.collect()) == expected
-
-
-def test_a_pushed_condition_keeps_damage_elsewhere_out_of_sight(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    write_segment(tmp_path / "orders-0", 0, batch([record(b"bad")], crc=0))
-    write_segment(tmp_path / "orders-0", 10, batch([record(b"good")], base_offset=10))
-    frame = load(spark, str(tmp_path), pushdown="on").where("offset >= 10").select("value")
-    spark.conf.set(PUSHDOWN, "true")
-    assert [row.value for row in frame.collect()] == [b"good"]
-    spark.conf.set(PUSHDOWN, "false")
-    with pytest.raises(PySparkException, match="batch-crc"):
-        load(spark, str(tmp_path)).where("offset >= 10").collect()
-    spark.conf.unset(PUSHDOWN)
-
-
-def test_the_reader_takes_filters_only_where_it_is_asked_to(plain_log: Path) -> None:
-    from pyspark.sql.types import LongType, StructType
-
-    schema = StructType().add("offset", LongType())
-    kinds = {
-        mode: type(KsegDataSource({"path": str(plain_log), **given}).reader(schema))
-        for mode, given in {
-            "": {},
-            "on": {"pushdown": "on"},
-            "off": {"pushdown": "off"},
-        }.items()
-    }
-    assert kinds == {"": RecordReader, "on": FilteringReader, "off": RecordReader}
 
 
 def test_queries_of_one_frame_do_not_filter_each_other(
@@ -246,11 +209,11 @@ def test_queries_of_one_frame_do_not_filter_each_other(
     assert orders.union(clicks).union(frame).count() == 10
 
 
-def test_register_turns_pushdown_on(spark: SparkSession, plain_log: Path) -> None:
+def test_register_leaves_the_session_as_it_is(spark: SparkSession, plain_log: Path) -> None:
+    before = spark.conf.get(PUSHDOWN)
     kseg.spark.register(spark)
-    assert spark.conf.get(PUSHDOWN) == "true"
+    assert spark.conf.get(PUSHDOWN) == before
     assert load(spark, str(plain_log)).where("offset < 0").count() == 0
-    spark.conf.unset(PUSHDOWN)
 
 
 def test_damage_fails_the_job_with_file_position_and_code(
@@ -268,6 +231,7 @@ def test_damage_fails_the_job_with_file_position_and_code(
     [
         ({"columns": "offsets"}, "unknown column 'offsets'; did you mean 'offset'"),
         ({"topic": "other"}, "not of topic='other'"),
+        ({"pushdown": "on"}, "later queries of the DataFrame would lack rows"),
         ({"partitions": "5"}, "NotALogError"),
     ],
 )
