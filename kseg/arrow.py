@@ -495,13 +495,18 @@ def binary_column_of(source: Any, name: str) -> BinaryColumn:
     return _binary(array)
 
 
-def from_arrow(source: Any, names: Mapping[str, str] | None = None) -> Iterator[RecordColumns]:
+def from_arrow(
+    source: Any,
+    names: Mapping[str, str] | None = None,
+    check: Callable[[list[str]], object] | None = None,
+) -> Iterator[RecordColumns]:
     """The records of a table, reader, frame or stream, a piece for each of its chunks.
 
     Args:
         source: as for `from_record_batch`, chunk by chunk, so memory stays flat; a chunk with more
             bytes than a piece can hold is split.
         names: the column of the source for each field; None for columns named like the fields.
+        check: is given the names of all columns, and refuses some.
 
     Yields:
         Pieces of records, in order.
@@ -514,7 +519,10 @@ def from_arrow(source: Any, names: Mapping[str, str] | None = None) -> Iterator[
     else:
         batches = pa.RecordBatchReader.from_stream(source)
     for batch in batches:
-        yield from _cut(_taken(batch, names), len(batch))
+        arrays = _taken(batch, names)
+        if check is not None:
+            check(batch.schema.names)
+        yield from _cut(arrays, len(batch))
 
 
 def _one_batch(source: Any) -> pa.RecordBatch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files.log_file import Tile
-from kseg.files.names import FileKind, PathKind, parse_name
+from kseg.files.names import FileKind, PathKind, list_partition, parse_name
 from kseg.files.selection import Selection
 from kseg.files.whole_file import check_replaceable, whole_file
 from kseg.format.convert import Converter, Losses, Tally, Target
@@ -99,6 +99,7 @@ def _to_files(path: str, out: str, as_json: bool, force: bool, jobs: int, **aske
         pairs = _of_directory(path, out, force=force)
     else:
         pairs = [(path, _target_path(path, out, force=force))]
+    _check_offsets(pairs)
     if as_json and pairs[0][1] is None:
         raise click.UsageError("--json and -o - would both write to standard output.")
     codec = None if asked["codec"] is None else Compression(CODECS.index(asked["codec"]))
@@ -160,6 +161,30 @@ def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path |
             raise _taken(place)
         pairs.append((str(one.path), place))
     return pairs
+
+
+def _check_offsets(pairs: Sequence[tuple[str, Path | None]]) -> None:
+    """Refuse places in a partition that has the same offsets in other segments.
+
+    Raises:
+        FileExistsError: it has; nothing was written.
+    """
+    from kseg.analysis.info import info_of_file  # few places have segments beside them
+
+    made = {place for _path, place in pairs}
+    for path, place in pairs:
+        if place is None or path == _STDIN or not (place.stem.isdigit() and place.parent.is_dir()):
+            continue
+        beside = [one.log for one in list_partition(place.parent).segments]
+        others = [info_of_file(log) for log in beside if log not in made]
+        if not others:
+            continue
+        own = info_of_file(Path(path))
+        start, end = own.log_start_offset, own.log_end_offset
+        for one in others:
+            if one.log_start_offset < end and start < one.log_end_offset:
+                reason = f"{one.path} has offsets out of {start} to {end - 1}, too; choose an empty"
+                raise FileExistsError(errno.EEXIST, f"{reason} directory", str(place))
 
 
 class FileConversion:

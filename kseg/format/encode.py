@@ -75,6 +75,8 @@ RecordSource: TypeAlias = (
 SOURCE_FIELDS = ("offset", "timestamp", "key", "value", "headers")
 
 _NAMES = frozenset(SOURCE_FIELDS)
+#: Names as similar as this to a field's are its misspelling.
+_SIMILAR = 0.65
 _INT64 = np.dtype(np.int64)
 _ONE_VALUE = (str, bytes, bytearray, memoryview)
 _WANTED = (
@@ -104,8 +106,7 @@ def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> 
     else:
         fields = source if isinstance(source, (dict, Mapping)) else columns_of(source)
         if not fields.keys() <= _NAMES:
-            unknown = ", ".join(name for name in fields if name not in _NAMES)
-            raise ValueError(f"records have {', '.join(SOURCE_FIELDS)}, not {unknown}")
+            raise _unknown([name for name in fields if name not in _NAMES])
     get = fields.get
     offset, timestamp = get("offset"), get("timestamp")
     key, value, headers = get("key"), get("value"), get("headers")
@@ -122,6 +123,43 @@ def rows_of(source: RecordSource | Rows, *, timestamp_ms: int | None = None) -> 
         count = length if length >= 0 else _length(offset, key, value, *lists)
         timestamp = np.full(count, timestamp_ms, np.int64)
     return Rows(length, offset, timestamp, key, value, *lists)
+
+
+def check_names(there: Sequence[str], names: Mapping[str, str] | None) -> None:
+    """Refuse columns where a misspelt name would make all keys, values, times or headers null.
+
+    Args:
+        there: the names of the columns that are given.
+        names: the name of each field's column, where other columns are left out; None where each is
+            a field. Columns that a scan gives are among neither.
+
+    Raises:
+        ValueError: a column is missing, or is one too many; the message has the most similar name.
+    """
+    from difflib import get_close_matches  # for frames alone, as the names of their columns
+
+    from kseg.format.typed import COLUMNS
+
+    known = (*COLUMNS, *(names or {}).values())
+    others = [name for name in there if name not in known]
+    if names is None and others:
+        raise _unknown(others)
+    for field, own in (names or {}).items():
+        near = get_close_matches(own, others, 1, _SIMILAR)
+        if own not in there and (own != field or near or (field == "value" and others)):
+            hint = f"did you mean {near[0]!r}" if near else f"there are {', '.join(there)}"
+            raise ValueError(
+                f"no column {own!r}, so each record would be without its {field}; {hint}? "
+                f"{field}= names the column"
+            )
+
+
+def _unknown(names: Sequence[str]) -> ValueError:
+    from difflib import get_close_matches  # for names that do not exist
+
+    near = [match for name in names for match in get_close_matches(name, SOURCE_FIELDS, 1)]
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return ValueError(f"records have {', '.join(SOURCE_FIELDS)}, not {', '.join(names)}{hint}")
 
 
 def _length(offset: Any, key: Any, value: Any, headers: Any = None, *_parts: Any) -> int:
@@ -152,6 +190,8 @@ def columns_of(records: Iterable[Any]) -> dict[str, Any]:
         }
     if given and all(isinstance(one, Mapping) for one in given):
         names = dict.fromkeys(name for one in given for name in one)
+        if not names:
+            raise ValueError(f"records have {', '.join(SOURCE_FIELDS)}; these have none of them")
         return {name: [one.get(name) for one in given] for name in names}
     for number, one in enumerate(given):
         if type(one) not in (tuple, list) or len(one) != 2:

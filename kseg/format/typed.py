@@ -21,6 +21,7 @@ import numpy as np
 
 from kseg._kernels.json import mark_not_json
 from kseg.constants import SCHEMA_WORDS, Bools, Uint8s
+from kseg.format.request import FIELDS
 from kseg.format.text import count_not_utf8
 from kseg.format.values import (
     BinaryColumn,
@@ -61,6 +62,11 @@ BYTES: Final = {"key": "key_bytes", "value": "value_bytes"}
 KEPT_BYTES: Final = frozenset(BYTES.values())
 #: The columns, on request, of the ids of schemas.
 SCHEMA_IDS: Final = {"key": "key_schema_id", "value": "value_schema_id"}
+#: All columns that a scan can give: with `replicas="all"`, also the partition directory.
+COLUMNS: Final = (
+    *("topic", "partition", "directory", *FIELDS, "timestamp_ms"),
+    *(name for each in (ERRORS, BYTES, SCHEMA_IDS) for name in each.values()),
+)
 #: The names of Kafka's serializers, where kseg has others.
 _SYNONYMS: Final = {
     "string": Kind.TEXT,

@@ -485,7 +485,8 @@ class Log:
         Args:
             batch: one, as `BatchBuilder` makes it or as bytes; or several, as of `encode_batches`;
                 or records: `{"value": ["text"]}`, `[(key, value)]` or a list of dicts; a frame of
-                Polars or pandas, an Arrow table; or a scan, or pieces that were read.
+                Polars or pandas, an Arrow table; or a scan, or pieces that were read. Columns that
+                are neither fields of a record nor columns of a scan are refused.
             options: of the new batches, such as `BatchOptions(compression="zstd")`.
             leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
                 the log forget later ones, as in Kafka.

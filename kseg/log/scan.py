@@ -23,7 +23,6 @@ from kseg.format.header import BatchTable
 from kseg.format.request import (
     ANY_RECORD,
     BYTES_MAX,
-    FIELDS,
     FIELDS_DEFAULT,
     INFLATED_BYTES_MAX,
     ROWS_MAX,
@@ -35,10 +34,8 @@ from kseg.format.request import (
 )
 from kseg.format.take import first_rows, take_equal
 from kseg.format.typed import (
-    BYTES,
-    ERRORS,
+    COLUMNS,
     KEPT_BYTES,
-    SCHEMA_IDS,
     Kinds,
     decode_columns,
     decoded_fields,
@@ -921,15 +918,13 @@ def _kinds(
 def _columns(
     asked: str | Iterable[str] | None, kinds: Kinds, *, with_directory: bool
 ) -> tuple[str, ...]:
-    beside = [name for each in (ERRORS, BYTES, SCHEMA_IDS) for name in each.values()]
-    known = (*PLACE_FIELDS, DIRECTORY, *FIELDS, "timestamp_ms", *beside)
     if asked is None:
         place = (*PLACE_FIELDS, DIRECTORY) if with_directory else PLACE_FIELDS
         asked = (*place, *FIELDS_DEFAULT)
     wanted = (asked,) if isinstance(asked, str) else tuple(asked)
-    unknown = [str(name) for name in wanted if name not in known]
+    unknown = [str(name) for name in wanted if name not in COLUMNS]
     if unknown:
-        raise ValueError(f"no column {', '.join(unknown)}; there are: {', '.join(known)}")
+        raise ValueError(f"no column {', '.join(unknown)}; there are: {', '.join(COLUMNS)}")
     if not wanted:
         raise ValueError("columns is empty; use None for the default columns")
     return decoded_fields(wanted, kinds)

@@ -70,7 +70,9 @@ def write_topic(
         data_directories: of the broker; all of them, if the topic is in several.
         topic: the name of the topic.
         key, value, timestamp, headers: the names of the columns; a missing column is null, or the
-            time of the write. Other columns are left out.
+            time of the write. Other columns are left out. A name that you give must be there; and
+            columns are refused if a field is missing whose name is nearly that of another column,
+            or `value` beside others.
         partitioner: "murmur2" or "crc32", see `kseg.partition_for`.
         append: write behind the records that the topic has. False refuses a topic with records.
         options: of the batches, such as `BatchOptions(compression="zstd")`.

@@ -116,6 +116,12 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
     "a number to append": (lambda: append(3), TypeError, "not int"),
     "a triple": (lambda: append([(1, 2, 3)]), TypeError, "record 0 is tuple of 3"),
     "a misspelt column": (lambda: append({"vale": [b"x"]}), ValueError, "not vale"),
+    "a misspelt column of a frame": (
+        lambda: append(pl.DataFrame({"key": ["a"], "vaal": ["b"]})),
+        ValueError,
+        "not vaal; did you mean value",
+    ),
+    "records without a field": (lambda: append([{}, {}]), ValueError, "none of them"),
     "columns of two lengths": (
         lambda: append({"key": [b"a"], "value": []}),
         ValueError,

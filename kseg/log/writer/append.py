@@ -41,6 +41,7 @@ from kseg.format.down_convert import ConversionStats
 from kseg.format.encode import (
     SOURCE_FIELDS,
     RecordSource,
+    check_names,
     columns_of,
     encode_batches,
     rows_of,
@@ -610,13 +611,13 @@ def pieces_of(source: Any, names: Mapping[str, str] | None = None) -> Iterator[M
         TypeError, ValueError: it has none of these forms, or its columns do not match.
     """
     if isinstance(source, RecordColumns):
-        fields = names or SOURCE_FIELDS
-        yield {name: source.arrays[name] for name in fields if name in source.arrays}
+        found = {name: source.arrays[name] for name in SOURCE_FIELDS if name in source.arrays}
+        yield found if names is None else _renamed(found, names)
     elif has_arrow(source) and not isinstance(source, Frames):
         from kseg.arrow import from_arrow  # needs pyarrow
 
-        for columns in from_arrow(source, names):
-            yield from pieces_of(columns, names)
+        for columns in from_arrow(source, names, check=partial(check_names, names=names)):
+            yield from pieces_of(columns)
     elif isinstance(source, Mapping):
         yield source if names is None else _renamed(source, names)
     else:
@@ -635,6 +636,7 @@ def _renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str,
         sizes = ", ".join(f"{names[name]}: {len(column)}" for name, column in found.items())
         wanted = ", ".join(names.values())
         raise ValueError(f"columns of one length, out of {wanted}, are wanted; not {{{sizes}}}")
+    check_names(list(given), names)
     return found
 
 

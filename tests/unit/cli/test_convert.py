@@ -69,6 +69,22 @@ def test_what_would_be_lost_is_refused_then_dropped_and_said(
     assert [row["offset"] for row in kseg("dump", "--format", "jsonl", out).rows] == [0, 2, 4]
 
 
+def test_a_segment_is_not_written_beside_others_with_its_offsets(
+    kseg: Kseg, mixed: Path, tmp_path: Path
+) -> None:
+    live = tmp_path / "live" / "orders-0"
+    other = write_segment(live, 2, batch([record(b"x")] * 5, base_offset=2))
+    before = sorted(live.iterdir())
+    for words in ((mixed, "-o", live), (mixed.parent, "-o", live.parent)):
+        ran = kseg("convert", *words)
+        assert (ran.code, f"{other} has offsets out of 0 to 3, too" in ran.err) == (3, True)
+        assert sorted(live.iterdir()) == before
+    other.rename(live / f"{4:020d}.log")
+    write_segment(live, 4, batch([record(b"x")], base_offset=4))
+    assert kseg("convert", mixed, "-o", live).code == 0
+    assert len(kseg("read", "--format", "jsonl", live).rows) == 5
+
+
 def test_zstd_needs_another_codec_below_magic_2(kseg: Kseg, mixed: Path, out: Path) -> None:
     ran = kseg("convert", mixed, "-o", out, "--magic", 1)
     assert ran.code == 1

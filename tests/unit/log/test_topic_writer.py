@@ -209,6 +209,14 @@ def test_records_that_retention_takes_soon_are_warned_of(
         ({"ky": ["a"]}, ValueError, "out of key, value, timestamp, headers"),
         (pl.DataFrame({"ky": ["a"]}), ValueError, "none of the columns key, value"),
         ({"key": ["a"], "value": []}, ValueError, "of one length"),
+        (pl.DataFrame({"key": ["a"], "vaal": ["b"]}), ValueError, "did you mean 'vaal'"),
+        (
+            [{"key": "a", "payload": "b"}],
+            ValueError,
+            "no column 'value', .*are key, payload",
+        ),
+        (pl.DataFrame({"value": ["a"], "keys": ["b"]}), ValueError, "did you mean 'keys'"),
+        ([{}, {}], ValueError, "these have none of them"),
         (b"bytes", TypeError, "records are columns"),
         ("text", TypeError, "records are columns"),
         (3, TypeError, "records are columns"),
@@ -220,4 +228,19 @@ def test_records_of_another_kind_are_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         write(source, broker)
+    assert rows(broker) == {}
+
+
+@pytest.mark.parametrize(
+    "names", [{"key": "usr"}, {"value": "vaal"}, {"timestamp": "at"}, {"headers": "none"}]
+)
+def test_a_name_that_no_column_has_is_refused_with_the_nearest(
+    broker: Broker, names: dict[str, str]
+) -> None:
+    columns = {"user": ["a"], "val": ["b"], "more": ["c"]}
+    given = {"key": "user", "value": "val", **names}
+    (field,) = names
+    for source in (pl.DataFrame(columns), columns, [dict.fromkeys(columns, "a")]):
+        with pytest.raises(ValueError, match=f"no column '{names[field]}', .*{field}= names"):
+            write(source, broker, **given)
     assert rows(broker) == {}
