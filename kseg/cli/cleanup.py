@@ -192,6 +192,8 @@ def _say_what_retention_leaves(
     for one, plan in plans:
         if plan.held_bytes:
             how = "--high-watermark end declares this the only copy"
+            if plan.is_unclean:
+                how = command_line("kseg", "recover", str(one.path.parent), "--apply")
             output.write_line(f"{one.path}: {plan.why_held}; {how}")
         if plan.remote is not None:
             output.write_lines(f"{one.path}: {line}" for line in plan.remote.lines(one.path.name))

@@ -28,7 +28,7 @@ from kseg.cli.settings import (
 )
 from kseg.commands import command_line
 from kseg.constants import Progress
-from kseg.files import lock
+from kseg.files import io, lock
 from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import log_bytes
 from kseg.files.selection import Selection, some_of
@@ -169,7 +169,7 @@ def report(
     """
     kept = list(kept)
     if change.keeps and change.backup_directory is None:
-        _say_of_other_disks(actions)
+        _say_of_other_disks(actions, kept)
     return say(
         verb,
         path,
@@ -183,15 +183,26 @@ def report(
     )
 
 
-def _say_of_other_disks(actions: Sequence[Action]) -> None:
-    """Announce backups that do not lie on the file system of their data."""
-    changed = {Path(each.path) for each in actions}
-    for home in sorted({p.parent if p.is_dir() else p.parent.parent for p in changed}):
+def _say_of_other_disks(actions: Sequence[Action], kept: Sequence[Kept]) -> None:
+    """Announce backups that do not lie on the file system of their data, with their size."""
+    sizes: dict[Path, int] = {}
+    for each in actions:
+        path = Path(each.path)
+        home = path.parent if path.is_dir() else path.parent.parent
+        size = 0
+        if each.action in ("delete", "replace"):
+            size = io.bytes_given_back(path)
+        elif each.action == "truncate":
+            size = each.bytes
+        sizes[home] = sizes.get(home, 0) + size
+    for home, size in sorted(sizes.items()):
         place = other_file_system(home)
         if place is not None:
+            if kept:
+                size = kept_bytes(one for one in kept if home in one.path.parents)
             complain(
-                f"kseg: backups of {home} lie in {place}, on another file system, and take room "
-                "there; --backup-dir DIR chooses another place"
+                f"kseg: backups of {home} lie in {place}, on another file system, and take "
+                f"{output.human_bytes(size)} there; --backup-dir DIR chooses another place"
             )
 
 

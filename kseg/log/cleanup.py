@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ from kseg.errors import (
     LimitExceededError,
     OffsetsOutOfOrderError,
     StalePlanError,
+    UncleanShutdownError,
 )
 from kseg.files import io
 from kseg.files.names import FileKind, segment_name
@@ -126,19 +126,26 @@ class RetentionPlan(retention.RetentionPlan):
         appending, with the settings of the plan, and closes it.
 
         Files are renamed to `.deleted` and removed after `file_delete_delay_ms`: with a later call
-        of this kind, or when the log is closed.
+        of this kind, or when the log is closed. If the log was not closed in good order, closed
+        segments in front of the recovery point are deleted at once, and the others stay.
 
         Raises:
             StalePlanError: the log has changed since the plan was made; nothing was done.
-            UncleanShutdownError: the log was not closed in good order; nothing was done.
+            UncleanShutdownError: the log was not closed in good order, and all that expires may
+                need a recovery; nothing was done.
             LogLockedError: another process holds the data directory, or a log of this process has
                 the partition open; nothing was done.
             KsegError: the log has failed.
             OSError: the disk refuses. Another plan deletes the rest. A full disk that would get too
                 little back from whole segments stays as it was.
         """
-        with self.opening.opened() as log:
-            return retention.apply_state(log.state, self)
+        try:
+            with self.opening.opened() as log:
+                return retention.apply_state(log.state, self)
+        except UncleanShutdownError:
+            if (early := retention.before_recovery(self)).is_noop:
+                raise
+        return retention.apply_unloaded(early)
 
 
 def plan_retention(
@@ -425,10 +432,27 @@ class Cleanup:
 
         Raises:
             LogLockedError: a broker, or another process, holds the data directory.
-            UncleanShutdownError: the log was not closed in good order.
+            UncleanShutdownError: the log was not closed in good order. Retention alone deletes what
+                needs no recovery, and raises this if that is nothing.
             KsegError: of retention alone, the log is damaged.
             OSError: the disk refuses, or is full; finished steps stay.
         """
+        try:
+            self._apply(one, change, clock)
+        except UncleanShutdownError:
+            if one.rules is not None or one.deletion is None or not change.apply:
+                raise
+            early = retention.before_recovery(one.deletion)
+            one.deletion = replace(one.deletion, **values_of(early))
+            if early.is_noop:
+                raise
+            backup = change.backup_of(home_of(one.path), self.now_ms)
+            if backup is not None:
+                _keep(one.deletion, backup)
+                one.kept += tuple(backup.kept)
+            one.freed_bytes += retention.apply_unloaded(early).freed_bytes
+
+    def _apply(self, one: ClosedPartition, change: Change, clock: Callable[[], int] | None) -> None:
         one.place = change.place_of(one.path)
         plan, rules = one.plan or one.deletion, one.rules or one.old
         assert plan is not None
@@ -470,8 +494,17 @@ class Cleanup:
         For the arguments and errors see `apply` and `Change.holding`.
         """
         going = [one for one in ones if not one.is_noop]
+        hindered: list[UncleanShutdownError] = []
+
+        def apply(one: ClosedPartition) -> None:
+            try:
+                self.apply(one, change, clock)
+            except UncleanShutdownError as error:
+                hindered.append(error)
+                if self.options is not None or len(hindered) == len(going):
+                    raise
+
         with change.holding((one.path for one in going), on_lost_mark):
-            apply = partial(self.apply, change=change, clock=clock)
             disk_room.in_turn(going, apply, in_place=change.apply)
 
     def _plan(
@@ -500,11 +533,16 @@ class Cleanup:
     ) -> None:
         one.deletion = plan_retention(log, config=old, now_ms=self.now_ms, tier=one.remote)
         if backup is not None:
-            if one.rules is None:
-                backup.check_room(0)
-            for path in files_of(one.deletion):
-                backup.keep_file(path)
+            _keep(one.deletion, backup, check_room=one.rules is None)
         one.freed_bytes += retention.apply_state(log.state, one.deletion).freed_bytes
+
+
+def _keep(plan: RetentionPlan, backup: Backup, *, check_room: bool = True) -> None:
+    """Back up the files that go."""
+    if check_room:
+        backup.check_room(0)
+    for path in files_of(plan):
+        backup.keep_file(path)
 
 
 @contextmanager

@@ -225,29 +225,41 @@ class Recovery:
     def _sweep(self, found: Sequence[Path]) -> list[RecoveryPlan]:
         """Recover partitions, several at a time; an interruption leaves the finished ones."""
         plans: list[RecoveryPlan] = []
+        left = list(found)
         with ExitStack() as stack:
             leases = [data_directory.enter(home) for home in homes_of(found)]
             for lease in leases:
                 stack.callback(lease.leave)
-            works = (partial(self._recover, path, alone=len(found) == 1) for path in found)
             written = time.monotonic()
             try:
-                for plan in self.share(found, works, None):
-                    plans.append(plan)
-                    if time.monotonic() - written > _NOTED_SECONDS:
-                        for lease in leases:
-                            lease.write_checkpoints()
-                        written = time.monotonic()
+                while left:
+                    refused: dict[Path, OSError] = {}
+                    recover = partial(self._recover, refused, alone=len(found) == 1)
+                    for plan in self.share(left, (partial(recover, path) for path in left), None):
+                        plans += [] if plan is None else [plan]
+                        if time.monotonic() - written > _NOTED_SECONDS:
+                            for lease in leases:
+                                lease.write_checkpoints()
+                            written = time.monotonic()
+                    if len(refused) == len(left):
+                        raise _with_way_out(refused[left[0]])
+                    left = [path for path in left if path in refused]  # others have given room
             except KeyboardInterrupt:
                 self.note(
                     f"interrupted: {len(plans)} of {len(found)} partitions are in order, "
                     "nothing is half done; the same command continues with the rest"
                 )
                 raise
-        return plans
+        order = {str(path): number for number, path in enumerate(found)}
+        return sorted(plans, key=lambda plan: order[plan.path])
 
-    def _recover(self, path: Path, progress: Any, put: Any, *, alone: bool) -> None:
-        """Recover one partition; puts its plan, which says why, if it cannot be loaded."""
+    def _recover(
+        self, refused: dict[Path, OSError], path: Path, progress: Any, put: Any, *, alone: bool
+    ) -> None:
+        """Recover one partition; puts its plan, which says why, if it cannot be loaded.
+
+        If the disk is too full for it, its error is noted, and None stands for the plan.
+        """
         try:
             if _may_start_behind(path) and (plan := self._plan_of(path)).error is not None:
                 put(plan)
@@ -266,6 +278,12 @@ class Recovery:
                 raise
             self.note(f"left as it is: {plan.error}")
             put(plan)
+            return
+        except OSError as error:
+            if not io.is_full(error):
+                raise
+            refused[path] = error
+            put(None)
             return
         self.reports.append(report)
         put(report.plan)
@@ -315,6 +333,17 @@ class Recovery:
                 progress=progress,
             )
         )
+
+
+def _with_way_out(error: OSError) -> OSError:
+    """The error of a disk too full for any recovery, with the step that works."""
+    if "--no-backup" in str(error):
+        return error
+    why = (
+        f"{error.strerror}; 'kseg retain --no-backup --apply' deletes expired segments in front of "
+        "the recovery point without a recovery"
+    )
+    return OSError(error.errno, why, error.filename)
 
 
 def _in_order(home: Path, plans: Sequence[RecoveryPlan]) -> bool:

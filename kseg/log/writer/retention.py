@@ -35,12 +35,16 @@ from kseg.constants import INT64_MAX
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
 from kseg.files.index import TimeIndex
+from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
 from kseg.frames import Table
-from kseg.log import data_directory
+from kseg.log import data_directory, disk_room
 from kseg.log.clock import now_of
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import partition_of
+from kseg.log.epochs import FILE_NAME as EPOCHS_NAME
+from kseg.log.epochs import LeaderEpochs
+from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
 from kseg.log.segment.index_entries import Latest
@@ -105,6 +109,8 @@ class RetentionPlan(Table):
         why: the known facts about its cleanup policy, in words; empty if the policy was given.
         remote: its segments in a tier, and the effect of `retention.*` on them; None without a
             tier. The offsets above are those of the local part then.
+        is_unclean: whether the log was not closed in good order, so that only closed segments in
+            front of the recovery point go.
     """
 
     COLUMNS = "base_offset path bytes why largest_timestamp"
@@ -122,6 +128,7 @@ class RetentionPlan(Table):
     skipped: str | None = None
     why: str = ""
     remote: RemoteHistory | None = None
+    is_unclean: bool = False
 
     @property
     def is_noop(self) -> bool:
@@ -136,6 +143,11 @@ class RetentionPlan(Table):
     @property
     def why_held(self) -> str:
         """Why `held_bytes` stay."""
+        if self.is_unclean:
+            return (
+                f"{self.held_bytes} bytes stay until a recovery: the log was not closed in good "
+                f"order, and is on the disk up to offset {self.high_watermark}"
+            )
         return (
             f"{self.held_bytes} bytes stay that reach above the high watermark "
             f"{self.high_watermark}, to which other replicas are known to have the log"
@@ -464,6 +476,66 @@ def apply_state(state: LogState, plan: RetentionPlan) -> RetentionReport:
         return RetentionReport(
             len(going), plan.deleted_bytes, state.log_start_offset, files, freed_bytes=freed
         )
+
+
+def before_recovery(plan: RetentionPlan) -> RetentionPlan:
+    """The part of a plan that needs no recovery: closed segments in front of the recovery point."""
+    point = data_directory.offsets_beside(plan.path).recovery_point
+    bases = [each.base_offset for each in list_partition(plan.path).segments]
+    flushed = max((base for base in bases if base <= point), default=0)
+    going = tuple(each for each in plan.segments if each.base_offset < flushed)
+    left = plan.segments[len(going) :]
+    return replace(
+        plan,
+        segments=going,
+        rolls=False,
+        new_log_start_offset=min([plan.new_log_start_offset, *(one.base_offset for one in left)]),
+        kept_bytes=plan.kept_bytes + sum(one.bytes for one in left),
+        held_bytes=sum(one.bytes for one in left),
+        high_watermark=flushed,
+        is_unclean=True,
+    )
+
+
+def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
+    """Apply a plan of `before_recovery`; the log is not loaded.
+
+    Its start is stored first. On a disk too full for that, the oldest segments go first, as in
+    `kseg.log.writer.removal`. The snapshot of producers behind them stays.
+
+    Raises:
+        StalePlanError: the log has changed since the plan was made; nothing was done.
+        LogLockedError: another process, or a log of this one, writes there; nothing was done.
+        OSError: the disk refuses; another plan deletes the rest.
+    """
+    directory, first = plan.path.resolve(), plan.new_log_start_offset
+    partition = partition_of(directory)
+    lease = data_directory.enter(directory.parent)
+    freed = 0
+    try:
+        lease.claim(directory.name)
+        files = list_partition(directory).segments[: len(plan.segments)]
+        found = [(each.base_offset, io.size_at(each.log)) for each in files]
+        if found != [(each.base_offset, each.bytes) for each in plan.segments]:
+            raise StalePlanError(f"the oldest segments are {found}", path=directory)
+        start = first if plan.remote is None else plan.remote.log_start_offset
+        lease.note(partition, log_start_offset=start)
+        if io.has_room(directory, disk_room.least_bytes(directory)):
+            lease.write_checkpoints()
+        for each in files:
+            snapshot = directory / segment_name(each.base_offset, FileKind.SNAPSHOT)
+            for path in (*files_of_segment(each), snapshot):
+                freed += io.bytes_given_back(path)
+                io.unlink(path, missing_ok=True)
+            io.flush_directory(directory)
+        if plan.remote is None:
+            lease.note(partition, log_start_offset=start, first_offset=first)
+            epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
+            epochs.truncate_from_start(first)
+            epochs.flush()
+    finally:
+        lease.leave()
+    return RetentionReport(len(files), plan.deleted_bytes, first, freed_bytes=freed)
 
 
 def _delete(state: LogState, gone: Sequence[SegmentInfo]) -> tuple[Path, ...]:

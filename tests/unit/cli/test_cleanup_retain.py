@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from kseg.files import lock
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
+from tests import full_disk
 from tests.builders import batch, record
 from tests.unit.cli.conftest import Kseg
 from tests.unit.files.foreign import holding
@@ -276,8 +278,32 @@ def test_a_directory_that_somebody_holds_is_looked_at_but_not_changed(
     assert everything(data) == before
 
 
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("point", "goes"), [(3, 2), (2, 2), (1, 1)])
+def test_closed_segments_in_front_of_the_recovery_point_need_no_recovery(
+    kseg: Kseg, data: Path, full: bool, point: int, goes: int
+) -> None:
+    (data / ".kafka_cleanshutdown").unlink()
+    points = data / "recovery-point-offset-checkpoint"
+    points.write_text(f"0\n1\norders 0 {point}\n")
+    (data / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    with full_disk.full() if full else nullcontext():
+        ran = kseg("retain", data, *A_WEEK, "--no-backup", "--apply")
+    assert ran.code == 0, ran.err
+    left = [each.name for each in sorted((data / "orders-0").glob("*.log"))]
+    assert left == [f"{base:020d}.log" for base in range(goes, 4)]
+    assert (data / "orders-0" / "leader-epoch-checkpoint").read_text() == f"0\n1\n0 {goes}\n"
+    assert not (data / ".kafka_cleanshutdown").exists()
+    assert ("stay until a recovery" in ran.text) == (goes == 1)
+    assert kseg("recover", data, "--apply").code == 0
+    assert kseg("verify", "--deep", data).code == 0
+    with Log.open(data / "orders-0") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (goes, 4)
+
+
 def test_an_unclean_log_is_refused_with_the_verb_that_mends_it(kseg: Kseg, data: Path) -> None:
     (data / ".kafka_cleanshutdown").unlink()
+    (data / "recovery-point-offset-checkpoint").unlink()
     before = everything(data)
     for how in (("--apply",), ("-o", data.parent / "out")):
         ran = kseg("retain", data, *A_WEEK, *how)

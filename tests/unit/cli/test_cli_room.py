@@ -136,6 +136,27 @@ def test_a_partition_that_frees_too_little_itself_has_the_room_of_the_others(
     assert kseg("verify", "--deep", partition.parent).code == 0
 
 
+def test_a_recovery_begins_with_the_partition_that_gives_room(kseg: Kseg, partition: Path) -> None:
+    for name in ("clicks-0", "zebras-0"):
+        with Log.open(
+            partition.with_name(name), mode="append", create=True, now_ms=lambda: NOW_MS
+        ) as log:
+            log.append(one(b"alone in its segment"))
+        (log.path / f"{0:020d}.index").unlink()
+    remove_clean_shutdown(partition.parent)
+    words = ("recover", partition.parent, "--apply", "--no-backup")
+    with full_disk.full():
+        ran = kseg(*words)
+    assert ran.code == 3
+    assert "'kseg retain --no-backup --apply' deletes expired segments" in ran.err
+    (partition / f"{0:020d}.log.deleted").write_bytes(bytes(60_000))
+    with full_disk.full():
+        ran = kseg(*words)
+    assert (ran.code, ran.err) == (0, "")
+    assert "3 partitions in order, mark of a clean stop written" in ran.text
+    assert kseg("verify", "--deep", partition.parent).code == 0
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_backups_on_another_file_system_are_announced(
     kseg: Kseg, partition: Path, monkeypatch: pytest.MonkeyPatch, verb: str
@@ -145,5 +166,6 @@ def test_backups_on_another_file_system_are_announced(
     elsewhere = Path("/proc/data.kseg-backup")  # as beside a mount point
     monkeypatch.setattr(backup, "backup_root", lambda _: elsewhere)
     ran = kseg(*words)
-    assert f"backups of {partition.parent} lie in {elsewhere}, on another file system" in ran.err
+    said = f"backups of {partition.parent} lie in {elsewhere}, on another file system, and take "
+    assert re.search(re.escape(said) + r"\d+\.\d KiB there", ran.err)
     assert "another file system" not in kseg(*words, "--no-backup").err

@@ -121,6 +121,17 @@ def test_a_file_is_copied_where_there_are_no_second_names(partition: Path, numbe
     assert status.st_ino != index.stat().st_ino
 
 
+def test_a_copy_of_a_sparse_file_is_sparse(partition: Path) -> None:
+    index = partition / "00000000000000000000.index"
+    index.write_bytes(b"entries ")
+    os.truncate(index, 10 << 20)
+    with io.calls_replaced(refusing("link", errno.EXDEV)):
+        kept = aside(partition).keep_file(index)
+    assert kept is not None
+    assert kept.kept.read_bytes() == index.read_bytes()
+    assert kept.kept.stat().st_blocks * 512 <= 4096
+
+
 def test_another_error_of_linking_is_not_hidden(partition: Path) -> None:
     index = partition / "00000000000000000000.index"
     index.write_bytes(b"garbage!")
