@@ -377,8 +377,13 @@ def truncate(
                 backup_directory=change.backup_directory,
                 keep_cut=change.keeps,
             )
-    if plan.remote is not None and not as_json:
-        output.write_lines(plan.remote.lines(partition.path.name))
+    if not as_json:
+        if plan.log_end_offset < offset and not plan.is_noop:
+            output.write_line(
+                f"the log will end at offset {plan.log_end_offset}, not {offset}: batches are "
+                "removed whole"
+            )
+        output.write_lines(plan.effects())
     return report(
         "truncate",
         directory,
@@ -393,6 +398,10 @@ def truncate(
         log_start_offset=done.log_start_offset,
         log_end_offset=done.log_end_offset,
         truncated_bytes=done.truncated_bytes,
+        left_open=[
+            {"producer_id": producer_id, "first_offset": first}
+            for producer_id, first in plan.left_open
+        ],
         remote=plan.remote and plan.remote.to_dict(),
     )
 

@@ -37,14 +37,20 @@ from kseg.files.metadata import read_clean_shutdown
 from kseg.files.names import FileKind, list_partition
 from kseg.log import closed_indexes, data_directory
 from kseg.log.clock import clock_of, now_of
+from kseg.log.config import LogConfig
 from kseg.log.data_directory import EntryKind, entry_of, refuse_cluster_metadata
 from kseg.log.log import Log
 from kseg.log.pending_deletes import files_of_segment
+from kseg.log.producers.snapshots import rebuild
 from kseg.log.reader.follow import seen_log
 from kseg.log.recovery.backup import Backup, CutReport, Kept, copy_bytes
-from kseg.log.recovery.overlay import look_at
+from kseg.log.recovery.load_context import LoadContext, RecoveryInputs
+from kseg.log.recovery.overlay import Overlay, look_at
 from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport, plan_recovery, recover
 from kseg.log.recovery.reindex import ReindexPlan, plan_reindex
+from kseg.log.recovery.sweep import pass_over
+from kseg.log.segment.reader import Segment
+from kseg.log.segment.walks import next_offset
 from kseg.log.tier.history import history_of, tiered
 from kseg.log.writer import truncate
 from kseg.stores.path import local_path_at
@@ -53,8 +59,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from kseg.format.times import Time
-    from kseg.log.config import LogConfig
-    from kseg.log.reader.version import Version
+    from kseg.log.reader.version import SegmentInfo, Version
     from kseg.log.tier.tier import TierLike
 
 #: A recovery writes the checkpoints this often, for a run that goes on later.
@@ -463,8 +468,9 @@ def plan_truncation(
 
     Args:
         path: a partition directory, or a `Log`.
-        offset: the new end of the log: batches with this offset or larger ones are removed whole.
-            Below the first segment the whole log is removed, and begins again there.
+        offset: the new end of the log: batches with this offset or larger ones are removed whole,
+            so the end may lie in front of it. Below the first segment the whole log is removed, and
+            begins again there.
         tier: as for `plan_retention`.
 
     Raises:
@@ -484,13 +490,56 @@ def plan_truncation(
         raise NotALogError("not a partition directory", path=path)
     refuse_cluster_metadata(directory)
     seen = look_at(directory)
-    plan = truncate.plan_of(directory, _version(directory), offset)
+    version = _version(directory)
+    plan = truncate.plan_of(directory, version, offset)
+    if plan.position is not None:
+        end = _end_at(version.segments_from(offset)[0], plan.position, offset)
+        plan = replace(plan, log_end_offset=end)
+    if not (plan.is_noop or truncate.is_unfollowed(version)):
+        plan = replace(plan, left_open=_left_open(plan, version))
     log, remote = tiered(directory, tier), None
     if log is not None and plan.whole:  # no epoch is left, by which a copy counts
         remote = history_of(log, deleted=log.finished, start=offset)
     elif log is not None:
         remote = history_of(log, end=plan.log_end_offset)
     return TruncationPlan(**values_of(replace(plan, seen=seen, remote=remote)))
+
+
+def _end_at(info: SegmentInfo, position: int, offset: int) -> int:
+    """The end of a log that is cut at a position, as the next load finds it."""
+    with Segment.open(info.path, mapping="never", size=position, is_last=True) as segment:
+        start = segment.start_for_offset(offset - 1).position
+        return next_offset(segment, offset - 1 if start < position else info.base_offset)
+
+
+def _left_open(plan: truncate.TruncationPlan, version: Version) -> tuple[tuple[int, int], ...]:
+    """Transactions that are open at the new end and have ended by the old one."""
+    ends = (plan.log_end_offset, version.log_end.offset)
+    with suppress(KsegError):
+        now, before = (_ongoing(plan.path, version, end) for end in ends)
+        return tuple(sorted(now - before))
+    return ()
+
+
+def _ongoing(path: Path, version: Version, end: int) -> set[tuple[int, int]]:
+    """The transactions that are open at an offset: the producer's id, and the first offset."""
+    start = version.log_start_offset
+    context = LoadContext(Overlay(path), RecoveryInputs(LogConfig(), True, 0, start, 0))
+    for info in version.segments:
+        context.add(info.base_offset)
+    state = context.new_state()
+    rebuild(
+        state,
+        context.snapshots(aloof=True),
+        context.bases,
+        context.open,
+        log_start_offset=start,
+        end_offset=end,
+        now_ms=0,
+        clean=False,
+        on_error=pass_over,
+    )
+    return {(producer_id, place.offset) for producer_id, place in state.ongoing}
 
 
 def _cut(

@@ -104,7 +104,8 @@ def test_a_stale_plan_is_refused(name: str, partition: Path) -> None:
 
 
 def test_a_log_that_was_not_closed_well_is_refused(partition: Path) -> None:
-    (partition.parent / ".kafka_cleanshutdown").unlink()
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        (partition.parent / name).unlink()
     for name in ("truncation", "retention", "compaction"):
         with pytest.raises(kseg.UncleanShutdownError):
             PLANS[name](partition).apply()

@@ -25,7 +25,7 @@ Source: Kafka `UnifiedLog.truncateTo`, `UnifiedLog.truncateFullyAndStartAt`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -60,13 +60,16 @@ class TruncationPlan(ActionTable):
     Attributes:
         path: the partition directory.
         log_start_offset: the first offset to be read, as it will be.
-        log_end_offset: the next one to be given, as it will be.
+        log_end_offset: the next one to be given, as it will be. Batches go whole, so it may lie in
+            front of the offset.
         actions: the changes to log files, in order; empty if the log ends there already. Indexes
             and snapshots go with their log.
         whole: whether all segments go, since the log begins past the offset.
         position: the position of the cut in the last remaining segment; None without a cut.
         seen: the files that the plan was made for.
         remote: its segments in a tier, and the effect of the cut on them; None without a tier.
+        left_open: transactions whose marker goes and whose first record stays: the producer's id
+            and the offset of that record.
     """
 
     path: Path
@@ -77,6 +80,7 @@ class TruncationPlan(ActionTable):
     position: int | None = None
     seen: tuple[FileSeen, ...] = ()
     remote: RemoteHistory | None = None
+    left_open: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_noop(self) -> bool:
@@ -104,9 +108,18 @@ class TruncationPlan(ActionTable):
         ]
         offsets = f"offsets {self.log_start_offset} to {self.log_end_offset}"
         lines.append(f"{self.path}: {offsets}, {self.truncated_bytes} bytes are cut")
+        return "\n".join([*lines, *(f"{self.path}: {line}" for line in self.effects())])
+
+    def effects(self) -> Iterator[str]:
+        """The effects on transactions and on the tier, in words."""
+        for producer_id, offset in self.left_open:
+            yield (
+                f"the transaction of producer {producer_id} from offset {offset} on loses its "
+                "marker and stays open: readers of committed records stop there; 'kseg "
+                "transactions' shows how to end it"
+            )
         if self.remote is not None:
-            lines += [f"{self.path}: {line}" for line in self.remote.lines(self.path.name)]
-        return "\n".join(lines)
+            yield from self.remote.lines(self.path.name)
 
 
 def plan_of(path: Path, version: Version, offset: int) -> TruncationPlan:

@@ -14,7 +14,8 @@ from kseg.errors import (
     StalePlanError,
     UncleanShutdownError,
 )
-from tests.builders import batch, record, write_segment
+from kseg.log.validate.rules import AppendOrigin
+from tests.builders import batch, control_batch, record, write_segment
 from tests.unit.cli.test_cleanup_retain import everything
 from tests.unit.files.foreign import holding
 
@@ -51,12 +52,32 @@ def test_what_is_planned_is_done(partition: Path, offset: int) -> None:
     sizes = sum(path.stat().st_size for path in partition.glob("*.log"))
     done = plan.apply(config=CONFIG, now_ms=NOW_MS)
     assert done.plan == plan
-    assert (done.log_start_offset, done.log_end_offset) == (0, offset)
+    assert (done.log_start_offset, done.log_end_offset) == (0, offset // 2 * 2)
     assert done.truncated_bytes == sizes - sum(p.stat().st_size for p in partition.glob("*.log"))
     assert offsets(partition) == list(range(offset // 2 * 2))
     assert bool(done.kept) is not plan.is_noop
     with kseg.Log.open(partition, mode="append", config=CONFIG) as log:  # it is clean
-        assert log.log_end_offset == offset // 2 * 2  # nothing on the disk tells of the gap
+        assert log.log_end_offset == offset // 2 * 2
+
+
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_a_marker_that_goes_leaves_its_transaction_open(tmp_path: Path, snapshots: bool) -> None:
+    path = tmp_path / "data" / "t-0"
+    given = [record(bytes(80), timestamp=NOW_MS)]
+    with kseg.Log.open(path, mode="append", create=True, config=CONFIG) as log:
+        for producer_id in (7, 8, 9):
+            who = {"producer_id": producer_id, "producer_epoch": 0, "transactional": True}
+            log.append(batch(given * 2, base_sequence=0, **who), leader_epoch=0)
+        for producer_id in (7, 8):
+            marker = control_batch(producer_id == 7, producer_id=producer_id)
+            log.append(marker, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+    for snapshot in [] if snapshots else path.glob("*.snapshot"):
+        snapshot.unlink()
+    lost = {8: (), 7: ((8, 2),), 6: ((7, 0), (8, 2)), 3: ((7, 0),), 1: ()}
+    for offset, left_open in lost.items():
+        plan = kseg.plan_truncation(path, offset)
+        assert plan.left_open == left_open
+        assert str(plan).count("loses its marker and stays open") == len(left_open)
 
 
 def test_nothing_is_kept_if_that_is_said(partition: Path) -> None:
@@ -130,5 +151,5 @@ def test_a_negative_offset_is_refused(partition: Path) -> None:
 def test_a_plan_reads_as_text(partition: Path) -> None:
     lines = str(kseg.plan_truncation(partition, 5)).splitlines()
     assert [line.partition(" ")[0] for line in lines[:2]] == ["delete", "truncate"]
-    assert "offsets 0 to 5" in lines[2]
+    assert "offsets 0 to 4" in lines[2]
     assert str(kseg.plan_truncation(partition, 10)).endswith("nothing to do")

@@ -152,9 +152,9 @@ def test_copies_out_of_the_lineage_are_passed_over(fixtures_dir: Path) -> None:
 def test_a_cut_says_what_the_tier_has_behind_it(home: Path, fixtures_dir: Path) -> None:
     plan = kseg.plan_truncation(home / "dated-0", 100)
     assert plan.remote is not None
-    assert plan.remote.behind == (100, 208)
+    assert plan.remote.behind == (plan.log_end_offset, 208) == (98, 208)
     assert plan.remote.deleted_segments == 0
-    assert "kseg read dated-0 --tier URL --offset 100..209" in str(plan)
+    assert "kseg read dated-0 --tier URL --offset 98..209" in str(plan)
     plan.apply(keep_cut=False)
     assert "dated 0 0" in (home / START).read_text()
     ended = fixtures_dir / "tiered" / "4.2.0-local" / "local" / "plain-0"
