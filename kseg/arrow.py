@@ -108,6 +108,10 @@ def schema(fields: Iterable[str], kinds: Mapping[str, Any] | None = None) -> pa.
     return pa.schema([pa.field(name, types[name]) for name in named])
 
 
+#: Of decimals in most engines.
+_DIGITS_MAX = 38
+
+
 def for_engines(kind: pa.Schema) -> pa.Schema:
     """A schema as engines query it: the topic comes first, and times are in microseconds.
 
@@ -118,6 +122,55 @@ def for_engines(kind: pa.Schema) -> pa.Schema:
     """
     fields = sorted(kind, key=lambda one: one.name != "topic")
     return pa.schema([one.with_type(_ENGINE_TYPES.get(one.type, one.type)) for one in fields])
+
+
+_UNION, _DECIMAL, _EMPTY = (
+    "a union of several types",
+    f"a decimal of more than {_DIGITS_MAX} digits",
+    "a record without fields",
+)
+#: Types that engines do not have.
+_LACKING: dict[str, tuple[str, ...]] = {
+    "Parquet": (_UNION, _EMPTY),
+    "pandas": (_UNION,),
+    "Spark": (_UNION, _DECIMAL),
+    "Polars": (_UNION, _DECIMAL),
+    "DuckDB and Polars": (_UNION, _DECIMAL),
+}
+
+
+def check_types(kinds: Mapping[str, Any], engine: str, way_out: str = "") -> None:
+    """Refuse decoded values of a type that an engine does not have, before it gets them.
+
+    Args:
+        kinds: of the decoded columns, by name.
+        engine: the name of the engine.
+        way_out: what helps beside another decoding, with " or " behind it.
+
+    Raises:
+        ValueError: a column has such a type; the message names it, and what helps.
+    """
+    for name, kind in kinds.items():
+        for part in _parts(_type_of(kind)):
+            if part in _LACKING[engine]:
+                verb = "do" if " and " in engine else "does"
+                raise ValueError(
+                    f"{name} has {part}, which {engine} {verb} not have; {way_out}decode as "
+                    "registry-json"
+                )
+
+
+def _parts(kind: pa.DataType) -> Iterator[str]:
+    """What some engine does not have, in a type and in those of its fields."""
+    is_a = pa.types
+    if is_a.is_union(kind):
+        yield _UNION
+    elif is_a.is_decimal(kind) and kind.precision > _DIGITS_MAX:
+        yield _DECIMAL
+    elif is_a.is_struct(kind) and not kind.num_fields:
+        yield _EMPTY
+    for number in range(kind.num_fields):
+        yield from _parts(kind.field(number).type)
 
 
 def _type_of(kind: Any) -> pa.DataType:

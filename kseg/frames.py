@@ -48,13 +48,17 @@ class Frames:
             options: of `pyarrow.Table.to_pandas`.
         """
         require("pandas")
-        frame: pandas.DataFrame = self.to_arrow().to_pandas(**options)
+        frame: pandas.DataFrame = self._table_for("pandas").to_pandas(**options)
         return frame
 
     def to_polars(self) -> polars.DataFrame:
         """The rows as a `polars.DataFrame`; needs polars and `kseg[arrow]`."""
-        frame: polars.DataFrame = require("polars").DataFrame(self.to_arrow())
+        frame: polars.DataFrame = require("polars").DataFrame(self._table_for("Polars"))
         return frame
+
+    def _table_for(self, _engine: str) -> Any:
+        """The rows in Arrow's form, of types that an engine has."""
+        return self.to_arrow()
 
 
 class Table(Frames):

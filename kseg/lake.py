@@ -261,12 +261,10 @@ class FileFormat:
             raise ValueError(f"partition_by is of {', '.join(PARTITION_KEYS)}, not {self.by!r}")
         if self.keep_bytes and not self.kinds:
             raise ValueError("keep_bytes needs decode")
-        for name, kind in self.kinds.items():
-            if self.form == "parquet" and "union<" in str(getattr(kind, "type", "")):
-                raise ValueError(
-                    f"{name} has a union of several types, which Parquet does not have; write "
-                    ".arrow or .jsonl, or decode as registry-json"
-                )
+        if self.form == "parquet" and self.kinds:
+            from kseg.arrow import check_types  # needs pyarrow
+
+            check_types(self.kinds, "Parquet", "write .arrow or .jsonl, or ")
         if not self.fields:
             raise ValueError("the columns are all left out by partition_by")
 

@@ -414,6 +414,18 @@ class Scan(Frames):
         """Everything as a `pyarrow.Table` of few chunks; memory grows with the data."""
         return self._reader("kept").read_all()
 
+    def _table_for(self, engine: str) -> pyarrow.Table:
+        self._check_types(engine)
+        return self.to_arrow()
+
+    def _check_types(self, engine: str, way_out: str = "") -> None:
+        """Refuse columns of types that an engine does not have."""
+        if self._kinds:
+            from kseg.arrow import check_types
+
+            found = {name: self._kinds[name] for name in self._kinds if name in self.columns}
+            check_types(found, engine, way_out)
+
     def lazy(self) -> polars.LazyFrame:
         """The records as a lazy frame of Polars, which reads for each query; needs `kseg[arrow]`.
 
@@ -427,6 +439,7 @@ class Scan(Frames):
         """
         from kseg import arrow, lazy
 
+        self._check_types("Polars")
         return lazy.polars_frame(
             arrow.for_engines(self.schema),
             self._query,
@@ -441,6 +454,7 @@ class Scan(Frames):
         """
         from kseg import arrow, lazy
 
+        self._check_types("DuckDB and Polars")
         kind = arrow.for_engines(self.schema)
         return lazy.ScanDataset(kind, self._query, repr(self), lambda: self.pushed)
 
@@ -612,6 +626,7 @@ class Scan(Frames):
 
     def __arrow_c_schema__(self) -> object:
         """The schema alone: DuckDB then opens one stream for each query."""
+        self._check_types("DuckDB and Polars", "use to_arrow(), or ")
         schema: object = self.schema.__arrow_c_schema__()
         return schema
 
@@ -619,6 +634,7 @@ class Scan(Frames):
         """An Arrow stream; each call starts a new reader."""
         from kseg import arrow
 
+        self._check_types("DuckDB and Polars", "use to_arrow(), or ")
         return arrow.stream(self._read("streamed"), self.columns, requested_schema, self._kinds)
 
 

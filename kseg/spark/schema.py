@@ -229,7 +229,10 @@ def _ddl_of(kind: Any) -> str:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
 
+    from kseg.arrow import check_types
+
     try:
+        check_types({"value": kind}, "Spark")
         return str(from_arrow_type(kind.type).simpleString())
     except PySparkException as error:
         reason = f"kseg: {kind.type} has no type in Spark; decode as registry-json ({error})"
@@ -283,7 +286,7 @@ def _arrow_type(field: StructField) -> pa.DataType:
     if name.removeprefix("array<").removesuffix(">") not in types:
         from pyspark.sql.pandas.types import to_arrow_type
 
-        return to_arrow_type(field.dataType)
+        return to_arrow_type(field.dataType, timezone="UTC")
     item = types[name.removeprefix("array<").removesuffix(">")]
     nullable = _item_nullable(field.name, field.dataType)
     return pa.list_(pa.field("element", item, nullable=nullable))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -337,6 +339,62 @@ def test_a_union_of_types_has_no_parquet(tmp_path: Path) -> None:
     assert scan.to_arrow()["value"].to_pylist() == ["hi", 2, None, None]
     with pytest.raises(ValueError, match="union of several types, which Parquet"):
         scan.to_parquet(tmp_path / "out")
+
+
+#: The engines that get a scan, by their names in messages.
+ENGINES: dict[str, Callable[[kseg.Scan, Path], object]] = {
+    "pandas does": lambda scan, _out: scan.to_pandas(),
+    "Polars does": lambda scan, _out: scan.to_polars(),
+    "Polars does, lazily": lambda scan, _out: scan.lazy(),
+    "DuckDB and Polars do": lambda scan, _out: pl.DataFrame(scan),
+    "DuckDB and Polars do, in SQL": lambda scan, _out: duckdb.sql("select * from scan").fetchall(),
+    "DuckDB and Polars do, a dataset": lambda scan, _out: scan.dataset(),
+    "Parquet does": lambda scan, out: scan.to_parquet(out),
+}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 50, "scale": 2}
+LACKING: dict[str, tuple[Any, Any, str, set[str]]] = {
+    "a union": (["int", "string"], {"x": 2}, "a union of several types", set(ENGINES)),
+    "a union in a list": (
+        {"type": "array", "items": ["null", "int", "string"]},
+        {"x": [2]},
+        "a union of several types",
+        set(ENGINES),
+    ),
+    "a decimal": (
+        DECIMAL,
+        {"x": Decimal("0.02")},
+        "a decimal of more than 38 digits",
+        {name for name in ENGINES if "Polars" in name},
+    ),
+    "an empty record": (
+        {"type": "record", "name": "Empty", "fields": []},
+        {"x": {}},
+        "a record without fields",
+        {"Parquet does"},
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", LACKING)
+def test_types_that_an_engine_lacks_are_refused_before_it_gets_them(
+    tmp_path: Path, name: str, engine: str
+) -> None:
+    kind, value, words, lacking = LACKING[name]
+    payload = {"a union": b"\0\4", "a union in a list": b"\2\2\4\0", "a decimal": b"\2\2"}
+    registry = Registry()
+    fields = [{"name": "x", "type": kind}]
+    number = registry.register("t-value", {"type": "record", "name": "R", "fields": fields})
+    head = bytes([0, *number.to_bytes(4, "big")])
+    write_log(tmp_path / "t-0", [head + payload.get(name, b"")])
+    scan = kseg.scan(tmp_path, topics="t", decode="registry", schemas=registry.write(tmp_path))
+    assert scan.to_arrow()["value"].to_pylist() == [value]
+    if engine in lacking:
+        spoken = engine.partition(",")[0]
+        with pytest.raises(Exception, match=f"value has {words}, which {spoken} not have; .*json"):
+            ENGINES[engine](scan, tmp_path / "out")
+    else:
+        ENGINES[engine](scan, tmp_path / "out")
 
 
 PROTO = """syntax = "proto3"; package x;
