@@ -2,6 +2,7 @@
 
 answer       `doctor`: the answer for all data directories of a broker
 settings     settings that Kafka refuses or ignores
+kraft        the files of KRaft beside its log, and the level of the cluster
 values       the answer as values, and its codes
 partitions   the load of one partition, by Kafka's own steps (`kseg.log.recovery`)
 

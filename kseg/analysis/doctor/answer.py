@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from kseg.analysis.doctor.kraft import away, of_bootstrap, of_level
 from kseg.analysis.doctor.partitions import PartitionUnit, examine
 from kseg.analysis.doctor.settings import of_properties, of_topics
 from kseg.analysis.doctor.values import (
@@ -49,7 +50,7 @@ from kseg.files.checkpoints import TopicPartition
 from kseg.files.names import FileKind, PathKind, classify_path
 from kseg.files.selection import Selection, StrPaths, some_of
 from kseg.format.times import Time, iso_text
-from kseg.internal.ids import id_text
+from kseg.internal.ids import id_of, id_text
 from kseg.log.clock import now_of
 from kseg.log.config import COMPACT, LogConfig
 from kseg.log.data_directory import (
@@ -61,6 +62,7 @@ from kseg.log.data_directory import (
 )
 from kseg.log.settings import (
     BROKER,
+    DIRECTORY_RESERVED_MAX,
     TOPIC,
     Assigned,
     Cluster,
@@ -98,6 +100,13 @@ class BrokerFile:
     voters: tuple[int, ...] = ()
     voters_max: int | None = None
     properties: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def loads(self, directory: Path) -> bool:
+        """Whether the node loads the logs of a directory, which may be for the metadata alone."""
+        own, named = self.metadata_directory, {each.resolve() for each in self.directories}
+        is_apart = own is not None and own.resolve() not in named
+        is_own = own is not None and own.resolve() == directory.resolve()
+        return self.roles != ("controller",) and not (is_own and is_apart)
 
 
 def read_broker_file(path: str | PathLike[str] | None) -> BrokerFile:
@@ -191,6 +200,7 @@ class BrokerDirectory:
 
     Attributes:
         path: as it was given.
+        loads_logs: whether its logs are loaded.
         entries: its sub-directories.
         clean: whether the mark of a clean stop is there.
         meta: its ids; None where they are not known.
@@ -209,6 +219,7 @@ class BrokerDirectory:
                 metadata log alone, and ignores all partitions and checkpoints.
         """
         self.path = path
+        self.loads_logs = loads_logs
         self.entries: tuple[DirectoryEntry, ...] = ()
         self.clean = False
         self.meta: metadata.MetaProperties | None = None
@@ -554,6 +565,16 @@ class Node:
 
     # ---- the metadata log ------------------------------------------------------------------------
 
+    @property
+    def lacks_log(self) -> bool:
+        """Whether no metadata log is here, or one that no broker used, beside partitions."""
+        known = self.before
+        if self.log is None or known is None:
+            return self.log is None and known is None
+        is_whole = known.cut_at is None and (known.trusted or not known.end_offset)
+        is_new = not (known.topics or known.facts["brokers"])
+        return bool(self.logs) and is_whole and is_new
+
     def missing_log(self, loaded: Mapping[str, PartitionOutlook]) -> Iterator[BrokerFinding]:
         """The consequences where no directory of a node of KRaft has the metadata log."""
         homes, server = self.homes, self.server
@@ -563,21 +584,22 @@ class Node:
                 "not-given", place, "server.properties names it as metadata.log.dir: give it, too"
             )
             return
-        path = (place or homes[0].path) / LOG_NAME
-        if server.roles and "controller" not in server.roles:
-            yield finding(
-                "metadata-fetched", path, "not here: the node fetches it from the controllers"
-            )
+        path = self.log or (place or homes[0].path) / LOG_NAME
+        if self.is_controller is False:
+            message = "no topic is in it: the node fetches it from the controllers"
+            yield finding("metadata-fetched", path, message)
             return
         paths = [str(e.path) for home in homes for e in home.entries if e.kind is EntryKind.LOG]
         names = tuple(os.path.basename(each) for each in paths)
         lost = "all topics are forgotten"
         if names:
             lost = f"all {len(names)} partitions here become -stray"
-        first, mend = "not here", "Restore it from another controller or a backup."
+        first = "not here" if self.log is None else "it knows no topic, as an empty one"
+        mend = "Restore it from another controller or a backup."
         if not server.roles:
-            where = "" if place else ", and metadata.log.dir is no other directory"
-            first = f"if this node is a controller{where}: not here"
+            is_clear = place or self.log
+            where = "" if is_clear else ", and metadata.log.dir is no other directory"
+            first = f"if this node is a controller{where}: {first}"
         outcome = "the broker begins a new cluster without topics"
         if server.voters_max != 1 and server.roles:
             outcome = "if the other controllers have no leader, a new cluster may begin"
@@ -602,7 +624,9 @@ class Node:
         """
         mend = self._mend_of_log(one.path)
         kept = [
-            replace(each, mend=mend if each.severity == "error" else None)
+            each
+            if _has_own_mend(each)
+            else replace(each, mend=mend if each.severity == "error" else None)
             for each in one.findings
             if each.code not in ("swept", "records-cut")
         ]
@@ -741,12 +765,17 @@ class Node:
             # `in_the_way` has the consequences of a file there.
             if self._has_copy(home, partition, topic_id) or os.path.lexists(path):
                 continue
+            where = "it is not here"
+            mend = "Restore it from a backup before you start the broker."
+            for other in (each.path for each in self.homes if not each.loads_logs):
+                if (other / path.name).is_dir():
+                    where = f"it is in {other}, which log.dirs does not name"
+                    mend = f"Add {other} to log.dirs before you start the broker."
             yield self._lost(
                 assigned,
                 str(path),
-                "this node has it, says the metadata log, and it is not here; a start makes an "
-                "empty one",
-                "Restore it from a backup before you start the broker.",
+                f"this node has it, says the metadata log, and {where}; a start makes an empty one",
+                mend,
                 _known_records(self.homes, partition),
             )
         for directory_id, names in self.strangers().items():
@@ -787,7 +816,7 @@ class Node:
                     path,
                     "no directory, but a partition of this node belongs here: a start cannot "
                     "make it, and does without this data directory",
-                    f"Move it away:\n{_away(path)}",
+                    f"Move it away:\n{away(path)}",
                     exception=_STORAGE_ERROR,
                 )
             elif future is not None and own.path == path and _topic_id(future) == topic_id:
@@ -795,7 +824,7 @@ class Node:
                     "duplicate-partition",
                     future,
                     f"a start renames it to {path.name}, which lies beside it, and stops",
-                    f"Move it away, if {path.name} has all its records:\n{_away(future)}",
+                    f"Move it away, if {path.name} has all its records:\n{away(future)}",
                     exception=_STORAGE_ERROR,
                 )
 
@@ -814,12 +843,13 @@ class Node:
     def _home_of(self, assigned: Assigned) -> BrokerDirectory | None:
         """The data directory in which a partition is, or would be made; None for another one."""
         place = self._place_of(assigned)
-        by_id = {home.meta.directory_id: home for home in self.homes if home.meta is not None}
-        paths = {home.path.resolve() for home in self.homes}
+        homes = [home for home in self.homes if home.loads_logs] or self.homes
+        by_id = {home.meta.directory_id: home for home in homes if home.meta is not None}
+        paths = {home.path.resolve() for home in homes}
         configured = {each.resolve() for each in self.server.directories}
         found = None if place is None else by_id.get(id_text(place))
         is_replaced = configured and configured <= paths and len(by_id) == len(paths)
-        return self.homes[0] if found is None and (place is None or is_replaced) else found
+        return homes[0] if found is None and (place is None or is_replaced) else found
 
     def _lost(
         self, assigned: Assigned, path: str, message: str, mend: str, records: int | None
@@ -893,6 +923,11 @@ class Node:
         return "it is new, or its file is lost", command_line(*words, "-c", "server.properties")
 
 
+def _has_own_mend(one: BrokerFinding) -> bool:
+    """Whether a fault of the metadata log goes with one file, beside the log's records."""
+    return one.code == "metadata-snapshot" or one.exception == "NumberFormatException"
+
+
 def _refusal(one: PartitionOutlook, known: Cluster | None) -> KsegError | None:
     """The fault of a metadata log that loading leaves as it is, and no broker can read."""
     if known is None or known.cut_at is None or known.cut_at >= one.log_end_offset:
@@ -933,12 +968,6 @@ def _write_id(path: Path, topic_id: UUID) -> str:
         write += f" && {command_line('chown', f'--reference={path}', place)}"
     unless = "Unless the topic was deleted and made again"
     return f"{unless}, write the id that the cluster has:\n{write}"
-
-
-def _away(path: Path) -> str:
-    """The command that moves a file or directory out of its data directory."""
-    home = path.parent.absolute()
-    return command_line("mv", path, home.with_name(f"{home.name}.{path.name}"))
 
 
 def _topic_id(path: Path) -> UUID | None:
@@ -1011,7 +1040,10 @@ def _of_ids(homes: Sequence[BrokerDirectory], server: BrokerFile) -> Iterator[Br
     )
     yield from _not_equal(((path, meta.cluster_id) for path, meta in known), "cluster.id", None)
     yield from _not_equal(((path, meta.node_id) for path, meta in known), "node.id", server.node_id)
-    ids = ((meta.directory_id, path) for path, meta in known if meta.directory_id is not None)
+    ids = [(meta.directory_id, path) for path, meta in known if meta.directory_id is not None]
+    for one, path in ids:
+        if id_of(one).int <= DIRECTORY_RESERVED_MAX:
+            yield _id_fault(path, f"directory.id {one} is a reserved word, and no directory's")
     for path, other, one in _twice(ids):
         if other != path:
             yield _id_fault(path, f"directory.id {one} is also that of {other}: one is a copy")
@@ -1245,8 +1277,8 @@ def plan(
     if not data_directories:
         raise ValueError("doctor wants one data directory or more")
     server = read_broker_file(sources.broker_config)
-    loads = server.roles != ("controller",)
-    homes = tuple(BrokerDirectory(Path(each), loads_logs=loads) for each in data_directories)
+    places = map(Path, data_directories)
+    homes = tuple(BrokerDirectory(each, loads_logs=server.loads(each)) for each in places)
     for home in homes:
         _refuse_partition(home)
     found = KnownSettings(sources, [home.path for home in homes if home.exists])
@@ -1268,8 +1300,12 @@ def report(asked: DoctorPlan, answers: Iterable[PartitionOutlook]) -> DoctorRepo
         for home, reason in asked.settings.errors.items()
     ]
     findings.extend(across(node))
-    if node.log is None and node.before is None and node.is_kraft:
+    if node.is_kraft and node.lacks_log:
         findings.extend(node.missing_log(loaded))
+    if node.is_kraft and node.metadata_home is not None:
+        findings.extend(of_bootstrap(node.metadata_home, asked.release))
+    if node.log is not None:
+        findings.extend(of_level(node.before, node.log, asked.release))
     formatted = int(asked.release.partition(".")[0]) >= _FORMATTED_SINCE
     findings.extend(of_ids_missing(node, formatted=formatted))
     outcomes = {home.path: each.outcome for home, each in zip(node.homes, directories, strict=True)}
@@ -1429,7 +1465,7 @@ def _for_release(found: DoctorReport, *, known: str | None) -> DoctorReport:
         replace(each, outcome=_not_known(each.outcome, known=known)) for each in found.directories
     )
     outcome = _not_known(found.outcome, known=known)
-    if any(each.code == "setting-refused" for each in found.findings):
+    if any(each.code in ("setting-refused", "feature-level") for each in found.findings):
         outcome = Outcome.FAILS
     return replace(found, outcome=outcome, directories=directories)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kseg import Segment, plan_recovery
+from kseg.analysis.doctor.kraft import of_snapshots
 from kseg.analysis.doctor.values import (
     BrokerFinding,
     Outcome,
@@ -137,7 +138,7 @@ def examine(unit: PartitionUnit) -> PartitionOutlook:
         if entry.kind is EntryKind.LOG and plan.error is None and plan.start_fault is None:
             findings.extend(_of_missing(unit, plan))
         if entry.kind is EntryKind.CLUSTER_METADATA:
-            findings.extend(_of_quorum_state(unit.path))
+            findings.extend((*_of_quorum_state(unit.path), *of_snapshots(unit.path)))
         if plan.error is None:
             findings.extend(_of_tier(unit, plan))
         if plan.error is None and unit.clean and entry.kind is EntryKind.LOG:

@@ -130,6 +130,15 @@ CODES: Final[dict[str, Code]] = {
         "error", "a metadata log outside of the metadata directory", Outcome.FAILS, "KafkaException"
     ),
     "metadata-missing": Code("error", "no metadata log: a controller forgets the cluster"),
+    "metadata-snapshot": Code(
+        "error", "a snapshot or bootstrap file of KRaft that no node can read", Outcome.FAILS
+    ),
+    "feature-level": Code(
+        "error",
+        "a metadata version that the release does not know",
+        Outcome.FAILS,
+        "IllegalArgumentException",
+    ),
     "metadata-cut": Code("error", "loading cuts the metadata log, and the broker forgets topics"),
     "metadata-fetched": Code("note", "the node fetches its metadata log from the controllers"),
     "metadata-offline": Code(

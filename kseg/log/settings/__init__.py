@@ -31,6 +31,7 @@ _HOMES = {
     "kseg.log.settings.cluster": (
         "BROKER",
         "BROKER_NAMES",
+        "DIRECTORY_RESERVED_MAX",
         "FACTS",
         "TOPIC",
         "Assigned",
@@ -41,7 +42,9 @@ _HOMES = {
         "broker_name_of",
     ),
     "kseg.log.settings.metadata_log": (
+        "bootstrap_level",
         "certain_end",
+        "check_snapshot",
         "end_at",
         "log_batches",
         "read_cluster",

@@ -1,5 +1,6 @@
 from kseg.log.settings.cluster import BROKER as BROKER
 from kseg.log.settings.cluster import BROKER_NAMES as BROKER_NAMES
+from kseg.log.settings.cluster import DIRECTORY_RESERVED_MAX as DIRECTORY_RESERVED_MAX
 from kseg.log.settings.cluster import FACTS as FACTS
 from kseg.log.settings.cluster import TOPIC as TOPIC
 from kseg.log.settings.cluster import Assigned as Assigned
@@ -14,7 +15,9 @@ from kseg.log.settings.joined import Settings as Settings
 from kseg.log.settings.joined import SettingSources as SettingSources
 from kseg.log.settings.joined import group_by_broker as group_by_broker
 from kseg.log.settings.joined import settings as settings
+from kseg.log.settings.metadata_log import bootstrap_level as bootstrap_level
 from kseg.log.settings.metadata_log import certain_end as certain_end
+from kseg.log.settings.metadata_log import check_snapshot as check_snapshot
 from kseg.log.settings.metadata_log import end_at as end_at
 from kseg.log.settings.metadata_log import log_batches as log_batches
 from kseg.log.settings.metadata_log import read_cluster as read_cluster

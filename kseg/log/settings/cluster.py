@@ -146,7 +146,7 @@ _PATIENCE: Final = {"delete.retention.ms": None, "min.compaction.lag.ms": "0"}
 _TELLING: Final = {POLICY, REMOTE_STORAGE, *_LIMITS, *_PATIENCE}
 
 #: Ids of directories up to this one are words: migrating, unassigned, lost.
-_DIRECTORY_RESERVED_MAX: Final = 99
+DIRECTORY_RESERVED_MAX: Final = 99
 #: Field of a record -> the attribute of `Assigned`.
 _ASSIGNED: Final = (
     ("replicas", "replicas"),
@@ -266,7 +266,7 @@ class Assigned:
     def directory_of(self, node_id: int) -> UUID | None:
         """The data directory of a node's replica; None where the records do not say."""
         found = dict(zip(self.replicas, self.directories, strict=False)).get(node_id)
-        return None if found is None or found.int <= _DIRECTORY_RESERVED_MAX else found
+        return None if found is None or found.int <= DIRECTORY_RESERVED_MAX else found
 
 
 #: The kinds of `Cluster.facts`, each with the names of the parts of its keys.

@@ -32,7 +32,14 @@ from kseg.errors import (
     OffsetOutOfRangeError,
 )
 from kseg.files import io
-from kseg.files.names import FileKind, NamedFile, PartitionFiles, SegmentFiles, list_partition
+from kseg.files.names import (
+    FileKind,
+    NamedFile,
+    PartitionFiles,
+    SegmentFiles,
+    file_name,
+    list_partition,
+)
 from kseg.format.control import (
     KRaftVersion,
     KRaftVoters,
@@ -41,6 +48,7 @@ from kseg.format.control import (
     parse_control,
     parse_control_key,
 )
+from kseg.format.header import stop_error
 from kseg.log.segment.reader import Segment
 from kseg.log.settings.cluster import Cluster, Fact, Place
 from kseg.stores.path import path_at
@@ -246,6 +254,45 @@ def _read_snapshot(snapshot: NamedFile | None) -> Cluster:
         raise CorruptRecordError("the snapshot has no header or no footer", path=snapshot.path)
     cluster.end_offset = cluster.snapshot_end
     return cluster
+
+
+def check_snapshot(path: str | PathLike[str]) -> None:
+    """Check that a node can read a snapshot: all of it is sound, from its header to its footer.
+
+    Raises:
+        KsegError: it is damaged, or not whole.
+        OSError: it cannot be read.
+    """
+    place = path_at(path)
+    _check_end(place, StopReason.END)
+    _read_snapshot(NamedFile(file_name(place), place))
+
+
+def bootstrap_level(path: str | PathLike[str]) -> int:
+    """The metadata version in a bootstrap file; a torn end of the file is no fault for a node.
+
+    Raises:
+        KsegError: it is damaged, or has no metadata version.
+        OSError: it cannot be read.
+    """
+    place, cluster = path_at(path), Cluster()
+    _check_end(place, StopReason.END, StopReason.TORN_TAIL)
+    for at, _, value, is_control, _ in _records(place):
+        if not is_control:
+            cluster.add(value, at)
+    fact = cluster.facts["features"].get(("metadata.version",))
+    if fact is None:
+        error = CorruptRecordError("no record has a metadata.version", path=place)
+        raise error.as_kafka("RuntimeException")
+    level: int = fact.fields["level"]
+    return level
+
+
+def _check_end(path: Path, *benign: StopReason) -> None:
+    with Segment.open(path) as segment:
+        for table in segment.headers():
+            if table.stop not in (*benign, StopReason.LIMIT):
+                raise stop_error(table)
 
 
 def _note_control(key: bytes | None, value: bytes | None, place: Place, cluster: Cluster) -> None:

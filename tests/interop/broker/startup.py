@@ -258,12 +258,19 @@ def _of_partitions(
         if not Path(name).name.startswith(_OWN)
         and any(each.code in _ASIDE for each in one.findings)
     }
+    named |= {
+        name
+        for name in told
+        for one in found.findings
+        if one.code == "metadata-missing" and Path(name).name in one.partitions
+        if not Path(name).name.startswith(_OWN)
+    }
     said = {_COPY.sub("", name) for name in named}
     if strays != said:
         yield "put aside", sorted(strays), sorted(said)
     empty = {name for name, now in after.items() if not now.bytes and name not in {*before, *new}}
     paths = {Path(one.path) for one in found.findings if one.code in _ASIDE}
-    absent = {f"{path.parent.name}/{path.name}" for path in paths}
+    absent = {f"{p.parent.name}/{p.name}" for p in paths if not p.name.startswith(_OWN)}
     # Beside a directory that went offline, a start may make its partitions anew in another one.
     if not became.offline and empty != absent:
         yield "rebuilt", sorted(empty), sorted(absent)

@@ -789,7 +789,8 @@ def test_each_code_is_met_by_a_test() -> None:
         *("same-directory", "duplicate-partition", "metadata-elsewhere", "no-directory"),
         *("not-given", "open-files", "maps", "stray", "tier-deleted"),
         *("partition-lost", "partition-behind", "partition-elsewhere"),
-        *("metadata-missing", "metadata-cut", "metadata-fetched"),
+        *("metadata-missing", "metadata-cut", "metadata-fetched", "metadata-snapshot"),
+        *("feature-level",),
         *("setting-refused", "setting-missing", "setting-ignored", "tier-off"),
     }
     assert {harm.code for harm in HARMS.values()} | elsewhere == set(CODES)

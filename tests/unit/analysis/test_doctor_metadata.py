@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from kseg.analysis.doctor import BrokerFinding, DoctorReport, Outcome, doctor
+from kseg.analysis.verify import verify
 from kseg.cli.main import run
 from kseg.commands import command_line
 from kseg.errors import NotALogError
@@ -219,6 +220,127 @@ def test_what_follows_without_a_metadata_log_depends_on_the_role(tmp_path: Path,
     if code == "metadata-missing":
         assert "all 1 partitions here become -stray" in one.message
         assert one.partitions == ("orders-0",)
+
+
+@pytest.mark.parametrize("how", ["no file", "an empty log", "a snapshot of no topic"])
+def test_an_empty_metadata_log_is_as_a_missing_one(tmp_path: Path, how: str) -> None:
+    broker = node(tmp_path / "data")
+    broker.has()
+    broker.log.mkdir()
+    if how == "an empty log":
+        broker.says()
+    if how == "a snapshot of no topic":
+        broker.has_snapshot(90, made.snapshot([[made.feature("metadata.version", 29)]]))
+    found = doctor(broker.path)
+    assert not found.ok
+    assert "all 1 partitions here become -stray" in only(found, "metadata-missing").message
+    config = configured(tmp_path, f"log.dirs={{0}}/data\n{BROKER_ONLY}")
+    assert only(doctor(broker.path, broker_config=config), "metadata-fetched")
+
+
+# ---- the files beside it -------------------------------------------------------------------------
+
+SOUND = made.snapshot([[made.feature("metadata.version", 29)], [made.topic("orders")]])
+#: Bytes of a snapshot, and Kafka's exception; None for one that it takes.
+SNAPSHOTS: dict[str, tuple[bytes, str | None]] = {
+    "sound": (SOUND, None),
+    "empty": (b"", "NoSuchElementException"),
+    "noise": (b"?" * 99, "CorruptRecordException"),
+    "flipped": (SOUND[:-1] + b"?", "CorruptRecordException"),
+    "torn": (SOUND[:-5], "CorruptRecordException"),
+    "zeros behind it": (SOUND + bytes(99), "CorruptRecordException"),
+}
+
+
+@pytest.mark.parametrize("how", SNAPSHOTS)
+def test_a_node_reads_no_older_snapshot_in_the_place_of_the_newest(
+    tmp_path: Path, how: str
+) -> None:
+    data, exception = SNAPSHOTS[how]
+    broker = node(tmp_path / "data").says([made.topic("orders")])
+    broker.has_snapshot(1, data)
+    found = doctor(broker.path)
+    assert found.outcome is (Outcome.STARTS if exception is None else Outcome.FAILS)
+    codes = {one.code for one in verify(broker.path).findings}
+    assert ("kraft-snapshot" in codes) is (exception is not None)
+    assert "torn-tail" not in codes
+    if exception is not None:
+        one = only(found, "metadata-snapshot")
+        assert one.exception == exception
+        mends(one)
+        assert doctor(broker.path).outcome is Outcome.STARTS
+
+
+def test_the_newest_snapshot_is_needed_where_the_log_begins_behind_an_older_one(
+    tmp_path: Path,
+) -> None:
+    broker = node(tmp_path / "data").says([made.topic("orders")], base_offset=9)
+    broker.has_snapshot(9, b"")
+    assert "Restore it" in (only(doctor(broker.path), "metadata-snapshot").mend or "")
+
+
+@pytest.mark.parametrize(
+    "name", ["x.checkpoint", ".checkpoint", f"{5:020}.checkpoint", "x.checkpoint.part"]
+)
+def test_a_file_in_the_metadata_log_with_no_name_of_a_snapshot_stops_a_node(
+    tmp_path: Path, name: str
+) -> None:
+    broker = node(tmp_path / "data").says([made.topic("orders")])
+    (broker.log / name).touch()
+    one = only(doctor(broker.path), "metadata-snapshot")
+    assert (one.outcome, one.exception) == (Outcome.FAILS, "NumberFormatException")
+    mends(one)
+    assert doctor(broker.path).ok
+
+
+@pytest.mark.parametrize("how", ["sound", "empty", "noise", "flipped", "zeros behind it", "torn"])
+def test_a_bootstrap_file_is_read_at_each_start(tmp_path: Path, how: str) -> None:
+    broker = node(tmp_path / "data").says([made.topic("orders")])
+    (broker.path / "bootstrap.checkpoint").write_bytes(SNAPSHOTS[how][0])
+    found = doctor(broker.path)
+    assert found.ok is (how in ("sound", "torn"))
+    if not found.ok:
+        one = only(found, "metadata-snapshot")
+        assert one.outcome is Outcome.FAILS
+        mends(one)
+        assert doctor(broker.path).ok
+
+
+@pytest.mark.parametrize(
+    ("release", "level", "fails"),
+    [
+        *(("3.9", 29, True), ("3.9.1", 21, False), ("4.2", 29, False), ("4.2", 30, True)),
+        *(("4.0", 25, False), ("4.0", 26, True), ("4.0", 6, True), ("9.9", 99, False)),
+    ],
+)
+def test_a_metadata_version_stops_the_releases_that_do_not_know_it(
+    tmp_path: Path, release: str, level: int, fails: bool
+) -> None:
+    broker = node(tmp_path / "data").says([made.feature("metadata.version", level)])
+    found = doctor(broker.path, release=release)
+    assert (found.outcome is Outcome.FAILS) is fails
+    assert ("feature-level" in {one.code for one in found.all_findings()}) is fails
+
+
+def test_a_disk_for_the_metadata_alone_serves_no_partition(tmp_path: Path) -> None:
+    broker, other = node(tmp_path / "data", HERE), node(tmp_path / "more", GONE)
+    here = made.partition(made.FIRST, 0, [7], directories=[HERE])
+    broker.says([made.topic("orders"), here])
+    broker.has()
+    text = "log.dirs={0}/more\nmetadata.log.dir={0}/data\nnode.id=7\n"
+    config = configured(tmp_path, text)
+    found = doctor([other.path, broker.path], broker_config=config)
+    one = only(found, "partition-lost")
+    assert one.path == f"{other.path}/orders-0"
+    assert f"it is in {broker.path}, which log.dirs does not name" in one.message
+    config.write_text(text.format(tmp_path).replace("/more\n", f"/more,{broker.path}\n"))
+    assert doctor([other.path, broker.path], broker_config=config).ok
+
+
+@pytest.mark.parametrize(("number", "fails"), [(0, True), (99, True), (100, False)])
+def test_a_reserved_directory_id_stops_a_node(tmp_path: Path, number: int, fails: bool) -> None:
+    broker = node(tmp_path / "data", UUID(int=number)).says([made.topic("orders")])
+    assert (doctor(broker.path).outcome is Outcome.FAILS) is fails
 
 
 # ---- a damaged one -------------------------------------------------------------------------------
