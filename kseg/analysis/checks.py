@@ -53,7 +53,14 @@ from kseg.files import checkpoints, io, metadata, producer_snapshot
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.log_file import LogFile, OnUnreadable, Tile
 from kseg.files.mapping import MappedFile, Mapping, held_by_another
-from kseg.files.names import DataDirectory, FileKind, NamedFile, PartitionFiles, parse_name
+from kseg.files.names import (
+    DataDirectory,
+    FileKind,
+    NamedFile,
+    PartitionFiles,
+    file_name,
+    parse_name,
+)
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.format.columns import decode
 from kseg.format.header import (
@@ -693,7 +700,8 @@ def examine_segment(
                 checks.note_damage(checks.reached, checks.last_offset)
                 checks.feed(behind)
             stop = StopReason.LIMIT if unreadable else table.stop
-            checks.finish(table, size)
+            if not _check_kraft(unit.path, table, found):
+                checks.finish(table, size)
             # Bytes behind a damaged batch may belong to it: its end is not known.
             index_stop = StopReason.BAD_CRC if checks.bad_crc_count else stop
             trail = indexes.finish(index_stop, log.headers)
@@ -731,6 +739,27 @@ def examine_segment(
         lost=lost,
         segments=(summary,) if unit.partition is not None else (),
     )
+
+
+#: Files of batches that no broker repairs.
+_OF_KRAFT: Final = frozenset({FileKind.CHECKPOINT_KRAFT, FileKind.BOOTSTRAP})
+
+
+def _check_kraft(path: str, table: BatchTable, found: Findings) -> bool:
+    """Check a snapshot or a bootstrap file of KRaft; returns whether the file is one."""
+    kind = file_name(path).kind
+    if kind not in _OF_KRAFT:
+        return False
+    try:
+        if table.stop is not StopReason.END:
+            raise stop_error(table)
+        is_bootstrap = kind is FileKind.BOOTSTRAP
+        (settings.bootstrap_level if is_bootstrap else settings.check_snapshot)(path)
+    except KsegError as error:
+        found.add(
+            "kraft-snapshot", path, error.reason, position=error.position, offset=error.offset
+        )
+    return True
 
 
 def _parted(table: BatchTable, error: UnreadableError) -> tuple[BatchTable, BatchTable]:

@@ -49,6 +49,8 @@ _RESTART = "a broker repairs it at a start after a crash; `kseg recover` does th
 
 _SNAPSHOT = "rebuild with `kseg reindex`; a broker that starts after a crash does so itself"
 
+_SNAPSHOT_GONE = "no node starts with it, and none repairs it: `kseg doctor` says what to do"
+
 _EPOCHS = "take it from a replica; after a crash, brokers repair the segments that they recover"
 
 _DISK = (
@@ -143,6 +145,7 @@ CODES: dict[str, Code] = {
     "epochs-ahead": Code("error", "leader epochs beyond the end of the log", _LOST),
     "epochs-wrong": Code("error", "leader epochs contradict the log's batches", _EPOCHS),
     "metadata-format": Code("error", "partition.metadata cannot be read", _REPLICA),
+    "kraft-snapshot": Code("error", "a snapshot of KRaft that no node can read", _SNAPSHOT_GONE),
     "properties-format": Code("error", "meta.properties cannot be read", "restore the file"),
     "checkpoint-format": Code(
         "error",
