@@ -40,7 +40,7 @@ from kseg.cli.rows import Style
 from kseg.cli.starting import ReaderGone
 from kseg.cli.typed import kinds_from, typed_fields, typed_rows
 from kseg.constants import Bools
-from kseg.errors import NotALogError
+from kseg.errors import KsegError, NotALogError
 from kseg.files.names import PathKind, is_new
 from kseg.files.selection import Selection
 from kseg.format.request import Request, key_needle
@@ -58,6 +58,7 @@ def read(
     paths: tuple[str, ...],
     form: str,
     encoding: str | None,
+    on_corrupt: str,
     isolation: str,
     open_transactions: str,
     topics: tuple[str, ...],
@@ -99,6 +100,8 @@ def read(
         contains=key_needle(key),
         spans_of=None if key is None or filters is None else KeyFilters(filters).spans_for(key),
     )
+    if follow and on_corrupt == "skip":
+        raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
     selection = Selection(topics, partitions)
     _check_key_options(key is not None and not follow, partitioner, counts, filters)
     run = Reader(
@@ -112,6 +115,8 @@ def read(
         jobs=jobs,
         **decoding(decode_as, raw=raw or bool(kinds)),
     )
+    if on_corrupt == "skip":
+        run.skip_damage()
     if follow:
         LOCAL_PATH.convert(paths[0], None, None)  # nothing tells of changes in a store
         run.follow(one_partition(paths, selection).path)
@@ -183,6 +188,11 @@ class Reader(RecordLines):
         self._memory = PerThread(Workspace)
         #: Whether something was read that is not known to lie outside of the offsets.
         self._inside = False
+        self._faults: list[KsegError] = []
+
+    def skip_damage(self) -> None:
+        """Leave damaged batches out, and report them."""
+        self.request = replace(self.request, on_corrupt=self._faults.append)
 
     def paths(self, paths: tuple[str, ...], selection: Selection) -> None:
         """Write the records of everything under the paths."""
@@ -304,14 +314,29 @@ class Reader(RecordLines):
         """Put the rows of a whole source, until no further row is wanted."""
         with self.sinks.sink(put) as sink:
             for columns in pieces:
+                self._find_all(put)
                 self._rows(columns, source, sink, put)
                 if sink.full:
                     return
+            self._find_all(put)
+
+    def _find_all(self, put: Put) -> None:
+        """Report the faults that were skipped since."""
+        for error in self._faults:
+            self.find(error, error.path or "", put)
+        self._faults.clear()
 
     def _piece(self, work: Work, source: Source, put: Put) -> None:
         """Put the rows of a piece of work that puts columns."""
         with self.sinks.sink(put) as sink:
-            work(lambda columns: self._rows(columns, source, sink, put))
+
+            def take(got: RecordColumns | KsegError) -> None:
+                if isinstance(got, KsegError):
+                    self.find(got, got.path or "", put)
+                else:
+                    self._rows(got, source, sink, put)
+
+            work(take)
 
     def _rows(
         self,

@@ -79,6 +79,7 @@ def dump(context: click.Context, /, **given: Any) -> int:
     paths_argument,
     format_option,
     bytes_option,
+    on_corrupt_option,
     isolation_option,
     selection_options,
     tier_options,
@@ -115,9 +116,9 @@ def read() -> None:
     """Print records from an offset or a time on, as a consumer would get them.
 
     A PATH is a partition directory, a data directory or a log file. Shows no transaction markers
-    and no records before the log's start offset. Stops at damage with exit code 1. Keys and values
-    of Kafka's internal topics are decoded to objects; those of other topics with --decode-key and
-    --decode-value.
+    and no records before the log's start offset. Stops at damage with exit code 1, or steps over it
+    with --on-corrupt skip. Keys and values of Kafka's internal topics are decoded to objects; those
+    of other topics with --decode-key and --decode-value.
     """
 
 

@@ -272,3 +272,30 @@ def test_partitioners_that_cannot_be_exit_2(
     ran = kseg("read", sent(tmp_path / "data", counts=(3,)), *words)
     assert ran.code == 2
     assert message in ran.err
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("more", [[], ["--isolation", "read_committed"], ["--limit", "3"]])
+def test_read_steps_over_damage_where_it_is_asked_to(
+    kseg: Kseg, tmp_path: Path, jobs: int, more: list[str]
+) -> None:
+    log = tmp_path / "orders-0"
+    nested = wrapper([record(b"x")] * 2, magic=1, codec=GZIP)
+    parts = [
+        batch([record()] * 2),
+        batch([record()] * 2, base_offset=2, crc=5),
+        batch([record()], base_offset=4),
+        wrapper([record()], magic=1, codec=GZIP, base_offset=5, inner=nested),
+        batch([record()], base_offset=6),
+    ]
+    path = write_segment(log, 0, *parts)
+    ran = kseg("read", "--format", "jsonl", "--jobs", jobs, *more, "--on-corrupt", "skip", log)
+    offsets = [0, 1, 4, 6]
+    is_whole = "--limit" not in more
+    assert [row["offset"] for row in ran.rows] == (offsets if is_whole else offsets[:3])
+    assert f"kseg: {path} @ {len(parts[0])}, offset 2" in ran.err
+    assert ("a compressed message inside a compressed message" in ran.err) == is_whole
+    assert ran.code == 1
+    stopped = kseg("read", "--format", "jsonl", "--jobs", jobs, log)
+    assert (stopped.code, [row["offset"] for row in stopped.rows]) == (1, offsets[:2])
+    assert kseg("read", "--follow", "--on-corrupt", "skip", log).code == 2
