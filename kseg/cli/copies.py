@@ -212,12 +212,30 @@ def _merge_page(plan: MergePlan, report: Path | None) -> Iterator[str]:
             f"{plan.out}: {output.counted(len(plan.partitions), 'partition')}, "
             f"{output.human_bytes(plan.bytes)}; what came from where is in {report}"
         )
-        readable = [(each.name, Path(each.copies[0].path)) for each in plan.partitions]
-        yield from put_back(readable, plan.out, report.parent)
-        yield (
-            "the other brokers of the copies fetch the partitions again: remove them there while "
-            "these are stopped, and start the one with the merged log first"
-        )
+        changed = [
+            (each.name, Path(each.copies[0].path))
+            for each in plan.partitions
+            if _is_first_changed(each)
+        ]
+        yield from put_back(changed, plan.out, report.parent)
+        if len(changed) < len(plan.partitions):
+            which = " of the other partitions" if changed else ""
+            yield f"the first copies{which} are whole: they stay where they are"
+        if changed:
+            yield (
+                "the other brokers of the copies fetch the partitions again: remove them there "
+                "while these are stopped, and start the one with the merged log first"
+            )
+
+
+def _is_first_changed(merge: PartitionMerge) -> bool:
+    """Whether the merged log is another one than that of the copy that goes first."""
+    first, *others = merge.copies
+    return bool(
+        first.damaged_bytes
+        or any(copy.batches for copy in others)
+        or any(left.path == first.path for left in merge.left_out)
+    )
 
 
 def _compacted(plan: MergePlan) -> Iterator[str]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kseg.commands import command_line
 from kseg.files import ownership
+from kseg.files.atomic import replace_file
+from kseg.log.salvage import PUT_BACK
 
 if TYPE_CHECKING:
     from kseg.files.checkpoints import TopicPartition
@@ -29,6 +31,8 @@ def more_line(count: int, what: str) -> Iterator[str]:
 def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> Iterator[str]:
     """The steps that put logs from OUT into the place of damaged ones, in their order.
 
+    Many steps go into a script beside the report.
+
     Args:
         replaced: the name of each, and the directory that it replaces.
         out: the new data directory.
@@ -39,17 +43,38 @@ def put_back(replaced: Sequence[tuple[str, Path]], out: Path, beside: Path) -> I
     name, path = replaced[0]
     yield from owner_lines(out / name, path, out)
     yield "to put it back, stop the broker, then:"
-    kept = beside.resolve() / "replaced"
-    yield f"  mkdir -p {quote(str(kept))}"
-    for name, path in replaced[:ITEMS_MAX]:
-        place = quote(str(path.resolve()))
-        yield f"  mv {place} {quote(str(kept))}/"
-        yield f"  mv {quote(str(out.resolve() / name))} {place}"
-    yield from (f"  {line}" for line in more_line(len(replaced), "in the same way"))
+    kept, home = beside.resolve() / "replaced", out.resolve()
+    moves = [(path.resolve(), home / name) for name, path in replaced]
+    if len(moves) > ITEMS_MAX:
+        script = beside.resolve() / PUT_BACK
+        replace_file(script, "".join(f"{line}\n" for line in _script(moves, kept)).encode())
+        yield f"  sh {quote(str(script))}"
+    else:
+        yield from (f"  {line}" for line in _steps(moves, kept))
     yield (
         "the lines of the broker's checkpoints may stay, but for a log start behind the end of the "
         "log; the checkpoints in OUT are for a broker that gets all of OUT"
     )
+
+
+def _steps(moves: Sequence[tuple[Path, Path]], kept: Path) -> Iterator[str]:
+    yield f"mkdir -p {quote(str(kept))}"
+    for place, made in moves:
+        yield f"mv {quote(str(place))} {quote(str(kept))}/"
+        yield f"mv {quote(str(made))} {quote(str(place))}"
+
+
+def _script(moves: Sequence[tuple[Path, Path]], kept: Path) -> Iterator[str]:
+    """The steps, behind a check that each directory is where the steps want it."""
+    yield f"# Puts {len(moves)} logs back. Stop the broker first."
+    yield "set -eu"
+    yield 'fail() { echo "$1: nothing was moved" >&2; exit 1; }'
+    for place, made in moves:
+        for path in (place, made):
+            yield f"test -d {quote(str(path))} || fail {quote(f'{path} is missing')}"
+        old = kept / place.name
+        yield f"test ! -e {quote(str(old))} || fail {quote(f'{old} is there already')}"
+    yield from _steps(moves, kept)
 
 
 def without_line(path: Path, partition: TopicPartition) -> str:

@@ -34,6 +34,7 @@ from __future__ import annotations
 from kseg._door import door
 
 _HOMES = {
+    "kseg.log.salvage.output": ("PUT_BACK",),
     "kseg.log.salvage.provable": ("read_provable",),
     "kseg.log.salvage.salvage": (
         "READABLE",

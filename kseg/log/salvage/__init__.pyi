@@ -1,3 +1,4 @@
+from kseg.log.salvage.output import PUT_BACK as PUT_BACK
 from kseg.log.salvage.provable import read_provable as read_provable
 from kseg.log.salvage.salvage import READABLE as READABLE
 from kseg.log.salvage.salvage import DamagedTransaction as DamagedTransaction

@@ -5,6 +5,7 @@
         out/                    OUT under its first name, until it is whole
         quarantine/             bytes that are not in OUT
         report.json             the report, written last
+        put-back.sh             the steps that put many logs back, by the command line
 
 Bytes are copied, then each log is recovered as after a crash: `kseg.log.recovery` sweeps all of it,
 compares each checksum and writes the indexes, so changes of a source are noticed. The last step is
@@ -42,8 +43,9 @@ SUFFIX: Final = ".kseg-salvage"
 _MAKING: Final = "out"
 QUARANTINE: Final = "quarantine"
 REPORT: Final = "report.json"
-#: Names that an interrupted run may have left.
-_OURS: Final = frozenset((_MAKING, QUARANTINE, REPORT, REPORT + ".tmp"))
+PUT_BACK: Final = "put-back.sh"
+#: Names that an interrupted or an earlier run may have left.
+_OURS: Final = frozenset((_MAKING, QUARANTINE, REPORT, REPORT + ".tmp", PUT_BACK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +382,7 @@ class _Segments:
 
 
 __all__ = [
+    "PUT_BACK",
     "QUARANTINE",
     "REPORT",
     "SUFFIX",

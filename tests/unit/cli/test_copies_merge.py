@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,39 @@ def test_the_last_lines_put_the_result_back_when_typed(
     assert [each.name for each in home.iterdir()] == [name]
     assert library.verify(home / name, deep=True).ok
     assert (tmp_path / "out.kseg-salvage" / "replaced" / name).is_dir()
+
+
+@pytest.mark.parametrize("count", [1, 5, 6])
+def test_each_log_that_changed_is_put_back_and_no_other(
+    kseg: Kseg, tmp_path: Path, count: int
+) -> None:
+    homes, out = (tmp_path / "it's", tmp_path / "b"), tmp_path / "out"
+    for home in homes:
+        for number in range(8):
+            write_copy(home / f"t-{number}", BASE)
+    for number in range(1, count + 1):
+        flip(homes[0] / f"t-{number}", 6, 80)
+    ran = kseg("merge", *homes, "-o", out)
+    assert "the first copies of the other partitions are whole" in ran.text
+    steps = [line for line in ran.text.splitlines() if line.startswith("  ") and " /" in line]
+    steps = [line for line in steps if line.split()[0] in ("mkdir", "mv", "sh")]
+    assert len(steps) == (1 if count > 5 else 1 + 2 * count)
+    replaced = homes[0].rename(tmp_path / "moved")
+    failed = [subprocess.run(step, shell=True, check=False).returncode for step in steps]
+    assert any(failed)
+    replaced.rename(homes[0])
+    if count > 5:
+        assert not (tmp_path / "out.kseg-salvage" / "replaced").exists()
+        for step in steps:
+            subprocess.run(step, shell=True, check=True)
+        for number in range(1, count + 1):
+            assert library.verify(homes[0] / f"t-{number}", deep=True).ok
+        assert sorted(each.name for each in out.glob("t-*")) == ["t-0", "t-7"]
+        assert kseg("merge", *homes, "-o", out).code == 3
+        shutil.rmtree(out)
+        shutil.rmtree(tmp_path / "out.kseg-salvage" / "replaced")
+        assert kseg("merge", *homes, "-o", out).code == 0
+        assert "to put it back" not in kseg("merge", *homes, "-o", tmp_path / "new").text
 
 
 @root_only
