@@ -80,6 +80,7 @@ def read(
     schema_version: int | None,
     record: str | None,
     follow: bool,
+    recreated: str,
     jobs: int,
 ) -> int:
     """Run the verb; returns the exit code."""
@@ -100,6 +101,8 @@ def read(
         contains=key_needle(key),
         spans_of=None if key is None or filters is None else KeyFilters(filters).spans_for(key),
     )
+    if recreated == "start" and not follow:
+        raise click.UsageError("--recreated wants --follow.")
     if follow and on_corrupt == "skip":
         raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
     selection = Selection(topics, partitions)
@@ -119,7 +122,7 @@ def read(
         run.skip_damage()
     if follow:
         LOCAL_PATH.convert(paths[0], None, None)  # nothing tells of changes in a store
-        run.follow(one_partition(paths, selection).path)
+        run.follow(one_partition(paths, selection).path, recreated)
     else:
         if partitioner is not None:
             paths = _paths_with(key, partitioner, counts, paths, topics, request)
@@ -271,7 +274,7 @@ class Reader(RecordLines):
             return request
         return replace(request, offset=(_start_of_tail(log, self.last), None))
 
-    def follow(self, path: Path) -> None:
+    def follow(self, path: Path, recreated: str) -> None:
         """Write the records of a partition, and then new ones as they come."""
         request = self.request
         with Log.open(path) as log:
@@ -287,7 +290,8 @@ class Reader(RecordLines):
             begin = max(begin, request.offset_start)
             self.out.flush()
             names, gone, source = record_fields(kafka07=False), ReaderGone(), self._source_of(log)
-            for columns in log.follow(begin, isolation=request.isolation, stop=gone, columns=names):
+            how: Any = {"isolation": request.isolation, "columns": names}
+            for columns in log.follow(begin, stop=gone, recreated=recreated, **how):
                 self._rows(columns, source, sink, self._take, self._wanted(columns))
                 self.out.flush()
                 if sink.full or int(columns["offset"][-1]) >= end - 1:

@@ -123,6 +123,14 @@ def read_partition_metadata(path: str | PathLike[str]) -> PartitionMetadata:
     return PartitionMetadata(version, topic_id[1])
 
 
+def topic_id_in(directory: str | PathLike[str]) -> UUID | None:
+    """The id of the topic of a partition directory; None if no file has it, or a broken one."""
+    path = os.path.join(directory, FileKind.PARTITION_METADATA.value)
+    with suppress(CorruptIndexError, OSError):
+        return read_partition_metadata(path).uuid
+    return None
+
+
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
     """Read a file of Java properties, such as a broker's `server.properties`.
 

@@ -19,7 +19,13 @@ from kseg.errors import KsegError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.mapping import Mapping, private_memory
 from kseg.format.header import EncodedBatch
-from kseg.format.request import FETCH_BYTES, FIELDS_DEFAULT, Request, RequestOptions
+from kseg.format.request import (
+    FETCH_BYTES,
+    FIELDS_DEFAULT,
+    Request,
+    RequestOptions,
+    check_word,
+)
 from kseg.format.times import Time
 from kseg.format.workspace import Workspace
 from kseg.log.clock import clock_of, now_of
@@ -280,11 +286,12 @@ class Log:
         """The settings of a log open for appending; KsegError otherwise."""
         return self.state.config
 
-    def followed(self, isolation: str) -> tuple[ReadableLog, Wait]:
+    def followed(self, isolation: str, recreated: str = "raise") -> tuple[ReadableLog, Wait]:
         """The log as a follower needs it, and how to wait for more of it.
 
         Args:
             isolation: "read_uncommitted" or "read_committed".
+            recreated: see `follow`.
 
         Raises:
             KsegError: the log was open for appending, and is closed.
@@ -294,7 +301,10 @@ class Log:
         if self._state is not None:
             state = self._open_state(self._state)
             return state, partial(_wait_for_writer, state)
-        log = follow.ExternalLog(self.path, committed=isolation == "read_committed")
+        check_word("recreated", recreated, ("raise", "start"))
+        log = follow.ExternalLog(
+            self.path, committed=isolation == "read_committed", restarts=recreated == "start"
+        )
         return log, log.wait
 
     def _open_state(self, state: LogState) -> LogState:
@@ -422,6 +432,7 @@ class Log:
         *,
         timeout: float | None = None,
         stop: Event | None = None,
+        recreated: str = "raise",
         **options: Unpack[RequestOptions],
     ) -> Iterator[RecordColumns]:
         """The records as columns, as they are written; see `kseg.log.reader.follow.follow`.
@@ -430,10 +441,12 @@ class Log:
 
         Args:
             start_offset, timeout, stop, options: as there.
+            recreated: "raise" where the topic is deleted and made again; or "start" to wait for it
+                and go on at its start.
         """
         from kseg.log.reader import follow
 
-        log, wait = self.followed(options.get("isolation", "read_uncommitted"))
+        log, wait = self.followed(options.get("isolation", "read_uncommitted"), recreated)
         return follow.follow(log, wait, start_offset, timeout=timeout, stop=stop, **options)
 
     def offset_for_timestamp(self, timestamp: Time) -> TimestampOffset | None:

@@ -180,7 +180,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
             if asked == LATEST and not known:
                 start = watch.end_of(name, log)
             elif asked is not None and asked > start.offset:
-                start = Place(asked)
+                start = replace(start, offset=asked)
             places[name] = start
         return places
 
@@ -203,7 +203,11 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         else:
             ends = self._towards(starts, self._ends, amount)
         # Spark takes any difference in the text for new data, so a log without news keeps its text.
-        moved = {name: end for name, end in ends.items() if end.offset != starts[name].offset}
+        moved = {
+            name: end
+            for name, end in ends.items()
+            if end.offset != starts[name].offset or end.is_of_another(starts[name])
+        }
         return offsets_document({**starts, **moved})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -248,9 +252,11 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
         ranges = {}
         for name, place in places_of(end).items():
             first = starts.get(name)
-            offset = watch.start_of(logs[name]).offset if first is None else first.offset
-            if offset < place.offset:
-                ranges[name] = (watch.checked(name, Place(offset)).offset, place.offset)
+            if first is None or first.is_of_another(place):
+                first = watch.start_of(logs[name])
+            if first.offset < place.offset:
+                first = replace(first, topic_id=place.topic_id)
+                ranges[name] = (watch.checked(name, first).offset, place.offset)
         unbounded = replace(self._options, starting_offsets={})
         chosen = [
             replace(log, log_start_offset=ranges[name][0], end_offset=ranges[name][1])

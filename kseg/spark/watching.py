@@ -23,11 +23,13 @@ import numpy as np
 from kseg import Segment
 from kseg.constants import INT64_MAX, StopReason
 from kseg.errors import OffsetOutOfRangeError
+from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable
 from kseg.log.log import Log
 from kseg.spark.damage import named
 from kseg.spark.options import SourceOptions
 from kseg.spark.plan import LogEntry, SegmentEntry, list_logs
+from kseg.stores.path import is_remote
 
 _VERSION: Final = 1
 _LOGGER = logging.getLogger("kseg.spark")
@@ -43,11 +45,17 @@ class Place:
         offset: of the next record.
         segment: base offset of the segment that `position` lies in; -1 if unknown.
         position: where the next batch begins, in bytes.
+        topic_id: of the topic; None if it is not known.
     """
 
     offset: int
     segment: int = -1
     position: int = 0
+    topic_id: str | None = None
+
+    def is_of_another(self, other: Place) -> bool:
+        """Whether the topic was made again between two places."""
+        return None not in (self.topic_id, other.topic_id) and self.topic_id != other.topic_id
 
 
 def offsets_document(places: Mapping[str, Place]) -> dict[str, Any]:
@@ -55,7 +63,12 @@ def offsets_document(places: Mapping[str, Place]) -> dict[str, Any]:
     return {
         "v": _VERSION,
         "topics": {
-            name: {"offset": place.offset, "segment": place.segment, "pos": place.position}
+            name: {
+                "offset": place.offset,
+                "segment": place.segment,
+                "pos": place.position,
+                **({} if place.topic_id is None else {"id": place.topic_id}),
+            }
             for name, place in sorted(places.items())
         },
     }
@@ -78,15 +91,17 @@ def places_of(document: Mapping[str, Any]) -> dict[str, Place]:
 def _place(name: object, given: Any) -> Place:
     try:
         numbers = [given[key] for key in ("offset", "segment", "pos")]
-    except (KeyError, TypeError):
-        numbers = []
+        topic_id = given.get("id")
+    except (AttributeError, KeyError, TypeError):
+        numbers, topic_id = [], None
     # The offset behind the last one of all has more than 64 bits.
     if not numbers or not all(
         type(number) is int and -1 <= number <= INT64_MAX + (not place)
         for place, number in enumerate(numbers)
     ):
         raise ValueError(f"kseg: the checkpoint's offset of {name!r} is {given!r}")
-    return Place(*numbers)
+    offset, segment, position = numbers
+    return Place(offset, segment, position, topic_id)
 
 
 class Amount(NamedTuple):
@@ -231,7 +246,9 @@ class Watch:
     def start_of(self, log: LogEntry) -> Place:
         """Where the records of a log begin."""
         first = log.segments[0].base_offset if log.segments else 0
-        return Place(max(first or 0, log.log_start_offset or 0))
+        start = max(first or 0, log.log_start_offset or 0)
+        found = None if is_remote(log.directory) else topic_id_in(log.directory)
+        return Place(start, topic_id=None if found is None else str(found))
 
     def end_of(self, name: str, log: LogEntry) -> Place:
         """Where its records end now, behind the last whole batch."""
@@ -248,10 +265,13 @@ class Watch:
             self._lost(name, f"the log is gone, which was read up to offset {place.offset}")
             return place
         start = self.start_of(log)
+        if place.is_of_another(start):
+            self._lost(name, f"the topic was made again, which was read up to {place.offset}")
+            return start
         if place.offset < start.offset:
             self._lost(name, f"offsets {place.offset} to {start.offset - 1} are gone")
             return start
-        return place
+        return replace(place, topic_id=start.topic_id)
 
     def _lost(self, name: str, loss: str) -> None:
         if self._options.fail_on_data_loss:
@@ -276,7 +296,7 @@ class Watch:
         step = self._step(name, log, place, limit, at_least)
         if self._options.isolation == "read_committed":
             step = _committed(log, place, step)
-        return step
+        return step._replace(place=replace(step.place, topic_id=place.topic_id))
 
     def _stands_still(self, name: str, log: LogEntry, place: Place) -> bool:
         """Whether the last look ended here, and the last segment has not changed since."""

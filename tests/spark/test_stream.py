@@ -6,12 +6,15 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
+from kseg.errors import OffsetOutOfRangeError
+from kseg.files.metadata import write_partition_metadata
 from kseg.spark import schema
 from kseg.spark.options import parse_options
 from kseg.spark.source import StreamReader, stream_reader
@@ -150,6 +153,25 @@ def test_a_start_may_be_the_latest(log: Path) -> None:
     write_segment(log, 100, rows(100))
     end = stream.latestOffset(start, stream.getDefaultReadLimit())
     assert read(stream, start, end) == list(range(100, 110))
+
+
+@pytest.mark.parametrize("count", [1, 10, 20])
+def test_a_topic_that_is_made_again_is_a_loss_or_read_from_its_start(log: Path, count: int) -> None:
+    write_partition_metadata(log / "partition.metadata", UUID(int=1 << 70))
+    streams = [reader(log), reader(log, failOnDataLoss="false")]
+    start = streams[0].initialOffset()
+    end = streams[0].latestOffset(start)
+    assert places_of(end)["orders-0"].offset == 100
+    log.rename(log.parent.parent / "away")
+    write_segment(log, 0, *(rows(10 * at) for at in range(count)))
+    write_partition_metadata(log / "partition.metadata", UUID(int=2 << 70))
+    for stream in (streams[0], reader(log)):
+        with pytest.raises(OffsetOutOfRangeError, match="made again, which was read up to 100"):
+            stream.latestOffset(end)
+    for stream in (streams[1], reader(log, failOnDataLoss="false")):
+        later = stream.latestOffset(end)
+        assert read(stream, end, later) == list(range(10 * count))
+        assert stream.latestOffset(later) == later
 
 
 def test_a_new_partition_is_read_from_its_start_even_by_a_latest_stream(log: Path) -> None:

@@ -111,6 +111,16 @@ def dump(context: click.Context, /, **given: Any) -> int:
         is_flag=True,
         help=("Continue with new records until interrupted, or until --limit."),
     ),
+    click.option(
+        "--recreated",
+        type=click.Choice(["raise", "start"]),
+        default="raise",
+        show_default=True,
+        help=(
+            "Where the topic is deleted and made again, --follow ends; or it waits for the topic, "
+            "and goes on at its start."
+        ),
+    ),
 )
 def read() -> None:
     """Print records from an offset or a time on, as a consumer would get them.

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple, Unpack
 
+from kseg.commands import note
 from kseg.constants import StopReason
 from kseg.errors import (
     KsegError,
@@ -34,6 +35,7 @@ from kseg.errors import (
     UnsupportedFormatError,
     at_path,
 )
+from kseg.files.metadata import topic_id_in
 from kseg.format.header import BatchTable, stop_error
 from kseg.format.request import RequestOptions, check_word
 from kseg.format.values import RecordColumns
@@ -144,6 +146,7 @@ def _version(
 class _Signs:
     """Signs of a change of a log: names, and the last log file's size and time."""
 
+    home: int
     names_ns: int
     written_ns: int
     size: int
@@ -153,7 +156,7 @@ class _Signs:
     def of(cls, view: LogView) -> _Signs:
         names = os.stat(view.path)
         last = os.stat(_last(view).path)
-        return cls(names.st_mtime_ns, last.st_mtime_ns, last.st_size, last.st_ino)
+        return cls(names.st_ino, names.st_mtime_ns, last.st_mtime_ns, last.st_size, last.st_ino)
 
 
 class ExternalLog:
@@ -165,18 +168,22 @@ class ExternalLog:
         version: the whole and sound part of it.
     """
 
-    __slots__ = ("_committed", "_looks", "_settled", "_signs", "path", "version", "view")
+    __slots__ = (
+        *("_committed", "_looks", "_restarts", "_settled", "_signs", "_topic_id"),
+        *("path", "version", "view"),
+    )
 
     view: LogView
     version: Version
     _signs: _Signs
 
-    def __init__(self, path: Path, *, committed: bool = False) -> None:
+    def __init__(self, path: Path, *, committed: bool = False, restarts: bool = False) -> None:
         """Look for the first time.
 
         Args:
             path: the partition directory.
             committed: find out each time, too, up to where every transaction is decided.
+            restarts: where the topic is deleted and made again, wait for its new log.
 
         Raises:
             NotALogError: there is no segment in it.
@@ -184,7 +191,8 @@ class ExternalLog:
             OSError: it cannot be read.
         """
         self.path: Final = path
-        self._committed = committed
+        self._committed, self._restarts = committed, restarts
+        self._topic_id = topic_id_in(path)
         self._looks = 0
         self._settled = False
         self._take(LogView.open(path, mapping="never"), None, Truncations())
@@ -194,6 +202,7 @@ class ExternalLog:
 
         Raises:
             CorruptRecordError: there is damage that no writer is about to mend.
+            KsegError: the directory is of a topic that was made again.
             OSError: the directory is gone, or the disk refuses.
         """
         before, known = self._signs, self.version.log_end
@@ -207,17 +216,23 @@ class ExternalLog:
         self._settled = signs == before
         try:
             view = self._view_now(signs)
-            goes_on = self._goes_on(view, known)
+            is_other = self._is_other(signs)
+            goes_on = not is_other and self._goes_on(view, known)
+        except FileNotFoundError:
+            if not self._restarts:
+                raise
+            return False  # until the topic is there again
         except NotALogError:  # all of it may just be making way for another beginning
             self._looks += 1
             if self._looks > _LOOKS_MAX:
                 raise
             return False
         end = self._take(view, known if goes_on else None, self.version.truncations)
-        if end.offset < known.offset or (
-            end.segment_base_offset == known.segment_base_offset and end.position < known.position
-        ):
-            truncations = self.version.truncations.cut_at(min(end.offset, known.offset))
+        same_segment = end.segment_base_offset == known.segment_base_offset
+        is_cut = end.offset < known.offset or (same_segment and end.position < known.position)
+        if is_other or is_cut:
+            lowest = 0 if is_other else min(end.offset, known.offset)
+            truncations = self.version.truncations.cut_at(lowest)
             self.version = self.version._replace(truncations=truncations)
         return end != known or signs != before
 
@@ -234,6 +249,31 @@ class ExternalLog:
             return LogView.open(self.path, mapping="never")
         *sealed, last = self.view.segments
         return LogView(self.path, (*sealed, replace(last, size=signs.size)), "never")
+
+    def _is_other(self, signs: _Signs | None) -> bool:
+        """Whether the topic was deleted and made again, by its id, or without ids by the inode.
+
+        Raises:
+            KsegError: it was, and the reading does not begin again.
+        """
+        before = self._signs
+        if signs is not None and (signs.home, signs.names_ns) == (before.home, before.names_ns):
+            return False
+        known, self._topic_id = self._topic_id, topic_id_in(self.path)
+        if known is not None and self._topic_id is not None:
+            is_other = known != self._topic_id
+        else:
+            is_other = os.stat(self.path).st_ino != before.home
+        if is_other:
+            made = f"the topic was made again, {self._topic_id or 'without an id'}"
+            if not self._restarts:
+                raise KsegError(
+                    f"{made}; its records have offsets from the start again: read it anew, or "
+                    "choose recreated=start, which goes on at its start",
+                    path=self.path,
+                )
+            note.get()(f"kseg: {self.path}: {made}; its records follow from the start")
+        return is_other
 
     def _goes_on(self, view: LogView, known: OffsetMetadata) -> bool:
         """Whether the log is the one seen before, perhaps with more records."""

@@ -8,10 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from kseg.errors import CorruptRecordError, NotALogError, OffsetOutOfRangeError, PoisonedFileError
+from kseg.errors import (
+    CorruptRecordError,
+    KsegError,
+    NotALogError,
+    OffsetOutOfRangeError,
+    PoisonedFileError,
+)
+from kseg.files.metadata import write_partition_metadata
 from kseg.log.log import Log
 from kseg.log.reader import follow as following
 from kseg.log.reader.follow import ExternalLog
@@ -311,3 +319,56 @@ def test_waiting_for_another_process_takes_no_longer_than_asked(
     for seconds in (0.01, 5.0):
         assert log.wait(log.version, seconds)
     assert slept == [0.01, 0.1]
+
+
+def made_again(foreign: Path, topic_id: UUID | None, count: int) -> None:
+    """The topic as a broker deletes it, and makes it again with other records."""
+    foreign.parent.rename(foreign.parent.with_name(f"t-0.{'0' * 32}-delete"))
+    foreign.parent.mkdir()
+    if topic_id is not None:
+        write_partition_metadata(foreign.parent / "partition.metadata", topic_id)
+    foreign.write_bytes(stored(0, count))
+
+
+IDS = [UUID(int=1 << 70), UUID(int=2 << 70)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("ids", [IDS, [None, None], [None, IDS[1]]], ids=str)
+def test_a_topic_that_is_made_again_ends_a_follower_or_is_read_from_its_start(
+    foreign: Path, ids: list[UUID | None], count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    if ids[0] is not None:
+        write_partition_metadata(foreign.parent / "partition.metadata", ids[0])
+    pieces = {
+        word: Log.open(foreign.parent).follow(0, recreated=word, timeout=20)
+        for word in ("raise", "start")
+    }
+    for follower in pieces.values():
+        assert pulled(follower, 2) == [0, 1]
+    made_again(foreign, ids[1], count)
+    with pytest.raises(KsegError, match="the topic was made again"):
+        next(pieces["raise"])
+    assert pulled(pieces["start"], count) == list(range(count))
+    assert len(caplog.messages) == 1
+
+
+def test_a_topic_that_is_gone_is_waited_for_where_that_is_asked_for(foreign: Path) -> None:
+    logs = [ExternalLog(foreign.parent), ExternalLog(foreign.parent, restarts=True)]
+    foreign.parent.rename(foreign.parent.with_name("away"))
+    with pytest.raises(FileNotFoundError):
+        logs[0].look()
+    assert not logs[1].look()
+
+
+def test_a_log_that_was_moved_to_another_disk_is_the_same_by_its_id(foreign: Path) -> None:
+    write_partition_metadata(foreign.parent / "partition.metadata", IDS[0])
+    log = ExternalLog(foreign.parent)
+    made_again(foreign, IDS[0], 5)
+    assert log.look()
+    assert (log.version.log_end.offset, log.version.truncations.number) == (5, 0)
+
+
+def test_an_answer_to_a_topic_made_again_is_a_word(foreign: Path) -> None:
+    with pytest.raises(ValueError, match="recreated"):
+        Log.open(foreign.parent).follow(0, recreated="later")
