@@ -8,13 +8,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
-from kseg._kernels.rows import Rows
+from kseg._kernels.rows import Dicts, Rows
 from kseg.constants import NO_TIMESTAMP, Bools, Int8s, Int32s, Int64s, TimestampType, Uint8s
 from kseg.errors import MissingFieldError
 from kseg.extras import require
@@ -393,15 +393,8 @@ class RecordColumns(Frames):
             for name in ("topic", "partition", "directory")
             if (value := getattr(self, name)) is not None
         }
-        lists = [
-            column.tolist() if isinstance(column, np.ndarray) else column
-            for column in map(self._column, self.arrays)
-        ]
-        if "timestamp" in self.arrays:
-            at = list(self.arrays).index("timestamp")
-            lists[at] = [time and time.replace(tzinfo=UTC) for time in lists[at]]
-        for values in zip(*lists, strict=True):
-            yield place | dict(zip(self.arrays, values, strict=True))
+        columns = [_items(self._column(name)) for name in self.arrays]
+        return Dicts(place, tuple(self.arrays), columns, self.length)
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The records as dicts, see `__iter__`; `records` gives objects."""
@@ -472,6 +465,18 @@ class RecordColumns(Frames):
         columns = np.ascontiguousarray(offsets), np.ascontiguousarray(times), kinds
         lists = headers.to_pylist() if len(headers.keys) else None
         return Rows(Record, *columns, _TIMESTAMP_TYPES, keys, values, lists)
+
+
+def _items(column: Any) -> Any:
+    """A column as `Dicts` takes it."""
+    if isinstance(column, BinaryColumn):
+        return column
+    if isinstance(column, np.ndarray):
+        is_time = column.dtype.kind == "M"
+        return np.ascontiguousarray(column).view(np.int64) if is_time else column.tolist()
+    if isinstance(column, HeadersColumn) and not len(column.keys):
+        return [()] * len(column)
+    return list(column)
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:

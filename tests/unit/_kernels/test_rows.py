@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kseg._kernels.rows import Rows
+from kseg._kernels.rows import Dicts, Rows
 from kseg.constants import TimestampType
 from kseg.format.values import BinaryColumn, Record, binary_column
 
@@ -99,3 +100,49 @@ def test_no_reference_is_kept_and_none_is_lost() -> None:
 def test_columns_that_do_not_fit_are_refused(others: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         list(rows(**others))
+
+
+def test_each_row_is_a_dict_that_begins_with_its_place() -> None:
+    columns = [np.array([0, -(2**63)], np.int64), binary_column([b"a", None]), [(), (b"h",)]]
+    made = Dicts({"topic": "t"}, ("timestamp", "key", "headers"), columns, 2)
+    assert made.__length_hint__() == 2
+    first, second = made
+    assert list(first) == ["topic", "timestamp", "key", "headers"]
+    assert first == {"topic": "t", "timestamp": EPOCH, "key": b"a", "headers": ()}
+    assert second == {"topic": "t", "timestamp": None, "key": None, "headers": (b"h",)}
+    assert list(made) == []
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+
+def test_times_are_those_of_python() -> None:
+    chance = np.random.default_rng(7)
+    edges = [datetime(year, 3, 1, tzinfo=UTC) for year in (1, 4, 100, 1900, 1970, 2000, 9999)]
+    times = [
+        *(FIRST_MS, LAST_MS, -1, 0, 999, -1000),
+        *(int(edge.timestamp()) * 1000 + by for edge in edges for by in (-86_400_000, -1, 0, 1)),
+        *chance.integers(FIRST_MS, LAST_MS, 20_000).tolist(),
+    ]
+    made = Dicts({}, ("timestamp",), [np.array(times, np.int64)], len(times))
+    wanted = [EPOCH + timedelta(milliseconds=time) for time in times]
+    assert [row["timestamp"] for row in made] == wanted
+    for time in (FIRST_MS - 1, LAST_MS + 1, 2**63 - 1):
+        with pytest.raises(ValueError, match="outside the years"):
+            next(Dicts({}, ("timestamp",), [np.array([time], np.int64)], 1))
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (("a",), [[1]]),
+        (("a",), [np.zeros(1, np.int64)]),
+        (("a",), [binary_column([b""])]),
+        (("a", "b"), [[1, 2]]),
+        ((), [[1, 2]]),
+    ],
+)
+def test_dicts_of_columns_that_do_not_fit_are_refused(names: Any, columns: Any) -> None:
+    with pytest.raises(ValueError, match=r"lengths|no name"):
+        Dicts({}, names, columns, 2)
