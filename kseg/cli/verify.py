@@ -77,7 +77,8 @@ def _completeness(paths: tuple[str, ...], jobs: int) -> DoctorReport:
 
 def _write_completeness(report: Report, found: DoctorReport, *, as_json: bool) -> Exit:
     """Print the findings, and as of when all is there or what is not; returns the exit code."""
-    ok = report.ok and not found.lacking
+    gaps = sum(one.code == "segment-gap" for one in report.findings)
+    ok = report.ok and not (gaps or found.lacking)
     if as_json:
         lacks = [one.to_dict() for one in found.lacking]
         document = {**report.to_json(), "complete": ok, "as_of": found.as_of_ms, "lacks": lacks}
@@ -85,11 +86,12 @@ def _write_completeness(report: Report, found: DoctorReport, *, as_json: bool) -
         return Exit.OK if ok else Exit.FOUND
     _print(report)
     output.write_lines(f"lacks: {one.path}: {one.message}" for one in found.lacking)
-    as_of = iso_text(found.as_of_ms) if found.as_of_ms is not None else None
+    as_of = None if found.as_of_ms is None else iso_text(found.as_of_ms)
     when = f"as of {as_of}" if as_of else "without a metadata log that would say as of when"
-    damaged = "" if report.ok else ", and there are errors"
-    many = output.counted(len(found.lacking), "thing")
-    output.write_line(f"complete {when}" if ok else f"not complete: {many} lacking{damaged}")
+    why = [output.counted(len(found.lacking), "thing") + " lacking"] if found.lacking else []
+    why += [output.counted(gaps, "gap")] if gaps and not found.lacking else []
+    why += [] if report.ok else ["there are errors"]
+    output.write_line(f"complete {when}" if ok else f"not complete: {', '.join(why)}")
     return Exit.OK if ok else Exit.FOUND
 
 

@@ -356,13 +356,13 @@ class BrokerDirectory:
             self._note("checkpoint-entry", path, f"it names what is not here: {some_of(gone, 2)}")
 
     def _note_missing_checkpoints(self) -> None:
-        """A broker of KRaft that was stopped has written each checkpoint of its logs."""
+        """A broker of KRaft writes each checkpoint of its logs within a minute."""
         logs = [entry.path for entry in self.entries if entry.kind is EntryKind.LOG]
         has_led = any((path / FileKind.LEADER_EPOCHS.value).exists() for path in logs)
         is_of_kraft = self.meta is not None and self.meta.version == 1
         for kind, message in _MISSING.items():
             path = self.path / kind.value
-            if self.clean and is_of_kraft and has_led and not path.exists():
+            if is_of_kraft and has_led and not path.exists():
                 mend = "Restore it from a backup before you start the broker."
                 self._note("checkpoint-missing", path, f"not here: {message}", mend)
 
