@@ -413,6 +413,8 @@ class LogChecks:
     _ahead: _OddTimes = field(default_factory=_OddTimes)
     _negative: _OddTimes = field(default_factory=_OddTimes)
     _seconds: _OddTimes = field(default_factory=_OddTimes)
+    _has_transactions: bool = False
+    _has_plain: bool = False
     _open: set[int] = field(default_factory=set)
     _workspace: Workspace = field(default_factory=Workspace)
 
@@ -439,9 +441,18 @@ class LogChecks:
         if len(table):
             self.reached = int(table.position[-1] + table.size[-1])
 
-    def finish(self, table: BatchTable, size: int) -> None:
-        """Judge why the walk ended, in front of which byte; and the times of all of it."""
+    def finish(
+        self, table: BatchTable, size: int, headers: Callable[[], Iterable[BatchTable]]
+    ) -> None:
+        """Judge why the walk ended, in front of which byte; and the times of all of it.
+
+        Few files have both transactions and other batches with producers: the headers of these are
+        read once more, unless damage hides some.
+        """
         self._report_times()
+        if self._has_transactions and self._has_plain and self.damaged_at is None:
+            for each in headers():
+                self._check_transactions(each)
         if table.stop in (StopReason.END, StopReason.LIMIT):
             return
         self.note_damage(table.end_position, self.last_offset)
@@ -518,19 +529,19 @@ class LogChecks:
         lone = table.is_transactional & ~table.is_control & (table.producer_id < 0)
         odd = current & (lone | (table.producer_id < -1))
         self._report("batch-producer", table, odd, "producer id {b.producer_id}")
-        self._check_transactions(table)
+        self._has_transactions |= bool(table.attributes_seen & TRANSACTIONAL)
+        if not self._has_plain:  # of an idempotent producer
+            plain = table.attributes & (TRANSACTIONAL | CONTROL) == 0
+            self._has_plain = bool((plain & (table.producer_id >= 0)).any())
         if table.attributes_seen & CONTROL:
             blank = table.is_control & (count > 0) & (codec == 0) & (table.control_type < 0)
             self._report("control-record", table, blank, "no control type in the record's key")
 
     def _check_transactions(self, table: BatchTable) -> None:
-        """Find batches without a transaction, of producers that have one open; none behind damage.
+        """Find batches without a transaction, of producers that have one open.
 
         Source: Kafka `ProducerAppendInfo.appendDataBatch`.
         """
-        is_known = self.damaged_at is None
-        if not (is_known and (self._open or table.attributes_seen & TRANSACTIONAL)):
-            return
         order = np.argsort(table.producer_id, kind="stable")
         ids, begins = table.producer_id[order], (table.is_transactional & ~table.is_control)[order]
         plain = ~(table.is_transactional | table.is_control)[order] & (ids >= 0)
@@ -701,7 +712,7 @@ def examine_segment(
                 checks.feed(behind)
             stop = StopReason.LIMIT if unreadable else table.stop
             if not _check_kraft(unit.path, table, found):
-                checks.finish(table, size)
+                checks.finish(table, size, log.headers)
             # Bytes behind a damaged batch may belong to it: its end is not known.
             index_stop = StopReason.BAD_CRC if checks.bad_crc_count else stop
             trail = indexes.finish(index_stop, log.headers)

@@ -153,6 +153,7 @@ def test_a_transaction_is_open_over_the_tables_of_a_walk() -> None:
     checks = LogChecks("x", 0, True, False, 0, found)
     for table in tables:
         checks.feed(table)
+    checks.finish(tables[-1], tables[-1].end_position, lambda: tables)
     assert [(one.code, one.offset) for one in found.taken()] == [
         ("transaction-mixed", 1),
         ("transaction-mixed", 2),
