@@ -189,6 +189,7 @@ class PartitionInfo:
         remote_start_offset: where the log of a tiered topic began whose first segments are not on
             this disk; None else.
         notes: in words, facts that cannot be known here.
+        last_stable_offset: where committed records end; None for a file, or where damage hides it.
     """
 
     dir: str | None
@@ -205,6 +206,7 @@ class PartitionInfo:
     path: str = ""
     remote_start_offset: int | None = None
     notes: tuple[str, ...] = ()
+    last_stable_offset: int | None = None
 
     def document(self) -> dict[str, Any]:
         """The fields as they stand in JSON."""
@@ -216,6 +218,7 @@ class PartitionInfo:
             "remote_start_offset": self.remote_start_offset,
             "log_start_offset": self.log_start_offset,
             "log_end_offset": self.log_end_offset,
+            "last_stable_offset": self.last_stable_offset,
             "segments": len(self.segments),
             "bytes": self.bytes,
             **self.summary.document(),
@@ -236,8 +239,8 @@ class Infos(Listed[PartitionInfo]):
     """
 
     COLUMNS = (
-        "directory topic partition segments bytes log_start_offset log_end_offset batches records "
-        "min_timestamp max_timestamp codecs magics"
+        "directory topic partition segments bytes log_start_offset log_end_offset "
+        "last_stable_offset batches records min_timestamp max_timestamp codecs magics"
     )
 
     skipped: tuple[Unreadable, ...] = ()
@@ -258,6 +261,7 @@ class Infos(Listed[PartitionInfo]):
                 "bytes": one.bytes,
                 "log_start_offset": one.log_start_offset,
                 "log_end_offset": one.log_end_offset,
+                "last_stable_offset": one.last_stable_offset,
                 **one.summary.cells(),
             }
             for one in self
@@ -386,6 +390,7 @@ def info_of_partition(path: Path) -> PartitionInfo:
             path=fspath(path),
             remote_start_offset=log.view.remote_start_offset,
             notes=tuple(filter(None, [log.view.remote_warning])),
+            last_stable_offset=_known(lambda: log.last_stable_offset, []),
         )
 
 
@@ -482,7 +487,7 @@ def topics(
         [('clicks', 2), ('orders', 2), ('payments', 1)]
     """
     found: dict[str, TopicSize] = {}
-    chosen = sources(paths_of(paths), Selection.of(topics, partitions), replicas="all")
+    chosen = sources(paths_of(paths, logs=True), Selection.of(topics, partitions), replicas="all")
     directories = {one.directory: one for one in chosen}
     for done, (directory, source) in enumerate(directories.items(), 1):
         view = LogView.open(directory)

@@ -238,7 +238,7 @@ class Home:
             NotALogError: no partition is here, or they are of several clusters.
             ValueError, TypeError, OSError: as for `kseg.scan`.
         """
-        found = sources(paths_of(paths), Selection(), replicas="newest")
+        found = sources(paths_of(paths, logs=True), Selection(), replicas="newest")
         self.notes = notes
         self.sources = [each for each in found if not each.is_file and each.topic is not None]
         self._checkpoints = cache(partial(DirectoryFiles.read, locked=False))

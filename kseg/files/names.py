@@ -62,6 +62,7 @@ __all__ = [
     "offset_from_file_name",
     "parse_name",
     "parse_partition_dir",
+    "partition_name",
     "path_order",
     "readable_partitions",
     "segment_name",
@@ -353,7 +354,7 @@ def sort_partition(
     misplaced = [entry.path for entry in current if entry.name.kind in OF_DATA_DIRECTORIES]
     return PartitionFiles(
         path=directory,
-        name=_partition_name(directory),
+        name=partition_name(directory),
         segments=tuple(segments),
         snapshots=_of_kind(current, FileKind.SNAPSHOT),
         kraft_snapshots=_of_kind(current, FileKind.CHECKPOINT_KRAFT),
@@ -432,7 +433,7 @@ def _sort_data_directory(
             partitions.append(partition)
             continue
         foreign.append(other)
-        name = _partition_name(other)
+        name = partition_name(other)
         if name is not None and _leads_nowhere(other):
             lost.append(PartitionDirectory(other, name))
     partitions.sort(key=_by_number)
@@ -585,7 +586,7 @@ def find_replicas(directories: Iterable[str | PathLike[str]]) -> Replicas | None
         place = os.path.realpath(directory)
         if is_url(os.fspath(directory)):
             place = os.fspath(directory)
-        known = _partition_name(Path(place))
+        known = partition_name(Path(place))
         if known is None or known.suffix is not None:
             continue
         name = f"{known.topic}-{known.partition}"
@@ -630,7 +631,7 @@ def classify_path(path: str | PathLike[str], *, whole: bool = False) -> KnownPat
         listing = _sort_data_directory(place, files, others, whole=whole)
         if listing.partitions or listing.files or listing.lost:
             return KnownPath(place, PathKind.DATA_DIRECTORY, listing=listing)
-        if _partition_name(place) is None:
+        if partition_name(place) is None:
             raise NotALogError(_nothing_here(listing), path=place)
     found = sort_partition(place, files, others)
     return KnownPath(place, PathKind.PARTITION, partition=found.name, listing=found)
@@ -713,7 +714,7 @@ def _of_kind(files: Iterable[NamedFile], kind: FileKind) -> tuple[NamedFile, ...
 
 def _partition_at(directory: Path, *, whole: bool) -> PartitionDirectory | None:
     """A sub-directory of a data directory, if it is a partition; one scandir."""
-    name, files = _partition_name(directory), None
+    name, files = partition_name(directory), None
     try:
         if whole:
             known, others = _list_files(directory)
@@ -752,7 +753,8 @@ def _parse_leniently(name: str) -> FileName | None:
         return None
 
 
-def _partition_name(directory: Path) -> PartitionName | None:
+def partition_name(directory: Path) -> PartitionName | None:
+    """The parsed name of a directory; None if it is not a partition's."""
     try:
         return parse_partition_dir(directory.name or directory.resolve().name)
     except NotALogError:

@@ -56,6 +56,8 @@ def grep(
     """
     if isinstance(pattern, str):
         pattern = pattern.encode(errors="surrogateescape")
+    if not isinstance(pattern, bytes):
+        raise TypeError(f"pattern is text or bytes, not {pattern!r}")
     names = (fields,) if isinstance(fields, str) else tuple(fields)
     wanted = Pattern(pattern, names, regex, ignore_case, whole, invert)
     if context < 0:

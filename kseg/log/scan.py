@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from collections.abc import Mapping as MappingOf
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -113,8 +115,15 @@ class Scan(Frames):
     pushed: Scan | None = None
 
     def __iter__(self) -> Iterator[RecordColumns]:
-        """The records, a bounded piece at a time, in the order of `sources`."""
-        return self._read("held")
+        """The records, a bounded piece at a time, in the order of `sources`.
+
+        `pandas.DataFrame(scan)` makes its rows of what an iteration gives, and has no other way to
+        take a stream. So pandas itself gets the records one by one.
+        """
+        pieces = self._read("held")
+        if sys._getframe(1).f_globals.get("__name__") == "pandas.core.frame":
+            return chain.from_iterable(pieces)  # type: ignore[arg-type]
+        return pieces
 
     @property
     def kinds(self) -> Kinds:
@@ -782,7 +791,7 @@ def scan(
         14
     """
     skipped = _skipped(on_error, replicas)
-    counts, places = partitions, paths_of(paths)
+    counts, places = partitions, paths_of(paths, logs=True)
     selection = Selection.of(topics, None if partitioner else partitions)
     offsets = _each_offset(offset) if isinstance(offset, MappingOf) else {}
     request = Request(

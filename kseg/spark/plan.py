@@ -288,7 +288,9 @@ def _list_directory(path: Path, literal: bool, options: SourceOptions) -> list[L
             raise
         return []
     if known.partition_files is not None:
-        return [_log(known.partition_files)]
+        entry = names.PartitionDirectory(path, known.partition, known.partition_files)
+        is_read = literal or names.without_set_aside([entry])
+        return [_log(known.partition_files)] if is_read else []
     listing = known.data_directory
     assert listing is not None
 

@@ -291,8 +291,14 @@ def matches(url: str) -> list[RemotePath]:
     return [RemotePath(one) for one in sorted(found, key=names.path_order)]
 
 
-def paths_of(paths: StrPaths) -> list[Path]:
+def paths_of(paths: StrPaths, *, logs: bool = False) -> list[Path]:
     """The paths that a caller names, URLs among them; a glob stands for all that match it.
+
+    Of the matches of a glob, partitions that a broker has set aside are left out, with a line.
+
+    Args:
+        paths: one or several.
+        logs: of the matches, leave out files that are not logs.
 
     Raises:
         TypeError: a path is neither text nor a `Path`.
@@ -320,10 +326,24 @@ def paths_of(paths: StrPaths) -> list[Path]:
             here = sorted(glob.glob(name), key=names.path_order)
             if not here:
                 raise FileNotFoundError(errno.ENOENT, "no path matches this pattern", name)
+            here = _matched(here, logs=logs)
         found += map(Path, here)
     if not found:
         raise ValueError("paths is empty")
     return found
+
+
+def _matched(here: list[str], *, logs: bool) -> list[str]:
+    """The matches of a glob that are read; all of them if it is for others alone."""
+    entries = [PartitionDirectory(Path(name), names.partition_name(Path(name))) for name in here]
+    served = {str(entry.path) for entry in without_set_aside(entries)}
+    kept = [name for name in here if name in served and not (logs and _is_no_log(name))]
+    return kept or here
+
+
+def _is_no_log(name: str) -> bool:
+    """Whether a path is a file with another name than logs have."""
+    return os.path.isfile(name) and os.path.splitext(name)[1] not in (".log", ".kafka")
 
 
 def local_paths_of(paths: StrPaths) -> list[Path]:

@@ -41,6 +41,34 @@ def module(name: str) -> Any:
     return importlib.import_module(f"kseg.spark.jobs.{name}")
 
 
+@pytest.mark.parametrize(
+    ("topics", "partitions", "wanted"),
+    [("t", None, {"t-0", "t-1"}), (None, 1, {"t-1", "u-1"}), (["u"], [1], {"u-1"})],
+)
+def test_topics_and_partitions_choose_as_in_one_process(
+    spark: SparkSession, tmp_path: Path, topics: Any, partitions: Any, wanted: set[str]
+) -> None:
+    for home in ("one", "two"):
+        for name in ("t-0", "t-1", "u-1"):
+            write_segment(tmp_path / home / name, 0, batch([record()]))
+    asked = {"topics": topics, "partitions": partitions}
+    one, both = str(tmp_path / "one"), [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert {each.dir for each in jobs.stats(spark, one, **asked).report.partitions} == wanted
+    assert jobs.verify(spark, one, **asked).report == verify_here(one, **asked)
+    (directory,) = jobs.doctor(spark, one, **asked).report.directories
+    assert {Path(each.path).name for each in directory.partitions} == wanted
+    compared = jobs.diff(spark, both, **asked).report.partitions
+    assert {f"{each.topic}-{each.partition}" for each in compared} == wanted
+    for run, paths in (
+        (jobs.verify, one),
+        (jobs.stats, one),
+        (jobs.doctor, one),
+        (jobs.diff, both),
+    ):
+        with pytest.raises((ValueError, NotALogError)):
+            run(spark, paths, topics="none")
+
+
 @pytest.fixture
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every item in a task of its own."""

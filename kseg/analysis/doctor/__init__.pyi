@@ -1,4 +1,5 @@
 from kseg.analysis.doctor.answer import RELEASES as RELEASES
+from kseg.analysis.doctor.answer import chosen_of as chosen_of
 from kseg.analysis.doctor.answer import doctor as doctor
 from kseg.analysis.doctor.answer import plan as plan
 from kseg.analysis.doctor.answer import report as report

@@ -1241,10 +1241,10 @@ def doctor(
     selection, places = Selection.of(topics, partitions), local_paths_of(data_directories)
     asked = plan(places, release=release, sources=sources, now_ms=now_ms)
     answers = run_units(asked.units, examine, threads=threads, progress=progress)
-    return _chosen(report(asked, answers), selection)
+    return chosen_of(report(asked, answers), selection)
 
 
-def _chosen(found: DoctorReport, selection: Selection) -> DoctorReport:
+def chosen_of(found: DoctorReport, selection: Selection) -> DoctorReport:
     """The report with the chosen partitions alone.
 
     Raises:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, is_dataclass, replace
 from functools import cache, partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from kseg.analysis import stats as stats_
 from kseg.analysis.diff import Diff, diff_of
-from kseg.analysis.doctor import RELEASES, DoctorReport
+from kseg.analysis.doctor import RELEASES, DoctorReport, chosen_of
 from kseg.analysis.doctor import examine as examine_start
 from kseg.analysis.doctor import plan as plan_start
 from kseg.analysis.doctor import report as report_start
@@ -29,9 +29,11 @@ from kseg.analysis.values import Report
 from kseg.analysis.verify import VerifyOptions, verify_of
 from kseg.constants import Progress
 from kseg.files.names import FileKind, Unreadable
+from kseg.files.selection import Selection
 from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.recovery import look_at
 from kseg.log.settings import SettingSources, group_by_broker
+from kseg.log.sources import places_of
 from kseg.spark.jobs.closed import CompactOptions, CompactResult, compact
 from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
@@ -50,6 +52,9 @@ from kseg.stores.path import RemotePath, is_remote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: The chosen topics and partitions: one, or several; None for all.
+Names: TypeAlias = str | Iterable[str] | None
+Numbers: TypeAlias = int | Iterable[int] | None
 #: Files beside partitions that an examination depends on.
 _CHECKPOINTS: Final = (FileKind.CLEANER, FileKind.LOG_START, FileKind.REPLICATION)
 
@@ -249,22 +254,30 @@ def _verify(
     paths: Sequence[str],
     *,
     options: VerifyOptions | None = None,
+    topics: Names = None,
+    partitions: Numbers = None,
     threads: Threads,
     progress: Progress | None,
     **asked: Any,
 ) -> tuple[Report]:
     chosen = options or VerifyOptions(**asked)
-    return (verify_of(local_paths(paths), chosen, threads=threads, progress=progress),)
+    places = places_of(local_paths(paths), Selection.of(topics, partitions))
+    return (verify_of(places, chosen, threads=threads, progress=progress),)
 
 
-def _diff(paths: Sequence[str], **asked: Any) -> tuple[Diff]:
-    return (diff_of(local_paths(paths), **asked),)
+def _diff(
+    paths: Sequence[str], *, topics: Names = None, partitions: Numbers = None, **asked: Any
+) -> tuple[Diff]:
+    selection = Selection.of(topics, partitions)
+    return (diff_of(local_paths(paths), chosen=selection.takes, **asked),)
 
 
 def _doctor(
     paths: Sequence[str],
     *,
     fleet: bool = False,
+    topics: Names = None,
+    partitions: Numbers = None,
     release: str = RELEASES[0],
     metadata_directory: str | PathLike[str] | None = None,
     broker_config: str | PathLike[str] | None = None,
@@ -284,13 +297,23 @@ def _doctor(
     units = {unit.path: unit for plan in plans for unit in plan.units}
     answers = run_units([*units.values()], examine_start, threads=threads, progress=progress)
     found = {one.path: one for one in answers}
-    return tuple(report_start(plan, (found[unit.path] for unit in plan.units)) for plan in plans)
+    reports = [report_start(plan, (found[unit.path] for unit in plan.units)) for plan in plans]
+    selection = Selection.of(topics, partitions)
+    has_any = [each for each in reports if _has_chosen(each, selection)] if selection else []
+    return tuple(chosen_of(each, selection) for each in has_any or reports)
+
+
+def _has_chosen(report: DoctorReport, selection: Selection) -> bool:
+    every = (one for directory in report.directories for one in directory.partitions)
+    return any(selection.takes(one.topic, one.partition) for one in every)
 
 
 def _stats(
     paths: Sequence[str],
     *,
     options: stats_.StatsOptions | None = None,
+    topics: Names = None,
+    partitions: Numbers = None,
     threads: Threads,
     progress: Progress | None,
     **asked: Any,
@@ -298,8 +321,11 @@ def _stats(
     """Counts of logs on this machine and in stores."""
     chosen = options or stats_.StatsOptions(**asked)
     stored = [path for path in paths if is_remote(path)]
-    logs = list_logs(source_options(stored, None)) if stored else ()
-    units = stats_.countable(plan(local_paths(path for path in paths if path not in stored)))
+    selection = Selection.of(topics, partitions)
+    listed = list_logs(source_options(stored, None)) if stored else ()
+    logs = [log for log in listed if selection.takes(log.topic, log.partition)]
+    here = local_paths(path for path in paths if path not in stored)
+    units = stats_.countable(plan(places_of(here, selection) if here else ()))
     units += [unit for log in logs for unit in _stored_units(log)]
     work = partial(stats_.examine, options=chosen)
     answers = run_units(units, work, threads=threads, progress=progress, merge=stats_.merge_all)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kseg
-from tests.builders import batch, record, write_segment
+from tests.builders import COMMIT, batch, control_batch, record, write_segment
 
 
 @pytest.fixture
@@ -30,6 +30,18 @@ def test_a_file_by_itself_has_no_topic(data: Path) -> None:
     (path,) = (data / "orders-0").glob("*.log")
     (one,) = kseg.info(path)
     assert (one.topic, one.log_end_offset, one.segments[0].file) == (None, 8, path.name)
+
+
+def test_committed_records_end_at_the_last_stable_offset(tmp_path: Path) -> None:
+    producer = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    opened = batch([record()] * 2, base_offset=3, base_sequence=0, **producer)
+    write_segment(tmp_path / "t-0", 0, batch([record()] * 3), opened)
+    found = kseg.info(tmp_path / "t-0")
+    assert [(one.last_stable_offset, one.log_end_offset) for one in found] == [(3, 5)]
+    assert [row["last_stable_offset"] for row in found.table_rows()] == [3]
+    write_segment(tmp_path / "t-0", 5, control_batch(COMMIT, base_offset=5))
+    assert kseg.info(tmp_path / "t-0")[0].document()["last_stable_offset"] == 6
+    assert kseg.info(tmp_path / "t-0" / f"{0:020d}.log")[0].last_stable_offset is None
 
 
 def test_what_is_damaged_is_among_the_faults(data: Path) -> None:

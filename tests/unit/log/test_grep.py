@@ -192,6 +192,9 @@ def test_a_pattern_that_is_none_is_refused(data: Path) -> None:
     ):
         with pytest.raises(ValueError, match=words):
             grep("(", data, **options)
+    for pattern in (None, 3, ["a"]):
+        with pytest.raises(TypeError, match="pattern is text or bytes"):
+            kseg.grep(pattern, data)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Invalid regular expression"):
         grep("a)|(b", data, regex=True, whole=True)
     with pytest.raises(ValueError, match="not UTF-8"):

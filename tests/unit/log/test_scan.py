@@ -10,6 +10,7 @@ from shutil import rmtree
 from typing import Any
 
 import duckdb
+import pandas
 import pytest
 
 import kseg
@@ -488,6 +489,27 @@ def test_globs_name_paths(data: Path) -> None:
     assert values(scan(f"{data}/orders-*")) == values(scan(data, topics="orders"))
     with pytest.raises(FileNotFoundError, match="no path matches"):
         scan(f"{data}/nothing-*")
+
+
+def test_globs_pass_over_what_is_no_log_and_what_a_broker_set_aside(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("cleaner-offset-checkpoint", "meta.properties", "bootstrap.checkpoint"):
+        (data / name).write_bytes(b"0\n0\n")
+    (data / "users-0" / f"{0:020d}.index").write_bytes(b"")
+    assert values(scan(data / "*")) == values(scan(data))
+    assert caplog.messages[0].count("-delete: left out: ") == 1
+    assert values(scan(data / "users-0" / "*")) == values(scan(data / "users-0"))
+    assert len(values(scan(data / "gone-*"))) == 8  # it matches nothing else
+    assert {one.topic for one in kseg.topics(data / "*")} == {"orders", "users"}
+
+
+def test_a_scan_becomes_a_frame_of_pandas(data: Path) -> None:
+    found = pandas.DataFrame(scan(data, topics="users"))
+    other = scan(data, topics="users").to_pandas()
+    assert list(found.columns) == list(other.columns)
+    assert found["value"].tolist() == other["value"].tolist()
+    assert (found["timestamp"] == other["timestamp"]).all()
 
 
 def test_what_a_scan_says_of_itself(data: Path) -> None:
