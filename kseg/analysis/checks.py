@@ -77,7 +77,7 @@ from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
 from kseg.log import settings
 from kseg.log.config import COMPACT
-from kseg.log.data_directory import EntryKind, entry_of
+from kseg.log.data_directory import CLUSTER_METADATA, EntryKind, entry_of
 from kseg.log.recovery import (
     CHECKED,
     IndexChecks,
@@ -999,6 +999,7 @@ def _check_names(files: PartitionFiles, found: Findings) -> None:
         _check_leftover(entry, found)
     for entry in files.orphans:
         found.add("orphan-index", str(entry.path), "there is no log of this base offset")
+    is_of_kraft = files.name is not None and files.name.topic == CLUSTER_METADATA
     for stranger in files.foreign:
         if stranger.is_dir():
             continue
@@ -1007,6 +1008,8 @@ def _check_names(files: PartitionFiles, found: Findings) -> None:
         except NotALogError as error:
             found.add("name", str(stranger), error.reason)
             continue
+        if twin is None and is_of_kraft and stranger.name.endswith(".checkpoint"):
+            found.add("name", str(stranger), "no offset and epoch of a snapshot")
         if twin is not None and twin.base_offset is not None:
             found.add("name", str(stranger), f"a second file of base offset {twin.base_offset}")
     for segment in files.segments:

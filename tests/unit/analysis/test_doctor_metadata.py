@@ -287,6 +287,8 @@ def test_a_file_in_the_metadata_log_with_no_name_of_a_snapshot_stops_a_node(
 ) -> None:
     broker = node(tmp_path / "data").says([made.topic("orders")])
     (broker.log / name).touch()
+    is_whole = name.endswith(".part")
+    assert ("name" in {one.code for one in verify(broker.path).findings}) is not is_whole
     one = only(doctor(broker.path), "metadata-snapshot")
     assert (one.outcome, one.exception) == (Outcome.FAILS, "NumberFormatException")
     mends(one)
