@@ -425,14 +425,17 @@ def _known_beyond(
 
 
 def _gaps(segments: Sequence[SegmentFiles], unit: PartitionUnit) -> Iterator[_Missing]:
-    """Offsets between two segments, each of which has a record for each of its offsets."""
+    """Offsets between two segments, each of which has a record for each of its offsets.
+
+    A segment or an index that cannot be read is no gap; its load says so.
+    """
     for before, after in pairwise(segments) if not unit.compacted else ():
-        with Segment.open(before.log) as segment:
+        with suppress(KsegError, OSError), Segment.open(before.log) as segment:
             at = segment.start_for_offset(INT64_MAX).position
             ends = [int(table.last_offset[-1]) + 1 for table in segment.headers(start=at) if table]
-        end = ends[-1] if ends else after.base_offset
-        if end < after.base_offset and _is_dense(before) and _is_dense(after):
-            yield end, after.base_offset, "though those around it have all of theirs"
+            end = ends[-1] if ends else after.base_offset
+            if end < after.base_offset and _is_dense(before) and _is_dense(after):
+                yield end, after.base_offset, "though those around it have all of theirs"
 
 
 def _is_dense(files: SegmentFiles) -> bool:

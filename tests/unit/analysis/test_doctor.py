@@ -327,6 +327,14 @@ def seen(root: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
+def test_an_index_that_is_a_folder_hides_no_more_than_itself(data: Data) -> None:
+    index = data.file(FIRST, ".index")
+    index.unlink()
+    index.mkdir()
+    (data.root / "cleaner-offset-checkpoint").unlink()
+    assert doctor(data.root).outcome is STARTS
+
+
 def test_a_deleted_log_has_no_fault_but_one_that_stops_its_load(data: Data) -> None:
     grow(data.file(LAST, ".timeindex"), bytes(48))
     torn(data)
