@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -51,7 +52,18 @@ _TEXTS = ("", "a", "späß€😀", 'q"\\/\b\f\n\r\t', "\0", "x" * 20)
 _SPLINTERS = (
     *(b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"1e5", b"1e400", b"\\u0000", b"\\ud800"),
     *(b"null", b"-", b"0", b".5", b"\xff", b"\xed\xa0\x80", b"[" * 600, b'{"a":' * 600, b" \n"),
-    *(b"99999999999999999999", b"1.0", b"-0", b"tru", b'"id":1,', b'"i\\u0064":1,', b"NaN"),
+    *(
+        b"99999999999999999999",
+        b"1.0",
+        b"9007199254740993.0",
+        b"4503599627370497.5",
+        b"12300e-2",
+        b"-0",
+        b"tru",
+        b'"id":1,',
+        b'"i\\u0064":1,',
+        b"NaN",
+    ),
 )
 
 
@@ -182,9 +194,8 @@ def _fitted(found: Any, kind: pa.DataType) -> Any:
 
 
 def _whole(found: Numeral, bits: int) -> int:
-    is_plain = found.lstrip("-").isdigit()
-    number = int(found) if is_plain else float(found)
-    if not is_plain and (number != number // 1 or abs(number) > 2**53):
+    number = Decimal(found)
+    if number.adjusted() > 20 or number != number.to_integral_value():
         raise ValueError("not whole")
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         raise ValueError("too large")

@@ -16,6 +16,7 @@ cdef enum:
     ROW_STEPS = 1 << 20       # for the payload of one row, and 8 for each of its bytes
     CALL_STEPS = 1 << 27      # for all rows of a call, likewise
     STEPS_PER_BYTE = 8
+    EMPTY_ITEM_STEPS = 15     # more for an item of an array without a byte
 
 cdef struct Column:
     int64_t kind

@@ -242,6 +242,7 @@ cdef const uint8_t *take_items(
     cdef const int32_t *node = s.nodes + at * NODE_FIELDS
     cdef int32_t out = node[N_OUT], child
     cdef int64_t count, size, _i, part
+    cdef const uint8_t *before
     cdef bint is_put
     while True:
         p = read_varlong(p, end, &count)
@@ -257,10 +258,13 @@ cdef const uint8_t *take_items(
                 return fail(s, LIMIT, at, p)
             count = -count
         for _i in range(count):
+            before = p
             for part in range(node[N_COUNT]):
                 p = take(s, s.kids[node[N_FIRST] + part], p, end)
                 if p == NULL:
                     return NULL
+            if p == before:  # such items cost no bytes, so that their number is bounded by steps
+                s.steps -= EMPTY_ITEM_STEPS
     if out < 0:
         return p
     child = s.kids[s.columns[out].first]
@@ -471,6 +475,9 @@ cdef class Columns:
         cdef size_t saved = <size_t> self.count * 2 * sizeof(int64_t)
         cdef int64_t start, end, limit, left = CALL_STEPS + STEPS_PER_BYTE * data.shape[0]
         cdef const uint8_t *base = pointer_to(data)
+        cdef uint8_t nothing = 0
+        if base == NULL:  # which is also the answer of a reader that fails
+            base = &nothing
         if count < 0 or wanted.shape[0] != count or prefix < 0:
             raise ValueError("payloads and their nulls differ in number")
         with nogil:

@@ -13,7 +13,7 @@ A payload that does not fit fails as a whole: its row is null. `Columns` bounds 
 Source: RFC 8259 (JSON).
 """
 
-from libc.math cimport INFINITY, floor, isinf, nextafter
+from libc.math cimport INFINITY, isinf, nextafter
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
@@ -45,9 +45,11 @@ cpdef enum:
 cdef enum:
     ESCAPED_NAME_BYTES = 1530   # six for each
     NUMBER_BYTES = 512
-    EXACT_DIGITS = 19
+    EXACT_DIGITS = 19           # fit into 64 bits
     EXACT_POWER = 27            # 5 ** 27 is the last power of five below 2 ** 64
     EXACT_BITS = 64
+
+cdef uint64_t TENTH_OF_UINT64 = 0xFFFFFFFFFFFFFFFF // 10
 
 cdef long double[EXACT_POWER + 1] POWERS
 POWERS[0] = 1
@@ -220,12 +222,20 @@ cdef const uint8_t *put_parsed(
     State *s, int32_t out, const uint8_t *p, const uint8_t *behind, bint is_negative,
     uint64_t digits, int64_t power, bint is_exact,
 ) noexcept nogil:
-    """A number that is digits times a power of ten, if those are exact."""
+    """A number that is digits, the last of which is not 0, times a power of ten.
+
+    They are exact unless there are too many digits, which is too many for a whole number.
+    """
     cdef int64_t kind = s.columns[out].kind
     cdef double wide = 0
     cdef float single
-    if (kind == K_INT32 or kind == K_INT64) and is_exact and power == 0:
-        if digits > <uint64_t> 0x7FFFFFFFFFFFFFFF + is_negative:
+    if kind == K_INT32 or kind == K_INT64:
+        while digits and power > 0 and digits <= TENTH_OF_UINT64:
+            digits *= 10
+            power -= 1
+        # Digits end in no zero, so that a power of ten leaves a fraction, or is too large.
+        is_exact = is_exact and (not digits or power == 0)
+        if not is_exact or digits > <uint64_t> 0x7FFFFFFFFFFFFFFF + is_negative:
             return fail(s, RANGE, out, p)
         digits = 0 - digits if is_negative else digits
         return behind_if(put_number(s, out, <int64_t> digits), s, out, p, behind)
@@ -240,11 +250,7 @@ cdef const uint8_t *put_parsed(
         return fail(s, RANGE, out, p)
     if kind == K_DOUBLE:
         return behind_if(put(s, out, &wide, 8), s, out, p, behind)
-    if kind == K_FLOAT:
-        return behind_if(put(s, out, &single, 4), s, out, p, behind)
-    if wide != floor(wide) or not -9007199254740992.0 <= wide <= 9007199254740992.0:
-        return fail(s, RANGE, out, p)
-    return behind_if(put_number(s, out, <int64_t> wide), s, out, p, behind)
+    return behind_if(put(s, out, &single, 4), s, out, p, behind)
 
 
 cdef const uint8_t *take_numeral(
@@ -254,7 +260,7 @@ cdef const uint8_t *take_numeral(
     cdef const uint8_t *behind
     cdef bint is_negative = p[0] == 0x2D, is_fraction = False, below = False
     cdef uint64_t digits = 0
-    cdef int64_t power = 0, count = 0, exponent = 0
+    cdef int64_t power = 0, count = 0, exponent = 0, zeros = 0
     if not (is_negative or 0x30 <= p[0] <= 0x39):
         return fail(s, TYPE, out, p)
     behind = take_number(p, end)
@@ -265,11 +271,18 @@ cdef const uint8_t *take_numeral(
         if at[0] == 0x2E:
             is_fraction = True
         else:
-            count += digits != 0 or at[0] != 0x30
-            if count <= EXACT_DIGITS:
-                digits = digits * 10 + (at[0] & 0x0F)
             power -= is_fraction
+            zeros += 1
+            if at[0] != 0x30:
+                count += zeros if digits else 1
+                if count <= EXACT_DIGITS:
+                    while digits and zeros > 1:
+                        digits *= 10
+                        zeros -= 1
+                    digits = digits * 10 + (at[0] & 0x0F)
+                zeros = 0
         at += 1
+    power += zeros if digits else 0
     if at < behind:
         at += 1
         below = at[0] == 0x2D

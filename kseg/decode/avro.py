@@ -36,6 +36,8 @@ NODES_MAX: Final = 100_000
 LEVELS_MAX: Final = 200
 #: Arrow numbers the types of a union in 7 bits.
 BRANCHES_MAX: Final = 127
+#: Longer fixed values are Arrow's values of any size.
+FIXED_BYTES_MAX: Final = 32
 #: Digits of Arrow's larger decimals.
 DECIMAL_DIGITS_MAX: Final = 76
 _INT32: Final = (-INT32_MAX - 1, INT32_MAX)
@@ -86,6 +88,11 @@ _PROMOTED: Final = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
+#: Errors of a schema whose parts have other types than Avro's.
+_NOT_A_SCHEMA: Final = (
+    *(LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError),
+    pa.ArrowException,
+)
 _WHY: Final = {
     kernel.SHORT: "the payload ends early",
     kernel.TRAILING: "bytes are left after the value",
@@ -123,7 +130,7 @@ def decoder(
     """
     written, names = parsed(writer, references)
     if reader is None:
-        return AvroDecoder(written, names, written, names)
+        return _made(writer, written, names, written, names)
     if reader_references is None:
         reader_references = references
     wanted, wanted_names = parsed(reader, reader_references)
@@ -139,7 +146,22 @@ def decoder(
                 f"{_label(reader)} has several record types: {', '.join(records)}; choose one "
                 '(record=), or decode as "registry-json"'
             )
-    return AvroDecoder(written, names, wanted, wanted_names)
+    return _made(writer, written, names, wanted, wanted_names)
+
+
+def _made(label: Schema, writer: Any, names: Any, reader: Any, reader_names: Any) -> AvroDecoder:
+    """A decoder; fastavro takes schemas in which parts have other types than Avro's."""
+    try:
+        return AvroDecoder(writer, names, reader, reader_names)
+    except SchemaError:
+        raise
+    except _NOT_A_SCHEMA as error:
+        raise _no_schema(label, error) from None
+
+
+def _no_schema(schema: Schema, error: Exception) -> SchemaError:
+    line = f"{type(error).__name__}: {error}"[:300]
+    return SchemaError(f"{_label(schema)} is not a schema of Avro: {line}")
 
 
 def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[str, Any]]:
@@ -157,9 +179,8 @@ def parsed(schema: Schema, references: Mapping[str, Schema]) -> tuple[Any, dict[
             found = fastavro.parse_schema(text, named_schemas=names)
         except RefusedError as error:
             raise SchemaError(f"{_label(each)}: {error.args[1]}") from None
-        except (fastavro.schema.SchemaParseException, LookupError, TypeError, ValueError) as error:
-            line = f"{type(error).__name__}: {error}"[:300]
-            raise SchemaError(f"{_label(each)} is not a schema of Avro: {line}") from None
+        except (fastavro.schema.SchemaParseException, *_NOT_A_SCHEMA) as error:
+            raise _no_schema(each, error) from None
     return found, names
 
 
@@ -286,9 +307,12 @@ class _Program:
             self._codes += np.frombuffer(largest, "<i4").tolist()
             return kernel.K_DECIMAL, made.byte_width, (0, at), made
         if kind == "fixed":
-            return kernel.K_FIXED, schema["size"], _INT64, pa.binary(schema["size"])
+            size = _fixed_bytes(schema)
+            if size > FIXED_BYTES_MAX:  # a null of a fixed size takes that size
+                return kernel.K_BYTES, 0, _INT64, pa.binary()
+            return kernel.K_FIXED, size, _INT64, pa.binary(size)
         if kind == "enum":
-            self._symbols[number] = schema["symbols"]
+            self._symbols[number] = _symbols(schema)
         made, column, size, bounds = _SCALARS.get((kind, logical)) or _SCALARS[kind, None]
         return column, size, bounds, made
 
@@ -414,10 +438,10 @@ class _Program:
                 )
             return [kernel.ARRAY if kind == "array" else kernel.MAP, out, *self._list(kids), 0]
         if kind == "fixed":
-            return [kernel.FIXED, out, 0, 0, writer["size"]]
+            return [kernel.FIXED, out, 0, 0, _fixed_bytes(writer)]
         if kind == "enum":
-            symbols = writer["symbols"]
-            known = {} if out < 0 else {word: at for at, word in enumerate(reader["symbols"])}
+            symbols = _symbols(writer)
+            known = {} if out < 0 else {word: at for at, word in enumerate(_symbols(reader))}
             default = -1 if out < 0 else known.get(reader.get("default"), -1)
             at = len(self._codes)
             self._codes += [known.get(word, default) for word in symbols]
@@ -572,6 +596,30 @@ def _logical_of(schema: Any) -> str | None:
 
 def _branch_name(schema: Any) -> str:
     return str(schema.get("name", schema["type"]) if isinstance(schema, dict) else schema)
+
+
+def _fixed_bytes(schema: Any) -> int:
+    """The size of a fixed type.
+
+    Raises:
+        SchemaError: it is no size, or larger than any record.
+    """
+    size = schema["size"]
+    if type(size) is not int or not 0 <= size <= INT32_MAX:
+        raise SchemaError(f"{schema.get('name')} is a fixed type of {str(size)[:40]!r} bytes")
+    return size
+
+
+def _symbols(schema: Any) -> list[str]:
+    """The symbols of an enum.
+
+    Raises:
+        SchemaError: they are no list of texts.
+    """
+    symbols = schema["symbols"]
+    if not isinstance(symbols, list) or not all(isinstance(each, str) for each in symbols):
+        raise SchemaError(f"the symbols of {schema.get('name')} are no list of texts")
+    return symbols
 
 
 def _inside(path: str, name: str) -> str:

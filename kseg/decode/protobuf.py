@@ -15,10 +15,13 @@ Source: protobuf.dev, "Encoding" and "Language Guide".
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +32,7 @@ from kseg._kernels.protobuf import DEPTH_MAX, SLOTS_MAX, mark_messages
 from kseg.constants import Bools, Uint8s
 from kseg.decode.blocks import ODD, VALUES_MAX, Block, decode_blocks
 from kseg.decode.decoder import Reasons
-from kseg.errors import LimitExceededError, SchemaError
+from kseg.errors import KsegError, LimitExceededError, SchemaError
 from kseg.extras import require
 from kseg.internal.registry import Schema
 
@@ -40,6 +43,10 @@ else:
 
 #: A compilation takes milliseconds.
 COMPILE_SECONDS: Final = 30
+#: Compiled schemas that are kept.
+COMPILED_MAX: Final = 256
+#: File systems have no longer names.
+NAME_BYTES_MAX: Final = 255
 #: All fields of a type and of its messages; rows of ptars' table of field numbers.
 FIELDS_MAX: Final = 10_000
 NUMBERS_MAX: Final = 1 << 16
@@ -85,6 +92,8 @@ _SCALARS: Final[dict[int, tuple[pa.DataType, int, tuple[int, int]]]] = {
     18: (pa.int64(), _VARINT, _INT64),
 }
 _TEXT: Final = 9
+#: Messages that an error names.
+_LISTED_MAX: Final = 20
 _GROUP: Final = 10
 #: The kernel's description of a field.
 _COLUMNS: Final = 8
@@ -100,8 +109,8 @@ def decoder(
     Args:
         schema: the text of a `.proto` file, or its descriptor in base64.
         references: all schemas that it needs, by the names of its imports.
-        message: the full name of the type; or indexes of messages, each within the one before,
-            where entries of maps do not count; None for the first message.
+        message: the name of the type, with its package or without; or indexes of messages, each
+            within the one before, where entries of maps do not count; None for the first message.
 
     Raises:
         SchemaError: the text or a reference does not compile, the message is not there, or the
@@ -110,6 +119,14 @@ def decoder(
         MissingExtraError: a package of the extra is missing.
     """
     return ProtobufDecoder(_message_of(_compile(schema, references), message))
+
+
+def message_name(
+    schema: Schema, references: Mapping[str, Schema], message: str | tuple[int, ...] | None
+) -> str:
+    """The full name of a message; for the arguments and errors see `decoder`."""
+    name: str = _message_of(_compile(schema, references), message).full_name
+    return name
 
 
 class ProtobufDecoder:
@@ -152,7 +169,24 @@ class ProtobufDecoder:
 
 
 def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
-    """The descriptor of a file, in a pool of its own."""
+    """The descriptor of a file, in a pool of its own; the same text is compiled once."""
+    texts = tuple((name, each.text) for name, each in references.items())
+    found = _compiled(schema.subject, schema.text, texts)
+    if isinstance(found, KsegError):
+        raise found
+    return found
+
+
+@lru_cache(maxsize=COMPILED_MAX)
+def _compiled(subject: str, text: str, references: tuple[tuple[str, str], ...]) -> Any:
+    """The descriptor of a file, or the error of its compilation."""
+    try:
+        return _run_compiler(subject, text, dict(references))
+    except (SchemaError, LimitExceededError) as error:
+        return error
+
+
+def _run_compiler(subject: str, text: str, references: Mapping[str, str]) -> Any:
     import subprocess
 
     main = "schema.proto"
@@ -162,16 +196,17 @@ def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
     require("grpc_tools.protoc", extra="protobuf")
     stored = descriptor_pb2.FileDescriptorSet()
     with TemporaryDirectory(prefix="kseg-") as place:
-        for name, one in {**references, main: schema}.items():
-            path = PurePosixPath(name)
-            if str(path) != name or path.is_absolute() or {"..", "."} & {*path.parts, name}:
-                raise SchemaError(f"{name!r} is not the path of an import")
+        for name, each in {**references, main: text}.items():
+            path, parts = PurePosixPath(name), {*PurePosixPath(name).parts, name}
+            is_odd = "\0" in name or max(map(len, map(os.fsencode, parts))) > NAME_BYTES_MAX
+            if str(path) != name or path.is_absolute() or {"..", "."} & parts or is_odd:
+                raise SchemaError(f"{name[:NAME_BYTES_MAX]!r} is not the path of an import")
             if name.startswith(_WELL_KNOWN):
                 continue  # the compiler's own
-            if not _add_stored(stored, name, one.text):
+            if not _add_stored(stored, name, each):
                 file = Path(place, "in", name)
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(one.text, encoding="utf-8")
+                file.write_text(each, encoding="utf-8", errors="replace")
         Path(place, "in").mkdir(exist_ok=True)
         Path(place, "stored").write_bytes(stored.SerializeToString())
         command = [sys.executable, "-P", "-m", "grpc_tools.protoc", "-I.", "--include_imports"]
@@ -182,24 +217,24 @@ def _compile(schema: Schema, references: Mapping[str, Schema]) -> Any:
             )
         except subprocess.TimeoutExpired:
             raise LimitExceededError(
-                f"{schema.subject}: the compiler of Protobuf took {COMPILE_SECONDS} s"
+                f"{subject}: the compiler of Protobuf took {COMPILE_SECONDS} s"
             ) from None
         if done.returncode:
             lines = done.stderr.decode(errors="replace").splitlines()
             said = "; ".join(line for line in lines if not _NOISE.match(line))[:500]
             raise SchemaError(
-                f"{schema.subject} does not compile: {said or f'exit code {done.returncode}'}"
+                f"{subject} does not compile: {said or f'exit code {done.returncode}'}"
             )
         compiled = Path(place, "out").read_bytes()
     pool = require("google.protobuf.descriptor_pool").DescriptorPool()
     try:
         for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
             if file.package.startswith("google.protobuf") and not file.name.startswith(_WELL_KNOWN):
-                raise SchemaError(f"{schema.subject} takes a package of Protobuf's own")
+                raise SchemaError(f"{subject} takes a package of Protobuf's own")
             pool.Add(file)
         return pool.FindFileByName(main)
     except (TypeError, require("google.protobuf.message").DecodeError) as error:
-        raise SchemaError(f"{schema.subject} is refused by protobuf: {error}") from None
+        raise SchemaError(f"{subject} is refused by protobuf: {error}") from None
 
 
 def _add_stored(stored: Any, name: str, text: str) -> bool:
@@ -217,11 +252,14 @@ def _add_stored(stored: Any, name: str, text: str) -> bool:
 
 def _message_of(file: Any, message: str | tuple[int, ...] | None) -> Any:
     if isinstance(message, str):
-        try:
-            found = file.pool.FindMessageTypeByName(message)
-        except KeyError:
-            raise SchemaError(f"the schema has no message {message}") from None
-        return found
+        with suppress(KeyError):
+            return file.pool.FindMessageTypeByName(message)
+        names = [each.full_name for each in _messages_in(file.message_types_by_name.values())]
+        named = [name for name in names if name.rpartition(".")[2] == message]
+        if len(named) != 1:
+            listed = ", ".join(named or names[:_LISTED_MAX])
+            raise SchemaError(f"the schema has no message {message}; it has {listed}")
+        return file.pool.FindMessageTypeByName(named[0])
     found, within = None, [*file.message_types_by_name.values()]
     for index in message or (0,):
         if not 0 <= index < len(within):
@@ -229,6 +267,13 @@ def _message_of(file: Any, message: str | tuple[int, ...] | None) -> Any:
         found = within[index]
         within = [each for each in found.nested_types if not each.GetOptions().map_entry]
     return found
+
+
+def _messages_in(messages: Iterable[Any]) -> Iterator[Any]:
+    for each in messages:
+        if not each.GetOptions().map_entry:
+            yield each
+            yield from _messages_in(each.nested_types)
 
 
 # ---- types ---------------------------------------------------------------------------------------

@@ -12,7 +12,9 @@ import json
 import warnings
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,6 +22,7 @@ from uuid import UUID
 
 import numpy as np
 
+from kseg.constants import INT32_MAX
 from kseg.decode import wire
 from kseg.decode.decoder import Decoder, Reasons
 from kseg.errors import LimitExceededError, SchemaError
@@ -44,6 +47,7 @@ MESSAGES_MAX: Final = 2_000
 #: Ids without a schema that are named in warnings.
 _UNKNOWN_MAX: Final = 100
 _END: Final = 2**31 - 1
+_MICROSECOND: Final = timedelta(microseconds=1)
 _WAYS: Final = (
     "name a subject, a schema or one record type, read one topic at a time, or decode as "
     "registry-json"
@@ -58,7 +62,7 @@ class Choice(NamedTuple):
         subject, schema_version: of the column's schema; the latest version that is not deleted of
             the subject `<topic>-value` or `<topic>-key` if both are None.
         schema: the column's schema, or its id.
-        record: the wanted record type, or message.
+        record: the wanted record type, or message; the message that payloads name if None.
     """
 
     schemas: Schemas | None = None
@@ -122,6 +126,14 @@ def _decoding(
     column = _column_schema(choice, name, topics)
     if word != "registry" and column.type != _TYPES[word]:
         raise SchemaError(f"{column.subject} is a schema of {column.type}, not of {_TYPES[word]}")
+    if column.type == "PROTOBUF" and word == "registry" and choice.record is None:
+        named = _messages(choice, column, sample(name), name)
+        if len(named) > 1:
+            raise SchemaError(
+                f"{column.subject}: the payloads are of several messages: {_listed(named)}; choose "
+                'one (record=), or decode as "registry-json"'
+            )
+        choice = choice._replace(record=next(iter(named), None))
     found = Decoding(word, None, choice, column)
     made = found.decoder_of(column, ())
     if isinstance(made, str):
@@ -133,6 +145,23 @@ def _decoding(
             stacklevel=2,
         )
     return replace(found, type=made.type)
+
+
+def _messages(choice: Choice, column: Schema, payloads: Any, name: str) -> list[str]:
+    """The messages that payloads name in their prefixes."""
+    arrow: Any = require("kseg.arrow", extra="arrow")
+    protobuf: Any = require("kseg.decode.protobuf", extra="protobuf")
+    finder, names = Decoding("registry", None, choice, column), dict[str, None]()
+    groups, _reasons = wire.split(arrow.binary_column_of(payloads, name), None, name)
+    for group, place in groups:
+        schema = finder.schema_of(group.schema)
+        if schema is None or schema.type != "PROTOBUF":
+            continue
+        for part in wire.with_indexes(group, place)[0]:
+            with suppress(SchemaError, LimitExceededError):
+                references = references_of(schema, choice.schemas)
+                names[protobuf.message_name(schema, references, part.indexes)] = None
+    return sorted(names)
 
 
 def _bare(word: str, made: Decoder) -> Decoding:
@@ -266,8 +295,9 @@ class Decoding:
         """The groups that have a decoder; the others have reasons."""
         new: list[int | UUID] = []
         for group, place in groups:
-            ids[group.rows] = group.schema if isinstance(group.schema, int) else -1
-            schema = self._schema_of(group.schema)
+            named = group.schema
+            ids[group.rows] = named if isinstance(named, int) and named <= INT32_MAX else -1
+            schema = self.schema_of(group.schema)
             if schema is None:
                 if group.schema not in self._unknown and len(self._unknown) < _UNKNOWN_MAX:
                     self._unknown.add(group.schema)
@@ -293,7 +323,8 @@ class Decoding:
                 stacklevel=2,
             )
 
-    def _schema_of(self, named: int | UUID) -> Schema | None:
+    def schema_of(self, named: int | UUID) -> Schema | None:
+        """The schema with an id or a GUID; None if there is none."""
         schemas = self.choice.schemas
         context = None if self.column is None else self.column.context
         key = ("schema", named)
@@ -348,7 +379,7 @@ class Decoding:
             message = indexes or None if self.column is None else self.choice.record
             made = protobuf.decoder(column, references_of(column, known), message)
             if self.column is not None and indexes:
-                name: str = protobuf.decoder(schema, references, indexes).name
+                name = protobuf.message_name(schema, references, indexes)
                 if name != made.name:  # type: ignore[attr-defined]  # of Protobuf alone
                     raise SchemaError(f"the message is {name}, and not the column's")
         return made
@@ -408,6 +439,8 @@ def _json(value: Any) -> str:
 def _jsonable(value: Any) -> str:
     if isinstance(value, bytes):
         return b64encode(value).decode()
+    if isinstance(value, timedelta):  # as JSON has a Duration of Protobuf
+        return f"{Decimal(value // _MICROSECOND).scaleb(-6).normalize():f}s"
     return str(value) if isinstance(value, Decimal) else value.isoformat()
 
 

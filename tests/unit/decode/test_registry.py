@@ -407,14 +407,44 @@ def test_messages_of_protobuf_go_by_their_indexes(tmp_path: Path) -> None:
     payloads = [b"\0\0\0\0\1\0\x08\x05", b"\0\0\0\0\1\4\0\0\x0a\x01z", b"\0\0\0\0\1\4"]
     write_log(tmp_path / "p-0", payloads)
     how: dict[str, Any] = {"topics": "p", "decode": "registry", "schemas": registry.write(tmp_path)}
-    table = kseg.scan(tmp_path, **how).to_arrow()
+    with pytest.raises(SchemaError, match=r"several messages: x\.A, x\.A\.B; choose one \(record="):
+        kseg.scan(tmp_path, **how)
+    table = kseg.scan(tmp_path, record="A", **how).to_arrow()
     assert table["value"].to_pylist() == [{"n": 5}, None, None]
     assert "the message is x.A.B, and not" in table["value_error"][1].as_py()
     assert "indexes of its message" in table["value_error"][2].as_py()
-    table = kseg.scan(tmp_path, record="x.A.B", **how).to_arrow()
-    assert table["value"].to_pylist() == [None, {"s": "z"}, None]
+    for name in ("x.A.B", "B"):
+        table = kseg.scan(tmp_path, record=name, **how).to_arrow()
+        assert table["value"].to_pylist() == [None, {"s": "z"}, None]
     table = kseg.scan(tmp_path, **{**how, "decode": "registry-json"}).to_arrow()
     assert table["value"].to_pylist() == ['{"n": 5}', '{"s": "z"}', None]
+    with pytest.raises(SchemaError, match=r"no message C; it has x\.A, x\.A\.B"):
+        kseg.scan(tmp_path, record="C", **how)
+
+
+def test_a_message_that_is_not_the_first_is_the_one_that_payloads_name(tmp_path: Path) -> None:
+    registry = Registry()
+    registry.register("p-value", PROTO, "PROTOBUF")
+    write_log(tmp_path / "p-0", [b"\0\0\0\0\1\4\0\0\x0a\x01z"])
+    how: dict[str, Any] = {"topics": "p", "schemas": registry.write(tmp_path)}
+    assert kseg.scan(tmp_path, decode="registry", **how).to_arrow()["value"].to_pylist() == [
+        {"s": "z"}
+    ]
+
+
+def test_ids_beyond_an_int32_and_durations_have_values(tmp_path: Path) -> None:
+    registry = Registry()
+    text = PROTO.replace(
+        "message A { int32 n = 1;",
+        'import "google/protobuf/duration.proto"; message A { google.protobuf.Duration n = 1;',
+    )
+    registry.register("p-value", text, "PROTOBUF")
+    payloads = [b"\0\0\0\0\1\0\x0a\x05\x08\x02\x10\x98\x75", b"\0\xff\xff\xff\xff"]
+    write_log(tmp_path / "p-0", payloads)
+    how: dict[str, Any] = {"topics": "p", "schemas": registry.write(tmp_path)}
+    with pytest.warns(UserWarning, match="no schema has 4294967295"):
+        table = kseg.scan(tmp_path, decode="registry-json", **how).to_arrow()
+    assert table["value"].to_pylist() == ['{"n": "2.000015s"}', None]
 
 
 def test_json_becomes_structs(tmp_path: Path) -> None:
