@@ -331,6 +331,8 @@ class _Program:
         for field in schema["fields"]:
             kids.append(self._column(field["type"], above))
             fields.append(self._field(field["name"], field["type"], kids[-1]))
+        if len({field.name for field in fields}) < len(fields):
+            raise SchemaError(f"{schema.get('name')} has two fields of one name")
         return kernel.K_STRUCT, 0, _INT64, pa.struct(fields)
 
     def _field(self, name: str, schema: Any, number: int) -> pa.Field:

@@ -53,7 +53,7 @@ from kseg.format.header import (
     EncodedBatch,
     increment_sequence,
 )
-from kseg.format.options import BatchOptions
+from kseg.format.options import BatchOptions, OptionsLike
 from kseg.format.times import datetimes_ms, time_ms
 from kseg.format.values import BinaryColumn, HeadersColumn, Record, RecordColumns
 from kseg.frames import has_arrow
@@ -264,7 +264,7 @@ _WRAPPER_BYTES = (LOG_OVERHEAD + 14, LOG_OVERHEAD + 22)
 
 def encode_batch(
     source: RecordSource | Rows,
-    options: BatchOptions | None = None,
+    options: OptionsLike | None = None,
     *,
     base_offset: int | None = None,
     last_offset: int | None = None,
@@ -275,7 +275,7 @@ def encode_batch(
 
     Args:
         source: the records.
-        options: the shared fields; `BatchOptions()` if None.
+        options: the shared fields, or a dict of them; `BatchOptions()` if None.
         base_offset: of the batch; None for the first record's, or 0 if the records have none. It
             may be below the first record's, as it is after compaction.
         last_offset: of a batch or wrapper, in place of its last record's offset.
@@ -292,7 +292,7 @@ def encode_batch(
 
     Source: Kafka MemoryRecordsBuilder.
     """
-    options = options or _PLAIN
+    options = _PLAIN if options is None else BatchOptions.of(options)
     options.check_producer()
     if base_offset is not None:
         _check_int64(base_offset)
@@ -359,7 +359,7 @@ def compressed(data: memoryview, codecs: list[int]) -> Iterator[bytes]:
 
 def encode_batches(
     source: RecordSource | Rows,
-    options: BatchOptions | None = None,
+    options: OptionsLike | None = None,
     *,
     base_offset: int = 0,
     batch_bytes: int = BATCH_BYTES,
@@ -384,7 +384,7 @@ def encode_batches(
         InvalidRecordError: as `encode_batch`, with the batch that the record would have been in;
             `record_index` counts from the first row of all.
     """
-    options = options or _PLAIN
+    options = _PLAIN if options is None else BatchOptions.of(options)
     options.check_producer()
     _check_int64(base_offset)
     if batch_records is not None and batch_records < 1:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kseg.constants import (
     BATCH_HEADER_BYTES,
@@ -50,6 +51,10 @@ def overhead_bytes(magic: int, codec: int) -> int:
     return LOG_OVERHEAD + (22 if magic else 14) if codec else 0
 
 
+#: Options of batches: an object of `BatchOptions`, or a dict of its fields.
+OptionsLike: TypeAlias = "BatchOptions | Mapping[str, Any]"
+
+
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
     """How a batch is written, besides its records and offsets.
@@ -93,6 +98,25 @@ class BatchOptions:
     delete_horizon_ms: int = -1
     is_log_append: bool = field(init=False, repr=False, compare=False)
     attributes: int = field(init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, given: OptionsLike | None) -> BatchOptions:
+        """Options, or a dict of them; the defaults for None.
+
+        Raises:
+            ValueError: as of the class, or a name is not known.
+        """
+        if isinstance(given, BatchOptions):
+            return given
+        chosen = dict(given or {})
+        known = [each.name for each in fields(cls) if each.init]
+        for name in chosen.keys() - set(known):
+            from difflib import get_close_matches  # for what is not there
+
+            near = get_close_matches(str(name), known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(known)}"
+            raise ValueError(f"{name!r} is not an option of a batch{hint}")
+        return cls(**chosen)
 
     def __post_init__(self) -> None:
         """Refuse options that Kafka's builder refuses before its first record."""

@@ -34,7 +34,7 @@ from kseg.log.cleaner.clean import CompactionOptions, plan_inputs
 from kseg.log.cleaner.inputs import CleanerInputs
 from kseg.log.cleaner.values import CompactionReport
 from kseg.log.closed import Change, home_of, values_of
-from kseg.log.config import LogConfig
+from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.data_directory import partition_of
 from kseg.log.log import Log
 from kseg.log.reader.version import HighWatermark
@@ -151,7 +151,7 @@ class RetentionPlan(retention.RetentionPlan):
 def plan_retention(
     log: Log | io.StrPath,
     *,
-    config: LogConfig | RetentionRules | None = None,
+    config: ConfigLike | RetentionRules | None = None,
     now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
     tier: TierLike | None = None,
@@ -179,6 +179,8 @@ def plan_retention(
         OSError: a file cannot be read.
     """
     remote = tiered(log, tier)
+    if config is not None and not isinstance(config, RetentionRules):
+        config = LogConfig.of(config)
     with _for_reading(log) as seen:
         if seen.mode == "append":
             _refuse_high_watermark(high_watermark)
@@ -270,7 +272,7 @@ class CompactionPlan(values.CompactionPlan):
 def plan_compaction(
     log: Log | io.StrPath,
     *,
-    config: LogConfig | RetentionRules | None = None,
+    config: ConfigLike | RetentionRules | None = None,
     now_ms: Time | None = None,
     high_watermark: HighWatermark | None = None,
     from_start: bool = False,
@@ -319,12 +321,13 @@ def plan_compaction(
     return CompactionPlan(**values_of(plan), opening=opening)
 
 
-def _rules(log: Log, config: LogConfig | None) -> RetentionRules:
+def _rules(log: Log, config: ConfigLike | None) -> RetentionRules:
     directory = log.path.resolve()
     partition = partition_of(directory)
     if config is None:
         config = log.config if log.mode == "append" else LogConfig()
-    return compaction_rules(known_topics(directory.parent), partition and partition.topic, config)
+    topic = partition and partition.topic
+    return compaction_rules(known_topics(directory.parent), topic, LogConfig.of(config))
 
 
 # ---- closed partitions ---------------------------------------------------------------------------

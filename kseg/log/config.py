@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kseg.constants import INT32_MAX, INT64_MAX, AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level, compression_named
@@ -70,6 +70,10 @@ _PASSED_OVER: Final = frozenset(
         "unclean.leader.election.enable",
     }
 )
+
+
+#: Settings of a log: an object of `LogConfig`, or a dict by Kafka's names.
+ConfigLike: TypeAlias = "LogConfig | Mapping[str, object]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,18 @@ class LogConfig:
         if not named <= _DEFAULTS.keys():
             raise ValueError(f"not fields of a configuration: {sorted(named - _DEFAULTS.keys())}")
         return frozenset(named)
+
+    @classmethod
+    def of(cls, given: ConfigLike | None) -> LogConfig:
+        """A configuration, or the settings of one by Kafka's names; Kafka's defaults for None.
+
+        Raises:
+            ValueError: as of `from_kafka`.
+            TypeError: it is neither.
+        """
+        if isinstance(given, LogConfig):
+            return given
+        return cls.from_kafka({} if given is None else given)
 
     # ---- Kafka's spelling ------------------------------------------------------------------------
 

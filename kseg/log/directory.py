@@ -16,7 +16,7 @@ from contextlib import closing, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 from uuid import UUID, uuid4
 
 from kseg.constants import Progress
@@ -31,7 +31,7 @@ from kseg.format.times import Time
 from kseg.log import data_directory
 from kseg.log.clean_offsets import forget_clean_offset
 from kseg.log.clock import clock_of, now_of
-from kseg.log.config import LogConfig
+from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.data_directory import (
     CLUSTER_METADATA,
     DataDirectoryLease,
@@ -49,7 +49,7 @@ from kseg.stores.path import local_path_at
 from kseg.workers import At, Put, in_order
 
 #: Settings of every log, a function from a log to its settings, or the result of `kseg.settings`.
-Config = LogConfig | Settings | Callable[[TopicPartition], LogConfig]
+Config: TypeAlias = "ConfigLike | Settings | Callable[[TopicPartition], LogConfig]"
 
 
 class LogDirectory(Closing):
@@ -450,7 +450,9 @@ class LogDirectory(Closing):
         return settings(self.path, config=self._default_config().to_kafka(named=True))
 
     def _default_config(self) -> LogConfig:
-        return self._config if isinstance(self._config, LogConfig) else LogConfig()
+        if isinstance(self._config, LogConfig | Mapping):
+            return LogConfig.of(self._config)
+        return LogConfig()
 
     def _writable(self) -> DataDirectoryLease:
         if self._home is None:

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
     from kseg.files.names import PartitionFiles
     from kseg.format.encode import RecordSource
-    from kseg.format.options import BatchOptions
+    from kseg.format.options import OptionsLike
     from kseg.format.values import Record, RecordColumns
     from kseg.frames import ArrowStream
     from kseg.log.cleaner.values import CompactionReport
-    from kseg.log.config import LogConfig
+    from kseg.log.config import ConfigLike, LogConfig
     from kseg.log.data_directory import DataDirectoryLease
     from kseg.log.producers.entry import VerificationGuard
     from kseg.log.reader.fetch import Fetched
@@ -60,11 +60,11 @@ Mode = Literal["read", "append"]
 _ONE_BATCH: Final = (bytes, bytearray, memoryview, EncodedBatch)
 
 
-def _config_of(config: LogConfig | Settings | None, path: str | PathLike[str]) -> LogConfig:
+def _config_of(config: ConfigLike | Settings | None, path: str | PathLike[str]) -> LogConfig:
     from kseg.log.config import LogConfig  # readers do without it, and all that checks appends
 
-    if config is None or isinstance(config, LogConfig):
-        return config or LogConfig()
+    if config is None or isinstance(config, LogConfig) or not hasattr(config, "of"):
+        return LogConfig.of(config)
     return config.of(path).log_config
 
 
@@ -138,7 +138,7 @@ class Log:
         *,
         mode: Mode = "read",
         create: bool = False,
-        config: LogConfig | Settings | None = None,
+        config: ConfigLike | Settings | None = None,
         recover: bool = False,
         now_ms: Callable[[], int] | None = None,
         mapping: Mapping = "auto",
@@ -153,8 +153,8 @@ class Log:
             mode: "read" lists the directory, and opens files as they are needed; "append" takes the
                 lock of the data directory and loads the log.
             create: make a missing directory, for appending.
-            config: the settings, for appending, or the result of `kseg.settings`; Kafka's defaults
-                if None.
+            config: the settings, for appending, or a dict such as `{"retention.ms": 1}`, or the
+                result of `kseg.settings`; Kafka's defaults if None.
             recover: recover a log that was not closed in good order, which is refused otherwise.
             now_ms: the clock, for appending; the machine's if None. If it does not return a 64-bit
                 time, the call that uses it raises ValueError.
@@ -479,7 +479,7 @@ class Log:
         self,
         batch: Batch | Iterable[Batch] | RecordSource | Iterable[RecordColumns] | ArrowStream,
         *,
-        options: BatchOptions | None = None,
+        options: OptionsLike | None = None,
         leader_epoch: int | None = None,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         guard: VerificationGuard | None = None,
@@ -500,7 +500,7 @@ class Log:
                 or records: `{"value": ["text"]}`, `[(key, value)]` or a list of dicts; a frame of
                 Polars or pandas, an Arrow table; or a scan, or pieces that were read. Columns that
                 are neither fields of a record nor columns of a scan are refused.
-            options: of the new batches, such as `BatchOptions(compression="zstd")`.
+            options: of the new batches: `BatchOptions(compression="zstd")`, or a dict of these.
             leader_epoch: of this leader; the log's latest if None, or else 0. An earlier one makes
                 the log forget later ones, as in Kafka.
             origin: of the batches.

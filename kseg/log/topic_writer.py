@@ -19,7 +19,7 @@ from kseg.files import metadata
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.grammar import is_topic_name
 from kseg.files.names import FileKind
-from kseg.format.options import BatchOptions
+from kseg.format.options import OptionsLike
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns
 from kseg.log.cleanup import plan_retention
@@ -53,7 +53,7 @@ def write_topic(
     headers: str = "headers",
     partitioner: str = "murmur2",
     append: bool = False,
-    options: BatchOptions | None = None,
+    options: OptionsLike | None = None,
     metadata_directory: _Path | None = None,
     broker_config: _Path | None = None,
 ) -> dict[int, AppendResult]:
@@ -203,7 +203,7 @@ _Piece = Mapping[str, Any]
 
 
 def _write(
-    pieces: Iterable[_Piece], logs: Sequence[Log], partitioner: str, options: BatchOptions | None
+    pieces: Iterable[_Piece], logs: Sequence[Log], partitioner: str, options: OptionsLike | None
 ) -> dict[int, AppendResult]:
     results: dict[int, AppendResult] = {}
     keyless_bytes = 0

@@ -37,6 +37,27 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
     "topics of nowhere": (lambda: kseg.topics("nowhere"), FileNotFoundError, "nowhere"),
     "a segment of nowhere": (lambda: kseg.Segment.open("0.log"), FileNotFoundError, "0.log"),
     "a log of nowhere": (lambda: kseg.Log.open("nowhere"), FileNotFoundError, "nowhere"),
+    # ---- settings and options
+    "a misspelt setting": (
+        lambda: kseg.Log.open("new-0", mode="append", create=True, config={"segment.byte": 1}),
+        ValueError,
+        "did you mean segment.bytes",
+    ),
+    "a setting that is no number": (
+        lambda: kseg.plan_retention("orders-0", config={"retention.ms": "x"}),
+        ValueError,
+        "retention.ms is a number",
+    ),
+    "settings as text": (
+        lambda: kseg.Log.open("new-0", mode="append", create=True, config="retention.ms=1"),
+        TypeError,
+        "settings are a dict",
+    ),
+    "a misspelt option": (
+        lambda: kseg.encode_batch({"value": ["v"]}, {"compresion": "zstd"}),
+        ValueError,
+        "did you mean compression",
+    ),
     # ---- what is chosen
     "a topic that is not there": (lambda: scan(topics="order"), ValueError, "did you mean orders"),
     "topics as numbers": (lambda: scan(topics=[3]), TypeError, "topics is a name, or several"),
@@ -205,3 +226,13 @@ def test_files_that_vanish_during_a_scan_are_named(place: Path) -> None:
     shutil.rmtree(place / "orders-1")
     with pytest.raises(FileNotFoundError, match="orders-1"):
         list(pieces)
+
+
+def test_settings_and_options_are_plain_dicts(tmp_path: Path) -> None:
+    config: Any = {"segment.bytes": 1 << 20, "cleanup.policy": "compact"}
+    with kseg.Log.open(tmp_path / "t-0", mode="append", create=True, config=config) as log:
+        log.append([("k", "v")], options={"compression": "zstd"})
+        assert (log.config.segment_bytes, log.config.compacted) == (1 << 20, True)
+    assert [each.codecs for each in kseg.info(tmp_path / "t-0")] == [("zstd",)]
+    for plan in (kseg.plan_recovery, kseg.plan_reindex, kseg.plan_retention, kseg.plan_compaction):
+        assert plan(tmp_path / "t-0", config=config) is not None

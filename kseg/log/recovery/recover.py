@@ -32,7 +32,7 @@ from kseg.format.times import Time
 from kseg.log import closed_indexes, data_directory, disk_room
 from kseg.log.clean_offsets import lower_clean_offset
 from kseg.log.clock import now_of
-from kseg.log.config import LogConfig
+from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.recovery.as_broker import AsBroker
 from kseg.log.recovery.backup import ActionTable, Backup, CutReport
@@ -266,7 +266,7 @@ def plan_recovery(
     clean: bool | None = None,
     recovery_point: int | None = None,
     log_start_offset: int | None = None,
-    config: LogConfig | None = None,
+    config: ConfigLike | None = None,
     now_ms: Time | None = None,
     thorough: bool = True,
     progress: Progress | None = None,
@@ -306,7 +306,7 @@ def _inputs(
     clean: bool | None,
     recovery_point: int | None,
     log_start_offset: int | None,
-    config: LogConfig | None,
+    config: ConfigLike | None,
     now_ms: Time | None,
 ) -> RecoveryInputs:
     """The inputs: the arguments, with the data directory's facts where they are None."""
@@ -320,7 +320,7 @@ def _inputs(
     if max(point, start) > INT64_MAX:
         raise ValueError(f"an offset has 64 bits, unlike {max(point, start)}")
     return RecoveryInputs(
-        config=config or LogConfig(),
+        config=LogConfig.of(config),
         clean=stored.clean if clean is None else clean,
         recovery_point=max(point, 0),
         log_start_offset=max(start, 0),
@@ -510,7 +510,7 @@ def recover(
     clean: bool | None = None,
     recovery_point: int | None = None,
     log_start_offset: int | None = None,
-    config: LogConfig | None = None,
+    config: ConfigLike | None = None,
     now_ms: Time | None = None,
     backup_directory: io.StrPath | None = None,
     keep_cut: bool = True,

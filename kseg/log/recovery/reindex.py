@@ -48,7 +48,7 @@ from kseg.files.txn_index import pack_entries
 from kseg.format.times import Time, time_ms
 from kseg.log import data_directory
 from kseg.log.clock import now_of
-from kseg.log.config import LogConfig
+from kseg.log.config import ConfigLike, LogConfig
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.backup import ActionTable, Backup, Kept, windows
@@ -283,7 +283,7 @@ KINDS: Final = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX, FileKind.
 def plan_reindex(
     path: io.StrPath,
     *,
-    config: LogConfig | None = None,
+    config: ConfigLike | None = None,
     kinds: Collection[FileKind] = KINDS,
     exact: bool = False,
     now_ms: Time | None = None,
@@ -317,7 +317,7 @@ def plan_reindex(
     seen = look_at(directory)
     chosen = tuple(kind for kind in KINDS if kind in kinds)
     by = None if now_ms is None else time_ms(now_ms)
-    run = _Reindexing(directory, config or LogConfig(), chosen, by, exact=exact, progress=progress)
+    run = _Reindexing(directory, LogConfig.of(config), chosen, by, exact=exact, progress=progress)
     return run.plan(seen)
 
 

@@ -47,7 +47,7 @@ from kseg.format.encode import (
     rows_of,
 )
 from kseg.format.header import BatchTable, EncodedBatch, scan
-from kseg.format.options import BatchOptions
+from kseg.format.options import OptionsLike
 from kseg.format.values import RecordColumns
 from kseg.frames import ArrowStream, Frames, has_arrow
 from kseg.log.producers.entry import BatchDescriptor, OffsetMetadata, VerificationGuard
@@ -565,7 +565,7 @@ _WANTED = (
 
 def batches_of(
     given: Batch | Iterable[Batch] | RecordSource | Iterable[RecordColumns] | ArrowStream,
-    options: BatchOptions | None,
+    options: OptionsLike | None,
     clock: Callable[[], int],
 ) -> Iterable[Batch]:
     """The given batches, or batches made from records: without offsets, and with times.
@@ -647,12 +647,14 @@ def _but_not(given: object) -> str:
 
 
 def _encoded(
-    columns: Mapping[str, Any], options: BatchOptions | None, clock: Callable[[], int]
+    columns: Mapping[str, Any],
+    options: OptionsLike | None,
+    clock: Callable[[], int],
 ) -> Iterator[EncodedBatch]:
     """Batches from columns; of columns that kseg read, only the parts of a record."""
     kept = {name: column for name, column in columns.items() if name != "offset"}
     rows = rows_of(kept, timestamp_ms=clock())
-    return encode_batches(rows, options or BatchOptions())
+    return encode_batches(rows, options)
 
 
 __all__ = [
