@@ -233,6 +233,6 @@ def test_settings_and_options_are_plain_dicts(tmp_path: Path) -> None:
     with kseg.Log.open(tmp_path / "t-0", mode="append", create=True, config=config) as log:
         log.append([("k", "v")], options={"compression": "zstd"})
         assert (log.config.segment_bytes, log.config.compacted) == (1 << 20, True)
-    assert [each.codecs for each in kseg.info(tmp_path / "t-0")] == [("zstd",)]
+    assert kseg.info(tmp_path / "t-0").table_rows()[0]["codecs"] == ["zstd"]
     for plan in (kseg.plan_recovery, kseg.plan_reindex, kseg.plan_retention, kseg.plan_compaction):
         assert plan(tmp_path / "t-0", config=config) is not None
