@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar, cast
 
 from kseg.extras import require
 
@@ -17,6 +17,46 @@ _Value = TypeVar("_Value")
 
 #: Rows that a notebook shows of a report; bytes of a value; characters of a `repr`, or a cell.
 _ROWS, _VALUE_BYTES, _REPR_CHARACTERS = 200, 60, 500
+
+
+#: The columns of reports that are no whole numbers, by their types.
+_NAMES: Final = {
+    "string": "topic directory path code severity message advice cause why name value source action"
+    " target first relation error subject guid type text context deleted group state protocol_type"
+    " protocol status transactional_id holds command topic_id table",
+    "time": "min_timestamp max_timestamp until timestamp",
+    "texts": "codecs references",
+    "numbers": "magics",
+    "top_keys": "top_keys",
+    "double": "compression_ratio",
+    "bool": "ok",
+}
+_KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+
+
+def _array(values: list[Any], kind: str | None) -> pyarrow.Array:
+    """A column; whole numbers if there is nothing to tell its type by."""
+    pa = require("pyarrow", extra="arrow")
+    if kind is None:
+        found = pa.array(values)
+        return found.cast(pa.int64()) if pa.types.is_null(found.type) else found
+    if kind == "string":
+        values = [value if value is None else str(value) for value in values]
+    number = pa.int64()
+    types = {
+        "time": pa.timestamp("us", "UTC"),
+        "texts": pa.list_(pa.string()),
+        "numbers": pa.list_(number),
+        "parts": pa.list_(
+            pa.struct({"topic": pa.string(), "partitions": pa.list_(number), "role": pa.string()})
+        ),
+        "top_keys": pa.list_(
+            pa.struct(
+                {"key": pa.binary(), "records": number, "bytes": number, "bytes_error": number}
+            )
+        ),
+    }
+    return pa.array(values, types.get(kind) or pa.type_for_alias(kind))
 
 
 class ArrowStream(Protocol):
@@ -98,9 +138,23 @@ class Table(Frames):
     def to_arrow(self) -> pyarrow.Table:
         """The rows as a `pyarrow.Table`; needs `kseg[arrow]`."""
         rows = self.table_rows()
-        names = dict.fromkeys((*self.COLUMNS.split(), *(name for row in rows for name in row)))
+        kinds = self.column_kinds()
+        names = dict.fromkeys((*kinds, *(name for row in rows for name in row)))
         arrow = require("pyarrow", extra="arrow")
-        return arrow.table({name: [row.get(name) for row in rows] for name in names})
+        return arrow.table(
+            {
+                name: _array([row.get(name) for row in rows], kinds.get(name) or _KINDS.get(name))
+                for name in names
+            }
+        )
+
+    def column_kinds(self) -> Mapping[str, str | None]:
+        """The columns that a table without rows has, too, with types that are not by their names.
+
+        A type is a name of Arrow, or "texts" for lists of text, "numbers" for lists of numbers,
+        "time", "top_keys", or "parts" for partitions that a member has.
+        """
+        return dict.fromkeys(self.COLUMNS.split())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The rows as an Arrow stream."""

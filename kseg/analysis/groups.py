@@ -551,7 +551,7 @@ def groups(
     before = None if since is None else question.answer(moments[1], progress)
     found = question.answer(moments[0], progress)
     changes = () if before is None else tuple(_changes(before, found))
-    return replace(found, changes=Rows(changes), findings=notes.taken())
+    return replace(found, changes=Rows(changes, GroupChange), findings=notes.taken())
 
 
 @dataclass(frozen=True, slots=True)
@@ -593,8 +593,8 @@ class _Question:
         share = self._share(at, progress, logs)
         found = _with_commits(built, commits, self.retention_ms)
         found = tuple(_with_share(each, share.values) for each in found)
-        members = Rows(tuple(member for each in built.values() for member in each.members))
-        return Groups(found, members, Commits(commits), share, Rows(()), tuple(logs))
+        members = Rows(tuple(member for each in built.values() for member in each.members), Member)
+        return Groups(found, members, Commits(commits), share, Rows((), GroupChange), tuple(logs))
 
     def _commits(self, parts: list[_Columns], assigned: set[_Place], at: int | None) -> _Columns:
         """The commits of the chosen groups in order, with their lag.
@@ -686,7 +686,7 @@ class _Question:
                     with self.home.noting_unreadable(directory):
                         end = self._end(LogView.open(directory), at)
                 rows.append(state.row(group, topic, partition, *end))
-        return Rows(tuple(rows))
+        return Rows(tuple(rows), ShareState)
 
 
 # ---- commits -------------------------------------------------------------------------------------

@@ -454,6 +454,8 @@ class TopicSize:
 class Topics(Listed[TopicSize]):
     """The topics by name; a table with a row for each."""
 
+    COLUMNS = "topic partitions segments bytes offsets"
+
     @property
     def title(self) -> str:
         """The names."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import islice
 from os import fspath
@@ -65,6 +66,14 @@ CODES: Final[dict[str, tuple[Severity, str]]] = {
 
 #: Rows that are made of columns at a time.
 _ROWS: Final = 10_000
+#: The types of columns by the annotations of named tuples.
+_KINDS: Final = {
+    "str": "string",
+    "str | int": "string",
+    "bool": "bool",
+    "tuple[str, ...]": "texts",
+    "tuple[dict[str, Any], ...]": "parts",
+}
 #: Rows that a notebook shows.
 _HTML_ROWS: Final = 200
 
@@ -115,10 +124,20 @@ class Notes:
         return tuple(self.findings)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class Rows(Listed[Any]):
-    """A table with a row for each value, which is a named tuple."""
+    """A table with a row for each value, which is a named tuple.
 
-    __slots__ = ()
+    Attributes:
+        kind: the class of the values, whose annotations are the types of the columns.
+    """
+
+    kind: type[Any]
+
+    def column_kinds(self) -> Mapping[str, str | None]:
+        """The fields of the class, with their types."""
+        names = self.kind.__annotations__.items()
+        return {name: _KINDS.get(str(text).removesuffix(" | None")) for name, text in names}
 
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """The fields of each value; times in ms."""

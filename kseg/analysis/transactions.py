@@ -273,7 +273,7 @@ def find(
     return Transactions(
         tuple(undecided),
         TransactionRows(columns),
-        Rows(tuple(known.ids)),
+        Rows(tuple(known.ids), TransactionalId),
         tuple(known.logs),
         notes.taken(),
     )

@@ -215,3 +215,14 @@ def test_topics_report_their_progress(data: Path) -> None:
     kseg.topics(data, progress=lambda *at: seen.append(at))
     count = len(kseg.info(data))
     assert seen == [(done, count) for done in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_table_has_one_schema_with_and_without_rows(many: Path, name: str, tmp_path: Path) -> None:
+    report = REPORTS[name][0](many)
+    schema = report.to_arrow().schema
+    assert pa.null() not in schema.types
+    assert REPORTS[name][0](DATA).to_arrow().schema == schema
+    kinds = report.column_kinds()
+    empty = type("Empty", (Table,), {"COLUMNS": " ".join(kinds), "table_rows": lambda _self: []})
+    assert empty().to_arrow().schema == schema
