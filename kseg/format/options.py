@@ -103,6 +103,9 @@ class BatchOptions:
     def of(cls, given: OptionsLike | None) -> BatchOptions:
         """Options, or a dict of them; the defaults for None.
 
+        Args:
+            given: either of them.
+
         Raises:
             ValueError: as of the class, or a name is not known.
         """

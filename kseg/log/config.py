@@ -190,6 +190,9 @@ class LogConfig:
     def of(cls, given: ConfigLike | None) -> LogConfig:
         """A configuration, or the settings of one by Kafka's names; Kafka's defaults for None.
 
+        Args:
+            given: either of them.
+
         Raises:
             ValueError: as of `from_kafka`.
             TypeError: it is neither.
