@@ -30,7 +30,13 @@ from kseg.constants import EXTENSIONS, PARTITION_KEYS
 from kseg.errors import KsegError, LimitExceededError
 from kseg.extras import require
 from kseg.files.grammar import URL_REFUSAL
-from kseg.files.output_names import HIVE_NULL, OPEN_MAX, fitting_name, hive_directory
+from kseg.files.output_names import (
+    HIVE_NULL,
+    OPEN_MAX,
+    fitting_name,
+    hive_directory,
+    refuse_in_data_directory,
+)
 from kseg.files.whole_file import whole_file
 from kseg.format.take import split_days
 from kseg.format.times import iso_text
@@ -486,9 +492,12 @@ def targets(names: Sequence[Path], out: Path, form: str, by: tuple[str, ...]) ->
         by: the columns in the names of directories.
 
     Raises:
-        ValueError: the output has the name of another file, or is not a place for these files.
+        ValueError: the output has the name of another file, or is not a place for these files, or
+            lies in a data directory.
     """
     refuse_other_files(out)
+    if not isinstance(out, RemotePath):
+        refuse_in_data_directory(out)
     is_file = out.suffix[1:] in EXTENSIONS and not out.is_dir()
     if by:
         if is_file:

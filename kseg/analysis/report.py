@@ -39,6 +39,7 @@ from kseg.analysis.verify import verify
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
+from kseg.files.output_names import refuse_in_data_directory
 from kseg.files.whole_file import FileSink
 from kseg.format.times import Time, iso_text, time_ms
 from kseg.frames import Table
@@ -139,9 +140,11 @@ class BrokerReport(Table, VerbReport):
             path: of the file.
 
         Raises:
+            ValueError: the file lies in a data directory.
             MissingExtraError: as of `to_html`.
             OSError: the file is there already, or cannot be written.
         """
+        refuse_in_data_directory(path)
         page = self.to_html().encode("utf-8", "replace")
         with FileSink(Path(path)) as file:
             file.write(page)

@@ -18,7 +18,7 @@ import click
 from kseg import plan_reindex, plan_truncation
 from kseg.cli import output
 from kseg.cli.escapes import printable
-from kseg.cli.failures import Exit, complain
+from kseg.cli.failures import Exit, complain, usage_errors
 from kseg.cli.parsing import GivenSettings
 from kseg.cli.paths import Partition, one_partition, tier_of_plans, tier_of_run
 from kseg.cli.paths import partitions as partitions_of
@@ -29,8 +29,9 @@ from kseg.cli.settings import (
 from kseg.commands import command_line
 from kseg.constants import Progress
 from kseg.files import io, lock
-from kseg.files.metadata import read_clean_shutdown
+from kseg.files.metadata import is_of_broker, read_clean_shutdown
 from kseg.files.names import log_bytes
+from kseg.files.output_names import refuse_in_data_directory
 from kseg.files.selection import Selection, some_of
 from kseg.log import data_directory
 from kseg.log.closed import (
@@ -65,6 +66,9 @@ def change_of(
         raise click.UsageError("Give either --apply, in place, or -o DIR, beside.")
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
+    if output_dir is not None:
+        with usage_errors():
+            refuse_in_data_directory(output_dir, is_data=True)
     return Change(apply, output_dir, backup_dir, not no_backup)
 
 
@@ -168,6 +172,11 @@ def report(
         fields: more fields of the document.
     """
     kept = list(kept)
+    if change.output is not None and not is_of_broker(change.output):
+        complain(
+            f"kseg: {change.output} has logs alone: no broker starts on it without the other files "
+            "of a data directory. Move a log from there into the place of the old one"
+        )
     if change.keeps and change.backup_directory is None:
         _say_of_other_disks(actions, kept)
     return say(

@@ -31,6 +31,7 @@ from kseg.errors import (
 )
 from kseg.files.log_file import Tile
 from kseg.files.names import FileKind, PathKind, list_partition, parse_name
+from kseg.files.output_names import refuse_in_data_directory
 from kseg.files.selection import Selection
 from kseg.files.whole_file import check_replaceable, whole_file
 from kseg.format.convert import Converter, Losses, Tally, Target
@@ -149,6 +150,8 @@ def _of_directory(path: str, out: str, *, force: bool) -> list[tuple[str, Path |
     """
     if out == "-" or Path(out).suffix == ".log":
         raise click.UsageError(f"-o has to be a directory where {path} is one.")
+    with usage_errors():
+        refuse_in_data_directory(out, is_data=True)
     found = [one for one in sources((path,), Selection()) if one.name.kind in _SEGMENTS]
     if not found:
         raise NotALogError("no segments", path=path)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kseg.cli import output
-from kseg.cli.failures import Exit
+from kseg.cli.failures import Exit, usage_errors
 from kseg.errors import KsegError
 from kseg.extras import require
+from kseg.files.output_names import refuse_in_data_directory
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _REPAIR = (
 def demo(no_spark: bool, out: str | None) -> int:
     """Run the verb; returns the exit code."""
     if out is not None:
+        with usage_errors():
+            refuse_in_data_directory(out, is_data=True)
         try:
             _copy_to(Path(out))
         except FileExistsError as error:

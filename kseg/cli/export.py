@@ -114,7 +114,7 @@ def export(
     found = [replace(one, key=key) for one in found]
     with usage_errors():
         places = targets([one.name for one in found], where, form, by)
-    code = _write_all(found, places, look, jobs, limit)
+    code = _write_all(found, places, look, jobs, limit, where)
     if found:
         _say_owner(found[0].path, places[0], where)
     return code
@@ -133,14 +133,19 @@ def _check_words(lone_bytes: bool, lone_formulas: bool) -> None:
 
 
 def _write_all(
-    found: list[Export], places: list[Path], look: FileFormat, jobs: int, limit: int | None
+    found: list[Export],
+    places: list[Path],
+    look: FileFormat,
+    jobs: int,
+    limit: int | None,
+    out: Path,
 ) -> Exit:
     """Write the file of each input; returns the exit code."""
     faults, undecoded = list[KsegError](), Undecoded()
     total = sum(one.size for one in found)
     with (
         output.progress("export", total) as bar,
-        closing(write_all(found, places, look, threads=jobs, limit=limit)) as written,
+        closing(write_all(found, places, look, threads=jobs, limit=limit, out=out)) as written,
     ):
         for one, target, (count, files, damage, others) in zip(found, places, written, strict=True):
             faults += damage

@@ -11,6 +11,7 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings
 from kseg.cli.settings import check_settings, data_directories
+from kseg.files.output_names import refuse_in_data_directory
 
 
 def report(
@@ -31,6 +32,8 @@ def report(
         require("kseg_echarts", extra="report")
         if Path(out).suffix not in (".html", ".htm"):
             raise click.UsageError(f"{out}: the page is HTML; give a name that ends with .html.")
+        with usage_errors():
+            refuse_in_data_directory(out)
         if os.path.lexists(out):
             raise click.UsageError(f"{out} is there already; choose a new name.")
         if not Path(out).absolute().parent.is_dir():

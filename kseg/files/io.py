@@ -131,6 +131,16 @@ def opened(path: StrPath) -> Iterator[int]:
         os.close(fd)
 
 
+@contextmanager
+def opened_directory(path: StrPath) -> Iterator[int]:
+    """Open a directory for the block alone."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def file_size(fd: int) -> int:
     """Bytes that the open file has now."""
     return os.fstat(fd).st_size
@@ -888,12 +898,8 @@ def _remove_entry(entry: os.DirEntry[str], fd: int, path: str) -> None:
 
 def flush_directory(path: StrPath) -> None:
     """Make the names in a directory lasting: new ones, changed ones and removals."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        with naming(path):
-            _calls.fsync(fd)
-    finally:
-        os.close(fd)
+    with opened_directory(path) as fd, naming(path):
+        _calls.fsync(fd)
 
 
 def set_modified(path: StrPath, modified_ns: int) -> None:

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
+
+from kseg.files.metadata import is_of_broker
 
 #: Bytes of a name that file systems take.
 NAME_BYTES_MAX: Final = 255
@@ -20,6 +24,28 @@ HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 OPEN_MAX: Final = 8
 _DIGEST_CHARACTERS: Final = 16
 _ESCAPED: Final = re.compile(r"""[\x01-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
+
+
+def refuse_in_data_directory(
+    out: str | os.PathLike[str], homes: Collection[Path] = (), *, is_data: bool = False
+) -> None:
+    """Refuse a place beside the logs of a data directory: no broker starts beside another folder.
+
+    Args:
+        out: the place.
+        homes: directories that are data directories, whatever is in them.
+        is_data: whether the place may be a data directory itself.
+
+    Raises:
+        ValueError: it lies in one.
+    """
+    place = Path(os.path.realpath(out))
+    for each in place.parents if is_data else (place, *place.parents):
+        if each in homes or is_of_broker(each):
+            raise ValueError(
+                f"{os.fspath(out)} lies in a data directory, {each}, where it would keep a broker "
+                "from a start: name a place outside"
+            )
 
 
 def fitting_name(stem: str, end: str = "", *, bytes_max: int = NAME_BYTES_MAX) -> str:

@@ -158,6 +158,25 @@ def whole_file(target: Path, *, source: io.StrPath | None = None) -> Iterator[Fi
     io.flush_directory(target.parent)
 
 
+@contextmanager
+def claimed(directory: io.StrPath) -> Iterator[None]:
+    """Keep other runs out of a directory for output while the block lasts; a dead run keeps none.
+
+    Raises:
+        FileExistsError: another run writes there.
+        OSError: it is no directory.
+    """
+    with io.opened_directory(directory) as fd:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            why = "another run writes there: wait for its end, or name another place"
+            raise FileExistsError(errno.EEXIST, why, os.fspath(directory)) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
 def _look_of_copy(target: Path, source: io.StrPath) -> ownership.Look:
     """The owner of the source; beside Kafka's files their owner, who can then use all of them."""
     look = ownership.of_copied_file(source)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kseg.errors import KsegError
-from kseg.files import io
+from kseg.files import io, ownership
 from kseg.files.mapping import Mapping
+from kseg.files.whole_file import claimed
 from kseg.format.take import first_rows, take_equal
 from kseg.format.typed import read_fields
 from kseg.format.workspace import Workspace
@@ -24,6 +25,7 @@ from kseg.lake import FileFormat, Files, Selected, Undecoded, refuse_loss
 from kseg.log.reader.pieces import log_pieces, read_pieces, segment_pieces
 from kseg.log.reader.view import LogView
 from kseg.log.segment.reader import Segment
+from kseg.stores.path import RemotePath
 from kseg.workers import At, PerThread, Put, at_file, check, in_order
 
 if TYPE_CHECKING:
@@ -212,6 +214,7 @@ def write_all(
     *,
     threads: int,
     limit: int | None = None,
+    out: Path | None = None,
 ) -> Generator[Written]:
     """Write the files of exports, side by side; gives each when it is written, in order.
 
@@ -222,10 +225,11 @@ def write_all(
         threads: how many share the work.
         limit: the number of records of all files together; the first ones have them. New files
             behind it are not written.
+        out: the directory of all these files, or the only file.
 
     Raises:
-        FileExistsError: one is there with records that the new one may not have; nothing is
-            written, as far as it can be known before.
+        FileExistsError: another run writes to the directory; or a file is there with records that
+            the new one may not have; nothing is written, as far as it can be known before.
         KsegError, OSError: a log cannot be read, or a file not be written.
     """
     shared = threads // (len(exports) or 1) if limit is None else threads
@@ -234,6 +238,18 @@ def write_all(
     if not look.by and not look.replace:
         for one, target in pairs:
             replace(one, limit=limit).refuse_loss(target, look.form)
+    with ExitStack() as stack:
+        if pairs and out is not None and out not in targets and not isinstance(out, RemotePath):
+            here = os.path.lexists(exports[0].path)
+            above = ownership.of_copied_directory(exports[0].path) if here else None
+            io.make_directories(out, like=above)
+            stack.enter_context(claimed(out))
+        yield from _written(pairs, look, threads, limit)
+
+
+def _written(
+    pairs: Sequence[tuple[Export, Path]], look: FileFormat, threads: int, limit: int | None
+) -> Generator[Written]:
     if limit is None:
         works = [At(one.path, partial(_put, one, target, look)) for one, target in pairs]
         window, used = max(1, len(works)), min(threads, len(works)) or 1
@@ -241,7 +257,7 @@ def write_all(
             yield from written
         return
     for one, target in pairs:
-        if not limit and one is not exports[0] and not target.exists():
+        if not limit and one is not pairs[0][0] and not target.exists():
             yield Written(0, (), [], Undecoded())
             continue
         with at_file(one.path):

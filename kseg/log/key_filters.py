@@ -27,6 +27,7 @@ from kseg.files import io, ownership
 from kseg.files.atomic import replace_file
 from kseg.files.log_file import PIECE_BYTES
 from kseg.files.mapping import MappedFile
+from kseg.files.output_names import refuse_in_data_directory
 from kseg.files.selection import Selection, StrPaths
 from kseg.format.header import COLUMN
 from kseg.format.key_filters import (
@@ -130,10 +131,7 @@ def keyfilter(
     directories = [source.path for source in found if not source.is_file]
     place = output_path(out).absolute()
     homes = {directory.resolve().parent for directory in directories}
-    if any(home in (place.resolve(), *place.resolve().parents) for home in homes):
-        raise ValueError(
-            f"{place} lies in a data directory, where it would keep a broker from a start"
-        )
+    refuse_in_data_directory(place, homes)
     ownership.check_safe(place)
     views = [LogView.open(directory) for directory in directories]
     closed = [

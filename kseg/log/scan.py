@@ -573,12 +573,14 @@ class Scan(Frames):
         if per == "topic":
             found = exports.by_topic(found)
         places = lake.targets(
-            [one.name for one in found], lake.output_path(out, stores=True), "parquet", by
+            [one.name for one in found], where := lake.output_path(out, stores=True), "parquet", by
         )
         self.errors.clear()
         rows, undecoded, done = list[tuple[str, int, int]](), lake.Undecoded(), 0
         threads, total = self._request.threads, sum(one.size for one in found)
-        written = exports.write_all(found, places, look, threads=threads, limit=self._limit)
+        written = exports.write_all(
+            found, places, look, threads=threads, limit=self._limit, out=where
+        )
         with closing(written):
             for one, got in zip(found, written, strict=True):
                 rows += got.files

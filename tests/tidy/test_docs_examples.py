@@ -71,6 +71,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     demo = tree.ROOT / "kseg" / "demo_data"
     for target in (tmp_path, *(tmp_path / name for name in ("data", "a", "b", "c"))):
         shutil.copytree(demo, target, dirs_exist_ok=True)
+    (tmp_path / "meta.properties").unlink()  # pages write beside their logs
     shutil.copy(demo / "orders-0" / f"{0:020d}.log", tmp_path / "old.log")
     (tmp_path / "records.jsonl").write_text('{"value": "cGFpZA=="}\n')
     (tmp_path / "server.properties").write_text("log.retention.ms=-1\n")

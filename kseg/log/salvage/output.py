@@ -32,6 +32,8 @@ from kseg.files import io, metadata, ownership
 from kseg.files.checkpoints import EpochEntry, TopicPartition, write_leader_epochs
 from kseg.files.log_file import LogFile
 from kseg.files.names import FileKind, segment_name
+from kseg.files.output_names import refuse_in_data_directory
+from kseg.files.whole_file import claimed
 from kseg.log import data_directory
 from kseg.log.epochs import joined_epochs
 from kseg.log.recovery.backup import windows
@@ -118,9 +120,11 @@ def check_output(out: io.StrPath, sources: Iterable[io.StrPath]) -> None:
         NotADirectoryError: it is a file.
         PermissionError: another user could change files there.
         KsegError: it is a source, lies in one, or one lies in it.
-        ValueError: it, or a source, is the URL of something in a store.
+        ValueError: it, or a source, is the URL of something in a store; or it lies in a data
+            directory.
     """
     target, place = Path(os.path.abspath(local_path_at(out))), beside(out)
+    refuse_in_data_directory(target, is_data=True)
     for source in sources:
         origin = local_path_at(source).resolve()
         for one in (target.resolve(), place.resolve()):
@@ -156,8 +160,8 @@ def write_output(
         progress: called as bytes are copied.
 
     Raises:
-        FileExistsError, NotADirectoryError, PermissionError, KsegError: as `check_output`; nothing
-            was done.
+        FileExistsError, NotADirectoryError, PermissionError, KsegError, ValueError: as
+            `check_output`, or another run writes there; nothing was done.
         StalePlanError: a source is not as it was when the plan was made.
         OSError: the disk refuses, or has no room. OUT does not exist then.
     """
@@ -169,7 +173,23 @@ def write_output(
     if not io.has_room(target.parent, total + finish_bytes):
         why = f"no room for {total + finish_bytes} bytes; nothing was written"
         raise OSError(errno.ENOSPC, why, os.fspath(target.parent))
+    with ownership.private():
+        io.make_directories(place)
+    with claimed(place):
+        check_output(out, sources)  # another run may have ended just now
+        _write(target, place, partitions, sources, finish, progress)
+
+
+def _write(
+    target: Path,
+    place: Path,
+    partitions: Sequence[TargetPartition],
+    sources: Sequence[io.StrPath],
+    finish: Callable[[Path], None] | None,
+    progress: Progress | None,
+) -> None:
     making = _begin(place, sources[0])
+    total = sum(each.bytes for each in partitions)
     copier = _Copier(total, progress)
     for each in partitions:
         _write_logs(making, each, _source_of(each, sources), copier)
@@ -187,8 +207,6 @@ def write_output(
 
 def _begin(place: Path, source: io.StrPath) -> Path:
     """Remove the files of an interrupted run; returns an empty directory to write in."""
-    with ownership.private():
-        io.make_directories(place)
     for name in sorted(_OURS):
         left = place / name
         if left.is_dir() and not left.is_symlink():

@@ -33,7 +33,12 @@ from kseg.arrow import TYPES
 from kseg.constants import NO_TIMESTAMP, Int64s, Progress
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
-from kseg.files.output_names import HIVE_NULL, OPEN_MAX, hive_directory
+from kseg.files.output_names import (
+    HIVE_NULL,
+    OPEN_MAX,
+    hive_directory,
+    refuse_in_data_directory,
+)
 from kseg.files.whole_file import FileSink
 from kseg.format.take import split_days
 from kseg.format.typed import BYTES, ERRORS
@@ -378,6 +383,7 @@ def _look(fields: tuple[str, ...], by: str, compression: str) -> FileOptions:
 
 def _check_target(target: Path, *, overwrite: bool) -> None:
     """Refuse to take the place of anything but an earlier export, and of that unasked."""
+    refuse_in_data_directory(target)
     if not target.exists() or (target.is_dir() and not os.listdir(target)):
         return
     if not overwrite:

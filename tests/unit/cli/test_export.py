@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kseg import scan
+from kseg.files.whole_file import claimed
 from tests.builders import COMMIT, batch, control_batch, record, write_segment
 from tests.unit.cli.conftest import Kseg, files_no_longer_than, overlapping
 
@@ -73,6 +74,17 @@ def test_a_directory_gets_one_file_a_partition(
     assert ran.code == 0
     assert sorted(path.name for path in out.iterdir()) == ["orders-0.parquet", "payments-0.parquet"]
     assert ran.err == f"{out}/orders-0.parquet: 10 records\n{out}/payments-0.parquet: 3 records\n"
+
+
+def test_two_exports_do_not_mix_in_a_directory(kseg: Kseg, orders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with claimed(out):
+        ran = kseg("export", orders, "-o", out)
+        assert (ran.code, list(out.iterdir())) == (3, [])
+        assert "another run writes there" in ran.err
+        assert kseg("export", orders, "-o", out / "one.jsonl").code == 0
+    assert kseg("export", orders, "-o", out).code == 0
 
 
 def test_a_file_a_segment(kseg: Kseg, orders: Path, tmp_path: Path) -> None:

@@ -304,3 +304,48 @@ def test_a_place_that_another_user_can_change_is_refused(
     ran = kseg(*verb(data, shared / "out"))
     assert (ran.code, everything(shared)) == (3, before)
     assert "another user could change files here" in ran.err
+
+
+# ---- places beside logs --------------------------------------------------------------------------
+
+
+#: Verbs that make something at OUT.
+OUTPUTS = {
+    "export": ("export", "data/orders-0", "-o", "OUT"),
+    "salvage": ("salvage", "data/orders-0", "-o", "OUT"),
+    "merge": ("merge", "data", "copy", "-o", "OUT"),
+    "recover": ("recover", "data", "-o", "OUT"),
+    "retain": ("retain", "data", "--config", "retention.bytes=1", "-o", "OUT"),
+    "compact": ("compact", "data", "--config", "cleanup.policy=compact", "-o", "OUT"),
+    "truncate": ("truncate", "data/orders-0", "--to", "2", "-o", "OUT"),
+    "reindex": ("reindex", "data", "-o", "OUT"),
+    "convert": ("convert", "data/orders-0", "--codec", "gzip", "-o", "OUT"),
+    "keyfilter": ("keyfilter", "data", "-o", "OUT"),
+    "report": ("report", "data", "-o", "OUT.html"),
+    "demo": ("demo", "-o", "OUT"),
+}
+
+
+@pytest.mark.parametrize("verb", OUTPUTS)
+@pytest.mark.parametrize("place", ["other/new", "other/new/deep", "other/orders-9/new", "link/new"])
+def test_nothing_is_made_beside_the_logs_of_a_data_directory(
+    kseg: Kseg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, place: str
+) -> None:
+    write_logs(tmp_path / "data")
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    (write_logs(tmp_path / "other") / "meta.properties").touch()
+    (tmp_path / "link").symlink_to("other")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    ran = kseg(*(word.replace("OUT", place) for word in OUTPUTS[verb]))
+    assert ran.code == 2, ran
+    assert "lies in a data directory, " in ran.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_copies_are_not_a_data_directory_which_is_said(kseg: Kseg, tmp_path: Path) -> None:
+    data = write_logs(tmp_path / "data")
+    damage(data)
+    ran = kseg("recover", data, "-o", tmp_path / "out")
+    assert ran.code == 0
+    assert f"{tmp_path / 'out'} has logs alone: no broker starts on it" in ran.err

@@ -581,18 +581,21 @@ def typed_data(data: Path) -> Path:
     return data
 
 
-def test_parquet_of_a_file_and_of_what_does_not_decode(typed: Path, tmp_path: Path) -> None:
+def test_parquet_of_a_file_and_of_what_does_not_decode(
+    typed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     from kseg.cli.main import run
 
+    out = tmp_path_factory.mktemp("out")  # not beside the log
     source = next(typed.rglob("*.log"))
     words = ["--decode-value", "json", "--keep-bytes", "--fields", COLUMNS]
-    assert run(["export", str(source), "-o", str(tmp_path / "a.parquet"), *words]) == 1
+    assert run(["export", str(source), "-o", str(out / "a.parquet"), *words]) == 1
     found = scan(source, decode="json")
     with pytest.warns(UserWarning, match="not decode as json .*their bytes are in value_bytes"):
-        found.to_parquet(tmp_path / "b.parquet", keep_bytes=True)
-    assert (tmp_path / "b.parquet").read_bytes() == (tmp_path / "a.parquet").read_bytes()
+        found.to_parquet(out / "b.parquet", keep_bytes=True)
+    assert (out / "b.parquet").read_bytes() == (out / "a.parquet").read_bytes()
     with pytest.warns(UserWarning, match="keep_bytes=True keeps their bytes"):
-        found.to_parquet(tmp_path / "c.parquet")
+        found.to_parquet(out / "c.parquet")
 
 
 def test_parquet_files_with_other_records_are_not_replaced(data: Path, tmp_path: Path) -> None:

@@ -107,3 +107,14 @@ def test_a_source_that_has_changed_leaves_no_output_and_the_next_run_begins_anew
     assert not out.exists()
     write_output(out, [plan], sources=[source])
     assert logs(out / "t-0") == logs(source)
+
+
+def test_two_runs_do_not_mix(tmp_path: Path) -> None:
+    source, out = write_copy(tmp_path / "in" / "t-0", BASE), tmp_path / "out"
+
+    def again(_place: Path) -> None:
+        with pytest.raises(FileExistsError, match="another run writes there"):
+            write_output(out, [target(source)], sources=[source])
+
+    write_output(out, [target(source)], sources=[source], finish=again)
+    assert logs(out / "t-0") == logs(source)
