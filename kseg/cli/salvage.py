@@ -100,6 +100,7 @@ def _lost(one: SalvagedPartition) -> str:
 
 def _details(one: SalvagedPartition) -> Iterator[str]:
     yield from _some(one, "lost", [_range(each) for each in one.lost])
+    yield from _some(one, "undecodable", [_range(each) for each in one.undecodable])
     reasons = dict.fromkeys(each.reason for each in one.unprovable if each.reason not in HARMLESS)
     for reason in reasons:
         yield from _places(one, reason)
@@ -162,6 +163,12 @@ def _some(one: SalvagedPartition, label: str, lines: Sequence[str]) -> Iterator[
 def _totals(plan: SalvagePlan, report: SalvageReport) -> Iterator[str]:
     partitions = output.counted(len(plan.partitions), "partition")
     said = "nothing is lost" if report.ok else _all_lost(plan)
+    undecodable = sum(len(one.undecodable) for one in plan.partitions)
+    if undecodable:
+        said += (
+            f"; no client can read {output.counted(undecodable, 'sound batch', 'sound batches')}: "
+            "'kseg read --on-corrupt skip' steps over such batches"
+        )
     yield (
         f"{partitions}, {output.human_bytes(plan.kept_bytes)} of "
         f"{output.human_bytes(plan.bytes)} kept in {plan.out}; {said}"
@@ -215,6 +222,8 @@ def _start_beyond_end(one: SalvagedPartition) -> Iterator[str]:
 
 def _all_lost(plan: SalvagePlan) -> str:
     """The number of records that are lost in all, in words."""
+    if not any(one.lost or one.quarantined for one in plan.partitions):
+        return "nothing is lost"
     counts = [one.lost_records for one in plan.partitions if one.lost]
     known = sum(count or 0 for count in counts)
     most = "at most " if any(one.at_most for one in plan.partitions) else ""

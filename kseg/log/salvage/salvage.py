@@ -28,7 +28,13 @@ from uuid import UUID
 
 from kseg.constants import INT32_MAX, ControlType, Progress
 from kseg.documents import Documented, document
-from kseg.errors import NotALogError, UnreadableError
+from kseg.errors import (
+    DecompressionError,
+    InvalidRecordError,
+    KsegError,
+    NotALogError,
+    UnreadableError,
+)
 from kseg.files import atomic, io
 from kseg.files.checkpoints import TopicPartition
 from kseg.files.mapping import MappedFile
@@ -41,6 +47,7 @@ from kseg.files.names import (
 )
 from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader
+from kseg.format.request import Request
 from kseg.frames import Table, counted
 from kseg.internal.ids import id_text
 from kseg.log import data_directory
@@ -67,6 +74,7 @@ from kseg.log.salvage.values import (
     provable_tables,
     run_between,
 )
+from kseg.log.segment.reader import Segment
 from kseg.log.settings.metadata_log import read_cluster
 from kseg.log.tier.history import with_tier_epochs
 from kseg.log.tier.tier import Tier, TierLike
@@ -112,6 +120,7 @@ class SalvagedPartition(Documented):
         transactions: those with lost offsets, perhaps.
         markers: how many markers are added.
         indexed: whether an offset index lies beside a segment with batches that are not kept.
+        undecodable: sound batches that are kept, but whose records no client can read.
         start_beyond_end: the offset in `log-start-offset-checkpoint`, if it is ignored because it
             lies behind the end of the log; else None.
     """
@@ -130,6 +139,7 @@ class SalvagedPartition(Documented):
     markers: int
     target: TargetPartition = field(repr=False)
     indexed: bool = False
+    undecodable: tuple[LostOffsets, ...] = ()
     start_beyond_end: int | None = None
 
     @property
@@ -139,8 +149,9 @@ class SalvagedPartition(Documented):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is lost."""
-        return not self.lost and all(one.reason in HARMLESS | _NOTHING for one in self.unprovable)
+        """Whether nothing is lost, and all that is kept can be read."""
+        is_harmless = (one.reason in HARMLESS | _NOTHING for one in self.unprovable)
+        return not (self.lost or self.undecodable) and all(is_harmless)
 
     @property
     def lost_records(self) -> int | None:
@@ -200,6 +211,7 @@ class SalvagedPartition(Documented):
             "lost_records": self.lost_records,
             "at_most": self.at_most,
             "lost": document(self.lost),
+            "undecodable": document(self.undecodable),
             "unprovable": [_unprovable(one, places.get(id(one))) for one in self.unprovable],
             "transactions": document(self.transactions),
             "markers": self.markers,
@@ -702,9 +714,33 @@ def _put_plan(
             for one in known.unprovable
             if one.reason == "not-anchored"
         ),
+        undecodable=tuple(_undecodable(runs)),
         start_beyond_end=known.start_beyond_end,
     )
     put(plan)
+
+
+def _undecodable(runs: Sequence[Span]) -> Iterator[LostOffsets]:
+    """The batches whose records cannot be decoded, though their checksums are right."""
+    for run in runs:
+        faults: list[KsegError] = []
+        with Segment.open(run.path, mapping="never", is_last=False) as segment:
+            request = Request(columns=("key", "value", "headers"), on_corrupt=faults.append)
+            for _ in segment.read(request, start_position=run.position, end_position=run.end):
+                pass
+        broken = InvalidRecordError, DecompressionError
+        places = {each.position for each in faults if isinstance(each, broken)}
+        for _, table in provable_tables([run]) if places else ():
+            for header in table:
+                if header.position in places:
+                    last = header.last_offset
+                    yield LostOffsets(
+                        header.base_offset if header.base_offset >= 0 else last,
+                        last,
+                        path=run.path,
+                        position=header.position,
+                        bytes=header.size,
+                    )
 
 
 def _with_tail(

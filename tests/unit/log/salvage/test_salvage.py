@@ -19,7 +19,7 @@ from kseg.errors import NotALogError
 from kseg.log.salvage import SalvagedPartition
 from kseg.reports import SalvagePlan, SalvageReport
 from tests.bad_sectors import bad_sectors
-from tests.builders import ABORT, COMMIT, batch, control_batch, record, write_segment
+from tests.builders import ABORT, COMMIT, GZIP, ZSTD, batch, control_batch, record, write_segment
 from tests.tracing import traced
 from tests.unit.analysis.copied import told, write_copy
 
@@ -43,9 +43,16 @@ def overwrite(directory: Path, batch: int, at: int, data: bytes) -> None:
 
 def salvaged(tmp_path: Path, **how: object) -> tuple[SalvagedPartition, SalvageReport]:
     """The one partition of a salvage that was applied, and sound."""
+    found = salvaged_without_check(tmp_path, **how)
+    assert kseg.verify(tmp_path / "out", deep=True).ok
+    return found
+
+
+def salvaged_without_check(
+    tmp_path: Path, **how: object
+) -> tuple[SalvagedPartition, SalvageReport]:
     plan = plan_salvage(tmp_path / "in", out=tmp_path / "out", **how)  # type: ignore[arg-type]
     report = plan.apply()
-    assert kseg.verify(tmp_path / "out", deep=True).ok
     (partition,) = plan.partitions
     return partition, report
 
@@ -263,6 +270,32 @@ def test_a_log_whose_end_is_gone_goes_on_behind_offsets_that_were_given(tmp_path
     partition, _ = salvaged(tmp_path)
     assert partition.log_end_offset == 18
     assert [(one.first_offset, one.last_offset) for one in partition.lost] == [(12, 17), (18, None)]
+
+
+@pytest.mark.parametrize("attributes", [0, GZIP, ZSTD])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_sound_batches_that_no_client_can_read_are_listed(
+    tmp_path: Path, attributes: int, damaged: bool
+) -> None:
+    directory = source(tmp_path)
+    broken = batch(
+        body=b"neither records nor gzip",
+        attributes=attributes,
+        count=2,
+        base_offset=24,
+        last_offset_delta=1,
+    )
+    last = max(directory.glob("*.log"))
+    position = last.stat().st_size
+    last.write_bytes(last.read_bytes() + broken)
+    if damaged:
+        overwrite(directory, 4, 70, b"\xff")
+    partition, report = salvaged_without_check(tmp_path)
+    (one,) = partition.undecodable
+    assert (one.first_offset, one.last_offset, one.position) == (24, 25, position)
+    assert (report.ok, partition.ok, bool(partition.lost)) == (False, False, damaged)
+    assert partition.log_end_offset == 26
+    assert max((tmp_path / "out" / "t-0").glob("*.log")).read_bytes() == last.read_bytes()
 
 
 def test_a_compacted_log_begins_where_it_did_with_its_epochs(tmp_path: Path) -> None:
