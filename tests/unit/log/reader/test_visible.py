@@ -568,6 +568,19 @@ def test_a_damaged_header_hides_no_later_segment(tmp_path: Path) -> None:
     assert (found, len(faults)) == ([0, 1, 2, 3, 4, 5], 1)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_offset_that_is_wrong_in_the_middle_hides_no_later_segment(
+    tmp_path: Path, threads: int
+) -> None:
+    """No checksum covers the offset of a batch: the last batch says where the segment ends."""
+    bases = [0, 2**40, 1, 2, 3]
+    parts = [batch([record(b"v")], base_offset=base) for base in bases]
+    write_segment(tmp_path / "t-0", 0, *parts[:3])
+    write_segment(tmp_path / "t-0", 2, *parts[3:])
+    found = kseg.scan(tmp_path / "t-0", threads=threads)
+    assert [offset for piece in found for offset in piece.offset.tolist()] == bases
+
+
 def test_records_that_no_filter_kept_count_as_given(tmp_path: Path) -> None:
     """The first segment has offset 5 to 7, too old to be wanted: the later copies stay out."""
     directory = tmp_path / "data" / "orders-0"
