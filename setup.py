@@ -72,7 +72,6 @@ KERNELS = [
     extension("_kernels.avro"),
     extension("_kernels.blocks"),
     extension("_kernels.encode"),
-    extension("_kernels.fetch"),
     extension("_kernels.frames"),
     extension("_kernels.index"),
     extension("_kernels.inflate"),

@@ -5,7 +5,6 @@ None allocates on the word of a file.
 avro        payloads of Avro into columns, by a program made from the writer's and reader's schema
 blocks      memory for the columns of pieces, used again once no column refers to it
 encode      the write path: columns in, one batch out
-fetch       the usual fetch: stored bytes from an offset on, out of files that it opens
 frames      the frames of lz4, zstd and xerial snappy around compressed bodies
 index       bisection of offset, time and transaction indexes
 inflate     compressed bodies, by libraries of the system where they are there, else by packages

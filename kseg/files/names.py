@@ -97,7 +97,7 @@ class SegmentFiles:
     """
 
     __slots__ = (
-        *("_encoded", "_index", "_log", "_time_index", "_txn_index"),
+        *("_index", "_log", "_time_index", "_txn_index"),
         *("base_offset", "kafka07"),
     )
     log: Path = _path_of("_log")
@@ -117,7 +117,6 @@ class SegmentFiles:
         """Take paths, or their text."""
         self.base_offset = base_offset
         self.kafka07 = kafka07
-        self._encoded: tuple[bytes, bytes | None] | None = None
         self._log = log
         self._index = index
         self._time_index = time_index
@@ -127,14 +126,6 @@ class SegmentFiles:
     def place(self) -> Path | str:
         """The path of the log, or its text."""
         return self._log
-
-    @property
-    def encoded(self) -> tuple[bytes, bytes | None]:
-        """The log and the offset index, as system calls take their paths."""
-        if self._encoded is None:
-            index = None if self._index is None else os.fsencode(self._index)
-            self._encoded = os.fsencode(self._log), index
-        return self._encoded
 
     def _values(self) -> tuple[Any, ...]:
         paths = self.log, self.index, self.time_index, self.txn_index

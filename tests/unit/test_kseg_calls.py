@@ -48,7 +48,7 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
         ValueError,
         "retention.ms is a number",
     ),
-    "settings as text": (
+    "settings of a log as text": (
         lambda: kseg.Log.open("new-0", mode="append", create=True, config="retention.ms=1"),
         TypeError,
         "settings are a dict",

@@ -6,9 +6,7 @@ batch that holds the offset, and may end inside a batch, as a fetch of Kafka's d
 with records before the wanted offset, and repeat those of overlapping segments. `Fetched.columns`
 leaves them out, as consumers do.
 
-A fetch reads by positions, never through a map, and beside the writer as `find` describes. One call
-of a kernel without the GIL reads the index, finds the batch and reads. If that gives no answer,
-Python does the same step by step, and explains the fault.
+A fetch reads by positions, never through a map, and beside the writer as `find` describes.
 
 Source: Kafka `UnifiedLog.read`, `LocalLog.read`, `LogSegment.read`.
 """
@@ -23,7 +21,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
-from kseg._kernels.fetch import fetch_batches
 from kseg.constants import StopReason
 from kseg.errors import KsegError, OffsetOutOfRangeError, at_path
 from kseg.files import io
@@ -299,29 +296,8 @@ _Stored = tuple[int, int, int, memoryview]
 def _stored(
     info: SegmentInfo, seen: Version, limit: OffsetMetadata, wanted: _Wanted
 ) -> _Stored | None:
-    """The bytes of a segment from the offset on: in one call, or by steps where that has none."""
+    """The bytes of a segment from the offset on; None if the segment ends before it."""
     end = _known_end(info, seen, limit)
-    if end is not None and io.reads_directly():
-        files = info.files
-        usual = fetch_batches(
-            *files.encoded,
-            files.base_offset,
-            info.size,
-            wanted.start_offset,
-            end,
-            min(wanted.max_bytes, info.size),
-            wanted.min_one_message,
-            wanted.with_data,
-        )
-        if usual is not None:
-            return usual
-    return _stored_by_steps(info, limit, end, wanted)
-
-
-def _stored_by_steps(
-    info: SegmentInfo, limit: OffsetMetadata, end: int | None, wanted: _Wanted
-) -> _Stored | None:
-    """The same with an error for a fault; None if the segment ends before the offset."""
     ahead = WINDOW_BYTES
     if wanted.with_data and wanted.max_bytes <= _AHEAD_BYTES_MAX:
         ahead = max(ahead, wanted.max_bytes + _SLACK_BYTES)

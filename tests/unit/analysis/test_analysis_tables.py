@@ -218,7 +218,7 @@ def test_topics_report_their_progress(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_table_has_one_schema_with_and_without_rows(many: Path, name: str, tmp_path: Path) -> None:
+def test_a_table_has_one_schema_with_and_without_rows(many: Path, name: str) -> None:
     report = REPORTS[name][0](many)
     schema = report.to_arrow().schema
     assert pa.null() not in schema.types

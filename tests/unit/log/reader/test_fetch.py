@@ -320,8 +320,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], Any]) -> lis
 
         return find
 
-    for name in ("find_batch", "fetch_batches"):
-        monkeypatch.setattr(fetching, name, acting(getattr(fetching, name)))
+    monkeypatch.setattr(fetching, "find_batch", acting(fetching.find_batch))
     return done
 
 
@@ -369,7 +368,6 @@ def test_a_segment_that_goes_while_it_is_looked_for_is_out_of_range(
             return opening
 
         monkeypatch.setattr(fetching.io, "open_read", deleting(fetching.io.open_read))
-        monkeypatch.setattr(fetching, "fetch_batches", deleting(fetching.fetch_batches))
         with pytest.raises(OffsetOutOfRangeError):
             log.fetch(0)
         assert done
