@@ -98,7 +98,6 @@ _HOMES: Final = {
     "kseg.log.copies.merge": ("plan_merge",),
     "kseg.log.directory": ("LogDirectory",),
     "kseg.log.grep": ("grep",),
-    "kseg.log.key_filters": ("keyfilter",),
     "kseg.log.log": ("Log",),
     "kseg.log.partitioners": ("partition_for",),
     "kseg.log.recovery.recover": (

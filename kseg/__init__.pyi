@@ -62,7 +62,6 @@ from kseg.log.config import LogConfig as LogConfig
 from kseg.log.copies.merge import plan_merge as plan_merge
 from kseg.log.directory import LogDirectory as LogDirectory
 from kseg.log.grep import grep as grep
-from kseg.log.key_filters import keyfilter as keyfilter
 from kseg.log.log import Log as Log
 from kseg.log.partitioners import partition_for as partition_for
 from kseg.log.recovery.recover import plan_recovery as plan_recovery

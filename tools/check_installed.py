@@ -26,7 +26,6 @@ VERBS: dict[str, tuple[str, int]] = {
     "verify": ("data --deep", 0),
     "read": ("data/payments-0 --isolation read_committed", 0),
     "grep": ("zzzzz data", 0),
-    "keyfilter": ("data -o filters", 0),
     "lookup": ("data/orders-0 --offset 40", 0),
     "partition": ("user-42 --partitions 4", 0),
     "schemas": ("--codes", 0),

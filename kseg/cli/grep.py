@@ -14,7 +14,6 @@ from kseg.cli.paths import partition_at, refuse_replicas, tier_of_run
 from kseg.cli.records import RecordLines, Source, decoding, record_fields, row_style
 from kseg.files.selection import Selection
 from kseg.format.request import Request
-from kseg.log.key_filters import KeyFilters
 from kseg.log.patterns import Pattern
 from kseg.log.scan import Scan
 from kseg.log.sources import sources
@@ -34,7 +33,6 @@ def grep(
     list_only: bool,
     context: int,
     limit: int | None,
-    filters: str | None,
     form: str,
     encoding: str | None,
     isolation: str,
@@ -53,7 +51,7 @@ def grep(
     with usage_errors("--hex" if is_hex else ""):
         data = parse_key(f"hex:{pattern}") if is_hex else os.fsencode(pattern)
         wanted = Pattern(data, fields, regex, ignore_case, whole, invert)
-    _check_options(wanted, with_count, list_only, bool(context) or form == "csv", filters)
+    _check_options(with_count, list_only, bool(context) or form == "csv")
     request = Request(
         columns=("offset",) if only else record_fields(kafka07=False),
         offset=offsets,
@@ -84,16 +82,13 @@ def grep(
             *(places, request.columns, request, "auto"),
             _limit=limit,
             _progress=bar.to,
-            _filters=None if filters is None else KeyFilters(filters),
         )
         found = found.holding(wanted, context)
         count = _write_places(found, form, list_only) if only else _write_records(found, lines)
     return lines.end() or (Exit.OK if count else Exit.FOUND)
 
 
-def _check_options(
-    wanted: Pattern, with_count: bool, list_only: bool, has_rows: bool, filters: str | None
-) -> None:
+def _check_options(with_count: bool, list_only: bool, has_rows: bool) -> None:
     """Refuse options that exclude each other.
 
     Raises:
@@ -103,8 +98,6 @@ def _check_options(
         raise click.UsageError(
             "--count and -l exclude each other, --context and --format csv: they write no records."
         )
-    if filters is not None and wanted.key is None:
-        raise click.UsageError("--filters wants an exact key: -x --in key, without -e, -i and -v.")
 
 
 def _write_records(found: Scan, lines: RecordLines) -> int:

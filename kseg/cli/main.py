@@ -22,7 +22,6 @@ VERBS = {
     "verify": "Is every byte right? CRCs, structure, offsets, indexes, snapshots, names.",
     "read": "Records from an offset or a time.",
     "grep": "Records that contain a text, or match a regular expression.",
-    "keyfilter": "Filters of keys, so that a search for one key reads little.",
     "lookup": "The place of an offset or a time: segment, batch position, index entry.",
     "partition": "The partition that producers send a key to.",
     "groups": "Consumer, share and streams groups: members, commits, lag, now or in the past.",
@@ -52,7 +51,7 @@ VERBS = {
 
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
-    "look": "info verify grep keyfilter lookup partition schemas groups transactions metadata "
+    "look": "info verify grep lookup partition schemas groups transactions metadata "
     "stats doctor explain report diff bench demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",

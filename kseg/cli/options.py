@@ -295,15 +295,6 @@ key_option = click.option(
     type=KEY,
     help="Only records with exactly this key: text, hex:00ff or base64:AP8=.",
 )
-filters_option = click.option(
-    "--filters",
-    metavar="PLACE",
-    type=LOCAL_PATH,
-    help=(
-        "The output of 'kseg keyfilter': read only those parts of closed segments "
-        "that may have the key."
-    ),
-)
 limit_option = click.option("--limit", type=WholeNumber(min=0), metavar="N", help="Stop after N.")
 #: The chosen records or batches of a log.
 range_options = together(

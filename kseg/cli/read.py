@@ -48,7 +48,6 @@ from kseg.format.typed import Kinds, decode_columns
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace
 from kseg.internal import InternalTopic
-from kseg.log.key_filters import KeyFilters
 from kseg.log.log import Log
 from kseg.log.reader import LogView, SegmentInfo, believed_end, log_pieces, segment_pieces
 from kseg.workers import At, PerThread, Put, Work, run_in_order
@@ -68,7 +67,6 @@ def read(
     key: bytes | None,
     partitioner: str | None,
     counts: tuple[int, ...],
-    filters: str | None,
     limit: int | None,
     last: int | None,
     decode_as: str | None,
@@ -99,14 +97,13 @@ def read(
         isolation=isolation,
         open_transactions=open_transactions,
         contains=key_needle(key),
-        spans_of=None if key is None or filters is None else KeyFilters(filters).spans_for(key),
     )
     if recreated == "start" and not follow:
         raise click.UsageError("--recreated wants --follow.")
     if follow and on_corrupt == "skip":
         raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
     selection = Selection(topics, partitions)
-    _check_key_options(key is not None and not follow, partitioner, counts, filters)
+    _check_key_options(key is not None and not follow, partitioner, counts)
     run = Reader(
         row_style(form, encoding),
         output.binary_stdout(),
@@ -154,9 +151,7 @@ def _paths_with(
     return tuple(str(source.path) for source in found.sources)
 
 
-def _check_key_options(
-    by_key: bool, partitioner: str | None, counts: tuple[int, ...], filters: str | None
-) -> None:
+def _check_key_options(by_key: bool, partitioner: str | None, counts: tuple[int, ...]) -> None:
     """Refuse options that only speed up the search for a key, if there is no search.
 
     Raises:
@@ -166,8 +161,6 @@ def _check_key_options(
         raise click.UsageError(
             "--partitions wants --partitioner, which wants --key and no --follow."
         )
-    if filters is not None and not by_key:
-        raise click.UsageError("--filters wants --key, and no --follow.")
 
 
 class Reader(RecordLines):
@@ -235,7 +228,7 @@ class Reader(RecordLines):
         segment = Segment.open(path)
         request = replace(self.request, columns=record_fields(kafka07=segment.kafka07))
         source = Source(path, self.style_of(None, None), self.topic_of(None, path, known.kind))
-        if self._jobs == 1 and request.spans_of is None:
+        if self._jobs == 1:
             with segment:
                 yield partial(self._all, segment.read(request), source)
         else:
@@ -249,7 +242,7 @@ class Reader(RecordLines):
         else:
             self._inside = True
             tell_left_out(log.path, log.left_out(request))
-        if self._jobs == 1 and request.spans_of is None:
+        if self._jobs == 1:
             yield self._whole(log)
             return
         source = self._source_of(log)

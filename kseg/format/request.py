@@ -82,9 +82,6 @@ def key_needle(key: bytes | None) -> Needle:
     return Needle(bytes((*length, left)) + key)
 
 
-#: Takes an open segment; gives the stretches of it that may hold a record, by position and end, or
-#: None for all of it.
-SpansOf = Callable[[Any], list[tuple[int, int]] | None]
 OffsetBounds = tuple[int | None, int | None] | range | int
 TimeBounds: TypeAlias = "tuple[Time | None, Time | None] | range | str | date"
 _UNBOUND: Final = (None, None)
@@ -137,8 +134,6 @@ class Request:
             its value in memory once, at stride 0.
         contains: batches of magic 2 whose records lack these bytes are passed over. Their checksums
             are compared; whether their records are sound is not looked at.
-        spans_of: what is outside of these stretches is not read, where a log is read in pieces; see
-            `kseg.log.reader.log_pieces`.
         offset_start, offset_end, time_start, time_end: the bounds as numbers.
     """
 
@@ -157,7 +152,6 @@ class Request:
     inflated_max: int = INFLATED_BYTES_MAX
     constants_once: bool = False
     contains: Needle = ANY_RECORD
-    spans_of: SpansOf | None = None
     offset_start: int = field(init=False, repr=False)
     offset_end: int = field(init=False, repr=False)
     time_start: int = field(init=False, repr=False)

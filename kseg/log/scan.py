@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from kseg.lake import WrittenFiles
     from kseg.lazy import Condition
     from kseg.log.exports import Export
-    from kseg.log.key_filters import KeyFilters
     from kseg.log.key_places import KeyPlaces
     from kseg.log.patterns import Pattern
     from kseg.log.reader.view import LogView
@@ -107,7 +106,6 @@ class Scan(Frames):
     _key_places: KeyPlaces | None = None
     _pattern: Pattern | None = None
     _context: int = 0
-    _filters: KeyFilters | None = None
     _limit: int | None = None
     _offsets: MappingOf[Any, Any] = field(default_factory=dict)
     _progress: Progress | None = None
@@ -207,7 +205,7 @@ class Scan(Frames):
 
     def _found(self, use: Use, request: Request) -> Iterator[RecordColumns]:
         """The records of a request that are wanted; beside context, all of them with a mark."""
-        if request.threads > 1 or self._filters is not None:
+        if request.threads > 1:
             from kseg.log.reader.pieces import read_pieces
 
             for columns in read_pieces(self._works(request), request.threads, request.on_error):
@@ -308,7 +306,6 @@ class Scan(Frames):
             isolation="read_uncommitted",
             on_corrupt="skip",
             contains=ANY_RECORD,
-            spans_of=None,
         )
         if source.is_file:
             with Segment.open(source.path, mapping=self._mapping) as segment:
@@ -326,8 +323,7 @@ class Scan(Frames):
             key = self._pattern.key if key is None else key
             request = replace(request, contains=self._pattern.needle)
         if key is not None:
-            spans = None if self._filters is None else self._filters.spans_for(key)
-            request = replace(request, contains=key_needle(key), spans_of=spans)
+            request = replace(request, contains=key_needle(key))
         own = self._offsets.get((source.topic, source.partition))
         if own is None:
             own = self._offsets.get(source.partition)
@@ -660,13 +656,6 @@ def _is_closed(source: ScanSource) -> bool:
     return source.is_file and any(other.name > source.path.name for other in logs)
 
 
-def _filters_in(place: str | PathLike[str]) -> KeyFilters:
-    """The filters of keys in a directory, which few scans have."""
-    from kseg.log.key_filters import KeyFilters
-
-    return KeyFilters(place)
-
-
 def _or_fault(
     change: Callable[[RecordColumns], RecordColumns], got: RecordColumns | KsegError
 ) -> RecordColumns | KsegError:
@@ -684,7 +673,6 @@ def scan(
     time: TimeBounds | None = None,
     key: Any = None,
     partitioner: str | None = None,
-    filters: str | PathLike[str] | None = None,
     limit: int | None = None,
     decode: MappingOf[str, Any] | str | None = None,
     schemas: Schemas | None = None,
@@ -730,8 +718,6 @@ def scan(
             Records need not be in order of time. In Arrow, `timestamp` is null outside the years 1
             to 9999; the column `timestamp_ms` has every time as a number.
         key: only records with this key: bytes, or text as UTF-8; with `decode`, also a number.
-        filters: a directory that `keyfilter` wrote: with a key, only the parts of closed segments
-            are read that may hold it, and damage elsewhere is not met.
         partitioner: "murmur2" or "crc32", by which all producers of the topics chose the partition
             of a key, see `partition_for`; then a search for `key`, or a query that filters for one
             key, only reads its partition. The number of partitions is `partitions`, or each number
@@ -825,7 +811,6 @@ def scan(
         _limit=_limit_of(limit),
         _offsets=offsets,
         _progress=progress,
-        _filters=None if filters is None else _filters_in(filters),
     )
     return result if partitioner is None else result._place_keys(partitioner, counts, places)
 

@@ -21,7 +21,6 @@ from kseg.cli.options import (
     copies_argument,
     decode_options,
     directories_argument,
-    filters_option,
     format_option,
     isolation_option,
     jobs_option,
@@ -33,7 +32,6 @@ from kseg.cli.options import (
     now_option,
     offset_and_time_options,
     on_corrupt_option,
-    out_option,
     paths_argument,
     plain_option,
     selection_options,
@@ -137,7 +135,6 @@ def _parse_fields(text: str) -> tuple[str, ...]:
     selection_options,
     tier_options,
     offset_and_time_options,
-    filters_option,
     decode_options,
     jobs_option,
 )
@@ -149,24 +146,6 @@ def grep() -> None:
     contain the text are decoded. An empty PATTERN is in every record.
 
     Exits 0 if a record matches, 1 if no record matches or the log is damaged.
-    """
-
-
-@verb(
-    local_paths_argument,
-    out_option("A directory for the filters, outside of all data directories."),
-    selection_options,
-    jobs_option,
-    json_option,
-)
-def keyfilter() -> None:
-    """Write filters of the keys in PATH..., so that a search for one key reads little.
-
-    A filter belongs to 256 KiB of a closed segment. 'kseg read --key KEY --filters OUT' and 'kseg
-    grep -x --in key KEY --filters OUT' then read only the parts of segments whose filter has the
-    key; one filter in 300 has a key by mistake. A segment without a filter, or one that has
-    changed, is searched whole; so is everything with --isolation read_committed. Run the verb again
-    for new segments: valid filters stay. No other user may write to OUT.
     """
 
 

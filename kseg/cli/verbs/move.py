@@ -19,7 +19,6 @@ from kseg.cli.options import (
     bytes_option,
     completed,
     decode_options,
-    filters_option,
     format_option,
     isolation_option,
     jobs_option,
@@ -102,7 +101,6 @@ def dump(context: click.Context, /, **given: Any) -> int:
             "it for each number that the topic had."
         ),
     ),
-    filters_option,
     decode_options,
     typed_options,
     jobs_option,

@@ -61,9 +61,7 @@ def segment_pieces(
         request: the records wanted.
     """
     with SharedUse(segment.close) as shared:
-        known = None if request.spans_of is None else request.spans_of(segment)
-        spans = pairwise(chain(_cuts(segment, request), [None])) if known is None else known
-        for start, end in spans:
+        for start, end in pairwise(chain(_cuts(segment, request), [None])):
             read = partial(_read_piece, segment, memory, request, start, end)
             yield Results(segment.path, shared.to_reader(read))
 

@@ -36,7 +36,6 @@ WORDS = [
     "verify --deep DIR",
     "read DIR --isolation read_committed --decode-value json",
     "grep -e key-1. DIR",
-    "keyfilter DIR -o OUT",
     "groups DIR",
     "transactions DIR",
     "lookup PART --offset 40",

@@ -38,8 +38,6 @@ READ = {
 }
 #: The others, and what reading verbs do not take.
 REFUSED = {
-    "keyfilter": "URL -o OUT",
-    "keyfilter -o": "DIR -o URL",
     "convert": "URL -o OUT --codec zstd",
     "convert in place": "URL --codec zstd --apply",
     "convert -o": "DIR/orders-0 -o URL --codec zstd",
@@ -69,7 +67,6 @@ REFUSED = {
     "bench": "URL",
     "dump --kafka": "--kafka URL/orders-0/00000000000000000000.log",
     "read --follow": "URL/orders-0 --follow",
-    "read --filters": "DIR --key k --filters URL",
     "groups --reset-commands": "DIR --group * --reset-commands URL",
 }
 #: Verbs that read no files.

@@ -320,7 +320,6 @@ OUTPUTS = {
     "truncate": ("truncate", "data/orders-0", "--to", "2", "-o", "OUT"),
     "reindex": ("reindex", "data", "-o", "OUT"),
     "convert": ("convert", "data/orders-0", "--codec", "gzip", "-o", "OUT"),
-    "keyfilter": ("keyfilter", "data", "-o", "OUT"),
     "report": ("report", "data", "-o", "OUT.html"),
     "demo": ("demo", "-o", "OUT"),
 }

@@ -93,8 +93,6 @@ REFUSED = {
     "doctor": lambda here: kseg.doctor(URL),
     "explain": lambda here: kseg.explain(URL),
     "report": lambda here: kseg.report(URL),
-    "keyfilter": lambda here: kseg.keyfilter(f"{URL}/orders-0", here / "out"),
-    "keyfilter out": lambda here: kseg.keyfilter(here / "data", URL),
     "Log.open append": lambda here: kseg.Log.open(f"{URL}/orders-0", mode="append"),
     "Log.open create": lambda here: kseg.Log.open(f"{URL}/new-0", mode="append", create=True),
     "LogDirectory.open": lambda here: kseg.LogDirectory.open(URL),
