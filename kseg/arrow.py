@@ -781,6 +781,7 @@ __all__ = [
     "TYPES",
     "binary_array",
     "binary_column_of",
+    "check_types",
     "from_arrow",
     "from_record_batch",
     "headers_array",

@@ -98,10 +98,7 @@ def read(
         open_transactions=open_transactions,
         contains=key_needle(key),
     )
-    if recreated == "start" and not follow:
-        raise click.UsageError("--recreated wants --follow.")
-    if follow and on_corrupt == "skip":
-        raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
+    _check_follow_options(recreated, on_corrupt, follow=follow)
     selection = Selection(topics, partitions)
     _check_key_options(key is not None and not follow, partitioner, counts)
     run = Reader(
@@ -149,6 +146,18 @@ def _paths_with(
             time=request.time,
         )
     return tuple(str(source.path) for source in found.sources)
+
+
+def _check_follow_options(recreated: str, on_corrupt: str, *, follow: bool) -> None:
+    """Refuse options that `--follow` needs, or cannot have.
+
+    Raises:
+        UsageError: such an option is given.
+    """
+    if recreated == "start" and not follow:
+        raise click.UsageError("--recreated wants --follow.")
+    if follow and on_corrupt == "skip":
+        raise click.UsageError("--follow ends at damage: --on-corrupt skip is for other reads.")
 
 
 def _check_key_options(by_key: bool, partitioner: str | None, counts: tuple[int, ...]) -> None:

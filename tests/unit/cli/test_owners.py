@@ -97,6 +97,8 @@ def recovered_copy(data: Path) -> list[object]:
 
 
 def converted(data: Path) -> list[object]:
+    for path in (data / "clicks-3").iterdir():
+        path.unlink()
     log = data / "orders-0" / f"{0:020d}.log"
     return [
         "convert",
