@@ -106,6 +106,7 @@ def some_partition(rng: random.Random, path: Path, made: Made) -> None:
     name, _, number = path.name.rpartition("-")
     indexed = rng.random() < 0.4
     offset, at = rng.choice((0, 5, 1000)), TIME + rng.randrange(10_000)
+    places: list[tuple[Path, int, int]] = []
     path.mkdir(parents=True)
     for _ in range(rng.randint(1, 3)):
         parts, first = [], offset
@@ -117,6 +118,7 @@ def some_partition(rng: random.Random, path: Path, made: Made) -> None:
             for one in records:
                 time = one.timestamp if has_time else -1
                 made.rows.append((*place, one.offset or 0, time, one.key, one.value))
+            places.append((path / f"{first:020d}.log", sum(map(len, parts)), len(data)))
             parts.append(data)
             offset += len(records) + rng.choice((0, 0, 3))
             at += rng.choice((1_000, 60_000, -20_000))
@@ -125,10 +127,12 @@ def some_partition(rng: random.Random, path: Path, made: Made) -> None:
         library.plan_reindex(path).apply()
     if rng.random() < 0.2:
         made.is_damaged = True
-        log = rng.choice(sorted(path.glob("*.log")))
-        data = bytearray(log.read_bytes())
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        log.write_bytes(data)
+        log, start, size = rng.choice(places)
+        damaged = bytearray(log.read_bytes())
+        # No checksum covers the offset and the size; a wrong size hides what an index leads to.
+        at = rng.choice((10, rng.randrange(21, size))) if not indexed else rng.randrange(21, size)
+        damaged[start + at] ^= 1 << rng.randrange(8)
+        log.write_bytes(damaged)
 
 
 def some_directory(rng: random.Random, path: Path) -> Made:
