@@ -48,7 +48,6 @@ VERBS: dict[str, tuple[str, int]] = {
     "compact": ("data", 0),
     "stats": ("data --json", 0),
     "spark": ("explain --help", 0),
-    "bench": ("data/orders-0 --seconds 0", 0),
     "demo": ("--no-spark", 0),
     "completion": ("bash", 0),
 }

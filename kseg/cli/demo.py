@@ -175,6 +175,4 @@ def _print(summaries: dict[str, Summary]) -> None:
     ]
     rows += [["records a second", *(round(one.records_per_second) for one in values)]]
     output.write_table(("", *summaries), rows)
-    output.write_line(
-        "(On a log this small that is the time to open files: try 'kseg bench PATH'.)"
-    )
+    output.write_line("(On a log this small that is the time to open files.)")

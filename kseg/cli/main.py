@@ -44,7 +44,6 @@ VERBS = {
     "compact": "The result of compaction; --apply runs it.",
     "stats": "What fills the disk: counts, bytes, times, codecs, record sizes, top keys.",
     "spark": "Jobs over many logs through Spark: verify, doctor, explain, diff, export and others.",
-    "bench": "This machine's rates on your files.",
     "demo": "The tour, on a small real log: verify, show, decode, Spark; break it, repair it.",
     "completion": "Shell completion for bash, zsh or fish.",
 }
@@ -52,7 +51,7 @@ VERBS = {
 #: Module in `kseg.cli.verbs` to the verbs that it declares.
 _MODULES = {
     "look": "info verify grep lookup partition schemas groups transactions metadata "
-    "stats doctor explain report diff bench demo completion",
+    "stats doctor explain report diff demo completion",
     "move": "dump read export convert append",
     "repair": "recover reindex truncate salvage merge",
     "clean": "retain compact",

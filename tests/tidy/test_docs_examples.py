@@ -45,7 +45,7 @@ FINDING = ("recover", "reindex", "truncate", "retain", "compact", "diff", "docto
 #: A block that uses a session runs in `tests/spark/test_examples.py`.
 SESSION = re.compile(r"(?<!kseg\.)\bspark[.)]")
 #: Not for a test: they take their time, need Spark, or what stands in a page in place of a name.
-LEFT_OUT = ("bench", "demo", "spark")
+LEFT_OUT = ("demo", "spark")
 
 
 def blocks(language: str, *, in_spark: bool = False) -> Iterator[object]:

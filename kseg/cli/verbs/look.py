@@ -26,7 +26,6 @@ from kseg.cli.options import (
     jobs_option,
     json_bytes_option,
     json_option,
-    local_paths_argument,
     mapping_option,
     moment_options,
     now_option,
@@ -504,27 +503,6 @@ def diff() -> None:
     /disk1/data,/disk2/data.
 
     Exits 0 if all copies are the same, 1 if anything differs or is unknown. Changes nothing.
-    """
-
-
-@verb(
-    local_paths_argument,
-    selection_options,
-    click.option(
-        "--seconds",
-        type=click.FloatRange(min=0),
-        metavar="S",
-        default=0.5,
-        show_default=True,
-        help="Least time for each step; never fewer than three runs.",
-    ),
-    json_option,
-)
-def bench() -> None:
-    """Measure verify, scan, columns, dump and the codecs on your files.
-
-    Prints the median of several runs over warm files in one thread. The read sum only adds up the
-    bytes, so it is the most that memory allows; compare the others with it.
     """
 
 

@@ -26,7 +26,7 @@ from tests.unit.cli.conftest import Kseg
 
 DEMO = Path(package.__file__).parent / "demo_data"
 #: These read no log that is named, need Java, or take seconds whatever they are given.
-WITHOUT = {"completion", "demo", "spark", "bench", "partition"}
+WITHOUT = {"completion", "demo", "spark", "partition"}
 
 #: The words of each verb: DIR is the data directory, PART the partition that is damaged.
 WORDS = [

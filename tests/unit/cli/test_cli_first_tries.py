@@ -43,7 +43,6 @@ TRIES = [
     ("info DIR/orders-0/none.log", 3, "; this lists the files: ls -la DIR/orders-0"),
     ("verify DIR/orders-0/none.txt", 3, "; this lists the files: ls -la DIR/orders-0"),
     ("convert s3://bucket/topics --codec zstd", 2, "is a URL, and a path of this machine"),
-    ("bench s3://bucket/topics", 2, "is a URL, and a path of this machine"),
     ("info s4://bucket/topics", 2, "kseg: s4://bucket: neither a file nor in a store"),
     ("recover s3://bucket/topics", 2, "is a URL, and a path of this machine"),
     ("recover DIR/orders-0/00000000000000000000.log", 3, "a directory, such as DIR/orders-0"),

@@ -39,7 +39,7 @@ def test_no_verb_prints_a_name_raw(
         path = next((place / "orders-0").glob("*.log")) if kind == "log" else place
     words = [verb, "verify", path] if verb == "spark" else [verb, path]
     more = [word.format(out=tmp_path / f"{EVIL}.out") for word in MORE.get(verb, ())]
-    if verb in ("spark", "demo", "bench") and kind in ("log", "directory"):
+    if verb in ("spark", "demo") and kind in ("log", "directory"):
         words += ["--absent-option"]
     ran = kseg(*words, *more)
     assert is_harmless(ran.text), ran.text

@@ -64,7 +64,6 @@ REFUSED = {
     "compact --backup-dir": "DIR --apply --backup-dir URL",
     "spark": "export DIR -o URL",
     "demo": "-o URL",
-    "bench": "URL",
     "dump --kafka": "--kafka URL/orders-0/00000000000000000000.log",
     "read --follow": "URL/orders-0 --follow",
     "groups --reset-commands": "DIR --group * --reset-commands URL",

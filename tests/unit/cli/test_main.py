@@ -94,7 +94,6 @@ READERS = (
     ["read"],
     ["lookup", "--offset", "1"],
     ["export", "-o", "out.csv"],
-    ["bench"],
 )
 
 
@@ -298,7 +297,7 @@ def test_what_is_wrong_with_a_command_line_is_one_sentence_on_one_line(
     assert ran.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("verb", ["info", "verify", "stats", "read", "bench", "recover", "lookup"])
+@pytest.mark.parametrize("verb", ["info", "verify", "stats", "read", "recover", "lookup"])
 def test_a_verb_that_reads_no_standard_input_says_which_do(kseg: Kseg, verb: str) -> None:
     ran = kseg(verb, "-", *(["--offset", "1"] if verb == "lookup" else []))
     assert ran.code == Exit.USAGE

@@ -18,7 +18,7 @@ from tools.check_installed import VERBS
 ROOT = Path(kseg.__file__).parents[1]
 BEGIN = "from tests import macos; macos.begin(); "
 #: They start processes, which would be of Linux again, or last long.
-NOT_HERE = ("bench", "completion", "demo", "spark")
+NOT_HERE = ("completion", "demo", "spark")
 
 
 def on_macos(program: str, directory: Path, text: str = "") -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""`kseg verify`, `bench` and `demo`: documents, codes, and a tour that ends well."""
+"""`kseg verify` and `demo`: documents, codes, and a tour that ends well."""
 
 from __future__ import annotations
 
@@ -64,33 +64,6 @@ def test_verify_lists_its_codes(kseg: Kseg) -> None:
     assert [line.split()[0] for line in lines[1:]] == list(CODES)
     rows = kseg("verify", "--codes", "--json").document["codes"]
     assert [row["code"] for row in rows] == list(CODES)
-
-
-def test_bench_measures_every_step_and_codec(kseg: Kseg, orders: Path) -> None:
-    document = kseg("bench", "--json", "--seconds", "0", orders).document
-    assert document["schema"] == "kseg.bench/1"
-    assert document["records"] == 10
-    assert [row["name"] for row in document["rates"]] == [
-        "read sum",
-        "verify",
-        "scan",
-        "columns",
-        "columns with data",
-        "dump jsonl",
-    ]
-    assert all(row["bytes_per_second"] > 0 and row["runs"] >= 3 for row in document["rates"])
-    assert [row["codec"] for row in document["codecs"]] == ["zstd"]
-
-
-def test_bench_in_text_is_two_tables(kseg: Kseg, orders: Path) -> None:
-    text = kseg("bench", "--seconds", "0", orders).text
-    assert "read sum" in text
-    assert "zstd" in text
-
-
-def test_bench_of_nothing_exits_3(kseg: Kseg, tmp_path: Path) -> None:
-    write_segment(tmp_path / "t-0", 0)
-    assert kseg("bench", tmp_path / "t-0").code == 3
 
 
 def test_demo_takes_the_tour(kseg: Kseg) -> None:
