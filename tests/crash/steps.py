@@ -67,7 +67,12 @@ class DeleteRecords:
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """Give up old segments, as the settings say."""
+    """Give up old segments, as the settings say.
+
+    Those of the log that is open, or of one whose process died, by a plan and without a recovery.
+    """
+
+    planned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from kseg.errors import KsegError
 from kseg.files import io, log_writer
 from kseg.format.convert import Target
 from kseg.log.cleaner.recode import plan_recoding, recode
-from kseg.log.cleanup import plan_compaction
+from kseg.log.cleanup import plan_compaction, plan_retention
 from kseg.log.closed import plan_truncation
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
@@ -34,6 +34,7 @@ from kseg.log.recovery.recover import recover
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.validate.rules import AppendOrigin
 from kseg.log.writer import truncate
+from kseg.log.writer.retention import before_recovery
 from tests.builders import ABORT, COMMIT, NONE, batch, record
 from tests.crash.history import Ident, Kind, Told, Version
 from tests.crash.kills import Remarks
@@ -256,6 +257,11 @@ class Teller:
         with io.WriteFile.open(active.path) as file:
             file.write_at(file.size, plain(0, records=1, size=2 * size)[:size])
 
+    def _retain_dead(self) -> None:
+        plan = plan_retention(self.path, config=self.config, now_ms=self.clock)
+        start = before_recovery(plan).new_log_start_offset
+        self._change(self.version.started_at(start), change=plan.apply, start=start)
+
     def _mend(self) -> None:
         recover(self.path, config=self.config, now_ms=self.clock, keep_cut=False)
         self.open()
@@ -281,6 +287,8 @@ class Teller:
                 self._tear(size)
             case Mend():
                 self._mend()
+            case Retain(planned=True):
+                self._retain_dead()
             case NewEpoch():
                 self.epoch += 1
             case Reopen():

@@ -18,6 +18,7 @@ from tests.crash.steps import (
     Flush,
     Mend,
     NewEpoch,
+    Reopen,
     Restart,
     Retain,
     Step,
@@ -46,6 +47,9 @@ STORIES = {
     "truncated inside": Story("inside", (*BEGUN, FillUp(), Truncate(20, inside=True), MORE)),
     "begun again": Story("begun again", (*BEGUN, FillUp(), Restart(7), MORE)),
     "recovered": Story("recovered", (*BEGUN, Tear(), FillUp(), Mend(), MORE)),
+    "retained, then recovered": Story(
+        "retained dead", (*BEGUN, Reopen(), Tear(), FillUp(), Retain(planned=True), Mend(), MORE)
+    ),
     "died, then retained": Story("died", (*BEGUN, FillUp(), Abandon(), Retain(), MORE)),
 }
 

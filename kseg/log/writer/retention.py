@@ -485,11 +485,12 @@ def before_recovery(plan: RetentionPlan) -> RetentionPlan:
     flushed = max((base for base in bases if base <= point), default=0)
     going = tuple(each for each in plan.segments if each.base_offset < flushed)
     left = plan.segments[len(going) :]
+    start = min([plan.new_log_start_offset, *(one.base_offset for one in left)])
     return replace(
         plan,
         segments=going,
         rolls=False,
-        new_log_start_offset=min([plan.new_log_start_offset, *(one.base_offset for one in left)]),
+        new_log_start_offset=max(plan.log_start_offset, start),
         kept_bytes=plan.kept_bytes + sum(one.bytes for one in left),
         held_bytes=sum(one.bytes for one in left),
         high_watermark=flushed,
@@ -506,6 +507,7 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
     Raises:
         StalePlanError: the log has changed since the plan was made; nothing was done.
         LogLockedError: another process, or a log of this one, writes there; nothing was done.
+        CorruptIndexError: the file of epochs is malformed; nothing was done.
         OSError: the disk refuses; another plan deletes the rest.
     """
     directory, first = plan.path.resolve(), plan.new_log_start_offset
@@ -518,6 +520,7 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
         found = [(each.base_offset, io.size_at(each.log)) for each in files]
         if found != [(each.base_offset, each.bytes) for each in plan.segments]:
             raise StalePlanError(f"the oldest segments are {found}", path=directory)
+        epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
         start = first if plan.remote is None else plan.remote.log_start_offset
         lease.note(partition, log_start_offset=start)
         if io.has_room(directory, disk_room.least_bytes(directory)):
@@ -529,8 +532,6 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
                 io.unlink(path, missing_ok=True)
             io.flush_directory(directory)
         if plan.remote is None:
-            lease.note(partition, log_start_offset=start, first_offset=first)
-            epochs = LeaderEpochs.load(directory / EPOCHS_NAME)
             epochs.truncate_from_start(first)
             epochs.flush()
     finally:

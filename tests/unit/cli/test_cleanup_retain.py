@@ -279,11 +279,16 @@ def test_a_directory_that_somebody_holds_is_looked_at_but_not_changed(
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize(("point", "goes"), [(3, 2), (2, 2), (1, 1)])
+@pytest.mark.parametrize(
+    ("point", "deleted_to", "goes"), [(3, 0, 2), (2, 0, 2), (1, 0, 1), (1, 2, 1)]
+)
 def test_closed_segments_in_front_of_the_recovery_point_need_no_recovery(
-    kseg: Kseg, data: Path, full: bool, point: int, goes: int
+    kseg: Kseg, data: Path, full: bool, point: int, deleted_to: int, goes: int
 ) -> None:
     (data / ".kafka_cleanshutdown").unlink()
+    if deleted_to:
+        starts = data / "log-start-offset-checkpoint"
+        starts.write_text(f"0\n1\norders 0 {deleted_to}\n")
     points = data / "recovery-point-offset-checkpoint"
     points.write_text(f"0\n1\norders 0 {point}\n")
     (data / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
@@ -292,13 +297,24 @@ def test_closed_segments_in_front_of_the_recovery_point_need_no_recovery(
     assert ran.code == 0, ran.err
     left = [each.name for each in sorted((data / "orders-0").glob("*.log"))]
     assert left == [f"{base:020d}.log" for base in range(goes, 4)]
-    assert (data / "orders-0" / "leader-epoch-checkpoint").read_text() == f"0\n1\n0 {goes}\n"
+    start = max(goes, deleted_to)
+    assert (data / "orders-0" / "leader-epoch-checkpoint").read_text() == f"0\n1\n0 {start}\n"
     assert not (data / ".kafka_cleanshutdown").exists()
     assert ("stay until a recovery" in ran.text) == (goes == 1)
     assert kseg("recover", data, "--apply").code == 0
     assert kseg("verify", "--deep", data).code == 0
     with Log.open(data / "orders-0") as log:
-        assert (log.log_start_offset, log.log_end_offset) == (goes, 4)
+        assert (log.log_start_offset, log.log_end_offset) == (start, 4)
+
+
+def test_nothing_goes_without_a_recovery_beside_malformed_epochs(kseg: Kseg, data: Path) -> None:
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "orders-0" / "leader-epoch-checkpoint").write_text("epochs\n")
+    before = log_names(data / "orders-0")
+    ran = kseg("retain", data, *A_WEEK, "--no-backup", "--apply")
+    assert ran.code == 1
+    assert "leader-epoch-checkpoint" in ran.err
+    assert log_names(data / "orders-0") == before
 
 
 def test_an_unclean_log_is_refused_with_the_verb_that_mends_it(kseg: Kseg, data: Path) -> None:
