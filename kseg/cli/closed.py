@@ -66,9 +66,11 @@ def change_of(
         raise click.UsageError("Give either --apply, in place, or -o DIR, beside.")
     if no_backup and backup_dir is not None:
         raise click.UsageError("Give either --backup-dir or --no-backup.")
-    if output_dir is not None:
-        with usage_errors():
+    with usage_errors():
+        if output_dir is not None:
             refuse_in_data_directory(output_dir, is_data=True)
+        if backup_dir is not None:
+            refuse_in_data_directory(backup_dir)
     return Change(apply, output_dir, backup_dir, not no_backup)
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from kseg.files import io
+from kseg.files.output_names import refuse_in_data_directory
 from kseg.frames import Table
 
 _SUFFIX: Final = ".kseg-backup"
@@ -94,10 +95,12 @@ class Backup:
             otherwise: the way out without room, in words.
 
         Raises:
+            ValueError: the place lies in a data directory.
             OSError: the sibling is a symbolic link.
         """
         place = default_place(data_directory, now_ms)
         self.directory: Final = Path(directory) if directory is not None else place
+        refuse_in_data_directory(self.directory, (Path(os.path.realpath(data_directory)),))
         if directory is None:
             _refuse_link(place.parent)
             _refuse_link(place)

@@ -324,6 +324,8 @@ OUTPUTS = {
     "convert": ("convert", "data/orders-0", "--codec", "gzip", "-o", "OUT"),
     "report": ("report", "data", "-o", "OUT.html"),
     "demo": ("demo", "-o", "OUT"),
+    "a backup of recover": ("recover", "data", "--apply", "--backup-dir", "OUT"),
+    "a backup of convert": ("convert", "data", "--codec", "gzip", "--backup-dir", "OUT"),
 }
 
 

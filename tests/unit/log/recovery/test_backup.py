@@ -192,6 +192,14 @@ def test_another_place_is_taken_as_it_is(partition: Path, tmp_path: Path) -> Non
     assert kept.kept == tmp_path / "there" / "orders-0" / "00000000000000000000.log.from-6"
 
 
+@pytest.mark.parametrize("place", ["data", "data/kept", "other/kept"])
+def test_no_place_lies_in_a_data_directory(partition: Path, tmp_path: Path, place: str) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "meta.properties").touch()
+    with pytest.raises(ValueError, match="lies in a data directory"):
+        Backup(partition.parent, tmp_path / place, now_ms=NOW)
+
+
 @pytest.mark.parametrize("level", ["", "/20251009T085320.123Z"])
 def test_a_link_in_the_place_of_the_backup_is_refused(partition: Path, level: str) -> None:
     elsewhere = partition.parent.parent / "elsewhere"
