@@ -14,7 +14,7 @@ from typing import Any, Literal
 from kseg import KsegError
 from kseg.cli import output
 from kseg.cli.closed import change_of, report, report_lost_mark
-from kseg.cli.failures import Exit, complain, one_line, pass_over
+from kseg.cli.failures import Exit, complain, one_line
 from kseg.cli.parsing import GivenSettings
 from kseg.cli.paths import is_one_log, partition_at, tier_of_plans
 from kseg.cli.paths import partitions as partitions_of
@@ -22,7 +22,6 @@ from kseg.cli.settings import (
     data_directories,
     have_damage,
     known_settings,
-    say_of_findings,
     say_of_settings,
     settings_fields,
 )
@@ -257,13 +256,13 @@ def write_compaction(
     plans = [one.plan for one in ones if one.plan is not None]
     if not as_json:
         say_of_settings(findings, (one.settings for one in ones))
-        say_what_stays(ones)
+        _say_what_stays(ones)
     code = say_it(
         actions=[action for one in ones for action in _compactions(one)],
         as_json=as_json,
         saved_bytes=sum(plan.saved_bytes or 0 for plan in plans),
         room_bytes=max((plan.room_bytes for plan in plans), default=0),
-        partitions=[compaction_document(one) for one in ones],
+        partitions=[_compaction_document(one) for one in ones],
         findings=[
             {
                 "path": None if each.path is None else str(each.path),
@@ -279,10 +278,10 @@ def write_compaction(
         kept = sum(plan.kept_bytes or 0 for plan in compacted)
         size = sum(plan.bytes or 0 for plan in compacted)
         output.write_line(f"in all {kept} of {size} bytes of compacted logs stay")
-    return Exit.FOUND if say_damage(ones) or have_damage(findings) else code
+    return Exit.FOUND if _say_damage(ones) or have_damage(findings) else code
 
 
-def say_damage(ones: Iterable[ClosedPartition]) -> bool:
+def _say_damage(ones: Iterable[ClosedPartition]) -> bool:
     """Name the damage for which partitions stay as they are; answers whether there is any."""
     damaged = False
     for one in ones:
@@ -300,7 +299,7 @@ def say_damage(ones: Iterable[ClosedPartition]) -> bool:
     return damaged
 
 
-def say_what_stays(ones: Sequence[ClosedPartition]) -> None:
+def _say_what_stays(ones: Sequence[ClosedPartition]) -> None:
     """Name the topics that are left alone; then each segment that stays, and why."""
     plans = [(one, one.plan) for one in ones if one.plan is not None]
     _say_left_alone((_topic_of(one), plan.why) for one, plan in plans if plan.skipped is not None)
@@ -338,7 +337,7 @@ def _compactions(one: ClosedPartition) -> Iterator[Action]:
     yield from _deletions(one)
 
 
-def compaction_document(one: ClosedPartition) -> dict[str, Any]:
+def _compaction_document(one: ClosedPartition) -> dict[str, Any]:
     """A partition in the document of `compact`."""
     document = {**_where(one), **settings_fields(one.settings)}
     return document if one.plan is None else document | _plan_fields(one, one.plan)
@@ -373,66 +372,3 @@ def _plan_fields(one: ClosedPartition, plan: CompactionPlan) -> dict[str, Any]:
         ],
         "report": None if one.done is None else asdict(one.done),
     }
-
-
-# ---- for `kseg stats --compaction` ---------------------------------------------------------------
-
-
-def planned_for_stats(
-    paths: Sequence[str],
-    selection: Selection,
-    given: GivenSettings,
-) -> list[ClosedPartition]:
-    """The partitions with segments, and the planned compaction of each."""
-    found = list(partitions_of(paths, selection))
-    known = known_settings(found, given)
-    say_of_findings(known.findings)
-    how = Cleanup(given.clock())
-    planned = []
-    for each in found:
-        if has_segments(each.path):
-            one = how.of(each.path, known.of(each.path))
-            try:
-                how.plan(one)
-            except OSError as error:
-                pass_over(error)
-            else:
-                planned.append(one)
-    return planned
-
-
-def add_to_stats(
-    rows: Sequence[dict[str, Any]], planned: Sequence[ClosedPartition], *, as_json: bool
-) -> None:
-    """Add the planned compaction to the documents of partitions, or print it as tables."""
-    if not as_json:
-        _print_plans(planned)
-        return
-    plans = {str(one.path): compaction_document(one) for one in planned}
-    for row in rows:
-        row["compaction"] = plans.get(row["path"])
-
-
-def _print_plans(planned: Sequence[ClosedPartition]) -> None:
-    """Print savings by partition and segment; then the bytes that stay, and why."""
-    plans = [(one.path.name, one.plan) for one in planned if one.plan is not None]
-    names = ("bytes", "kept_bytes", "saved_bytes", "records", "kept_records", "saved_records")
-    output.write_line()
-    output.write_table(
-        ("compaction", *names),
-        [
-            (name, *(getattr(plan, each) for each in names))
-            for name, plan in plans
-            if plan.skipped is None
-        ],
-    )
-    segments = [
-        (name, each.base_offset, each.bytes, each.kept_bytes, each.saved_bytes)
-        for name, plan in plans
-        for group in plan.groups
-        for each in group.segments
-    ]
-    if segments:
-        output.write_line()
-        output.write_table(("partition", "segment", *names[:3]), segments)
-    say_what_stays(planned)

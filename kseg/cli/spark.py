@@ -157,8 +157,6 @@ def stats(
     top: int,
     headers: bool,
     encoding: str,
-    with_compaction: bool,
-    given: GivenSettings,
     cores: int,
     job: str | None,
     topics: tuple[str, ...],
@@ -168,17 +166,8 @@ def stats(
     """Run the job; returns the exit code."""
     chosen = chosen_paths(paths, Selection(topics, partitions), stores=True)
     options = StatsOptions(records=not headers, top=top)
-    planned = None
-    if with_compaction:
-        plan = CompactOptions(**given.arguments, now_ms=given.now_ms)
-        found = _run("compaction", cores, job, chosen, options=options, plan=plan)
-        planned = found.planned.partitions
-        say_of_findings(found.planned.settings_findings)
-    else:
-        if given != GivenSettings():
-            raise click.UsageError("Settings and --now are for --compaction.")
-        found = _run("stats", cores, job, chosen, options=options)
-    return write_report(found.report, paths, encoding, planned, as_json=as_json)
+    found = _run("stats", cores, job, chosen, options=options)
+    return write_report(found.report, paths, encoding, as_json=as_json)
 
 
 def export(

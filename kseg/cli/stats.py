@@ -7,20 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain, pass_over
 from kseg.cli.info import BESIDES, HEAD, LEFT, PRIORITY, names_of, partition_row
-from kseg.cli.parsing import GivenSettings
 from kseg.cli.paths import places
 from kseg.files.selection import Selection
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:
     from kseg.analysis.stats import PartitionReport, StatsReport
-    from kseg.log.cleanup import ClosedPartition
 
 #: Of a key that is shown as text; JSON has the whole.
 _KEY_CHARACTERS_MAX = 32
@@ -33,38 +29,28 @@ def stats(
     top: int,
     headers: bool,
     encoding: str,
-    with_compaction: bool,
     jobs: int,
     topics: tuple[str, ...],
     partitions: tuple[tuple[int, int], ...],
     as_json: bool,
-    given: GivenSettings,
 ) -> int:
     """Run the verb; returns the exit code."""
     from kseg.analysis.stats import StatsOptions, stats_of
 
     selection = Selection(topics, partitions)
-    planned = None
-    if with_compaction:
-        from kseg.cli.cleanup import planned_for_stats  # few counts need the cleaner
-
-        planned = planned_for_stats(paths, selection, given)
-    elif given != GivenSettings():
-        raise click.UsageError("Settings and --now are for --compaction.")
     options = StatsOptions(records=not headers, top=top)
     with output.progress("stats", 0) as bar:
         chosen = list(places(paths, selection))
         report = stats_of(chosen, options, threads=jobs, progress=bar.to, skipped=[])
     for skipped in report.skipped:
         pass_over(skipped.error)
-    return write_report(report, paths, encoding, planned, as_json=as_json)
+    return write_report(report, paths, encoding, as_json=as_json)
 
 
 def write_report(
     report: StatsReport,
     paths: Sequence[str],
     encoding: str,
-    planned: Sequence[ClosedPartition] | None = None,
     *,
     as_json: bool,
 ) -> Exit:
@@ -74,23 +60,15 @@ def write_report(
         report: the counts.
         paths: as they were given.
         encoding: of keys in JSON.
-        planned: the planned compaction; None if it was not asked for.
         as_json: one document instead of tables.
     """
-    rows = [_document(one, _ENCODERS[encoding]) for one in report.partitions] if as_json else []
-    if not as_json:
-        _print(report)
-    damaged = False
-    if planned is not None:
-        from kseg.cli import cleanup
-
-        cleanup.add_to_stats(rows, planned, as_json=as_json)
     if as_json:
+        rows = [_document(one, _ENCODERS[encoding]) for one in report.partitions]
         output.write_document("stats/1", {"path": output.path_field(paths), "partitions": rows})
+    else:
+        _print(report)
     complain(*(f"kseg: {fault}" for one in report.partitions for fault in one.stats.faults))
-    if planned is not None:
-        damaged = cleanup.say_damage(planned)
-    return Exit.FOUND if report.fault_count or damaged else Exit.OK
+    return Exit.FOUND if report.fault_count else Exit.OK
 
 
 def _utf8(data: bytes) -> str:

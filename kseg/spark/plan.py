@@ -113,7 +113,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
     if is_remote(text):
         raise ValueError(
             f"kseg: {text}: a local path is needed here; "
-            "from stores spark.read, export, stats and compaction read, and nothing writes to them"
+            "from stores spark.read, export and stats read, and nothing writes to them"
         )
     parts = urlsplit(text)
     return unquote(parts.path) if parts.scheme == "file" else text

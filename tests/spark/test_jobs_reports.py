@@ -303,33 +303,6 @@ def test_a_worker_s_error_is_raised_here_when_all_else_is_finished(
     assert [answer.records for answer in answers] == [10, 10]
 
 
-# ---- compaction ----------------------------------------------------------------------------------
-
-
-def test_compaction_gives_the_counts_and_the_numbers_of_the_plan(
-    spark: SparkSession, users: Path
-) -> None:
-    homes = [users / "one", users / "two"]
-    found = jobs.compaction(spark, homes, plan=COMPACT, job=users / "job")
-    counted = jobs.stats(spark, homes).report
-    assert [one.document() for one in found.report.partitions] == [
-        one.document() for one in counted.partitions
-    ]
-    planned = jobs.compact(spark, homes, options=COMPACT).partitions
-    assert found.planned is not None
-    alone, beside = (
-        sorted((one.path, one.plan.saved_records, one.plan.saved_bytes) for one in each if one.plan)
-        for each in (planned, found.planned.partitions)
-    )
-    assert beside == alone
-    assert sum(one.plan.saved_bytes or 0 for one in planned if one.plan is not None) > 0
-    again = jobs.compaction(spark, homes, plan=COMPACT, job=users / "job")
-    assert again.skipped > 0
-    others = jobs.compaction(spark, homes)  # no topic here has a policy of its own
-    assert others.planned is not None
-    assert {one.plan.skipped for one in others.planned.partitions if one.plan} == {"not-compacted"}
-
-
 # ---- reindex -------------------------------------------------------------------------------------
 
 

@@ -375,7 +375,7 @@ def test_a_fault_at_any_request_leaves_a_whole_object_or_none(
 # ---- jobs ----------------------------------------------------------------------------------------
 
 
-def test_export_and_compaction_of_a_store_are_those_of_a_disk(
+def test_export_and_stats_of_a_store_are_those_of_a_disk(
     spark: SparkSession, s3: Any, large: Path, tmp_path: Path
 ) -> None:
     url = put(s3, large, f"{BUCKET}/fleet")
@@ -387,7 +387,7 @@ def test_export_and_compaction_of_a_store_are_those_of_a_disk(
         found = [pq.ParquetFile(tmp_path / f"out-{number}" / one.path).read()
                  for one in written.files]  # fmt: skip
         tables.append(pa.concat_tables(found).sort_by("offset"))
-        (counted,) = jobs.compaction(spark, path).report.partitions
+        (counted,) = jobs.stats(spark, path).report.partitions
         kept.append({**counted.document(), "path": ""})
     assert tables[0].equals(tables[1])
     assert kept[0] == kept[1]
@@ -411,7 +411,7 @@ REFUSED: dict[str, Callable[[Any, Path], object]] = {
     "explain": lambda spark, here: jobs.explain(spark, URL),
     "reindex": lambda spark, here: jobs.reindex(spark, URL),
     "export into one": lambda spark, here: jobs.export(spark, here, URL),
-    "a job's notes": lambda spark, here: jobs.compaction(spark, here, job=URL),
+    "a job's notes": lambda spark, here: jobs.stats(spark, here, job=URL),
     "a report": lambda spark, here: jobs.export(
         spark, here, here / "out", options={"onCorrupt": "skip", "reportPath": URL}
     ),

@@ -348,13 +348,6 @@ def transactions() -> None:
         help="Read only headers: fast, but without sizes of records and without keys.",
     ),
     json_bytes_option("The form of keys in JSON."),
-    click.option(
-        "--compaction",
-        "with_compaction",
-        is_flag=True,
-        help="Also show the savings of a compaction, as 'kseg compact' plans it.",
-    ),
-    settings_options,
     jobs_option,
     selection_options,
     plain_option,
@@ -367,9 +360,6 @@ def stats() -> None:
     sixteenth too large, numbers of different keys are within about 2 %, and the bytes of a top key
     are exact unless an error is shown. Counts are those of the files: an offset in two segments
     counts twice.
-
-    --config, --broker-config, --metadata-dir and --now are for --compaction, with the same meaning
-    as for 'kseg compact'. Partitions of topics that are not compacted are skipped, with the reason.
     """
 
 

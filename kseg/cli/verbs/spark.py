@@ -111,7 +111,6 @@ def _add(
     run: Callable[..., Any],
     *more: click.Parameter,
     without: tuple[str, ...] = (),
-    says: str = "",
 ) -> None:
     """Add a verb as a job.
 
@@ -121,10 +120,9 @@ def _add(
         run: takes the options by their names.
         more: parameters in addition to those of the verb.
         without: names of more parameters that the job does not have.
-        says: the help; that of the verb, if it is empty.
     """
     kept = [one for one in base.params if one.name not in (*_LEFT_OUT, *without)]
-    says = says or f"{cleandoc(base.help or '')}\n\nSpark's workers share the work."
+    says = f"{cleandoc(base.help or '')}\n\nSpark's workers share the work."
     params = [*more, *kept, *_JOB_OPTIONS]
     spark.add_command(Verb(name, callback=run, params=params, help=says))
 
@@ -154,11 +152,11 @@ def _analysis(base: click.Command) -> Callable[..., Any]:
     return run
 
 
-def _job(name: str, **fixed: Any) -> Callable[..., Any]:
+def _job(name: str) -> Callable[..., Any]:
     """A function of `kseg.cli.spark`, which gets the settings as one value."""
 
     def run(**words: Any) -> Any:
-        return getattr(_running(), name)(**fixed, **_with_settings(words))
+        return getattr(_running(), name)(**_with_settings(words))
 
     return run
 
@@ -171,17 +169,7 @@ def _with_settings(words: dict[str, Any]) -> dict[str, Any]:
 for _verb in (verify, diff, explain):
     _add(str(_verb.name), _verb, _analysis(_verb))
 _add("doctor", doctor, _analysis(doctor), _FLEET)
-_add("stats", stats, _job("stats"))
-_add(
-    "compaction",
-    stats,
-    _job("stats", with_compaction=True),
-    without=("with_compaction",),
-    says="""Show what compaction would save, beside what fills the disk.
-
-    The same as 'kseg spark stats --compaction': the counts of 'kseg stats', and the plan of 'kseg
-    compact' for each partition. Logs in a store are counted, and have no plan.""",
-)
+_add("stats", stats, lambda **words: _running().stats(**words))
 _add("compact", compact, _job("compact"), _PATHS, without=("directories",))
 _add("reindex", reindex, _job("reindex"), _PATHS, without=("directory",))
 

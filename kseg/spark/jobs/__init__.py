@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from kseg.spark.jobs.analyses import AnalysisResult, SparkRunner, analyse, compaction
+from kseg.spark.jobs.analyses import AnalysisResult, SparkRunner, analyse
 from kseg.spark.jobs.closed import (
     CompactOptions,
     CompactResult,
@@ -48,7 +48,6 @@ __all__ = [
     "ReindexResult",
     "SparkRunner",
     "compact",
-    "compaction",
     "diff",
     "doctor",
     "error_of",

@@ -30,11 +30,9 @@ from kseg.analysis.verify import VerifyOptions, verify_of
 from kseg.constants import Progress
 from kseg.files.names import FileKind, Unreadable
 from kseg.files.selection import Selection
-from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.recovery import look_at
 from kseg.log.settings import SettingSources, group_by_broker
 from kseg.log.sources import places_of
-from kseg.spark.jobs.closed import CompactOptions, CompactResult, compact
 from kseg.spark.jobs.running import (
     PACE_OF_HEADERS,
     PACE_OF_PARSING,
@@ -68,14 +66,12 @@ class AnalysisResult:
         reports: one; for a fleet of brokers one for each.
         tasks: how many Spark ran.
         skipped: units that an earlier run had examined.
-        planned: for `compaction`, the plans of the partitions; None without any.
     """
 
     name: str
     reports: tuple[Any, ...]
     tasks: int
     skipped: int
-    planned: CompactResult | None = None
 
     @property
     def report(self) -> Any:
@@ -473,36 +469,4 @@ def analyse(
     return AnalysisResult(name, reports, runner.tasks, runner.skipped)
 
 
-def compaction(
-    spark: SparkSession,
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
-    *,
-    options: stats_.StatsOptions | None = None,
-    plan: CompactOptions | None = None,
-    job: str | PathLike[str] | None = None,
-    progress: Progress | None = None,
-) -> AnalysisResult:
-    """Count as `stats` does, and plan compaction as `compact` does.
-
-    Args:
-        spark: the session.
-        paths: one path or several; logs in a store are counted, and have no plan.
-        options: of `stats`.
-        plan: of `compact`.
-        job: a directory for notes about counted logs; a later run goes on from it.
-        progress: called now and then with tasks done and tasks in all.
-
-    Raises:
-        ValueError, NotALogError, OSError, KsegError: as `analyse` and `compact` raise them.
-    """
-    given = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    found = analyse("stats", spark, given, options=options, job=job, progress=progress)
-    here = [
-        one.path
-        for one in found.report.partitions
-        if os.path.isdir(one.path) and one.topic != CLUSTER_METADATA
-    ]
-    return replace(found, planned=compact(spark, here, options=plan, progress=progress))
-
-
-__all__ = ["ANALYSES", "AnalysisResult", "SparkRunner", "analyse", "compaction"]
+__all__ = ["ANALYSES", "AnalysisResult", "SparkRunner", "analyse"]

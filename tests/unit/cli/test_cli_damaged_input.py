@@ -56,7 +56,6 @@ WORDS = [
     "truncate PART --to 40 --apply",
     "retain DIR --config retention.ms=1 --apply",
     "compact DIR --all --config cleanup.policy=compact --apply",
-    "stats DIR --compaction",
 ]
 
 

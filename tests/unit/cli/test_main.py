@@ -316,4 +316,4 @@ def test_the_answer_to_a_log_that_was_not_closed_names_the_data_directory(
 
 def test_help_shows_the_whole_line_of_each_job(kseg: Kseg) -> None:
     shown = " ".join(kseg("spark", "--help").text.split())
-    assert "what compaction would save, beside what fills the disk. diff" in shown
+    assert "the last record of each key stays. diff" in shown

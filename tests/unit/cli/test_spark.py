@@ -174,13 +174,13 @@ def test_reindex_applies_and_keeps_what_goes(
 
 
 @pytest.mark.spark
-def test_compaction_is_a_table_and_a_document(kseg: Kseg, started: list[int]) -> None:
-    ran = kseg("spark", "compaction", "--json", "--topic", "orders", DEMO)
+def test_stats_is_a_table_and_a_document(kseg: Kseg, started: list[int]) -> None:
+    ran = kseg("spark", "stats", "--json", "--topic", "orders", DEMO)
     assert ran.code == 0
-    here = kseg("stats", "--compaction", "--json", "--topic", "orders", DEMO)
+    here = kseg("stats", "--json", "--topic", "orders", DEMO)
     assert (ran.out, ran.document["schema"]) == (here.out, "kseg.stats/1")
-    table = kseg("spark", "stats", "--compaction", "--topic", "orders", DEMO.resolve().as_uri())
-    assert table.text == kseg("stats", "--compaction", "--topic", "orders", DEMO).text
+    table = kseg("spark", "stats", "--topic", "orders", DEMO.resolve().as_uri())
+    assert table.text == kseg("stats", "--topic", "orders", DEMO).text
     twin = kseg("stats", "--spark", "--topic", "orders", DEMO)
     assert (twin.code, twin.text) == (0, kseg("stats", "--topic", "orders", DEMO).text)
 
@@ -216,8 +216,8 @@ def test_damage_ends_an_export_with_one_line(kseg: Kseg, started: list[int], dat
 
 
 @pytest.mark.spark
-def test_damage_is_counted_by_compaction(kseg: Kseg, started: list[int], data: Path) -> None:
-    ran, here = kseg("spark", "compaction", data), kseg("stats", "--compaction", data)
+def test_damage_is_counted_by_stats(kseg: Kseg, started: list[int], data: Path) -> None:
+    ran, here = kseg("spark", "stats", data), kseg("stats", data)
     assert (ran.code, ran.out, ran.err) == (1, here.out, here.err)
     assert "does not match its checksum" in ran.err
 
@@ -253,7 +253,7 @@ def test_a_mistake_is_one_line_and_usage(
 
 
 def test_a_path_of_nothing_is_told_before_spark_starts(kseg: Kseg, tmp_path: Path) -> None:
-    for verb in ("verify", "stats", "compact", "compaction", "reindex"):
+    for verb in ("verify", "stats", "compact", "reindex"):
         assert kseg("spark", verb, tmp_path / "nowhere").code == 3
     assert kseg("spark", "verify").code == 2
 
