@@ -62,7 +62,8 @@ from kseg.frames import has_arrow
 #: `Record`s, one a record. Columns of a mapping, of which one suffices: "offset" as an int64 array
 #: or a sequence of int; "timestamp" likewise in ms, or as a datetime64 array or a sequence of
 #: values for `kseg.times.time_ms`, None for none; "key" and "value" as `BinaryColumn` or sequences
-#: of bytes, text (as UTF-8) and None; "headers" as `HeadersColumn` or lists of pairs (name, value).
+#: of bytes, text (as UTF-8) and None; "headers" as `HeadersColumn`, or lists of pairs (name, value)
+#: or dicts.
 RecordSource: TypeAlias = (
     RecordColumns
     | Mapping[str, Any]
@@ -249,7 +250,7 @@ def _lists_of(headers: Any) -> tuple[Any, ...]:
     """First header of each record, names and values; empty without headers."""
     if isinstance(headers, HeadersColumn):
         return headers.offsets, headers.keys, headers.values
-    lists = [tuple(pairs) for pairs in headers]
+    lists = [tuple(pairs.items() if isinstance(pairs, dict) else pairs) for pairs in headers]
     offsets = array("i", accumulate(map(len, lists), initial=0))
     pairs = list(chain.from_iterable(lists))
     names = tuple(name.encode() if type(name) is str else name for name, _ in pairs)

@@ -66,6 +66,10 @@ def test_keys_and_values_may_be_sequences_or_a_column(form: Any) -> None:
     assert written(key=form([b"k", None, b""]), value=form([b"a", None, b""])) == PLAIN
 
 
+def test_headers_may_be_dicts() -> None:
+    assert written(headers=[{b"h": b"1", "": None}, {}, {"h": b""}]) == PLAIN
+
+
 class Bytes(bytes):
     """A subclass is bytes too."""
 
