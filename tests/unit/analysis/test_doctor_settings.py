@@ -26,7 +26,8 @@ def codes_of(tmp_path: Path, text: str, release: str = "4.2") -> dict[str, str]:
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
-        ("log.retention.hours=999999999999", "setting-refused", "at most -1 or at least 1"),
+        ("log.retention.hours=999999999999", "setting-refused", "below 2147483648"),
+        ("log.retention.hours=0", "setting-refused", "at most -1 or at least 1"),
         ("log.retention.hours=48 # two days", "setting-refused", "not shown"),
         ("log.retention.ms=", "setting-refused", "a whole number"),
         ("log.segment.bytes=1000", "setting-refused", "at least 1048576"),
