@@ -113,7 +113,8 @@ def usage_errors(option: str = "", *, marked: str = "") -> Iterator[None]:
         if not text.startswith(marked):
             raise
         place = f"{option}: " if option else ""
-        raise click.UsageError(f"{place}{text.removeprefix(marked or MARK)}.") from None
+        stop = "" if text.endswith("?") else "."
+        raise click.UsageError(f"{place}{text.removeprefix(marked or MARK)}{stop}") from None
 
 
 def refuse_verb(context: click.Context, word: str, verbs: Iterable[str]) -> NoReturn:

@@ -23,7 +23,7 @@ TRIES = [
     ("read DIR/orders-0 --decode topics", 2, "'topics' is not one of 'offsets', "),
     ("read DIR --topic orders,payments", 3, "give --topic once for each; there are orders, pay"),
     ("dump DIR/orders-0 --offset 5:8", 2, "'5:8' is neither an offset nor a range A..B"),
-    ("retain DIR --config retention.msec=1", 2, "did you mean retention.ms?"),
+    ("retain DIR --config retention.msec=1", 2, "did you mean retention.ms? Try"),
     (
         "explain DIR --what-if order:retention.ms=1",
         2,
