@@ -268,7 +268,7 @@ def _check_epochs(
     # As in Kafka: a change of epoch displaces later entries that contradict it.
     entries = (EpochEntry(*change) for segment in segments for change in segment.epochs)
     changes = assign_epochs(entries)
-    if partition.epochs_path is None:
+    if not partition.epochs and (partition.epochs_path is None or partition.epochs is not None):
         # A topic that was set to an older format has had its checkpoint deleted.
         older = any(segment.magics_seen & 3 for segment in segments)
         if changes and not older and not partition.bare:

@@ -76,6 +76,11 @@ _TIER = "restore the object from a backup of the store; consumers cannot read th
 
 _WRITER = "find out who wrote the batch; consumers may refuse it"
 
+_TOPIC_ID = (
+    "copy the file from a replica or a backup: it is the same there; beside the metadata log "
+    "`kseg doctor` prints its lines"
+)
+
 CODES: dict[str, Code] = {
     # The log.
     "batch-crc": Code("error", "a batch does not match its checksum", _RECOVER),
@@ -144,7 +149,7 @@ CODES: dict[str, Code] = {
     "epochs-order": Code("warning", "leader epochs in the checkpoint do not ascend", _EPOCHS),
     "epochs-ahead": Code("error", "leader epochs beyond the end of the log", _LOST),
     "epochs-wrong": Code("error", "leader epochs contradict the log's batches", _EPOCHS),
-    "metadata-format": Code("error", "partition.metadata cannot be read", _REPLICA),
+    "metadata-format": Code("error", "partition.metadata cannot be read", _TOPIC_ID),
     "kraft-snapshot": Code("error", "a snapshot of KRaft that no node can read", _SNAPSHOT_GONE),
     "properties-format": Code("error", "meta.properties cannot be read", "restore the file"),
     "checkpoint-format": Code(

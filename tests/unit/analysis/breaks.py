@@ -374,6 +374,7 @@ BREAKS = {
     ),
     "epochs that are none": Break(text(EPOCHS, "0\n2\nzero 0\n"), "epochs-format", EPOCHS, 4),
     "no epochs": Break(lambda data: (data.root / EPOCHS).unlink(), "epochs-missing", "orders-0"),
+    "no entry of epochs": Break(text(EPOCHS, ""), "epochs-missing", "orders-0"),
     "epochs out of order": Break(
         text(EPOCHS, "0\n3\n5 0\n0 0\n1 5\n"), "epochs-order", EPOCHS, None, "warning"
     ),
