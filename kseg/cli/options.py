@@ -490,8 +490,8 @@ _settings_options = together(
         type=PATH,
         help=(
             "The broker's server.properties. It overrides --config NAME=VALUE, "
-            "and the cluster's own settings override it. Only its settings of "
-            "topics are read."
+            "and the cluster's own settings override it. Its settings of topics are "
+            "read; 'kseg doctor' checks the others, too."
         ),
     ),
     click.option(

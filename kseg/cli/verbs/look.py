@@ -486,8 +486,8 @@ def diff() -> None:
 
     A and B are partition directories, copies of one partition under any names; or data directories,
     whose partitions are matched by topic, number and topic id. Each copy is the same as A, a prefix
-    of it, diverged (at an offset, in an epoch), or has holes. Records in damaged bytes are unknown.
-    Segment boundaries, log starts and index entries do not count as differences.
+    of it, diverged (at an offset, in an epoch), has holes, or has another start. Records in damaged
+    bytes are unknown. Segment boundaries and index entries do not count as differences.
 
     The data directories of one broker are one copy, with commas between them as in log.dirs:
     /disk1/data,/disk2/data.
