@@ -362,9 +362,11 @@ class BrokerDirectory:
         is_of_kraft = self.meta is not None and self.meta.version == 1
         for kind, message in _MISSING.items():
             path = self.path / kind.value
-            if is_of_kraft and has_led and not path.exists():
+            size = path.lstat().st_size if path.exists() else None
+            if is_of_kraft and has_led and not size:  # Kafka takes an empty one for no lines
                 mend = "Restore it from a backup before you start the broker."
-                self._note("checkpoint-missing", path, f"not here: {message}", mend)
+                state = "not here" if size is None else "empty"
+                self._note("checkpoint-missing", path, f"{state}: {message}", mend)
 
     def _note_checkpoint(self, error: CorruptIndexError, path: Path, kind: FileKind) -> None:
         """A malformed line takes the directory offline; a bad number may only be a warning."""
@@ -581,7 +583,7 @@ class Node:
         place = server.metadata_directory
         if place is not None and place.resolve() not in {home.path.resolve() for home in homes}:
             yield finding(
-                "not-given", place, "server.properties names it as metadata.log.dir: give it, too"
+                "not-given", place, "it is the broker's metadata.log.dir: give this directory, too"
             )
             return
         path = self.log or (place or homes[0].path) / LOG_NAME
@@ -593,13 +595,14 @@ class Node:
         names = tuple(os.path.basename(each) for each in paths)
         lost = "all topics are forgotten"
         if names:
-            lost = f"all {len(names)} partitions here become -stray"
-        first = "not here" if self.log is None else "it knows no topic, as an empty one"
+            here = "the 1 partition here becomes" if len(names) == 1 else None
+            lost = f"{here or f'all {len(names)} partitions here become'} -stray"
+        first = "not here" if self.log is None else "it has no topics, like an empty one"
         mend = "Restore it from another controller or a backup."
         if not server.roles:
             is_clear = place or self.log
-            where = "" if is_clear else ", and metadata.log.dir is no other directory"
-            first = f"if this node is a controller{where}: {first}"
+            where = "" if is_clear else " and has no other metadata.log.dir"
+            first = f"{first}: if this node is a controller{where}"
         outcome = "the broker begins a new cluster without topics"
         if server.voters_max != 1 and server.roles:
             outcome = "if the other controllers have no leader, a new cluster may begin"
@@ -607,7 +610,7 @@ class Node:
         yield finding(
             "metadata-missing",
             path,
-            f"{first}: {outcome}, and {lost}",
+            f"{first}{': ' if server.roles else ', '}{outcome}, and {lost}",
             mend,
             records=_records_in(loaded[each] for each in paths if each in loaded),
             partitions=names,
@@ -1029,7 +1032,7 @@ def across(node: Node) -> Iterator[BrokerFinding]:
             yield finding(
                 "not-given",
                 each,
-                "server.properties names it; a broker's answer wants all its directories",
+                "log.dirs in server.properties names it: give this directory, too",
             )
 
 

@@ -175,6 +175,7 @@ LACKING: Final = frozenset(
         *("partition-lost", "partition-behind", "partition-elsewhere", "checkpoint-entry"),
         *("missing", "unreadable", "not-formatted", "checkpoint-missing", "not-given"),
         *("metadata-missing", "metadata-cut", "metadata-fetched"),
+        *("meta-properties", "quorum-state"),
     }
 )
 

@@ -243,6 +243,13 @@ HARMS = {
         ),
         "checkpoint-missing",
     ),
+    "an empty checkpoint of log starts": Harm(
+        lambda data: (
+            write("meta.properties", "version=1\ncluster.id=c\nnode.id=1\n")(data),
+            write("log-start-offset-checkpoint", "")(data),
+        ),
+        "checkpoint-missing",
+    ),
     "a snapshot of no number": Harm(
         in_partition("x.snapshot", ""), "load-fails", FAILS, "NumberFormatException"
     ),

@@ -203,7 +203,7 @@ NO_LOG: dict[str, tuple[str | None, str, str]] = {
     "the only controller": (SOLE, "metadata-missing", "begins a new cluster without topics"),
     "one of three": (SEVERAL, "metadata-missing", "if the other controllers have no leader"),
     "broker only": (BROKER_ONLY, "metadata-fetched", "fetches it from the controllers"),
-    "elsewhere": ("metadata.log.dir=/elsewhere\n", "not-given", "as metadata.log.dir"),
+    "elsewhere": ("metadata.log.dir=/elsewhere\n", "not-given", "the broker's metadata.log.dir"),
 }
 
 
@@ -218,7 +218,7 @@ def test_what_follows_without_a_metadata_log_depends_on_the_role(tmp_path: Path,
     assert message in one.message
     assert found.ok is (code == "metadata-fetched")
     if code == "metadata-missing":
-        assert "all 1 partitions here become -stray" in one.message
+        assert "the 1 partition here becomes -stray" in one.message
         assert one.partitions == ("orders-0",)
 
 
@@ -233,7 +233,7 @@ def test_an_empty_metadata_log_is_as_a_missing_one(tmp_path: Path, how: str) -> 
         broker.has_snapshot(90, made.snapshot([[made.feature("metadata.version", 29)]]))
     found = doctor(broker.path)
     assert not found.ok
-    assert "all 1 partitions here become -stray" in only(found, "metadata-missing").message
+    assert "the 1 partition here becomes -stray" in only(found, "metadata-missing").message
     config = configured(tmp_path, f"log.dirs={{0}}/data\n{BROKER_ONLY}")
     assert only(doctor(broker.path, broker_config=config), "metadata-fetched")
 

@@ -50,6 +50,11 @@ def test_verify_says_whether_a_copy_is_complete(kseg: Kseg, tmp_path: Path) -> N
     write_clean_shutdown(broker.path)
     whole = kseg("verify", "--complete", broker.path)
     assert (whole.code, whole.text.splitlines()[-1]) == (0, f"complete as of {iso_text(0)}")
+    meta = broker.path / "meta.properties"
+    text = meta.read_bytes()
+    meta.write_bytes(b"")
+    assert kseg("verify", "--complete", broker.path).code == 1
+    meta.write_bytes(text)
     shutil.rmtree(broker.path / "orders-0")
     ran = kseg("verify", "--complete", broker.path)
     assert (ran.code, ran.text.splitlines()[-1]) == (1, "not complete: 1 thing lacking")
