@@ -217,7 +217,8 @@ class Schemas(Listed[Schema]):
         found = [each for each in self if each.subject == subject]
         if version is None:
             live = [each for each in found if each.deleted is None]
-            return _best(live[-1:], f"{subject} has no version that is not deleted")
+            why = "has no version that is not deleted" if found else "is not a subject here"
+            return _best(live[-1:], f"{subject} {why}")
         found = [each for each in found if each.version == version]
         return _best(found, f"{subject} has no version {version}")
 

@@ -101,6 +101,8 @@ def test_ids_of_deleted_schemas_resolve() -> None:
     with pytest.raises(LookupError, match="b has no version that is not deleted"):
         found.by_version("b")
     assert found.by_version("b", 1).id == 9
+    with pytest.raises(LookupError, match="none is not a subject here"):
+        found.by_version("none")
     with pytest.raises(LookupError, match="b has no version 3"):
         found.by_version("b", 3)
     with pytest.raises(LookupError, match="has id 99"):
