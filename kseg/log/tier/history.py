@@ -67,9 +67,12 @@ class RemoteHistory(Documented):
     def lines(self, partition: str) -> Iterator[str]:
         """In words; the partition's name is for a command."""
         copied = f"; it has {self.copied_bytes} bytes of the local segments, too"
+        end = f"up to offset {self.highest_offset}"
+        if self.segments and self.highest_offset < 0:
+            end = "of no epoch in leader-epoch-checkpoint"
         yield (
-            f"in the tier, by {self.source}: {self.segments} segments, {self.bytes} bytes, up to "
-            f"offset {self.highest_offset}{copied if self.copied_bytes else ''}"
+            f"in the tier, by {self.source}: {self.segments} segments, {self.bytes} bytes, {end}"
+            f"{copied if self.copied_bytes else ''}"
         )
         if self.uncopied_segments:
             yield (
