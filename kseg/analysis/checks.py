@@ -268,7 +268,8 @@ def _check_epochs(
     # As in Kafka: a change of epoch displaces later entries that contradict it.
     entries = (EpochEntry(*change) for segment in segments for change in segment.epochs)
     changes = assign_epochs(entries)
-    if not partition.epochs and (partition.epochs_path is None or partition.epochs is not None):
+    is_empty = partition.epochs is not None and not partition.epochs
+    if partition.epochs_path is None or is_empty:
         # A topic that was set to an older format has had its checkpoint deleted.
         older = any(segment.magics_seen & 3 for segment in segments)
         if changes and not older and not partition.bare:

@@ -96,8 +96,8 @@ def allowed_values(scope: Scope, name: str, text: str, release: str) -> str:
         is_number = _WHOLE_NUMBER.fullmatch(value) is not None
         limit = 1 << (_BITS[kind] - 1)
         taken = is_number and -limit <= int(value) < limit and _in_ranges(int(value), check)
-        words = "" if is_number and abs(int(value)) >= limit else _ranges_in_words(check)
-        return "" if taken else f"a whole number{words or f', below {limit}'}"
+        ranges = "" if is_number and abs(int(value)) >= limit else _ranges_in_words(check)
+        return "" if taken else f"a whole number{ranges or f', below {limit}'}"
     if kind == "BOOLEAN":
         return "" if value.lower() in ("true", "false") else "true or false"
     if kind == "DOUBLE":
