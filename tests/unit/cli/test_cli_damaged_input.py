@@ -31,6 +31,7 @@ WITHOUT = {"completion", "demo", "spark", "partition"}
 #: The words of each verb: DIR is the data directory, PART the partition that is damaged.
 WORDS = [
     "info DIR",
+    "stats DIR",
     "dump PART",
     "dump --decode transactions PART",
     "verify --deep DIR",
