@@ -237,7 +237,7 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
             mend = "move the file out of the partition"
         yield replace(failed, mend=mend)
         return
-    swept = [one for one in plan.segments if one.walked]
+    swept = [one for one in plan.segments if one.walked and one.size]
     if swept and entry_of(Path(plan.path)).kind is not EntryKind.CLUSTER_METADATA:
         size = sum(one.size for one in swept)
         yield finding(

@@ -670,6 +670,15 @@ def test_a_segment_that_is_read_again_behind_a_clean_stop_is_named(
     assert line.endswith("its offset index is missing")
 
 
+def test_an_empty_segment_has_nothing_that_is_read_again(
+    data: Data, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data.write_log(LAST, *LAST_BATCHES)
+    end = doctor(data.root).directories[0].partitions[0].log_end_offset
+    data.file(end).touch()
+    assert [line for line in printed(capsys, data.root) if "read again" in line] == []
+
+
 # ---- releases, processes, codes ------------------------------------------------------------------
 
 
