@@ -532,6 +532,8 @@ def apply_unloaded(plan: RetentionPlan) -> RetentionReport:
                 io.unlink(path, missing_ok=True)
             io.flush_directory(directory)
         if plan.remote is None:
+            base = list_partition(directory).segments[0].base_offset
+            lease.note(partition, log_start_offset=start, first_offset=base)
             epochs.truncate_from_start(first)
             epochs.flush()
     finally:
