@@ -1,4 +1,4 @@
-"""`kseg explain`: the reasons for a full disk, until when, and ways to free room."""
+"""`kseg explain`: the reasons for a full disk, and until when."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         ExplainReport,
         KeptFile,
         PartitionKeeps,
-        Proposal,
         WhatIf,
     )
 
@@ -31,7 +30,6 @@ _LINES_MAX = 20
 def explain(
     directories: tuple[str, ...],
     supposed: tuple[Setting, ...],
-    free_bytes: int | None,
     segments: bool,
     jobs: int,
     given: GivenSettings,
@@ -48,7 +46,6 @@ def explain(
             **given.arguments,
             what_if=what_if,
             topic_what_if=topic_what_if,
-            free_bytes=free_bytes,
             now_ms=given.now_ms,
             threads=jobs,
             progress=bar.to,
@@ -136,8 +133,6 @@ def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
         yield ""
         yield from map(_codec_line, found.codecs)
         yield "kseg convert DIR --codec CODEC does it; new records go by the topic's setting"
-    if found.free is not None:
-        yield from _proposal(found.free)
 
 
 def _unsettled(partitions: Sequence[PartitionKeeps], cause: str) -> list[str]:
@@ -229,22 +224,3 @@ def _codec_line(one: CodecEstimate) -> str:
         f"{one.compress_seconds:.1f} s of a core to compress, {one.read_seconds:.1f} s to read; "
         f"by a sample of {sampled}"
     )
-
-
-def _proposal(found: Proposal) -> Iterator[str]:
-    wanted, freed = output.human_bytes(found.wanted), output.human_bytes(found.bytes)
-    said = "these steps free" if found.reached else "out of reach: all that is known frees"
-    yield ""
-    yield f"to free {wanted}: {said} {freed}; nothing was done"
-    for step in found.steps:
-        yield f"  {output.human_bytes(step.bytes):>10}  {step.kind}: {step.why}"
-        yield f"    {step.command}"
-        if step.broker_command is not None:
-            yield "              or, while the broker runs:"
-            yield f"    {step.broker_command}"
-    if not (found.steps or found.unproposed):
-        yield "  no known setting frees more; the reason for each byte is above"
-    for one in found.unproposed:
-        topics = f"{one.topics[0]} and {len(one.topics) - 1} more topics"
-        where = one.topics[0] if len(one.topics) == 1 else topics
-        yield f"  not proposed: {output.human_bytes(one.bytes)} of {where}: {one.advice}"

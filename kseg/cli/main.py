@@ -32,7 +32,7 @@ VERBS = {
     "convert": "The same records in another format or codec.",
     "append": "Lines of JSON, as batches at the end of a log.",
     "doctor": "Will a broker start here, what would it do, and what would be lost?",
-    "explain": "Why the disk is full: the reason for each byte, until when, and what frees it.",
+    "explain": "Why the disk is full: the reason for each byte, and until when.",
     "report": "One HTML page with plots: what fills the disk, growth, rates, sizes, findings.",
     "diff": "Are these copies the same? Where replicas or backups diverge, what each lacks.",
     "merge": "One whole copy from damaged copies: replicas, backups.",

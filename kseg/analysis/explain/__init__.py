@@ -1,4 +1,4 @@
-"""Why is the disk full: the cause that keeps each byte, until when, and how to free it.
+"""Why is the disk full: the cause that keeps each byte, and until when.
 
 codecs       the sizes of topics with another codec, from a sample
 answer       `explain`: the answer for the data directories of a broker
@@ -21,12 +21,9 @@ _HOMES = {
         "NewestRecord",
         "KeptFile",
         "PartitionKeeps",
-        "Proposal",
         "Space",
-        "Step",
         "WhatIf",
         "Total",
-        "MissingSetting",
     ),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -5,11 +5,8 @@ from kseg.analysis.explain.codecs import CodecEstimate as CodecEstimate
 from kseg.analysis.explain.values import CAUSES as CAUSES
 from kseg.analysis.explain.values import ExplainReport as ExplainReport
 from kseg.analysis.explain.values import KeptFile as KeptFile
-from kseg.analysis.explain.values import MissingSetting as MissingSetting
 from kseg.analysis.explain.values import NewestRecord as NewestRecord
 from kseg.analysis.explain.values import PartitionKeeps as PartitionKeeps
-from kseg.analysis.explain.values import Proposal as Proposal
 from kseg.analysis.explain.values import Space as Space
-from kseg.analysis.explain.values import Step as Step
 from kseg.analysis.explain.values import Total as Total
 from kseg.analysis.explain.values import WhatIf as WhatIf

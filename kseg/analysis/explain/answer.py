@@ -1,11 +1,7 @@
-"""`explain`: why is the disk full? The cause that keeps each file, and how room could become free.
+"""`explain`: why is the disk full? The cause that keeps each file.
 
 Bytes are the blocks of a file; a file that is removed meanwhile has none. There are also small
 files beside the partitions, backups, and deleted files that a process has open.
-
-Room could become free by steps, in the order of their cost, printed as commands and never run:
-first leftovers, then segments that expire anyway, then the cleaner's next pass, then older records
-than the settings let go. No step touches topics of Kafka's own.
 """
 
 from __future__ import annotations
@@ -25,17 +21,13 @@ from kseg.analysis.explain.values import (
     UNKNOWN,
     ExplainReport,
     KeptFile,
-    MissingSetting,
     NewestRecord,
     PartitionKeeps,
-    Proposal,
     Space,
-    Step,
     WhatIf,
 )
 from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units import Progress, Threads, run_units
-from kseg.commands import command_line
 from kseg.errors import KsegError, os_reason
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.names import (
@@ -49,7 +41,7 @@ from kseg.files.names import (
     path_order,
 )
 from kseg.files.selection import Selection, StrPaths
-from kseg.format.times import Time, iso_text
+from kseg.format.times import Time
 from kseg.log.cleanup import (
     StayingSegment,
     latest_of,
@@ -309,8 +301,7 @@ def examine(unit: KeepUnit) -> PartitionKeeps:
         return found
     values = unit.own.values
     settings = {name: values[name] for name in unit.shown if name in values}
-    assumed = unit.own.assumed & settings.keys()
-    return replace(found, settings=settings, assumed=tuple(sorted(assumed)))
+    return replace(found, settings=settings)
 
 
 def _of_log(unit: KeepUnit, files: PartitionFiles) -> Iterator[KeptFile]:
@@ -528,202 +519,8 @@ def _parts(row: KeptFile, saved: int) -> Iterator[KeptFile]:
     yield replace(row, bytes=row.bytes - goes, size=row.size - saved)
 
 
-#: The leftovers that `kseg recover` removes at once; it keeps others, or puts them in place.
-_REMOVED: Final = (".deleted", ".cleaned")
-#: A backup of the deleted bytes would free nothing.
-_FOR_GOOD: Final = ("--no-backup", "--apply")
-_NOT_KEPT: Final = "--no-backup, as a backup would keep the room"
-#: A change of today may have to be taken back.
-_YOUNG: Final = "a backup by kseg from the last 24 hours; you may still need it"
-_DAY_MS: Final = 86_400_000
-_DIRECTORIES: Final = frozenset({"delete-directory", "stray-directory"})
-#: The causes that end when retention gets shorter.
-_SHORTENED: Final = frozenset({"younger-than-retention", "under-size-limit"})
-
 #: Words of a command line.
 Words = tuple[str, ...]
-#: By cause, the settings that the user could name for a topic.
-_MISSING: Final = {
-    "no-limit": (
-        "no limit deletes records; --what-if {0}:retention.ms=MS, or {0}:retention.bytes=BYTES, "
-        "shows what a limit would free"
-    ),
-    "policy-unknown": (
-        "settings are not known here; the broker's file with --broker-config, "
-        "--config cleanup.policy=delete for all topics, or --config {0}:retention.ms=MS names them"
-    ),
-}
-
-
-def _given_words(sources: SettingSources, now_ms: int | None) -> tuple[str, ...]:
-    """The words of a command line by which a command sees the same settings."""
-    pairs = [f"{name}={text}" for name, text in sources.config.items()]
-    for topic, own in sources.topic_config.items():
-        pairs.extend(f"{topic}:{name}={text}" for name, text in own.items())
-    words = [word for pair in pairs for word in ("--config", pair)]
-    for option, value in (
-        ("--broker-config", sources.broker_config),
-        ("--metadata-dir", sources.metadata_directory),
-        ("--now", now_ms),
-    ):
-        if value is not None:
-            words.extend((option, str(value)))
-    return tuple(words)
-
-
-def _command(verb: str, parts: Sequence[PartitionKeeps], given: Words, *more: str) -> str:
-    """A verb on partitions of one topic, in all their data directories."""
-    topic = str(parts[0].topic)
-    homes = dict.fromkeys(os.path.dirname(one.path) or "." for one in parts)
-    assumed = {
-        f"{topic}:{name}={one.settings[name].value}" for one in parts for name in one.assumed
-    }
-    named = [word for pair in sorted(assumed) for word in ("--config", pair)]
-    numbers = _ranges({one.partition for one in parts if one.partition is not None})
-    chosen = ("--topic", topic, "--partition", numbers)
-    return command_line("kseg", verb, *homes, *chosen, *given, *named, *more)
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Numbers as `--partition` takes them.
-
-    >>> _ranges([0, 1, 2, 5])
-    '0-2,5'
-    """
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ",".join(f"{run[0]}-{run[-1]}" if run[1:] else str(run[0]) for run in runs)
-
-
-def propose(found: ExplainReport, wanted: int, given: Words) -> Proposal:
-    """Propose steps until they free so many bytes, or no step is left."""
-    steps: list[Step] = []
-    missing = wanted
-    touched = [one for one in found.partitions if not one.is_internal]
-    backups = [row for row in found.elsewhere if row.cause == "backup" and row.bytes]
-    old = [row for row in backups if _is_old(row, found.now_ms)]
-    young = [row for row in backups if row not in old]
-    for step in (
-        *_leftovers(touched),
-        *(_removal(row, "a backup by kseg") for row in old),
-        *_planned(touched, given),
-        *(_removal(row, _YOUNG) for row in young),
-    ):
-        if missing <= 0:
-            break
-        steps.append(step)
-        missing -= step.bytes
-    if missing > 0:
-        steps.extend(_shorter(touched, found.now_ms, missing, given))
-    proposal = Proposal(wanted, tuple(steps))
-    return proposal if proposal.reached else replace(proposal, unproposed=_unproposed(touched))
-
-
-def _unproposed(partitions: Sequence[PartitionKeeps]) -> tuple[MissingSetting, ...]:
-    """The bytes that missing settings keep: kseg guesses no limit."""
-    found: list[MissingSetting] = []
-    for cause, advice in _MISSING.items():
-        freed: dict[str, int] = {}
-        for one in partitions:
-            size = _freed(row for row in one.rows if row.cause == cause)
-            if size and one.topic is not None:
-                freed[one.topic] = freed.get(one.topic, 0) + size
-        if freed:
-            largest = max(freed, key=lambda topic: (freed[topic], topic))
-            topics = tuple(sorted(freed))
-            found.append(MissingSetting(cause, sum(freed.values()), topics, advice.format(largest)))
-    return tuple(found)
-
-
-def _freed(rows: Iterable[KeptFile]) -> int:
-    return sum(row.all_bytes for row in rows)
-
-
-def _is_old(backup: KeptFile, now_ms: int) -> bool:
-    """Whether a backup was made more than a day ago, by the time in its name."""
-    yesterday = (iso_text(now_ms - _DAY_MS) or "").replace("-", "").replace(":", "")
-    return os.path.basename(backup.path) < yesterday
-
-
-def _leftovers(partitions: Sequence[PartitionKeeps]) -> Iterator[Step]:
-    for one in partitions:
-        rows = [row for row in one.rows if row.path.endswith(_REMOVED)]
-        if _freed(rows):
-            command = command_line("kseg", "recover", one.path, "--apply")
-            yield Step("leftovers", command, _freed(rows), "files of interrupted work")
-        for row in one.rows:
-            if row.cause in _DIRECTORIES and row.bytes:
-                yield _removal(row, row.cause)
-
-
-def _removal(row: KeptFile, why: str) -> Step:
-    return Step("leftovers", command_line("rm", "-r", "--", row.path), row.bytes, why)
-
-
-def _planned(partitions: Sequence[PartitionKeeps], given: Words) -> Iterator[Step]:
-    """Segments that expire by the settings, then bytes that the cleaner frees."""
-    for cause, kind, verb, why in (
-        (DUE, "due", "retain", f"retention deletes it by the settings; {_NOT_KEPT}"),
-        (COMPACTION_DUE, "compaction", "compact", "the next pass of compaction removes it"),
-    ):
-        topics: dict[str, list[tuple[PartitionKeeps, int]]] = {}
-        for one in partitions:
-            freed = _freed(row for row in one.rows if row.cause == cause)
-            if freed and one.topic is not None and one.partition is not None:
-                topics.setdefault(one.topic, []).append((one, freed))
-        for found in topics.values():
-            how = _FOR_GOOD if verb == "retain" else ("--apply",)
-            command = _command(verb, [one for one, _ in found], given, *how)
-            yield Step(kind, command, sum(freed for _, freed in found), why)
-
-
-def _shorter(
-    partitions: Sequence[PartitionKeeps], now_ms: int, missing: int, given: Words
-) -> Iterator[Step]:
-    """Records that a shorter retention frees, the oldest of all topics first."""
-    found = sorted(
-        (
-            (row.holder.timestamp, row, one)
-            for one in partitions
-            if one.topic is not None
-            for row in one.rows
-            if row.cause in _SHORTENED and row.holder is not None and not row.is_held
-            if 0 <= row.holder.timestamp < now_ms
-        ),
-        key=lambda each: (each[0], each[1].path),
-    )
-    taken: dict[str, tuple[int, int, dict[str, PartitionKeeps]]] = {}
-    for newest, row, one in found:
-        if missing <= 0:
-            break
-        freed = row.all_bytes
-        _, before, parts = taken.get(one.topic or "", (0, 0, {}))
-        taken[one.topic or ""] = newest, freed + before, {**parts, one.path: one}
-        missing -= freed
-    for topic, (newest, freed, parts) in sorted(taken.items()):
-        yield _shortened(topic, now_ms - newest - 1, freed, list(parts.values()), given)
-
-
-def _shortened(
-    topic: str, limit_ms: int, freed: int, parts: Sequence[PartitionKeeps], given: Words
-) -> Step:
-    """A shorter retention for a topic: once by kseg, or for good by the broker."""
-    name = "retention.ms" if parts[0].remote is None else "local.retention.ms"
-    old = parts[0].settings.get(name)
-    now = f"{topic}: {name} from {old.value if old else 'no limit'} to {limit_ms}"
-    limit = f"{name}={limit_ms}"
-    broker = command_line(
-        *("kafka-configs.sh", "--bootstrap-server", "HOST:PORT", "--alter"),
-        *("--entity-type", "topics", "--entity-name", topic, "--add-config", limit),
-    )
-    command = _command("retain", parts, given, "--config", f"{topic}:{limit}", *_FOR_GOOD)
-    return Step("retention", command, freed, f"{now}; {_NOT_KEPT}", broker)
-
-
 #: The settings that decide on deletion.
 _DECIDING: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 #: Those of a topic with a tier, besides.
@@ -824,13 +621,12 @@ def explain(
     topic_config: _TopicConfig | None = None,
     what_if: Mapping[str, str] | None = None,
     topic_what_if: _TopicConfig | None = None,
-    free_bytes: int | None = None,
     now_ms: Time | None = None,
     threads: Threads = 1,
     progress: Progress | None = None,
     tier: TierLike | None = None,
 ) -> ExplainReport:
-    """Explain why each byte is on the disk, until when, and how to free room.
+    """Explain why each byte is on the disk, and until when.
 
     Nothing is changed, and no lock is taken. A file that cannot be read has the cause `unknown`.
 
@@ -846,7 +642,6 @@ def explain(
             `compression.type`, one codec or several with commas, with `compression.zstd.level` and
             the like and the producers' `batch.size`, are answered in `codecs`, from a sample.
         topic_what_if: settings to suppose by topic, before all others.
-        free_bytes: propose how so many bytes could become free.
         now_ms: the clock.
         threads: how many share the work; see `kseg.doctor`.
         progress: called with bytes of log done and bytes in all.
@@ -897,11 +692,7 @@ def explain(
         then = [one for one in run(supposed) if one.path in paths]
         found = replace(found, what_if=_differences(kept, then, asked.words, asked.own(taken)))
     cores = threads if isinstance(threads, int) else 1
-    found = replace(found, codecs=tuple(_estimates(kept, codec_words, cores)))
-    if free_bytes is not None:
-        words = _given_words(sources, None if now_ms is None else asked.now_ms)
-        found = replace(found, free=propose(found, free_bytes, words))
-    return found
+    return replace(found, codecs=tuple(_estimates(kept, codec_words, cores)))
 
 
 def _codec_words(words: Mapping[str, str]) -> dict[str, str]:

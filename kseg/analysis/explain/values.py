@@ -118,7 +118,6 @@ class PartitionKeeps(Documented):
         kind: as of `kseg.log.data_directory.EntryKind`.
         rows: by cause; a file whose parts have several causes has several.
         settings: those that decide on deletion, and those of `what_if`, where known.
-        assumed: settings of these that only count for questions: `kseg retain` wants them named.
         remote: its segments in a tier; None without a tier.
     """
 
@@ -130,12 +129,11 @@ class PartitionKeeps(Documented):
     kind: str
     rows: tuple[KeptFile, ...]
     settings: Mapping[str, SettingValue] = field(default_factory=dict)
-    assumed: tuple[str, ...] = ()
     remote: RemoteHistory | None = None
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is of a topic of Kafka's own, which no proposal touches."""
+        """Whether it is of a topic of Kafka's own."""
         return is_internal(self.topic)
 
     @property
@@ -182,69 +180,6 @@ class Space(Documented):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Documented):
-    """One step that frees room; it is proposed, never done.
-
-    Attributes:
-        kind: leftovers, due, compaction or retention.
-        command: of a shell.
-        bytes: that the disk gets back.
-        why: its effect.
-        broker_command: the same change by a running broker; None without such a command.
-    """
-
-    kind: str
-    command: str
-    bytes: int
-    why: str
-    broker_command: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MissingSetting(Documented):
-    """Bytes that no step frees, since a setting is missing that you alone can name.
-
-    Attributes:
-        cause: no-limit or policy-unknown.
-        bytes: of segments and their indexes.
-        topics: their names, sorted.
-        advice: the settings to make.
-    """
-
-    cause: str
-    bytes: int
-    topics: tuple[str, ...]
-    advice: str
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal(Documented):
-    """How so many bytes could become free: the steps in order, until it is enough.
-
-    Attributes:
-        wanted: bytes that are to become free.
-        steps: in the order of their cost.
-        unproposed: where that is not enough, the bytes that settings of yours could free.
-    """
-
-    DOCUMENT = "wanted reached bytes steps unproposed"
-
-    wanted: int
-    steps: tuple[Step, ...]
-    unproposed: tuple[MissingSetting, ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        """The bytes that all steps free."""
-        return sum(step.bytes for step in self.steps)
-
-    @property
-    def reached(self) -> bool:
-        """Whether that is enough."""
-        return self.bytes >= self.wanted
-
-
-@dataclass(frozen=True, slots=True)
 class WhatIf(Documented):
     """The effect of other settings.
 
@@ -281,11 +216,11 @@ class ExplainReport(Table, VerbReport):
         elsewhere: files beside them, backups, and deleted files that are open.
         spaces: the file systems.
         unknown: the gaps in the answer, in words.
-        what_if, free, codecs: answers to further questions.
+        what_if, codecs: answers to further questions.
     """
 
     COLUMNS = "directory topic partition path cause bytes until why"
-    DOCUMENT = "ok now_ms bytes totals partitions elsewhere spaces unknown what_if free codecs"
+    DOCUMENT = "ok now_ms bytes totals partitions elsewhere spaces unknown what_if codecs"
 
     now_ms: int
     partitions: tuple[PartitionKeeps, ...]
@@ -293,7 +228,6 @@ class ExplainReport(Table, VerbReport):
     spaces: tuple[Space, ...] = ()
     unknown: tuple[str, ...] = ()
     what_if: WhatIf | None = field(default=None)
-    free: Proposal | None = field(default=None)
     codecs: tuple[CodecEstimate, ...] = ()
 
     @property
@@ -340,10 +274,8 @@ class ExplainReport(Table, VerbReport):
 
     @property
     def ok(self) -> bool:
-        """Whether all files could be read, and the wanted bytes can become free."""
-        return (self.free is None or self.free.reached) and not any(
-            row.cause == "unknown" for row in self.rows()
-        )
+        """Whether all files could be read."""
+        return not any(row.cause == "unknown" for row in self.rows())
 
 
 def totals_of(rows: Iterable[KeptFile]) -> tuple[Total, ...]:
@@ -368,12 +300,9 @@ def totals_of(rows: Iterable[KeptFile]) -> tuple[Total, ...]:
 __all__ = [
     "ExplainReport",
     "KeptFile",
-    "MissingSetting",
     "NewestRecord",
     "PartitionKeeps",
-    "Proposal",
     "Space",
-    "Step",
     "Total",
     "WhatIf",
 ]

@@ -38,7 +38,7 @@ from kseg.cli.options import (
     tier_options,
     topics_option,
 )
-from kseg.cli.parsing import parse_names, parse_size
+from kseg.cli.parsing import parse_names
 from kseg.cli.starting import verb
 
 
@@ -404,14 +404,6 @@ def doctor() -> None:
             "compression.zstd.level=N and batch.size=N. Repeatable."
         ),
     ),
-    click.option(
-        "--free",
-        "free_bytes",
-        type=Parsed("SIZE", parse_size),
-        help=(
-            "Propose steps that free this much room, such as 100G. Exits 1 if that is not possible."
-        ),
-    ),
     click.option("--segments", is_flag=True, help="A line for each segment and file."),
     tier_options,
     jobs_option,
@@ -429,10 +421,8 @@ def explain() -> None:
     leftovers; backups of kseg; deleted files that a process still has open. Totals by cause come
     first.
 
-    --free proposes steps in this order: leftovers, expired segments, compaction, shorter retention.
-    Nothing is changed: run the commands yourself. No step touches Kafka's own topics.
-
-    Exits 1 if something cannot be read, or if --free is out of reach.
+    Exits 1 if something cannot be read. Changes nothing; 'kseg retain' and 'kseg compact' show and
+    delete what is due.
     """
 
 

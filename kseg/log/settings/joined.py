@@ -108,7 +108,6 @@ class PartitionSettings:
         why: that in words.
         notes: changes towards deletion that may not be committed, in words.
         findings: values, records and files that could not be understood.
-        assumed: settings whose default counts to answer a question, and for no change of files.
     """
 
     path: Path
@@ -120,7 +119,6 @@ class PartitionSettings:
     why: str
     notes: tuple[str, ...]
     findings: tuple[KsegError, ...]
-    assumed: frozenset[str] = frozenset()
     _known: KnownTopics = field(default_factory=KnownTopics, repr=False)
 
     def retention_rules(self, *, of_one_log: bool = False) -> RetentionRules:
@@ -513,7 +511,6 @@ class _Joined:
             self.why,
             self._notes(values, weak),
             tuple(self.findings),
-            self._assumed(values),
             self.home.known,
         )
 
@@ -592,14 +589,6 @@ class _Joined:
             return {}
         defaults = default_settings()
         return {name: SettingValue(defaults[name], DEFAULT) for name in DELETING}
-
-    def _assumed(self, values: Values) -> frozenset[str]:
-        cluster = self.home.cluster
-        if cluster is None or not self.is_joined or _bears_changes(cluster, self.topic):
-            return frozenset()
-        return frozenset(
-            name for name in DELETING & values.keys() if values[name].source == DEFAULT
-        )
 
     def _defaults(self) -> Values:
         found = {name: SettingValue(text, DEFAULT) for name, text in default_settings().items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from kseg import explain, plan_retention, settings
 from kseg.analysis.explain import CAUSES, ExplainReport, KeptFile
-from kseg.cli.main import run
 from kseg.log.config import INT64_MAX, LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
@@ -472,10 +470,9 @@ def test_nothing_is_written_and_more_jobs_say_the_same(tmp_path: Path) -> None:
     made(tmp_path / "data", CASES["backup"])
     write_log(tmp_path / "data", name="clicks")
     before = everything(tmp_path)
-    one = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS, free_bytes=1 << 40)
-    two = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS, free_bytes=1 << 40, threads=2)
+    one = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS)
+    two = explain(tmp_path / "data", config=WEEK, now_ms=NOW_MS, threads=2)
     assert one.partitions == two.partitions
-    assert one.free == two.free
     assert everything(tmp_path) == before
 
 
@@ -492,70 +489,6 @@ def test_what_if_says_what_would_go_and_what_goes_sooner(tmp_path: Path) -> None
     longer = explain(tmp_path / "data", config=WEEK, what_if=MONTH, now_ms=NOW_MS).what_if
     assert longer is not None
     assert [row.base_offset for row in longer.stays] == [0, 1, 2, 3]
-
-
-def test_free_proposes_leftovers_first_and_shorter_retention_last(tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    write_log(root)
-    write_log(root, name="keys", config=COMPACT)
-    write_log(root, name="__transaction_state", config=COMPACT)
-    beside(f"orders-0/{9:020d}.log.deleted")(root)
-    beside(f"orders-1.{UID}-delete/{0:020d}.log")(root)
-    beside("20251009T085320.000Z/x.log")(root.with_name("data.kseg-backup"))
-    own = {"orders": WEEK, "keys": COMPACTED}
-    before = everything(tmp_path)
-    found = explain(root, topic_config=own, free_bytes=1 << 50, now_ms=NOW_MS).free
-    assert found is not None
-    assert not found.reached
-    kinds = [step.kind for step in found.steps]
-    young = ["due", "compaction", "leftovers", "retention"]
-    assert kinds == ["leftovers"] * 2 + young
-    assert "you may still need it" in found.steps[-2].why
-    later = NOW_MS + 86_400_001
-    steps = explain(root, topic_config=own, free_bytes=1 << 50, now_ms=later).free
-    assert steps is not None
-    assert [step.kind for step in steps.steps][:3] == ["leftovers"] * 3
-    assert not any("__" in step.command for step in found.steps)
-    assert everything(tmp_path) == before
-    least = explain(root, topic_config=own, free_bytes=1, now_ms=NOW_MS).free
-    assert least is not None
-    assert least.reached
-    assert len(least.steps) == 1
-
-
-def test_a_proposed_retention_frees_what_it_says(tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    write_log(root)
-    given = {"orders": {"retention.ms": str(30 * DAY_MS)}}
-    found = explain(root, topic_config=given, free_bytes=2, now_ms=NOW_MS).free
-    assert found is not None
-    assert found.reached
-    (step,) = found.steps
-    assert f"orders:retention.ms={9 * DAY_MS - 1}" in step.command
-    words = shlex.split(step.command)
-    assert words[0] == "kseg"
-    assert run(words[1:]) == 0
-    assert not root.with_name("data.kseg-backup").exists()
-    left = sorted(path.name for path in (root / "orders-0").glob("*.log"))
-    assert left == [f"{base:020d}.log" for base in (1, 2, 3)]
-
-
-def test_proposed_steps_free_what_they_say(tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    write_log(root)
-    beside(f"orders-0/{9:020d}.log.deleted")(root)
-    beside(f"orders-0/{0:020d}.log.cleaned")(root)
-    beside(f"orders-0/{50:020d}.index")(root)
-    own = {"orders": WEEK}
-    found = explain(root, topic_config=own, free_bytes=1 << 50, now_ms=NOW_MS)
-    assert found.free is not None
-    steps = [step for step in found.free.steps if step.kind != "retention"]
-    assert [step.kind for step in steps] == ["leftovers", "due"]
-    for step in steps:
-        run(shlex.split(step.command)[1:])
-    left = explain(root, topic_config=own, now_ms=NOW_MS)
-    assert {"deleted-file", "leftover", DUE}.isdisjoint(one.cause for one in left.totals)
-    assert list(causes_of(left)) == [2, 3]
 
 
 def test_a_directory_that_is_not_there_is_an_error_and_no_answer(tmp_path: Path) -> None:
@@ -579,16 +512,14 @@ def test_one_partition_can_be_asked_about(tmp_path: Path) -> None:
 # ---- Kafka's defaults, and each topic's own settings ---------------------------------------------
 
 
-def brokers(root: Path, *said: Any, tail: bytes = b"") -> Path:
+def brokers(root: Path, *said: Any) -> Path:
     """`orders` and `clicks` of a broker whose file names nothing; answers the file."""
     write_log(root)
     write_log(root, name="clicks")
     of_broker(None)(root)
     high = "".join(f"{name} 0 {len(AGES)}\n" for name in ("clicks", "orders"))
     (root / "replication-offset-checkpoint").write_text(f"0\n2\n{high}")
-    log = Broker(root).says([topic("orders"), topic("clicks", SECOND), *said]).log
-    with (log / f"{0:020d}.log").open("ab") as file:
-        file.write(tail)
+    Broker(root).says([topic("orders"), topic("clicks", SECOND), *said])
     for name, own in (("orders", FIRST), ("clicks", SECOND)):
         (root / f"{name}-0" / "partition.metadata").write_text(partition_metadata(own))
     properties = root.with_name("server.properties")
@@ -625,20 +556,3 @@ def test_what_if_leaves_alone_what_a_topic_says_itself(tmp_path: Path) -> None:
     assert supposed is not None
     assert due_of(supposed.goes) == [("orders-0", base) for base in ALL]
     assert supposed.own == {}
-
-
-@pytest.mark.parametrize("tail", [b"", bytes(100)])
-def test_what_is_due_by_defaults_goes_by_the_command_that_is_proposed(
-    tmp_path: Path, tail: bytes
-) -> None:
-    """Of a metadata log that is not whole, `retain` takes no default: then it is named."""
-    root = tmp_path / "data"
-    properties = brokers(root, setting("retention.ms", "-1"), tail=tail)
-    (root / ".kafka_cleanshutdown").write_text("")
-    how: dict[str, Any] = {"broker_config": properties, "now_ms": NOW_MS}
-    proposed = explain(root, free_bytes=1, **how).free
-    assert proposed is not None
-    (step,) = proposed.steps
-    assert ("cleanup.policy" in step.command) is bool(tail)
-    assert run(shlex.split(step.command)[1:]) == 0
-    assert [row for row in explain(root, **how).rows() if row.cause == DUE] == []

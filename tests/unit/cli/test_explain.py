@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kseg.cli.parsing import parse_size
-from tests.unit.analysis.test_explain import NOW_MS, WEEK, beside, write_log
+from tests.unit.analysis.test_explain import NOW_MS, WEEK, write_log
 from tests.unit.cli.conftest import Kseg
 
 A_WEEK = ("--now", NOW_MS, "--config", f"retention.ms={WEEK['retention.ms']}")
@@ -24,7 +24,7 @@ def test_every_segment_has_a_line_where_it_is_asked_for(kseg: Kseg, tmp_path: Pa
 def test_json_has_totals_rows_and_what_was_asked_for(kseg: Kseg, tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_log(root)
-    more = ("--what-if", "orders:retention.ms=1", "--free", "1K", "--json")
+    more = ("--what-if", "orders:retention.ms=1", "--json")
     ran = kseg("explain", root, *A_WEEK, *more)
     assert ran.code == 0
     document = ran.document
@@ -35,48 +35,6 @@ def test_json_has_totals_rows_and_what_was_asked_for(kseg: Kseg, tmp_path: Path)
     assert (partition["topic"], partition["partition"]) == ("orders", 0)
     assert document["what_if"]["settings"] == ["orders:retention.ms=1"]
     assert [one["base_offset"] for one in document["what_if"]["goes"]] == [2]
-    assert document["free"]["reached"]
-    (step,) = document["free"]["steps"]
-    assert step["command"].startswith(f"kseg retain {root} --topic orders --partition 0")
-
-
-def test_what_is_out_of_reach_exits_1(kseg: Kseg, tmp_path: Path) -> None:
-    write_log(tmp_path / "data")
-    beside(f"orders-0/{9:020d}.log.deleted")(tmp_path / "data")
-    ran = kseg("explain", tmp_path / "data", *A_WEEK, "--free", "100G")
-    assert ran.code == 1
-    assert "to free 100.0 GiB: out of reach" in ran.text
-    assert "kseg recover" in ran.text
-    assert "nothing was done" in ran.text
-
-
-@pytest.mark.parametrize(
-    ("given", "cause", "advice"),
-    [
-        (
-            ("retention.ms=-1", "cleanup.policy=delete"),
-            "no-limit",
-            "no limit deletes records; --what-if orders:retention.ms=MS",
-        ),
-        ((), "policy-unknown", "--config orders:retention.ms=MS names them"),
-    ],
-)
-def test_what_only_a_setting_of_the_user_could_free_is_printed(
-    kseg: Kseg, tmp_path: Path, given: tuple[str, ...], cause: str, advice: str
-) -> None:
-    root = tmp_path / "data"
-    write_log(root)
-    (root / "meta.properties").write_text("version=1\ncluster.id=c\nnode.id=1\n")
-    words = [word for one in given for word in ("--config", one)]
-    ran = kseg("explain", root, "--now", NOW_MS, *words, "--free", "1G")
-    assert ran.code == 1
-    (line,) = [line for line in ran.text.splitlines() if "not proposed: " in line]
-    assert " of orders: " in line
-    assert advice in line
-    free = kseg("explain", root, "--now", NOW_MS, *words, "--free", "1G", "--json").document["free"]
-    (one,) = free["unproposed"]
-    assert (one["cause"], one["topics"]) == (cause, ["orders"])
-    assert one["bytes"] > 0
 
 
 def test_what_no_setting_is_known_of_is_named_and_left_out(kseg: Kseg, tmp_path: Path) -> None:
@@ -93,7 +51,6 @@ def test_what_no_setting_is_known_of_is_named_and_left_out(kseg: Kseg, tmp_path:
     "words",
     [
         (),
-        (".", "--free", "much"),
         (".", "--what-if", "retention.ms"),
         (".", "--config", "no.such=1"),
     ],
