@@ -313,6 +313,9 @@ class BatchTable:
 
         Some clients left -1 there, or 0 for a compressed set.
         """
+        usual: Bools = self.max_timestamp >= np.maximum(self.base_timestamp, 0)
+        if usual.all() and (self.magic == 2).all():
+            return usual
         least = np.where(self.delete_horizon_ms == -1, self.base_timestamp, 0)
         least = np.where(self.is_wrapper, 1, np.maximum(least, 0))
         plain = (self.magic < 2) & ~self.is_wrapper

@@ -295,7 +295,8 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
         earliest, latest = _closed(request.time_start, request.time_end)
         keep = (table.last_offset >= least) & (table.base_offset <= last)
         if earliest > INT64_MIN:
-            keep &= (table.max_timestamp >= earliest) | ~table.bounds_time
+            late = table.max_timestamp >= earliest
+            keep &= late if late.all() else late | ~table.bounds_time
         if latest < INT64_MAX:
             # Each record that the broker gave its time has the largest time.
             one_time = (table.magic == 2) & (table.timestamp_type == 1)
