@@ -16,7 +16,7 @@ from kseg.log.log import Log
 from kseg.log.scan import scan
 from kseg.log.segment.reader import Segment
 from kseg.spark.options import parse_options
-from kseg.spark.plan import Narrowing, list_logs, make_plan
+from kseg.spark.plan import list_logs, make_plan
 from kseg.spark.reading import read_split
 
 Bound = int | None
@@ -108,13 +108,17 @@ def of_segments(directory: Path, asked: Question) -> Rows:
     return rows
 
 
-def of_spark(directory: Path, asked: Question) -> Rows:
-    """What Spark's tasks read, planned with filters as Spark hands them over."""
-    options = parse_options({"path": str(directory), "targetPartitionBytes": "200"})
-    bounds = (asked.offsets[0], asked.offsets[1], asked.times[0], asked.times[1])
-    names = ("start_offset", "end_offset", "start_timestamp", "end_timestamp")
-    narrowing = Narrowing(**dict(zip(names, bounds, strict=True)))
-    tasks = make_plan(list_logs(options), options, narrowing)
+def of_spark(directory: Path, asked: Question) -> Rows | None:
+    """What Spark's tasks read, planned with the options that narrow; None for other bounds."""
+    bounds = (*asked.offsets, *asked.times)
+    if asked.words is None or any(bound is not None and bound < 0 for bound in bounds):
+        return None
+    names = ("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp")
+    given = {
+        name: str(bound) for name, bound in zip(names, bounds, strict=True) if bound is not None
+    }
+    options = parse_options({"path": str(directory), "targetPartitionBytes": "200", **given})
+    tasks = make_plan(list_logs(options), options)
     return _rows(
         columns
         for task in tasks

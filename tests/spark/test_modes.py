@@ -19,7 +19,6 @@ from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import mapping
 from kseg.spark import schema
 from kseg.spark.options import parse_options
-from kseg.spark.plan import push
 from tests.bad_sectors import bad_sectors
 from tests.builders import ZSTD, batch, control_batch, record, write_segment
 from tests.spark.rows import read as table
@@ -198,14 +197,3 @@ def test_columns_that_damage_leaves_empty_cannot_be_not_null() -> None:
 def test_a_column_of_another_mode_is_refused(mode: str, column: str) -> None:
     with pytest.raises(ValueError, match=f"unknown column '{column}'"):
         schema.ddl(parse_options({"path": "data", "mode": mode, "columns": column}))
-
-
-def test_filters_that_planning_takes_exactly_are_none_of_modes_other_columns() -> None:
-    """`offset` is no column of batches; those they do have go back to Spark."""
-
-    class EqualTo:
-        attribute = ("baseOffset",)
-        value = 5
-
-    given = EqualTo()
-    assert push([given])[1] == (given,)

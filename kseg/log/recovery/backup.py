@@ -100,8 +100,9 @@ class Backup:
         """
         place = default_place(data_directory, now_ms)
         self.directory: Final = Path(directory) if directory is not None else place
-        refuse_in_data_directory(self.directory, (Path(os.path.realpath(data_directory)),))
-        if directory is None:
+        if directory is not None:
+            refuse_in_data_directory(directory, (Path(os.path.realpath(data_directory)),))
+        else:
             _refuse_link(place.parent)
             _refuse_link(place)
         self.kept: list[Kept] = []

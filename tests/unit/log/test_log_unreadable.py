@@ -147,13 +147,13 @@ Reader = tuple[Path, Callable[[], object]]
 
 
 def a_tail_that_is_kept(log: Path, there: Path) -> Reader:
-    return log, lambda: Backup(there, there, now_ms=0).keep_tail(log, 10)
+    return log, lambda: Backup(log.parent.parent, there, now_ms=0).keep_tail(log, 10)
 
 
 def a_tail_that_was_kept_before(log: Path, there: Path) -> Reader:
-    kept = Backup(there, there, now_ms=0).keep_tail(log, 10)
+    kept = Backup(log.parent.parent, there, now_ms=0).keep_tail(log, 10)
     assert kept is not None
-    return kept.kept, lambda: Backup(there, there, now_ms=0).keep_tail(log, 10)
+    return kept.kept, lambda: Backup(log.parent.parent, there, now_ms=0).keep_tail(log, 10)
 
 
 def a_partition_that_is_copied(log: Path, there: Path) -> Reader:

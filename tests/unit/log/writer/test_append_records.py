@@ -101,7 +101,7 @@ def test_what_is_neither_batches_nor_records_is_told_what_is_wanted(
     "given",
     [
         pa.table({"key": ["a", None], "value": [b"1", b"2"]}),
-        pl.DataFrame({"key": ["a", None], "value": ["1", "2"], "more": [1, 2]}),
+        pl.DataFrame({"key": ["a", None], "value": ["1", "2"]}),
         [{"key": "a", "value": "1"}, {"value": b"2"}],
         [("a", "1"), (None, "2")],
     ],
