@@ -44,6 +44,7 @@ from kseg.files.producer_snapshot import ProducerSnapshotEntry
 from kseg.files.txn_index import AbortedTxn, TxnIndex
 from kseg.format.header import COLUMN, CONTROL, FIELDS, TRANSACTIONAL, BatchTable
 from kseg.log.config import LogConfig
+from kseg.log.data_directory import CLUSTER_METADATA
 from kseg.log.producers.entry import ProducerBatch, telling_batches
 from kseg.log.producers.state import ProducerState
 from kseg.log.recovery.findings import PER_CODE_MAX, Finding, Severity, Sink
@@ -206,7 +207,7 @@ class _EntriesCheck(_Check):
                 position=stray * entry,
                 why="has entries that are not in order",
             )
-        elif slots > used and place.believed:
+        elif slots > used and place.believed and not _is_of_kraft(place.path):
             self._note_unused(used, slots)
         return columns.offsets, getattr(columns, f"{self.other}s")
 
@@ -750,3 +751,8 @@ class IndexChecks:
     def faults(self) -> dict[FileKind, Finding | None]:
         """The first thing that is wrong with each index."""
         return {kind: check.fault for kind, check in self._checks.items()}
+
+
+def _is_of_kraft(path: str) -> bool:
+    """Whether a file is of the metadata log, whose indexes Kafka 4.4 leaves at their full size."""
+    return os.path.basename(os.path.dirname(path)) == f"{CLUSTER_METADATA}-0"
