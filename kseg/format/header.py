@@ -322,6 +322,15 @@ class BatchTable:
         bounds: Bools = plain | (self.timestamp_type == 1) | (self.max_timestamp >= least)
         return bounds
 
+    def may_reach(self, timestamp_ms: int) -> Bools:
+        """bool[n]: which batches may have a record of a time, or of a later one.
+
+        Args:
+            timestamp_ms: the time.
+        """
+        late: Bools = self.max_timestamp >= timestamp_ms
+        return late if late.all() else late | ~self.bounds_time
+
     @property
     def last_sequence(self) -> Int64s:
         """int64[n]; -1 without sequences."""

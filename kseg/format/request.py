@@ -295,8 +295,7 @@ def narrow(table: BatchTable, request: Request) -> BatchTable:
         earliest, latest = _closed(request.time_start, request.time_end)
         keep = (table.last_offset >= least) & (table.base_offset <= last)
         if earliest > INT64_MIN:
-            late = table.max_timestamp >= earliest
-            keep &= late if late.all() else late | ~table.bounds_time
+            keep &= table.may_reach(earliest)
         if latest < INT64_MAX:
             # Each record that the broker gave its time has the largest time.
             one_time = (table.magic == 2) & (table.timestamp_type == 1)

@@ -335,7 +335,7 @@ def _tables(
         if split.end_offset is not None:
             keep &= table.base_offset < split.end_offset
         if split.start_timestamp is not None:
-            keep &= (table.max_timestamp >= split.start_timestamp) | ~table.bounds_time
+            keep &= table.may_reach(split.start_timestamp)
         kept = table if keep.all() else table.take(keep)
         yield kept if split.aborted is None else split.aborted.drop(kept)
 
