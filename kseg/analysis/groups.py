@@ -592,7 +592,10 @@ class _Question:
         commits = self._commits(parts, assigned, at)
         share = self._share(at, progress, logs)
         found = _with_commits(built, commits, self.retention_ms)
-        found = tuple(_with_share(each, share.values) for each in found)
+        lags: dict[str, list[int | None]] = {}
+        for state in share:
+            lags.setdefault(state.group, []).append(state.lag)
+        found = tuple(_with_share(each, lags.get(each.group, [])) for each in found)
         members = Rows(tuple(member for each in built.values() for member in each.members), Member)
         return Groups(found, members, Commits(commits), share, Rows((), GroupChange), tuple(logs))
 
@@ -729,9 +732,8 @@ def _without_offsets(places: Sequence[_Place]) -> _Columns:
     return columns
 
 
-def _with_share(group: Group, states: Iterable[ShareState]) -> Group:
+def _with_share(group: Group, lags: Sequence[int | None]) -> Group:
     """A share group with the sum of the lag of its partitions; None where one is not known."""
-    lags = [state.lag for state in states if state.group == group.group]
     if group.type != "Share" or not lags or None in lags:
         return group
     return group._replace(lag=sum(lag or 0 for lag in lags))
