@@ -22,7 +22,7 @@ from kseg.internal.config_types import definitions, refused_settings
 from kseg.log.settings import BROKER_NAMES, TOPIC, Cluster, broker_name_of
 
 #: A value of a broker's file that is shown. Another may belong to a password.
-_SHOWN: Final = re.compile(r"[\w+.-]{0,20}", re.ASCII)
+_SHOWN: Final = re.compile(r"[\d+.-]{0,20}", re.ASCII)
 #: The bytes of a byte-order mark in UTF-8, as Java reads them.
 _BYTE_ORDER_MARK: Final = "\u00ef\u00bb\u00bf"
 _PROVIDER: Final = re.compile(r"config\.providers\.[^.]+\.class")
