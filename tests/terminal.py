@@ -1,17 +1,28 @@
-"""The command line on a pseudo-terminal."""
+"""The command line as somebody types it: in a shell, and on a pseudo-terminal."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import pty
+import shlex
 import struct
 import subprocess
 import sys
 import termios
 
+#: `kseg` for a shell, whether or not it is installed.
+_KSEG = (
+    f"kseg() {{ {shlex.quote(sys.executable)} "
+    "-c 'from kseg.cli.main import main; main()' \"$@\"; }"
+)
 #: Variables that change what is written to a terminal.
 _VARIABLES = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+
+
+def type_line(line: str) -> None:
+    """Run a line of a shell, which must succeed."""
+    subprocess.run(f"{_KSEG}\n{line}", shell=True, check=True)
 
 
 def on_a_terminal(*words: object, rows: int = 24, columns: int = 80, **variables: str) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from kseg.analysis.verify import verify
 from kseg.cli.main import run
 from kseg.files.metadata import remove_clean_shutdown, write_clean_shutdown
 from tests.builders import batch, record
+from tests.terminal import type_line
 from tests.unit.analysis import healthy
 from tests.unit.analysis.breaks import grow, patch
 from tests.unit.analysis.healthy import (
@@ -292,7 +292,7 @@ def only(found: DoctorReport, code: str) -> BrokerFinding:
 def mends(one: BrokerFinding) -> None:
     """Run what the last line of its advice says."""
     assert one.mend is not None
-    subprocess.run(one.mend.splitlines()[-1], shell=True, check=True)
+    type_line(one.mend.splitlines()[-1])
 
 
 def partition_of(found: DoctorReport) -> PartitionOutlook:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -16,6 +15,7 @@ from kseg.cli.main import run
 from kseg.commands import command_line
 from kseg.errors import NotALogError
 from kseg.internal.ids import id_text
+from tests.terminal import type_line
 from tests.unit.analysis.breaks import patch
 from tests.unit.log.settings import made
 
@@ -37,7 +37,7 @@ def only(found: DoctorReport, *codes: str) -> BrokerFinding:
 def mends(one: BrokerFinding) -> None:
     """Run what the last line of its advice says."""
     assert one.mend is not None
-    subprocess.run(one.mend.splitlines()[-1], shell=True, check=True)
+    type_line(one.mend.splitlines()[-1])
 
 
 def node(path: Path, directory_id: UUID | None = None, **cluster: str) -> made.Broker:

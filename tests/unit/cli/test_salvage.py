@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.terminal import type_line
 from tests.unit.analysis.copied import told, write_copy
 from tests.unit.cli.conftest import Kseg
 
@@ -96,7 +96,7 @@ def test_the_last_lines_put_the_result_back_when_typed(
     assert len(steps) == 3
     assert "the logs of the other partitions are sound: they stay where they are\n" in ran.text
     for step in steps:
-        subprocess.run(step, shell=True, check=True)
+        type_line(step)
     assert kseg("verify", home / "t-0", "--deep").code == 0
     assert sorted(each.name for each in home.iterdir()) == ["t-0", "u-0"]
     replaced = tmp_path / "out.kseg-salvage" / "replaced"
@@ -112,7 +112,7 @@ def test_a_log_start_behind_the_end_is_removed_by_the_command_that_is_printed(
     assert ran.code == 0
     assert "says that the log starts at offset 999999" in ran.text
     (command,) = [line for line in ran.text.splitlines() if line.startswith("  sed ")]
-    subprocess.run(command, shell=True, check=True)
+    type_line(command)
     assert checkpoint.read_text() == "0\n1\nt 0 5\n"
 
 
