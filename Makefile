@@ -101,7 +101,6 @@ soak: $(VENV)/.built $(VENV)/.with-test
 	$(PY) -m tests.fuzz.fuzz_read --seconds 600
 	$(PY) -m tests.fuzz.fuzz_borders --cases 100000 --seed $(SEED)
 	$(PY) -m tests.fuzz.fuzz_columns --cases 1000000 --seed $(SEED)
-	$(PY) -m tests.fuzz.fuzz_dumps --rounds 20000 --seed $(SEED)
 	$(PY) -m tests.fuzz.changing --seconds 600 --seed $(SEED)
 	$(PY) -m tests.fuzz.changing --seconds 600 --seed $(SEED) --sanitized
 	$(PY) -m tests.interop.differential --cases 20000 --seed $(SEED)

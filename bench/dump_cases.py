@@ -86,8 +86,8 @@ def dumped(form: str, path: Path, records: int) -> int:
     from kseg.cli.dump import Dump
     from kseg.cli.kafka_dump.lines import DumpOptions, stored_contents, style_of
     from kseg.cli.kafka_dump.run import KafkaDump
-    from kseg.cli.parsing import Selection
     from kseg.cli.rows import Style
+    from kseg.files.selection import Selection
 
     lines = Lines()
     out = cast("IO[bytes]", lines)

@@ -23,30 +23,8 @@ EXACT: Final = 16
 BARE: Final = 32
 JAVA: Final = 64
 
-OFFSET: Final = 0
-TIMESTAMP: Final = 1
-SEQUENCE: Final = 2
-KEY_SIZE: Final = 3
-VALUE_SIZE: Final = 4
-RECORD_KEY: Final = 5
-RECORD_VALUE: Final = 6
-RECORD_HEADERS: Final = 7
-
-AT_BATCH: Final = 0
-AT_BYTE: Final = 1
-AT_RECORD: Final = 2
-RECORDS: Final = 3
-FIRST_OFFSET: Final = 4
-LAST_OFFSET: Final = 5
-GAPS: Final = 6
-STATE_FIELDS: Final = 7
-
 class RowsEnd(NamedTuple):
     next_row: int
-    written: int
-
-class RecordsEnd(NamedTuple):
-    why: int
     written: int
 
 class BytesEnd(NamedTuple):
@@ -60,18 +38,6 @@ def write_rows(
     out: WriteableBuffer,
     mask: Any = None,
 ) -> RowsEnd: ...
-def write_records(
-    pieces: tuple[tuple[Any, ...], ...],
-    data: ReadableBuffer,
-    rows: Any,
-    state: Any,
-    out: WriteableBuffer,
-    *,
-    base: int,
-    before: ReadableBuffer | None = None,
-    ends: Any = None,
-    gaps: Any = None,
-) -> RecordsEnd: ...
 def count_not_utf8(
     offsets: ReadableBuffer, data: ReadableBuffer, start: int, stop: int, mask: Any = None
 ) -> int: ...

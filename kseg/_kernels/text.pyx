@@ -35,12 +35,9 @@ from cpython.buffer cimport PyBUF_RECORDS_RO, PyBUF_SIMPLE, PyBUF_WRITABLE
 from cpython.buffer cimport PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from kseg._core cimport (
-    BASE_SEQUENCE, ROW_FIELDS, add64, is_utf8, pointer_to, read_varint, take_utf8,
-)
+from kseg._core cimport is_utf8, take_utf8
 
 # Kinds of pieces.
 cpdef enum:
@@ -63,30 +60,7 @@ cpdef enum:
     BARE = 32
     JAVA = 64
 
-# What of a record stands in place of a column, for `write_records`; the first five are numbers.
-cpdef enum:
-    OFFSET
-    TIMESTAMP
-    SEQUENCE
-    KEY_SIZE
-    VALUE_SIZE
-    RECORD_KEY
-    RECORD_VALUE
-    RECORD_HEADERS
-
-# Where `write_records` stands in its state.
-cpdef enum:
-    AT_BATCH
-    AT_BYTE
-    AT_RECORD
-    RECORDS
-    FIRST_OFFSET
-    LAST_OFFSET
-    GAPS
-    STATE_FIELDS
-
 RowsEnd = namedtuple("RowsEnd", "next_row written")
-RecordsEnd = namedtuple("RecordsEnd", "why written")
 BytesEnd = namedtuple("BytesEnd", "used written")
 
 cdef extern from "text.h" nogil:
@@ -104,12 +78,6 @@ cdef extern from "text.h" nogil:
     size_t kseg_base64(char* out, const uint8_t* data, size_t size, size_t readable) noexcept
     char* kseg_put_pair(char* out, uint32_t value) noexcept
     char* kseg_put_uint(char* out, uint64_t value) noexcept
-    uint64_t KSEG_NEAR_NONE
-
-    ctypedef struct Near "kseg_near":
-        uint64_t base
-
-    char* kseg_put_near(char* out, uint64_t value, Near* near) noexcept
     char* kseg_put_padded(char* out, const char* text, size_t size) noexcept
     int kseg_ones(uint64_t bits) noexcept
     uint64_t kseg_changes(
@@ -117,50 +85,6 @@ cdef extern from "text.h" nogil:
     ) noexcept
     bint kseg_text_select(bint vectors) noexcept
     void kseg_text_init() noexcept
-
-cdef extern from "stored.h" nogil:
-    enum:
-        KSEG_END
-        KSEG_FULL
-        KSEG_ODD
-        KSEG_NEWER
-        KSEG_ASK_COUNT
-        KSEG_RECORD_MIN
-
-    ctypedef struct Record "kseg_record":
-        int64_t timestamp_delta
-        const uint8_t* key
-        const uint8_t* value
-        const uint8_t* headers
-        int32_t offset_delta
-        int32_t key_size
-        int32_t value_size
-        int32_t header_count
-
-    ctypedef struct Batch "kseg_batch":
-        const uint8_t* start
-        const uint8_t* end
-        int64_t count
-        int64_t base_offset
-        int64_t base_timestamp
-        int64_t max_timestamp
-        int64_t attributes
-        int64_t time_type
-
-    ctypedef struct Source "kseg_source":
-        const uint8_t* data
-        int64_t base
-        int64_t size
-        const int64_t* table
-        int64_t table_count
-        const int64_t* ask
-
-    int kseg_listed(const Source* source, int64_t at, Batch* batch) noexcept
-    void kseg_listed_header(const int64_t* row, Batch* batch) noexcept
-    const uint8_t* kseg_sound_record(
-        const uint8_t* p, const Batch* batch, Record* r, bint any
-    ) noexcept
-    int32_t kseg_sequence_after(int32_t base, int32_t delta) noexcept
 
 cdef enum:
     ENCODING_MASK = 3
@@ -178,10 +102,6 @@ cdef enum:
     SELDOM = 8                # a piece that changes in one row of so many, or less, joins a group
     STATUS_OK = 0
     STATUS_BAD_OFFSETS = 1
-    IN_COLUMN = -1            # a piece that is not of the record itself
-    NUMBERS = 5               # that a record has itself
-    UNUSUAL = 0x27            # attributes of batches that are compressed, or of control records
-    WHY_CHANGED = -1
 
 cdef struct Column:
     const char* base
@@ -203,7 +123,6 @@ cdef struct Bytes:
 
 cdef struct Piece:
     int kind
-    int source                # of the record itself: `OFFSET` or another, or IN_COLUMN
     int style
     const char* lead
     Py_ssize_t lead_bytes
@@ -221,14 +140,6 @@ cdef struct Piece:
     Binary keys
     const int32_t* header_offsets
     Py_ssize_t header_rows
-
-cdef struct Headers:
-    Py_ssize_t count
-    const Piece* piece        # NULL: they lie in the record
-    Py_ssize_t next           # of the piece's
-    const uint8_t* at         # of the record's
-    const uint8_t* end
-    const uint8_t* readable_end
 
 cdef struct Step:
     int first                 # a group: pieces `first` up to `end`; else the one piece `first`
@@ -696,84 +607,50 @@ cdef inline Bytes value_of(const Binary* values, Py_ssize_t row) noexcept nogil:
     return found
 
 
-cdef inline Bytes take_stored(Headers* headers) noexcept nogil:
-    """The next name or value of a record's own headers.
-
-    They were sound when the record was, but a file may change meanwhile: where a length now leads
-    behind the record, what is left of its headers is empty.
-    """
-    cdef Bytes found
-    cdef int32_t size = 0
-    cdef const uint8_t* at = read_varint(headers.at, headers.end, &size)
-    if at == NULL or size > headers.end - at:
-        at, size = headers.end, 0
-    found.data = at
-    found.count = max(size, -1)
-    found.readable = headers.readable_end - at
-    headers.at = at + max(size, 0)
-    return found
-
-
-cdef inline void take_header(Headers* headers, Bytes* name, Bytes* value) noexcept nogil:
-    """The next header."""
-    if headers.piece == NULL:
-        name[0] = take_stored(headers)
-        value[0] = take_stored(headers)
-        name.count = max(name.count, 0)
-        return
-    name[0] = value_of(&headers.piece.keys, headers.next)
-    value[0] = value_of(&headers.piece.values, headers.next)
-    headers.next += 1
-
-
-cdef char* put_names(char* out, int style, Headers* headers) noexcept nogil:
+cdef char* put_names(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
     """`[name,...]` without quotes."""
-    cdef Bytes name, value
+    cdef Bytes name
     cdef Py_ssize_t header
     out = put(out, b"[", 1)
-    for header in range(headers.count):
-        if header:
+    for header in range(piece.header_offsets[row], piece.header_offsets[row + 1]):
+        if header > piece.header_offsets[row]:
             out = put(out, b",", 1)
-        take_header(headers, &name, &value)
-        out = put_content(out, name.data, name.count, name.readable, style)
+        name = bytes_of(&piece.keys, header)
+        out = put_content(out, name.data, name.count, name.readable, piece.style)
     return put(out, b"]", 1)
 
 
-cdef char* put_headers(char* out, int style, Headers* headers) noexcept nogil:
+cdef char* put_headers(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
     """`[["name",value],...]`; in CSV one quoted field of it; bare `[name,...]`."""
-    cdef Py_ssize_t quote = 2 if style & CSV else 1
+    cdef int csv = piece.style & CSV
+    cdef Py_ssize_t quote = 2 if csv else 1
     cdef Py_ssize_t header
     cdef Bytes name, value
-    cdef int key_style = UTF8 | EXACT | (style & CSV)
-    if style & BARE:
-        return put_names(out, style, headers)
-    if style & CSV:
+    if piece.style & BARE:
+        return put_names(out, piece, row)
+    if csv:
         out = put(out, QUOTES, 1)
     out = put(out, b"[", 1)
-    for header in range(headers.count):
-        take_header(headers, &name, &value)
-        out = put(out, b",[" if header else b"[", 2 if header else 1)
-        out = put_bytes(out, name.data, name.count, name.readable, key_style, quote)
+    for header in range(piece.header_offsets[row], piece.header_offsets[row + 1]):
+        name = bytes_of(&piece.keys, header)
+        value = value_of(&piece.values, header)
+        if header > piece.header_offsets[row]:
+            out = put(out, b",", 1)
+        out = put(out, b"[", 1)
+        out = put_bytes(out, name.data, name.count, name.readable, UTF8 | EXACT | csv, quote)
         if value.count < 0:
             out = put(out, b",null]", 6)
             continue
         out = put(out, b",", 1)
-        out = put_bytes(out, value.data, value.count, value.readable, style, quote)
+        out = put_bytes(out, value.data, value.count, value.readable, piece.style, quote)
         out = put(out, b"]", 1)
     out = put(out, b"]", 1)
-    if style & CSV:
+    if csv:
         out = put(out, QUOTES, 1)
     return out
 
 
-cdef inline char* put_listed(char* out, const Piece* piece, Headers* headers) noexcept nogil:
-    """Headers behind their lead, unless there are none and an empty list is left out."""
-    if piece.null_text == NULL and headers.count == 0:
-        return out
-    return put_headers(put_lead(out, piece), piece.style, headers)
-
-
-cdef inline char* put_stored(char* out, const Piece* piece, Bytes value) noexcept nogil:
+cdef inline char* put_value(char* out, const Piece* piece, Bytes value) noexcept nogil:
     """A value behind its lead."""
     if value.count < 0:
         return put_null(out, piece)
@@ -802,16 +679,15 @@ cdef char* put_number(char* out, const Piece* piece, int64_t value) noexcept nog
 
 
 cdef char* put_piece(char* out, const Piece* piece, Py_ssize_t row) noexcept nogil:
-    cdef Headers headers
     if piece.kind == TEXT:
         return put_lead(out, piece)
     if piece.kind == BYTES:
-        return put_stored(out, piece, value_of(&piece.values, row))
+        return put_value(out, piece, value_of(&piece.values, row))
     if piece.kind == HEADERS:
-        headers.piece = piece
-        headers.next = piece.header_offsets[row]
-        headers.count = piece.header_offsets[row + 1] - headers.next
-        return put_listed(out, piece, &headers)
+        # Without headers an empty list may be left out.
+        if piece.null_text == NULL and piece.header_offsets[row] == piece.header_offsets[row + 1]:
+            return out
+        return put_headers(put_lead(out, piece), piece, row)
     return put_number(out, piece, load(&piece.column, row))
 
 
@@ -934,366 +810,6 @@ cdef int put_rows(Rows* rows, Py_ssize_t stop) noexcept nogil:
     return STATUS_OK
 
 
-# Records as they lie in their batches.
-#
-# Of a record's line much is the same for all records of a batch. Such text is made once a batch, up
-# to the next value of the record's own: that is a *turn*.
-
-cdef struct Turn:
-    const char* text
-    Py_ssize_t size
-    const Piece* piece        # NULL where the line ends
-
-cdef struct Turns:
-    Turn turns[PIECES_MAX + 1]
-    char* memory              # what the texts lie in
-    Py_ssize_t row            # the batch that they are of; -1 for none
-
-cdef struct Found:
-    int64_t numbers[NUMBERS]
-    const Record* record
-    const uint8_t* end        # of the record
-    const uint8_t* readable_end
-
-cdef struct Mark:
-    char* at
-    int64_t records
-    int64_t first
-    int64_t last
-    int64_t gaps
-
-cdef struct Lines:
-    Piece pieces[PIECES_MAX]
-    int count
-    Py_ssize_t fixed          # most bytes of a line but for those of the record itself
-    Py_ssize_t a_key_byte     # most bytes for each of a key's
-    Py_ssize_t a_value_byte
-    Py_ssize_t a_header_byte
-    Source source
-    const char* before        # lines in front of those of each batch; NULL for none
-    const int32_t* ends
-    int64_t* pairs            # NULL where offsets are not looked at
-    int64_t pairs_max
-    Turns turns[2]            # of records without headers, and with them
-    Near near[NUMBERS]
-    char* begin
-    char* at
-    char* end
-
-
-cdef inline Py_ssize_t ratio_of(int style) noexcept nogil:
-    """Most bytes that a byte can become, where there are four more for a value."""
-    return 2 if (style & ENCODING_MASK) == BASE64 else content_bound(style, 1)
-
-
-cdef void bound_lines(Lines* lines) noexcept nogil:
-    cdef const Piece* piece
-    cdef int i
-    lines.fixed = fixed_bound(lines.pieces, lines.count)
-    lines.a_key_byte = lines.a_value_byte = lines.a_header_byte = 0
-    for i in range(lines.count):
-        piece = &lines.pieces[i]
-        if piece.source == RECORD_KEY:
-            lines.a_key_byte += ratio_of(piece.style)
-        elif piece.source == RECORD_VALUE:
-            lines.a_value_byte += ratio_of(piece.style)
-        elif piece.source == RECORD_HEADERS:
-            lines.a_header_byte += max(content_bound(UTF8, 1), ratio_of(piece.style))
-            lines.a_header_byte += HEADER_TEXT_MAX
-        if piece.source >= RECORD_KEY:
-            lines.fixed += 4
-
-
-cdef inline Py_ssize_t line_bound(
-    const Lines* lines, const Record* r, const uint8_t* end
-) noexcept nogil:
-    """Most bytes of a record's line. A header takes a byte at least."""
-    return (
-        lines.fixed
-        + lines.a_key_byte * max(r.key_size, 0)
-        + lines.a_value_byte * max(r.value_size, 0)
-        + (lines.a_header_byte * (end - r.headers) if r.header_count else 0)
-    )
-
-
-cdef inline bint same_texts(const Lines* lines, Py_ssize_t one, Py_ssize_t other) noexcept nogil:
-    """Are the texts of two batches' turns the same?"""
-    cdef const Piece* piece
-    cdef int i
-    cdef const int64_t* rows = lines.source.table
-    cdef int64_t one_sequence, other_sequence
-    one_sequence = rows[one * ROW_FIELDS + BASE_SEQUENCE]
-    other_sequence = rows[other * ROW_FIELDS + BASE_SEQUENCE]
-    if (one_sequence < 0) != (other_sequence < 0):
-        return False
-    for i in range(lines.count):
-        piece = &lines.pieces[i]
-        if piece.source != IN_COLUMN or piece.kind == TEXT or piece.column.stride == 0:
-            continue
-        if load(&piece.column, one) != load(&piece.column, other):
-            return False
-    return True
-
-
-cdef const Turns* turns_of(Lines* lines, Py_ssize_t row, bint headed) noexcept nogil:
-    """The turns of a batch's records, without headers or with them."""
-    cdef Turns* made = &lines.turns[headed]
-    cdef Turn* turn = made.turns
-    cdef const Piece* piece
-    cdef Headers none
-    cdef char* at = made.memory
-    cdef int i
-    cdef bint unnumbered = lines.source.table[row * ROW_FIELDS + BASE_SEQUENCE] < 0
-    if made.row >= 0 and same_texts(lines, made.row, row):
-        return made
-    made.row = row
-    turn.text = at
-    for i in range(lines.count):
-        piece = &lines.pieces[i]
-        if piece.source == IN_COLUMN:
-            at = put_piece(at, piece, row)
-        elif piece.source == SEQUENCE and unnumbered:
-            at = put_number(at, piece, -1)
-        elif piece.source == RECORD_HEADERS and not headed:
-            none.count = 0
-            at = put_listed(at, piece, &none)
-        else:
-            if leads_always(piece):
-                at = put_lead(at, piece)
-            turn.size = at - turn.text
-            turn.piece = piece
-            turn += 1
-            at += KSEG_TEXT_SLACK
-            turn.text = at
-    turn.size = at - turn.text
-    turn.piece = NULL
-    return made
-
-
-cdef inline bint leads_always(const Piece* piece) noexcept nogil:
-    """Is the lead written for absent values, too?"""
-    if piece.null_text != NULL:
-        return True
-    return piece.source < NUMBERS and not piece.has_sentinel
-
-
-cdef inline char* put_absent(char* out, const Piece* piece) noexcept nogil:
-    """The text for an absent value, behind its lead."""
-    if piece.null_text == NULL:
-        return out
-    return put(out, piece.null_text, piece.null_bytes)
-
-
-cdef inline char* put_own_bytes(
-    char* out, const Piece* piece, const uint8_t* data, int32_t size, const Found* found
-) noexcept nogil:
-    if size < 0:
-        return put_absent(out, piece)
-    if piece.null_text == NULL:
-        out = put_lead(out, piece)
-    return put_bytes(
-        out, data, size, found.readable_end - data, piece.style,
-        2 if piece.style & NESTED else 1,
-    )
-
-
-cdef inline char* put_own(
-    char* out, const Piece* piece, const Found* found, Near* near
-) noexcept nogil:
-    """A value of the record's own; its lead is there already, if it is always."""
-    cdef const Record* r = found.record
-    cdef Headers headers
-    cdef int64_t value
-    if piece.source == RECORD_KEY:
-        return put_own_bytes(out, piece, r.key, r.key_size, found)
-    if piece.source == RECORD_VALUE:
-        return put_own_bytes(out, piece, r.value, r.value_size, found)
-    if piece.source == RECORD_HEADERS:
-        if piece.null_text == NULL:
-            if r.header_count == 0:
-                return out
-            out = put_lead(out, piece)
-        headers.piece = NULL
-        headers.count = r.header_count
-        headers.at, headers.end = r.headers, found.end
-        headers.readable_end = found.readable_end
-        return put_headers(out, piece.style, &headers)
-    value = found.numbers[piece.source]
-    if piece.has_sentinel:
-        if value == piece.sentinel:
-            return put_absent(out, piece)
-        if piece.null_text == NULL:
-            out = put_lead(out, piece)
-    if piece.kind == TIME:
-        return put_time(out, value)
-    if value < 0:
-        return put_int(out, value)
-    return kseg_put_near(out, <uint64_t> value, &near[piece.source])
-
-
-cdef inline char* put_line(
-    char* out, const Turns* turns, const Found* found, Near* near
-) noexcept nogil:
-    cdef const Turn* turn = &turns.turns[0]
-    while turn.piece != NULL:
-        out = kseg_put_padded(out, turn.text, <size_t> turn.size)
-        out = put_own(out, turn.piece, found, near)
-        turn += 1
-    return kseg_put_padded(out, turn.text, <size_t> turn.size)
-
-
-cdef bint rest_fits(
-    const Lines* lines, const Batch* batch, const uint8_t* p, int64_t left, Py_ssize_t room
-) noexcept nogil:
-    """Are the rest of a batch's records sound, and no line too long for a buffer?"""
-    cdef Record r
-    cdef const uint8_t* stop
-    while left > 0:
-        stop = kseg_sound_record(p, batch, &r, False)
-        if stop == NULL or line_bound(lines, &r, stop) > room:
-            return False
-        p = stop
-        left -= 1
-    return p == batch.end
-
-
-cdef inline bint note_gap(Lines* lines, int64_t* state, int64_t offset) noexcept nogil:
-    """Note an offset that does not follow the one before; False without room."""
-    cdef int64_t* pair
-    if state[LAST_OFFSET] != -1 and offset != add64(state[LAST_OFFSET], 1):
-        if state[GAPS] == lines.pairs_max:
-            return False
-        pair = lines.pairs + 2 * state[GAPS]
-        pair[0], pair[1] = state[LAST_OFFSET], offset
-        state[GAPS] += 1
-    if state[RECORDS] == 0:
-        state[FIRST_OFFSET] = offset
-    state[LAST_OFFSET] = offset
-    return True
-
-
-cdef int take_back(Lines* lines, int64_t* state, const Mark* mark, int why) noexcept nogil:
-    lines.at = mark.at
-    state[RECORDS], state[FIRST_OFFSET] = mark.records, mark.first
-    state[LAST_OFFSET], state[GAPS] = mark.last, mark.gaps
-    return why
-
-
-cdef int stop_in(
-    Lines* lines,
-    int64_t* state,
-    const Batch* batch,
-    const Mark* mark,
-    const uint8_t* p,
-    int64_t left,
-) noexcept nogil:
-    """End in front of a record that does not fit.
-
-    A batch that is begun in an empty buffer goes on in the next, if all of it is sound.
-    """
-    cdef bint resumed = state[AT_RECORD] > 0
-    if not resumed and mark.at != lines.begin:
-        return take_back(lines, state, mark, KSEG_FULL)
-    if resumed and lines.at == lines.begin:
-        return WHY_CHANGED
-    if not resumed and (
-        left == batch.count
-        or not rest_fits(lines, batch, p, left, lines.end - lines.begin)
-    ):
-        return take_back(lines, state, mark, KSEG_ODD)
-    state[AT_BYTE] = p - batch.start
-    state[AT_RECORD] = batch.count - left
-    return KSEG_FULL
-
-
-cdef int put_before(Lines* lines, Py_ssize_t row) noexcept nogil:
-    """The lines in front of a batch's."""
-    cdef int32_t size
-    if lines.before == NULL:
-        return KSEG_END
-    size = lines.ends[row + 1] - lines.ends[row]
-    if size + lines.fixed > lines.end - lines.at:
-        return KSEG_FULL if lines.at != lines.begin else KSEG_ODD
-    lines.at = put(lines.at, lines.before + lines.ends[row], size)
-    return KSEG_END
-
-
-cdef int put_batch(Lines* lines, const Batch* batch, int64_t* state) noexcept nogil:
-    """The rest of the lines of a batch: END, FULL, ODD or CHANGED."""
-    cdef Mark mark = Mark(
-        lines.at, state[RECORDS], state[FIRST_OFFSET], state[LAST_OFFSET], state[GAPS]
-    )
-    cdef const uint8_t* p = batch.start + state[AT_BYTE]
-    cdef const uint8_t* stop
-    cdef Py_ssize_t row = state[AT_BATCH]
-    cdef int64_t left = batch.count - state[AT_RECORD]
-    cdef bint resumed = state[AT_RECORD] > 0, headed = False
-    cdef int32_t sequence = <int32_t> lines.source.table[row * ROW_FIELDS + BASE_SEQUENCE]
-    cdef const Turns* turns
-    cdef Record r
-    cdef Found found
-    cdef int why
-    if not resumed:
-        why = put_before(lines, row)
-        if why != KSEG_END:
-            return why
-    turns = turns_of(lines, row, False)
-    found.record = &r
-    found.readable_end = lines.source.data + lines.source.size
-    while left > 0:
-        stop = kseg_sound_record(p, batch, &r, headed)
-        if stop == NULL:
-            return WHY_CHANGED if resumed else take_back(lines, state, &mark, KSEG_ODD)
-        if r.header_count and not headed:
-            headed = True
-            turns = turns_of(lines, row, True)
-        found.end = stop
-        found.numbers[OFFSET] = add64(batch.base_offset, r.offset_delta)
-        found.numbers[TIMESTAMP] = (
-            batch.max_timestamp if batch.time_type == 1
-            else add64(batch.base_timestamp, r.timestamp_delta)
-        )
-        found.numbers[SEQUENCE] = kseg_sequence_after(sequence, r.offset_delta)
-        found.numbers[KEY_SIZE] = max(r.key_size, -1)
-        found.numbers[VALUE_SIZE] = max(r.value_size, -1)
-        if line_bound(lines, &r, stop) > lines.end - lines.at or (
-            lines.pairs != NULL and not note_gap(lines, state, found.numbers[OFFSET])
-        ):
-            return stop_in(lines, state, batch, &mark, p, left)
-        lines.at = put_line(lines.at, turns, &found, lines.near)
-        state[RECORDS] += 1
-        p = stop
-        left -= 1
-    if p != batch.end and batch.count > 0:
-        return WHY_CHANGED if resumed else take_back(lines, state, &mark, KSEG_ODD)
-    return KSEG_END
-
-
-cdef int put_records(Lines* lines, int64_t* state) noexcept nogil:
-    """The lines of batches until one is unusual, or the next does not fit, or they end."""
-    cdef Batch batch
-    cdef int why
-    while state[AT_BATCH] < lines.source.table_count:
-        why = kseg_listed(&lines.source, state[AT_BATCH], &batch)
-        if why != KSEG_NEWER:
-            return KSEG_ODD
-        kseg_listed_header(lines.source.table + state[AT_BATCH] * ROW_FIELDS, &batch)
-        if (
-            batch.attributes & UNUSUAL
-            or batch.count < 0
-            or batch.count > (batch.end - batch.start) // KSEG_RECORD_MIN
-            or state[AT_BYTE] > batch.end - batch.start
-            or state[AT_RECORD] > batch.count
-        ):
-            return KSEG_ODD
-        why = put_batch(lines, &batch, state)
-        if why != KSEG_END:
-            return why
-        state[AT_BATCH] += 1
-        state[AT_BYTE] = state[AT_RECORD] = 0
-    return KSEG_END
-
-
 # Python's side: buffers in, buffers out.
 
 cdef Py_buffer* open_view(Views* views, object source, int flags) except NULL:
@@ -1394,7 +910,6 @@ cdef int open_piece(Views* views, Piece* piece, tuple source, Py_ssize_t stop) e
 cdef int open_texts(Piece* piece, tuple source) except -1:
     """The parts of every piece: its lead, and the text for an absent value."""
     piece.kind = source[0]
-    piece.source = IN_COLUMN
     lead = <bytes?> source[1]
     piece.lead = PyBytes_AS_STRING(lead)
     piece.lead_bytes = PyBytes_GET_SIZE(lead)
@@ -1481,146 +996,6 @@ def write_rows(tuple pieces, Py_ssize_t start, Py_ssize_t stop, out, mask=None):
     if status == STATUS_BAD_OFFSETS:
         raise ValueError(f"offsets of row {rows.row} lie outside their data")
     return RowsEnd(rows.row, rows.at - rows.begin)
-
-
-cdef int open_line(Views* views, Lines* lines, tuple pieces) except -1:
-    """Read a template whose columns have a row a batch, or that names what the record has."""
-    cdef Piece* piece
-    cdef int i
-    lines.count = len(pieces)
-    for i in range(lines.count):
-        source = <tuple?> pieces[i]
-        piece = &lines.pieces[i]
-        bytes_piece = source[0] in (BYTES, HEADERS)
-        own = source[0] != TEXT and source[4 if bytes_piece else 3]
-        if source[0] == TEXT or not (bytes_piece or isinstance(own, int)):
-            open_piece(views, piece, source, lines.source.table_count)
-            continue
-        open_texts(piece, source)
-        piece.source = own
-        if not (
-            (piece.kind == BYTES and RECORD_KEY <= piece.source <= RECORD_VALUE)
-            or (piece.kind == HEADERS and piece.source == RECORD_HEADERS)
-            or (piece.kind in (INT, TIME) and 0 <= piece.source < NUMBERS)
-        ):
-            raise ValueError(f"a record has no {own} for a piece of kind {piece.kind}")
-        if piece.source < NUMBERS:
-            open_sentinel(piece, source)
-    bound_lines(lines)
-    return 0
-
-
-cdef int open_before(Lines* lines, const uint8_t[::1] before, const int32_t[::1] ends) except -1:
-    cdef Py_ssize_t i
-    lines.before, lines.ends = NULL, NULL
-    if before is None:
-        return 0
-    if ends is None or ends.shape[0] <= lines.source.table_count or ends[0] < 0:
-        raise ValueError("there is an end more than batches")
-    for i in range(lines.source.table_count):
-        if not ends[i] <= ends[i + 1] <= before.shape[0]:
-            raise ValueError("an end lies outside the lines")
-    lines.before, lines.ends = <const char*> pointer_to(before), &ends[0]
-    return 0
-
-
-cdef int open_turns(Lines* lines) except -1:
-    """Memory for the texts that a batch's records share; the caller frees it."""
-    cdef Py_ssize_t size = lines.fixed + (PIECES_MAX + 2) * (KSEG_TEXT_SLACK + LEAD_BYTES)
-    cdef int i
-    lines.turns[0].memory = <char*> malloc(<size_t> (2 * size))
-    if lines.turns[0].memory == NULL:
-        raise MemoryError
-    memset(lines.turns[0].memory, 0, <size_t> (2 * size))
-    lines.turns[1].memory = lines.turns[0].memory + size
-    lines.turns[0].row = lines.turns[1].row = -1
-    for i in range(NUMBERS):
-        lines.near[i].base = KSEG_NEAR_NONE
-    return 0
-
-
-def write_records(
-    tuple pieces,
-    const uint8_t[::1] data,
-    const int64_t[:, ::1] rows,
-    int64_t[::1] state,
-    out,
-    *,
-    int64_t base,
-    const uint8_t[::1] before=None,
-    const int32_t[::1] ends=None,
-    int64_t[:, ::1] gaps=None,
-):
-    """Write lines of records straight from their batches, as many as are sure to fit.
-
-    For batches of magic 2 that are neither compressed nor of control records.
-
-    Args:
-        pieces: the template (module docstring), whose columns have a row a batch. In place of a
-            column stands the number of what the record itself has: OFFSET, TIMESTAMP, SEQUENCE,
-            KEY_SIZE or VALUE_SIZE of an INT or TIME; in place of offsets RECORD_KEY, RECORD_VALUE
-            or RECORD_HEADERS, and of the other buffers anything.
-        data: bytes of the file from `base` on.
-        rows: int64[n, ROW_FIELDS], the batches.
-        state: int64[STATE_FIELDS], zeros at first; written: the batch to go on with, and byte and
-            record in it; how many records were written in all and the first one's offset, the last
-            one's (-1 before any), and how many pairs are in `gaps`.
-        out: writable bytes of the caller's; of a batch that fits all or nothing is written.
-        base: position of `data[0]` in the file.
-        before, ends: lines in front of those of batch i, `before[ends[i]:ends[i + 1]]`.
-        gaps: int64[m, 2], m > 0, written: offsets that do not follow the one before by one, behind
-            that one; None not to look. The caller empties it between calls.
-
-    Returns:
-        RecordsEnd(why, written): why is END, FULL, or ODD as `csrc/reader.h` numbers them; behind
-        ODD, nothing of the next batch is written, for it is unusual, damaged or too large.
-
-    Raises:
-        ValueError: a template, row or end is not what it must be; or bytes of the file changed
-            while a batch was being written.
-    """
-    cdef Views views
-    cdef Lines lines
-    cdef Py_buffer* target
-    cdef int64_t[KSEG_ASK_COUNT] ask
-    cdef int why
-    if len(pieces) > PIECES_MAX:
-        raise ValueError(f"a template has at most {PIECES_MAX} pieces")
-    if rows.shape[1] != ROW_FIELDS or state.shape[0] != STATE_FIELDS:
-        raise ValueError("rows or state have the wrong width")
-    if min(state[AT_BATCH], state[AT_BYTE], state[AT_RECORD], state[GAPS]) < 0:
-        raise ValueError("the state leads outside the batches")
-    if gaps is not None and (gaps.shape[1] != 2 or state[GAPS] >= gaps.shape[0]):
-        raise ValueError("there is no room for a gap")
-    memset(ask, 0, sizeof(ask))
-    memset(&lines.source, 0, sizeof(Source))
-    lines.source.data, lines.source.size = pointer_to(data), data.shape[0]
-    lines.source.base, lines.source.ask = base, ask
-    lines.source.table_count = rows.shape[0]
-    if rows.shape[0] == 0:
-        return RecordsEnd(KSEG_END, 0)
-    lines.source.table = &rows[0, 0]
-    lines.pairs, lines.pairs_max = NULL, 0
-    if gaps is not None:
-        lines.pairs, lines.pairs_max = &gaps[0, 0], gaps.shape[0]
-    views.count = 0
-    lines.turns[0].memory = NULL
-    try:
-        open_before(&lines, before, ends)
-        target = open_view(&views, out, PyBUF_WRITABLE)
-        lines.begin = lines.at = <char*> target.buf
-        # Bytes behind the last line do not count.
-        lines.end = max(lines.begin, lines.begin + target.len - KSEG_TEXT_SLACK)
-        open_line(&views, &lines, pieces)
-        open_turns(&lines)
-        with nogil:
-            why = put_records(&lines, &state[0])
-    finally:
-        free(lines.turns[0].memory)
-        close_views(&views)
-    if why == WHY_CHANGED:
-        raise ValueError("the bytes of a batch changed while they were read")
-    return RecordsEnd(why, lines.at - lines.begin)
 
 
 def count_not_utf8(offsets, data, Py_ssize_t start, Py_ssize_t stop, mask=None):

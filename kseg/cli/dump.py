@@ -29,8 +29,8 @@ from kseg.cli.records import (
     tail_of,
     within,
 )
-from kseg.cli.row_writer import RowSink, RowWriter, dump_workspace, each_stretch, inexact
-from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows, stored_rows
+from kseg.cli.row_writer import RowSink, RowWriter, dump_workspace
+from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows
 from kseg.cli.streams import stream_tiles
 from kseg.constants import INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
@@ -255,30 +255,9 @@ class Dump(RecordLines):
             if self._batches_only:
                 self._batches(tile, source, sink, put)
             else:
-                self._records(tile, source, sink, put)
+                self._columns(tile, source, sink, put)
         if not self.sinks.full:
             self._end(tile.table, source, put)
-
-    def _records(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
-        def direct(start: int, end: int) -> int:
-            return sink.take_stored(template, tile, start, end)
-
-        def columns(start: int, end: int) -> None:
-            if not sink.full:
-                part = tile._replace(table=tile.table.take(slice(start, end)))
-                self._columns(part, source, sink, put)
-
-        if not self._as_stored(tile.table, source):
-            self._columns(tile, source, sink, put)
-            return
-        template = stored_rows(tile.table, source.style)
-        each_stretch(tile.table, None if inexact(template) else direct, columns)
-
-    def _as_stored(self, table: BatchTable, source: Source) -> bool:
-        """Whether all records of a table are written as they are stored."""
-        return not (
-            not self.takes_all or self.sinks.counted or source.topic is not None or table.kafka07
-        )
 
     def _columns(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
         columns_of = record_fields(kafka07=tile.table.kafka07)

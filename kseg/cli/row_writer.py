@@ -9,40 +9,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kseg.cli.failures import complain
 from kseg.cli.parsing import ALL
-from kseg.constants import Bools, Int64s, StopReason
-from kseg.errors import CorruptRecordError
+from kseg.constants import Bools
 from kseg.format import text as _text
-from kseg.format.header import (
-    BATCH_FIELDS,
-    BATCHES_MAX,
-    CODEC_MASK,
-    COLUMN,
-    CONTROL,
-    DELETE_HORIZON,
-    BatchTable,
-    Shared,
-)
-from kseg.format.reader import End
 from kseg.format.request import Request
-from kseg.format.take import runs
 from kseg.format.times import iso_text
 from kseg.format.workspace import Workspace
 from kseg.workers import Buffer, PerThread, Put
 
 if TYPE_CHECKING:
-    from kseg.files.log_file import Tile
+    pass
 
 
-#: bool[n]: the chosen rows.
-#: Lines, and the positions where those of each batch begin and end, int32[n + 1].
-Before = tuple[bytes, np.ndarray[Any, np.dtype[np.int32]]]
 Piece = tuple[Any, ...]
 #: The pieces of a row, with the columns that fill them.
 Template = tuple[Piece, ...]
@@ -54,21 +38,8 @@ _PIECE_BYTES = 2 << 20
 #: The bits of a style that are its encoding.
 _ENCODING = 3
 _TEXTS = (_text.UTF8, _text.RAW)
-#: Gaps that are noted before lines are written.
-_GAPS_MAX = 4096
-
-
 #: Takes a view of bytes.
 Write = Callable[[memoryview], object]
-
-
-class Gaps(Protocol):
-    """Wants to know of the offsets that are written."""
-
-    previous: int
-
-    def note(self, first: int, last: int, pairs: Int64s) -> None:
-        """Take the next offsets: the first, the last, and each that does not follow."""
 
 
 class RowWriter:
@@ -104,62 +75,6 @@ class RowWriter:
                 row = end.next_row + 1
                 continue
             row = end.next_row
-
-    def records(
-        self,
-        template: Template,
-        batches: Tile,
-        start: int,
-        stop: int,
-        *,
-        before: Before | None = None,
-        gaps: Gaps | None = None,
-    ) -> int:
-        """Write the records of batches `start` up to `stop`, straight from their bytes.
-
-        Args:
-            template: with a row for each batch, see `BatchColumns`.
-            batches: a stretch of a file, and its batches.
-            start: first batch.
-            stop: batch to end before.
-            before: lines in front of each batch's.
-            gaps: notes the offsets.
-
-        Returns:
-            The batch in front of which it ended, because it is unusual or damaged; else `stop`.
-
-        Raises:
-            CorruptRecordError: the bytes of a batch changed while its lines were written.
-        """
-        lines, ends = before or (None, None)
-        state = np.zeros(_text.STATE_FIELDS, np.int64)
-        state[_text.AT_BATCH] = start
-        pairs = None
-        if gaps is not None:
-            pairs, state[_text.LAST_OFFSET] = np.empty((_GAPS_MAX, 2), np.int64), gaps.previous
-        while True:
-            try:
-                end = _text.write_records(
-                    template,
-                    batches.data,
-                    batches.table.rows[:stop],
-                    state,
-                    self._buffer,
-                    base=batches.base,
-                    before=lines,
-                    ends=ends,
-                    gaps=pairs,
-                )
-            except ValueError as error:
-                raise CorruptRecordError(str(error)) from error
-            if end.written:
-                self._send(end.written)
-            if gaps is not None and pairs is not None and state[_text.RECORDS]:
-                first, last, found = state[[_text.FIRST_OFFSET, _text.LAST_OFFSET, _text.GAPS]]
-                gaps.note(int(first), int(last), pairs[:found].copy())
-                state[_text.GAPS] = 0
-            if end.why != End.FULL:
-                return int(state[_text.AT_BATCH])
 
     def _send(self, size: int) -> None:
         """Write the first bytes of the buffer."""
@@ -346,11 +261,6 @@ class RowSink:
         if self._last is not None:
             self._hold(wanted, self._last)
 
-    def take_stored(self, template: Template, batches: Tile, start: int, stop: int) -> int:
-        """Write the records of usual batches, all of them; see `RowWriter.records`."""
-        self.is_empty = False
-        return self._writer.records(template, batches, start, stop)
-
     def finish(self) -> None:
         """Write the pending rows; the next rows belong to another partition."""
         surplus = self._held_count - (self._last or 0)
@@ -458,112 +368,3 @@ def _end_of(count: int, mask: Bools | None, wanted: int) -> int:
     if mask is None:
         return min(count, wanted)
     return int(np.flatnonzero(mask)[wanted - 1]) + 1 if wanted else 0
-
-
-# ---- records straight from their batches ---------------------------------------------------------
-
-# A template whose columns have a row a batch. Batches that are compressed, of control records or of
-# an older magic, and damaged ones become columns first; their lines are the same.
-
-
-class Own(NamedTuple):
-    """A record's own bytes or headers, in place of a column of them."""
-
-    offsets: int
-    data: None = None
-    validity: None = None
-    keys: Any = None
-    values: Any = None
-
-
-_OWN_HEADERS = Own(_text.RECORD_HEADERS)
-#: Stands in a template for each field that differs between records of a batch.
-OWN: dict[str, Any] = {
-    "offset": _text.OFFSET,
-    "timestamp": _text.TIMESTAMP,
-    "sequence": _text.SEQUENCE,
-    "key": Own(_text.RECORD_KEY),
-    "value": Own(_text.RECORD_VALUE),
-    "headers": Own(_text.RECORD_HEADERS, None, None, _OWN_HEADERS, _OWN_HEADERS),
-}
-
-
-#: Batches that are equal in these fields are equal in all fields but their position.
-_TELLING = [
-    COLUMN[name]
-    for name in ("magic", "attributes", "producer_id", "producer_epoch", "leader_epoch", "crc_ok")
-]
-
-
-class BatchColumns:
-    """Stands for the columns of records where a template is made: a row for each batch."""
-
-    def __init__(self, table: BatchTable) -> None:
-        """Make the columns of the batches of a table."""
-        bases, ones = table.base_offset, np.ones(len(table), np.int64)
-        self._shared = Shared(table, ones, bases, bases, constants_once=True)
-        self._same: dict[str, Any] = {}
-        telling = table.rows[:, _TELLING]
-        alike = len(table) > 0 and (telling == telling[0]).all()
-        if alike and not table.attributes[0] & DELETE_HORIZON:
-            self._same = _columns_of_one(telling[0].tobytes(), table.kafka07)
-
-    def __getitem__(self, name: str) -> Any:
-        """A column by the name of its field, or a constant in place of it."""
-        if name in OWN:
-            return OWN[name]
-        return self._same[name] if name in self._same else self._shared.column(name)
-
-    def __getattr__(self, name: str) -> Any:
-        """The same."""
-        if name not in OWN and name not in BATCH_FIELDS:
-            raise AttributeError(name)
-        return self[name]
-
-
-@lru_cache(16)
-def _columns_of_one(telling: bytes, kafka07: bool) -> dict[str, Any]:
-    """The columns that batches with such headers share, as long as the largest table.
-
-    To work that out for each table takes longer than some tables' lines.
-    """
-    row = np.zeros((1, len(COLUMN)), np.int64)
-    row[0, _TELLING] = np.frombuffer(telling, np.int64)
-    table = BatchTable(row, 0, StopReason.END, kafka07=kafka07)
-    many = np.array([BATCHES_MAX])
-    shared = Shared(table, many, table.base_offset, table.base_offset, constants_once=True)
-    return {name: shared.column(name) for name in BATCH_FIELDS if name != "position"}
-
-
-def each_stretch(
-    table: BatchTable,
-    direct: Callable[[int, int], int] | None,
-    other: Callable[[int, int], None],
-) -> None:
-    """Go over the batches of a table in order.
-
-    Args:
-        table: the batches.
-        direct: writes the records of usual batches from one up to another; returns the place where
-            it ended, in front of the first unusual batch. None without such a function.
-        other: writes the records of any batches.
-    """
-    if direct is None:
-        other(0, len(table))
-        return
-    for start, end, usual in _stretches(table):
-        at = start
-        while usual and at < end:
-            at = direct(at, end)
-            if at < end:
-                other(at, at + 1)
-                at += 1
-        if not usual:
-            other(start, end)
-
-
-def _stretches(table: BatchTable) -> Iterator[tuple[int, int, bool]]:
-    """Runs of batches that `write_records` takes by their headers, and of others."""
-    usual = (table.magic == 2) & (table.attributes & (CODEC_MASK | CONTROL) == 0)
-    for start, end in runs(usual):
-        yield start, end, bool(usual[start])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kseg.cli.escapes import csv_field, json_string, printable
-from kseg.cli.row_writer import BatchColumns, Piece, Template
+from kseg.cli.row_writer import Piece, Template
 from kseg.constants import Array, Compression, ControlType, TimestampType
 from kseg.format import text as _text
 from kseg.format.header import BatchTable
@@ -96,11 +96,6 @@ RECORD_FIELDS = (
     Field("control_type", "enum", ("", "UNKNOWN", *_CONTROL_TYPES, "UNKNOWN"), -2, -2, True),
 )
 
-#: The fields of a record of magic 2, control records left out.
-_STORED = tuple(
-    field.name for field in RECORD_FIELDS if field.name not in ("next_offset", "control_type")
-)
-
 #: The fields of a batch line, in order.
 BATCH_FIELDS = (
     Field("position"),
@@ -154,16 +149,6 @@ def record_rows(
 ) -> Template:
     """The template for a piece of records; fields that it does not hold are empty in CSV only."""
     return rows_of(held_columns(columns), style, fields)
-
-
-def stored_rows(table: BatchTable, style: Style) -> Template:
-    """The template for the records of batches of magic 2, control batches left out.
-
-    It has a row for each batch, see `BatchColumns`.
-    """
-    columns = BatchColumns(table)
-    held = {name: columns[name] for name in _STORED}
-    return rows_of(held, style, RECORD_FIELDS)
 
 
 def held_columns(columns: RecordColumns) -> dict[str, Any]:

@@ -404,29 +404,6 @@ static inline char *kseg_put_uint(char *out, uint64_t value) {
     return kseg_put_small(out, (uint32_t)value);
 }
 
-/* The number written last in a place, but for its last four digits: those that follow are often near it. */
-typedef struct {
-    uint64_t base; /* a multiple of 10,000 */
-    size_t size;
-    char digits[24];
-} kseg_near;
-
-/* Where nothing was written yet: no signed number is near. */
-#define KSEG_NEAR_NONE ((uint64_t)-20000)
-
-static inline char *kseg_put_near(char *out, uint64_t value, kseg_near *near) {
-    uint64_t rest = value - near->base;
-    if (!KSEG_LIKELY(rest < 10000)) {
-        if (value < 10000)
-            return kseg_put_small(out, (uint32_t)value);
-        rest = value % 10000;
-        near->base = value - rest;
-        near->size = (size_t)(kseg_put_uint(near->digits, value / 10000) - near->digits);
-    }
-    memcpy(out, near->digits, 16);
-    return kseg_put_4(out + near->size, (uint32_t)rest);
-}
-
 /* Text whose bytes lie `KSEG_TEXT_SLACK` in front of the end of their memory, or further. */
 static inline char *kseg_put_padded(char *out, const char *text, size_t size) {
     for (size_t i = 0; i < size; i += 16)

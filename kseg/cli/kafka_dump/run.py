@@ -6,7 +6,7 @@ Source: Kafka 4.2 `DumpLogSegments.main`, `DumpLogSegments.dumpLog`, `FileLogInp
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -42,18 +42,11 @@ from kseg.cli.kafka_dump.options import (
 )
 from kseg.cli.options import LOCAL_PATH
 from kseg.cli.output import binary_stdout, taker
-from kseg.cli.row_writer import (
-    BatchColumns,
-    RowWriter,
-    Template,
-    dump_workspace,
-    each_stretch,
-)
-from kseg.constants import BATCH_HEADER_BYTES, Compression, Int32s, Int64s
+from kseg.cli.row_writer import RowWriter, Template, dump_workspace
+from kseg.constants import BATCH_HEADER_BYTES, Compression, Int64s
 from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
 from kseg.files.grammar import FileKind, FileName, file_name
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
-from kseg.format import text
 from kseg.format.columns import decode
 from kseg.format.header import BatchTable, refused_batch
 from kseg.format.request import Request
@@ -208,15 +201,10 @@ class Gaps:
         """Take the next offsets. After -1 any may follow, as in Kafka."""
         before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
         found = (before != -1) & (offsets != before + 1)
-        pairs = np.stack((before[found], offsets[found]), axis=1)
-        self.note(int(offsets[0]), int(offsets[-1]), pairs)
-
-    def note(self, first: int, last: int, pairs: Int64s) -> None:
-        """Take the next offsets and their known gaps."""
-        if len(pairs):
-            self.pairs.append(pairs)
-        self.first = first if self.first is None else self.first
-        self.previous = last
+        if found.any():
+            self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
+        self.first = int(offsets[0]) if self.first is None else self.first
+        self.previous = int(offsets[-1])
 
     def join(self, behind: Gaps) -> None:
         """Take the gaps of the next offsets, which were compared by themselves."""
@@ -306,16 +294,15 @@ class _TileLines:
             if not shown:
                 raise error
 
-        def decoded(start: int, end: int) -> None:
-            part = table if end - start == len(table) else table.take(slice(start, end))
-            given = tile.data, part, _REQUEST
-            for columns in decode(
-                *given, base=tile.base, workspace=self._workspace, on_error=show_unread
-            ):
-                show(columns)
-
         try:
-            each_stretch(table, self._direct(tile._replace(table=table), lines), decoded)
+            pieces = decode(
+                *(tile.data, table, _REQUEST),
+                base=tile.base,
+                workspace=self._workspace,
+                on_error=show_unread,
+            )
+            for columns in pieces:
+                show(columns)
         except KsegError as error:
             last = len(table) if error.position is None else error.position
             self._put(lines.rest(int(np.searchsorted(table.position, last, "right"))))
@@ -325,21 +312,6 @@ class _TileLines:
     def _put(self, lines: memoryview) -> None:
         if lines:
             self._write(lines)
-
-    def _direct(self, tile: Tile, lines: _BatchLines) -> Callable[[int, int], int] | None:
-        """Writes the records of usual batches of a tile; None where columns are wanted."""
-        parser = self._options.parser
-        if self._lines is not CURRENT or parser not in (None, stored_contents):
-            return None
-        template = _stored_lines(tile.table, self._options)
-
-        def direct(start: int, end: int) -> int:
-            self._put(lines.rest(start))
-            at = self._rows.records(template, tile, start, end, before=lines.all, gaps=self.gaps)
-            lines.pass_over(at)
-            return at
-
-        return direct
 
     def _unread(self, tile: Tile, table: BatchTable, error: KsegError) -> Iterator[RecordColumns]:
         """The messages behind a wrong length, which Kafka's tool prints; they are not a batch."""
@@ -424,15 +396,6 @@ class _BatchLines:
         self._done = int(starts[-1])
         return Texts(self._ends[starts], self._data, None)
 
-    @property
-    def all(self) -> tuple[bytes, Int32s]:
-        """The lines, and where each batch's begin and end."""
-        return self._data, self._ends
-
-    def pass_over(self, end: int) -> None:
-        """Note that the lines of batches before `end` are written."""
-        self._done = end
-
     def rest(self, end: int) -> memoryview:
         """The lines of batches before `end` that have not been asked for."""
         start, self._done = self._done, max(end, self._done)
@@ -459,19 +422,6 @@ def _rows_of(table: BatchTable, positions: Int64s) -> Int64s:
     first, last = np.searchsorted(batches, positions[[0, -1]]).tolist()
     starts = np.searchsorted(positions, batches[first : last + 1])
     return np.repeat(np.arange(first, last + 1), np.diff(starts, append=len(positions)))
-
-
-def _stored_lines(table: BatchTable, options: DumpOptions) -> Template:
-    """The template for the records of usual batches, a row for each batch."""
-    columns: Any = BatchColumns(table)
-    sizes = {"key_size": text.KEY_SIZE, "value_size": text.VALUE_SIZE}
-    head: Template = ()
-    if options.metadata:
-        assert CURRENT.record is not None
-        head = line_pieces(CURRENT.record, lambda name: sizes.get(name) or columns[name])
-        head += names_and_marks(columns.headers, options.style, None)
-    key, payload = (columns.key, columns.value) if options.parser is not None else (None, None)
-    return (*head, *record_tail(options.style, key, payload, metadata=options.metadata))
 
 
 def _title(name: FileName, lines: Lines) -> str:

@@ -167,7 +167,7 @@ def test_an_export_that_fails_leaves_no_half_written_file(
 #: What a worker calls for every piece of a verb; most walk over batches.
 INNER = {
     "dump": (dump, "decode"),
-    "dump --kafka": (RowWriter, "records"),
+    "dump --kafka": (RowWriter, "rows"),
     "convert": (Converter, "convert"),
 }
 LINES = {
