@@ -163,7 +163,7 @@ def estimate(
     total = sum(size for _, size in logs)
     places = _places(logs, total, random.Random(seed), sample_bytes)
     works = (At(run[0][0], partial(_measure, run, choices)) for run in places)
-    runs = list(in_order(works, threads=threads, helps=threads > 1))
+    runs = list(in_order(works, threads=threads))
     old = np.array([run.size for run in runs], np.float64)
     return [
         _estimate(topic, choice, old, np.array([run.made[n] for run in runs]), total, sample_bytes)

@@ -62,8 +62,9 @@ def segment_pieces(
     """
     with SharedUse(segment.close) as shared:
         for start, end in pairwise(chain(_cuts(segment, request), [None])):
-            read = partial(_read_piece, segment, memory, request, start, end)
-            yield Results(segment.path, shared.to_reader(read))
+            use = shared.one_more()
+            read = partial(_read_piece, segment, use, memory, request, start, end)
+            yield Results(segment.path, read)
 
 
 def _cuts(segment: Segment, request: Request) -> Iterator[int | None]:
@@ -98,12 +99,13 @@ def _next_cut(segment: Segment, start: int, end_offset: int) -> int | None:
 
 def _read_piece(
     segment: Segment,
+    use: SharedUse,
     memory: PerThread[Workspace],
     request: Request,
     start: int | None,
     end: int | None,
 ) -> Iterator[RecordColumns | KsegError]:
-    with memory.one() as workspace:
+    with use, memory.one() as workspace:
         read = partial(segment.read, start_position=start, end_position=end, workspace=workspace)
         yield from _results(read, request)
 
@@ -137,7 +139,9 @@ def read_pieces(
         threads: how many.
         on_error: takes their faults, in order.
     """
-    for result in in_order(pieces, threads=threads, helps=True):
+    alone = threads == 1
+    results = chain.from_iterable(pieces) if alone else in_order(pieces, threads=threads)
+    for result in results:
         if isinstance(result, KsegError):
             assert on_error is not None
             on_error(result)

@@ -195,7 +195,6 @@ def line(request: pytest.FixtureRequest, data: Path, tmp_path: Path) -> list[str
 
 def in_workers(monkeypatch: pytest.MonkeyPatch, verb: str, end: Callable[[], object]) -> None:
     """Have the workers of a verb call `end` in the middle of their work, and do all of it."""
-    monkeypatch.setattr(workers._OrderedWork, "_claimed", lambda _run: None)
 
     def ending(*given: Any, **named: Any) -> Any:
         if threading.current_thread() is not threading.main_thread():
