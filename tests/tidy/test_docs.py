@@ -47,7 +47,7 @@ def test_the_architecture_names_files_that_are_there() -> None:
     text = (tree.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = NAMED_FILE.findall(text)
     assert named
-    assert len(text.splitlines()) <= 150
+    assert len(text.splitlines()) <= 160
     for name in named:
         inside = name if "/" in name.rstrip("/") else f"**/{name}"
         assert any((tree.ROOT / "kseg").glob(inside)) or (tree.ROOT / name).exists(), name
