@@ -20,9 +20,9 @@ _KSEG = (
 _VARIABLES = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 
 
-def type_line(line: str) -> None:
-    """Run a line of a shell, which must succeed."""
-    subprocess.run(f"{_KSEG}\n{line}", shell=True, check=True)
+def type_line(line: str, *, check: bool = True) -> int:
+    """Run a line of a shell, which must succeed unless `check` is off; answers the exit code."""
+    return subprocess.run(f"{_KSEG}\n{line}", shell=True, check=check).returncode
 
 
 def on_a_terminal(*words: object, rows: int = 24, columns: int = 80, **variables: str) -> bytes:

@@ -61,32 +61,6 @@ def test_an_error_is_one_line_without_control_characters() -> None:
     assert one_line(FileNotFoundError(2, "No such file", "x\n")) == "x\\u000a: No such file"
 
 
-PATHLESS = {
-    "no verb": [],
-    "no such verb": ["frobnicate"],
-    "no such option": ["dump", "--frobnicate", "x"],
-    "no path": ["dump"],
-    "verify without a path": ["verify"],
-    "a range backwards": ["dump", "--offset", "9..3", "x"],
-    "last and limit": ["dump", "--last", "1", "--limit", "1", "x"],
-    "key of batches": ["dump", "--batches", "--key", "k", "x"],
-    "lookup without a question": ["lookup", "x"],
-    "lookup with two": ["lookup", "--offset", "1", "--time", "1", "x"],
-    "export without OUT": ["export", "x"],
-    "an unknown shell": ["completion", "ksh"],
-}
-
-
-@pytest.mark.parametrize("name", PATHLESS)
-def test_wrong_usage_exits_2_and_says_what_is_wrong(kseg: Kseg, name: str) -> None:
-    ran = kseg(*PATHLESS[name])
-    assert ran.code == 2
-    assert ran.out == b""
-    assert "Traceback" not in ran.err
-    if name != "no verb":
-        assert ran.err.count("\n") == 1
-
-
 READERS = (
     ["info"],
     ["dump"],
@@ -276,42 +250,6 @@ def test_a_pipe_that_breaks_elsewhere_does_not_pass_for_a_reader_who_has_enough(
     monkeypatch.setattr("kseg.analysis.verify.verify_of", broken)
     ran = kseg("verify", DEMO)
     assert (ran.code, ran.err) == (Exit.FILES, "kseg: Broken pipe\n")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["info", "--partition", "x", "."],
-        ["lookup", ".", "--time", "noon"],
-        ["completion"],
-        ["append", ".", "--config", "x"],
-    ],
-    ids=" ".join,
-)
-def test_what_is_wrong_with_a_command_line_is_one_sentence_on_one_line(
-    kseg: Kseg, words: list[str]
-) -> None:
-    ran = kseg(*words)
-    assert ran.code == Exit.USAGE
-    assert ran.err.endswith(f". Try 'kseg {words[0]} --help'.\n")
-    assert ran.err.count("\n") == 1
-
-
-@pytest.mark.parametrize("verb", ["info", "verify", "stats", "read", "recover", "lookup"])
-def test_a_verb_that_reads_no_standard_input_says_which_do(kseg: Kseg, verb: str) -> None:
-    ran = kseg(verb, "-", *(["--offset", "1"] if verb == "lookup" else []))
-    assert ran.code == Exit.USAGE
-    assert "- is standard input, which only dump and convert take for a PATH" in ran.err
-
-
-def test_the_answer_to_a_log_that_was_not_closed_names_the_data_directory(
-    kseg: Kseg, orders: Path
-) -> None:
-    ran = kseg("append", orders, stdin=b'{"value": "AA=="}\n')
-    assert ran.code == Exit.FOUND
-    assert ran.err.splitlines()[-1] == f"    kseg recover {orders.parent}"
-    assert kseg("recover", orders.parent, "--apply").code == Exit.OK
-    assert kseg("append", orders, stdin=b'{"value": "AA=="}\n').code == Exit.OK
 
 
 def test_help_shows_the_whole_line_of_each_job(kseg: Kseg) -> None:

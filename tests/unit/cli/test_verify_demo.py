@@ -3,72 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from kseg.analysis.values import CODES
-from kseg.files.metadata import write_clean_shutdown
-from kseg.format.times import iso_text
 from tests.builders import batch, record, write_segment
 from tests.terminal import on_a_terminal
 from tests.unit.cli.conftest import Kseg
-from tests.unit.log.settings import made
-
-
-@pytest.fixture
-def damaged(tmp_path: Path) -> Path:
-    directory = tmp_path / "t-0"
-    write_segment(directory, 0, batch([record()]), batch([record()], base_offset=1, crc=5))
-    return directory
-
-
-@pytest.fixture
-def healthy(fixtures_dir: Path) -> Path:
-    """A data directory as a broker left it."""
-    return fixtures_dir / "new" / "4.2.0-txn"
-
-
-def test_verify_shares_the_work_and_finds_the_same(kseg: Kseg, damaged: Path) -> None:
-    assert kseg("verify", "--jobs", "2", damaged).out == kseg("verify", damaged).out
-
-
-def test_verify_looks_only_at_what_is_chosen(kseg: Kseg, damaged: Path, healthy: Path) -> None:
-    whole = kseg("verify", "--json", healthy).document
-    part = kseg("verify", "--json", "--topic", "txn", healthy).document
-    assert 0 < part["records"] < whole["records"]
-    assert kseg("verify", "--topic", "t", damaged).code == 1
-    assert kseg("verify", "--topic", "other", damaged).code == 3
-
-
-def test_verify_says_whether_a_copy_is_complete(kseg: Kseg, tmp_path: Path) -> None:
-    broker = made.Broker(tmp_path / "data")
-    broker.says([made.topic("orders"), made.partition(made.FIRST, 0, [7])])
-    broker.has()
-    write_clean_shutdown(broker.path)
-    whole = kseg("verify", "--complete", broker.path)
-    assert (whole.code, whole.text.splitlines()[-1]) == (0, f"complete as of {iso_text(0)}")
-    meta = broker.path / "meta.properties"
-    text = meta.read_bytes()
-    meta.write_bytes(b"")
-    assert kseg("verify", "--complete", broker.path).code == 1
-    meta.write_bytes(text)
-    shutil.rmtree(broker.path / "orders-0")
-    ran = kseg("verify", "--complete", broker.path)
-    assert (ran.code, ran.text.splitlines()[-1]) == (1, "not complete: 1 thing lacking")
-    document = kseg("verify", "--complete", "--json", broker.path).document
-    assert (document["ok"], document["complete"], document["as_of"]) == (True, False, 0)
-    assert [one["code"] for one in document["lacks"]] == ["partition-lost"]
-    assert kseg("verify", "--complete", broker.path / "__cluster_metadata-0").code == 3
-
-
-def test_verify_lists_its_codes(kseg: Kseg) -> None:
-    lines = kseg("verify", "--codes").text.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(CODES)
-    rows = kseg("verify", "--codes", "--json").document["codes"]
-    assert [row["code"] for row in rows] == list(CODES)
 
 
 def test_demo_takes_the_tour(kseg: Kseg) -> None:
