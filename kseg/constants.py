@@ -7,7 +7,7 @@ The numbers are those on disk; nothing here computes. Source: Kafka `RecordBatch
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     import numpy.typing as npt
+
 
 #: Bytes that a function reads.
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -171,3 +172,13 @@ class StopReason(IntEnum):
 SCHEMA_WORDS: Final = (
     *("registry", "registry-json", "avro", "protobuf", "json-schema", "json:struct"),
 )
+
+
+class InternalTopic(StrEnum):
+    """The topics whose records are known."""
+
+    OFFSETS = "__consumer_offsets"
+    TRANSACTIONS = "__transaction_state"
+    SHARE = "__share_group_state"
+    METADATA = "__cluster_metadata"
+    REMOTE = "__remote_log_metadata"

@@ -30,14 +30,14 @@ from kseg.constants import EXTENSIONS, PARTITION_KEYS
 from kseg.errors import KsegError, LimitExceededError
 from kseg.extras import require
 from kseg.files.grammar import URL_REFUSAL
-from kseg.files.output_names import (
+from kseg.files.whole_file import (
     HIVE_NULL,
     OPEN_MAX,
     fitting_name,
     hive_directory,
     refuse_in_data_directory,
+    whole_file,
 )
-from kseg.files.whole_file import whole_file
 from kseg.format.take import split_days
 from kseg.format.times import iso_text
 from kseg.format.typed import BYTES, ERRORS, KEPT_BYTES, Kinds, decode_columns, decoded_fields

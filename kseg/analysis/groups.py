@@ -33,6 +33,7 @@ import numpy as np
 
 from kseg.analysis.internal_logs import ColumnTable, Home, LogTaken, Notes, Rows
 from kseg.analysis.units import Progress
+from kseg.constants import InternalTopic
 from kseg.documents import document
 from kseg.errors import KsegError
 from kseg.files.selection import StrPaths
@@ -44,7 +45,6 @@ from kseg.internal.commits import NO_COMMITS, NONE, commit_rows, joined, none_fo
 from kseg.internal.ids import id_text
 from kseg.internal.log_rows import InternalRow
 from kseg.internal.registry import SchemaFinding
-from kseg.internal.topics import InternalTopic
 from kseg.log.clock import now_of
 from kseg.log.reader import LogView
 

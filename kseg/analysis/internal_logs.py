@@ -21,7 +21,7 @@ from uuid import UUID
 import numpy as np
 
 from kseg.analysis.units import Progress
-from kseg.constants import INT64_MAX, Bools
+from kseg.constants import INT64_MAX, Bools, InternalTopic
 from kseg.documents import document
 from kseg.errors import (
     CorruptIndexError,
@@ -43,7 +43,6 @@ from kseg.internal.commits import NONE
 from kseg.internal.last_values import COLUMNS, LastValues
 from kseg.internal.log_rows import InternalRow, decode_or_keep
 from kseg.internal.registry import PER_CODE_MAX, SchemaFinding, Severity
-from kseg.internal.topics import InternalTopic
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.data_directory import DirectoryFiles, partition_of
 from kseg.log.reader import LogView, WholeBatches

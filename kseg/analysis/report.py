@@ -39,8 +39,10 @@ from kseg.analysis.verify import verify
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require
-from kseg.files.output_names import refuse_in_data_directory
-from kseg.files.whole_file import FileSink
+from kseg.files.whole_file import (
+    FileSink,
+    refuse_in_data_directory,
+)
 from kseg.format.times import Time, iso_text, time_ms
 from kseg.frames import Table
 from kseg.log.clock import machine_ms

@@ -33,14 +33,13 @@ import numpy as np
 from kseg.analysis.internal_logs import NONE, ColumnTable, Home, LogTaken, Notes, Rows
 from kseg.analysis.units import Progress
 from kseg.commands import command_line
-from kseg.constants import INT64_MAX, ControlType, Int64s
+from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic
 from kseg.documents import document
 from kseg.files.selection import NothingChosenError, Selection, StrPaths
 from kseg.format.header import COLUMN, BatchTable
 from kseg.format.times import Time, bound_ms
 from kseg.frames import Listed
 from kseg.internal.registry import SchemaFinding
-from kseg.internal.topics import InternalTopic
 from kseg.log.clean_offsets import read_clean_offset
 from kseg.log.clock import now_of
 from kseg.log.data_directory import partition_of

@@ -30,9 +30,13 @@ from kseg.commands import command_line
 from kseg.constants import Progress
 from kseg.files import io, lock
 from kseg.files.metadata import is_of_broker, read_clean_shutdown
-from kseg.files.names import log_bytes
-from kseg.files.output_names import refuse_in_data_directory
+from kseg.files.names import (
+    log_bytes,
+)
 from kseg.files.selection import Selection, some_of
+from kseg.files.whole_file import (
+    refuse_in_data_directory,
+)
 from kseg.log import data_directory
 from kseg.log.closed import (
     Change,

@@ -19,7 +19,7 @@ from kseg.cli.owners import owner_lines
 from kseg.cli.parsing import CODECS, GivenSettings
 from kseg.cli.paths import known_path, sources
 from kseg.cli.recode import recode
-from kseg.cli.streams import stream_tiles
+from kseg.cli.records import stream_tiles
 from kseg.commands import command_line
 from kseg.constants import SEGMENT_BYTES_MAX, Compression, StopReason
 from kseg.errors import (
@@ -30,10 +30,18 @@ from kseg.errors import (
     at_path,
 )
 from kseg.files.log_file import Tile
-from kseg.files.names import FileKind, PathKind, list_partition, parse_name
-from kseg.files.output_names import refuse_in_data_directory
+from kseg.files.names import (
+    FileKind,
+    PathKind,
+    list_partition,
+    parse_name,
+)
 from kseg.files.selection import Selection
-from kseg.files.whole_file import check_replaceable, whole_file
+from kseg.files.whole_file import (
+    check_replaceable,
+    refuse_in_data_directory,
+    whole_file,
+)
 from kseg.format.convert import Converter, Losses, Tally, Target
 from kseg.format.header import BatchTable, stop_error
 from kseg.workers import At, PerThread, Put, Work, run_in_order

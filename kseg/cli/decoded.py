@@ -17,14 +17,13 @@ import numpy as np
 
 from kseg.cli.row_writer import Template
 from kseg.cli.rows import RECORD_FIELDS, UNKNOWN, Field, Style, held_columns, rows_of
-from kseg.constants import Bools, Int64s
+from kseg.constants import Bools, Int64s, InternalTopic
 from kseg.errors import InvalidRecordError
 from kseg.format.take import take_rows
 from kseg.format.values import RecordColumns, binary_column
 from kseg.internal.ids import id_text
 from kseg.internal.log_rows import decode_or_keep
 from kseg.internal.records import InternalRecord
-from kseg.internal.topics import InternalTopic
 
 #: Records decoded at a time: their rows stay in memory until they are written.
 _ROWS_MAX: Final = 1024

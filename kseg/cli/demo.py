@@ -15,7 +15,9 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.errors import KsegError
 from kseg.extras import require
-from kseg.files.output_names import refuse_in_data_directory
+from kseg.files.whole_file import (
+    refuse_in_data_directory,
+)
 from kseg.format.times import iso_text
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ from kseg.cli.records import (
     decoding,
     record_fields,
     row_style,
+    stream_tiles,
     tail_of,
     within,
 )
 from kseg.cli.row_writer import RowSink, RowWriter, dump_workspace
 from kseg.cli.rows import BATCH_FIELDS, RECORD_FIELDS, UNKNOWN, Style, batch_rows
-from kseg.cli.streams import stream_tiles
 from kseg.constants import INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, UnreadableError, at_path
 from kseg.files.log_file import PIECE_BYTES, LogFile, Tile

@@ -8,7 +8,7 @@ loads no schema, since few logs belong to such a topic: their rows are made in `
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,9 +23,11 @@ from kseg.cli.parsing import ALL
 from kseg.cli.paths import partition_at
 from kseg.cli.row_writer import RowSink, RowSinks, Template
 from kseg.cli.rows import RECORD_FIELDS, Field, Style, csv_head, record_rows
-from kseg.constants import Bools, Int64s
+from kseg.constants import Bools, Int64s, StopReason
 from kseg.errors import KsegError, at_path
 from kseg.files.grammar import FileKind
+from kseg.files.log_file import Tile
+from kseg.format.header import scan
 from kseg.format.request import Request
 from kseg.format.take import equal_to
 from kseg.format.values import RecordColumns
@@ -34,6 +36,7 @@ from kseg.workers import Put
 
 if TYPE_CHECKING:
     from kseg.files.mapping import Mapping
+
 
 #: The values of `--decode`.
 NAMES: Final = {
@@ -289,3 +292,38 @@ def _last_tables(
         while total - held[0][2] >= count and len(held) > 1:
             total -= held.popleft()[2]
     return [(position, records) for position, records, _ in held]
+
+
+#: Bytes read from the pipe at a time. No memory is allocated for announced bytes that have not
+#: come.
+_CHUNK_BYTES = 1 << 20
+_UNKNOWN_END = 2**62
+
+
+def stream_tiles(stream: IO[bytes]) -> Iterator[Tile]:
+    """Walk the batches of a stream to its end, or to bytes that are not a batch.
+
+    Positions count from the first byte of the stream.
+    """
+    data, base, ended = b"", 0, False
+    while True:
+        chunk = b"" if ended else stream.read(max(_CHUNK_BYTES, len(data)))
+        ended = not chunk
+        data += chunk
+        file_end = base + len(data) if ended else _UNKNOWN_END
+        table = scan(memoryview(data), base=base, file_end=file_end, on_bad_crc="note")
+        if table.stop is StopReason.ZERO_TAIL and not ended:
+            table = table.ended(_zeros_to_the_end(stream))
+        if len(table) or table.stop is not StopReason.LIMIT:
+            yield Tile(memoryview(data), base, table)
+        if table.stop is not StopReason.LIMIT:
+            return
+        data = data[table.end_position - base :]
+        base = table.end_position
+
+
+def _zeros_to_the_end(stream: IO[bytes]) -> StopReason:
+    while chunk := stream.read(_CHUNK_BYTES):
+        if chunk.count(0) != len(chunk):
+            return StopReason.BAD_LENGTH
+    return StopReason.ZERO_TAIL

@@ -11,7 +11,9 @@ from kseg.cli import output
 from kseg.cli.failures import Exit, usage_errors
 from kseg.cli.parsing import GivenSettings
 from kseg.cli.settings import check_settings, data_directories
-from kseg.files.output_names import refuse_in_data_directory
+from kseg.files.whole_file import (
+    refuse_in_data_directory,
+)
 
 
 def report(

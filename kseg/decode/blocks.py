@@ -7,18 +7,20 @@ it is not a value.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from kseg.constants import Bools, Int32s, Uint8s
-from kseg.decode.decoder import Reasons
 from kseg.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     pa = require("pyarrow", extra="arrow")
+
+#: Why rows are null, by row.
+Reasons = dict[int, str]
 
 #: So many payloads, and so many of their bytes if there is more than one, are decoded at once.
 BLOCK_ROWS: Final = 1 << 18
@@ -121,3 +123,24 @@ def block_at(payloads: pa.BinaryArray | pa.LargeBinaryArray, first: int) -> Bloc
 
 
 _NONE: Final = pa.array([], pa.binary())
+
+
+class Decoder(Protocol):
+    """Decodes payloads of one schema into values of one Arrow type."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of every value; the schema alone decides it."""
+
+    def decode(self, payloads: pa.BinaryArray | pa.LargeBinaryArray) -> tuple[pa.Array, Reasons]:
+        """Decode payloads, which have no prefix.
+
+        A damaged payload never raises. Memory is bounded by the bytes of the payloads.
+
+        Args:
+            payloads: n payloads; null stays null without a reason.
+
+        Returns:
+            n values of `type`, and a reason for each row whose payload does not decode; these
+            values are null.
+        """

@@ -24,7 +24,7 @@ import numpy as np
 
 from kseg.constants import INT32_MAX
 from kseg.decode import wire
-from kseg.decode.decoder import Decoder, Reasons
+from kseg.decode.blocks import Decoder, Reasons
 from kseg.errors import LimitExceededError, SchemaError
 from kseg.extras import require
 from kseg.format.typed import Kinds, has_schemas, kinds_of, reason_column

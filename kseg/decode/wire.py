@@ -21,7 +21,7 @@ from uuid import UUID
 import numpy as np
 
 from kseg.constants import Bools, Int64s, Uint8s
-from kseg.decode.decoder import Reasons
+from kseg.decode.blocks import Reasons
 from kseg.format.values import BinaryColumn, HeadersColumn
 
 #: Bytes of the mark with an id, with a GUID; of an id of Apicurio, which has no mark.

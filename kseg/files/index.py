@@ -44,8 +44,8 @@ from kseg._kernels.index import bisect_entries
 from kseg.constants import INT64_MAX, NO_TIMESTAMP, Int64s
 from kseg.errors import CorruptIndexError, CorruptRecordError
 from kseg.files import io
-from kseg.files.closing import Closing
 from kseg.files.grammar import OFFSET_MAX
+from kseg.files.io import Closing
 from kseg.files.mapping import MappedFile, Mapping
 
 #: Kafka maps an index through a 32-bit length.

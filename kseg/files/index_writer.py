@@ -23,7 +23,6 @@ from typing import ClassVar, Final, Self
 from kseg.constants import INT32_MAX, NO_TIMESTAMP
 from kseg.errors import CorruptIndexError, OffsetOverflowError, OffsetsOutOfOrderError
 from kseg.files import io
-from kseg.files.closing import Closing
 from kseg.files.index import (
     INDEX_BYTES_MAX,
     OFFSET_ENTRY,
@@ -33,6 +32,7 @@ from kseg.files.index import (
     TimeIndex,
     TimeIndexEntry,
 )
+from kseg.files.io import Closing
 
 
 class IndexSlots(Closing):

@@ -24,11 +24,10 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Final, Protocol, TypeGuard
+from typing import Final, Protocol, Self, TypeGuard
 
 from kseg.errors import LimitExceededError, PoisonedFileError, SegmentInUseError
 from kseg.files import ownership, record_locks
-from kseg.files.closing import Closing
 from kseg.files.fallocate import fallocate
 from kseg.files.ownership import Look
 
@@ -332,6 +331,24 @@ _NAMELESS: Final = getattr(os, "O_TMPFILE", 0)
 _WRITING: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 #: Buffers that one call takes (IOV_MAX of Linux and Darwin).
 _BUFFERS_MAX: Final = 1024
+
+
+class Closing:
+    """A base class, which the style otherwise avoids: eleven classes would repeat these lines."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Release everything; a second call does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Return the object itself."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close."""
+        self.close()
 
 
 class WriteFile(Closing):

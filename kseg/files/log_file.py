@@ -23,8 +23,8 @@ from kseg import workers
 from kseg._kernels import walk as _kernel
 from kseg.constants import INT32_MAX, INT64_MAX, Buffer, StopReason
 from kseg.errors import NotALogError, UnreadableError
-from kseg.files.closing import Closing
 from kseg.files.grammar import FileKind, parse_name
+from kseg.files.io import Closing
 from kseg.files.mapping import MappedFile, Mapping
 from kseg.format.header import (
     FIELDS,

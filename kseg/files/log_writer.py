@@ -19,7 +19,7 @@ from typing import Final
 from kseg.constants import SEGMENT_BYTES_MAX
 from kseg.errors import LimitExceededError, PoisonedFileError
 from kseg.files import io
-from kseg.files.closing import Closing
+from kseg.files.io import Closing
 
 #: A log that is so large takes blocks for as much again.
 RESERVED_BYTES: Final = 4 * 2**20

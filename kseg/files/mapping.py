@@ -31,7 +31,7 @@ import numpy as np
 from kseg.constants import INT64_MAX, Uint8s
 from kseg.errors import CorruptRecordError, UnreadableError
 from kseg.files import io, lock, record_locks
-from kseg.files.closing import Closing
+from kseg.files.io import Closing
 
 Mapping = Literal["auto", "unheld", "always", "never"]
 

@@ -30,7 +30,7 @@ import numpy as np
 from kseg.constants import Int64s
 from kseg.errors import CorruptIndexError, OffsetsOutOfOrderError
 from kseg.files import io
-from kseg.files.closing import Closing
+from kseg.files.io import Closing
 
 TXN_ENTRY_BYTES: Final = 34
 #: Room for over seven million aborted transactions in one segment; the rest is not read.

@@ -27,7 +27,7 @@ from kseg._door import door
 
 #: The names that programs may use. Only rows and tables need numpy, only tables Arrow.
 _HOMES = {
-    "kseg.internal.topics": ("InternalTopic",),
+    "kseg.constants": ("InternalTopic",),
     "kseg.internal.records": ("InternalRecord", "decode"),
     "kseg.internal.log_rows": ("InternalRow", "rows"),
     "kseg.internal.arrow_tables": ("record_batches", "table_schema", "tables"),

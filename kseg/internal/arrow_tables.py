@@ -41,8 +41,8 @@ from kseg.internal.schemas import RecordType, Schema, load, record_types
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kseg.constants import InternalTopic
     from kseg.format.values import RecordColumns
-    from kseg.internal.topics import InternalTopic
 else:
     pa = require("pyarrow", extra="arrow")
 

@@ -20,11 +20,10 @@ from itertools import islice
 import numpy as np
 
 from kseg._kernels.offset_map import OffsetMap
-from kseg.constants import NO_PRODUCER_ID, Bools, ControlType, Int64s, Uint8s
+from kseg.constants import NO_PRODUCER_ID, Bools, ControlType, Int64s, InternalTopic, Uint8s
 from kseg.format.request import ROWS_MAX
 from kseg.format.take import gather, join_rows, take_rows
 from kseg.format.values import BinaryColumn, RecordColumns
-from kseg.internal.topics import InternalTopic
 
 #: The columns that `LastValues.feed` wants; control records must be among the records.
 COLUMNS = ("offset", "key", "value", "producer_id", "transactional", "control", "control_type")

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from kseg.constants import InternalTopic
 from kseg.errors import InvalidRecordError
 from kseg.format.values import RecordColumns
 from kseg.internal.ids import id_text
 from kseg.internal.records import InternalRecord, decode
-from kseg.internal.topics import InternalTopic
 
 ON_ERROR = ("raise", "raw")
 

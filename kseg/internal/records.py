@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from kseg.constants import InternalTopic
 from kseg.errors import InvalidRecordError
 from kseg.internal.schemas import Cursor, Reader, RecordType, load, message_reader, record_types
-from kseg.internal.topics import InternalTopic
 
 _INT16: Final = struct.Struct(">h")
 INT16_MAX: Final = 2**15 - 1

@@ -49,8 +49,8 @@ from kseg.log.recovery.overlay import Overlay, look_at
 from kseg.log.recovery.recover import RecoveryPlan, RecoveryReport, plan_recovery, recover
 from kseg.log.recovery.reindex import ReindexPlan, plan_reindex
 from kseg.log.recovery.sweep import pass_over
+from kseg.log.segment.index_entries import next_offset
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import next_offset
 from kseg.log.tier.history import history_of, tiered
 from kseg.log.writer import truncate
 from kseg.stores.path import local_path_at

@@ -23,8 +23,8 @@ from kseg.constants import Progress
 from kseg.errors import KsegError, NotALogError, UncleanShutdownError
 from kseg.files import io, metadata
 from kseg.files.checkpoints import TopicPartition
-from kseg.files.closing import Closing
 from kseg.files.grammar import is_topic_name, suffixed_directory
+from kseg.files.io import Closing
 from kseg.files.metadata import MetaProperties
 from kseg.files.names import FileKind
 from kseg.format.times import Time

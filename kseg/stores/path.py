@@ -24,7 +24,7 @@ from kseg.files.names import (
     without_set_aside,
 )
 from kseg.files.selection import StrPaths
-from kseg.stores.url import SCHEMES, check_url
+from kseg.stores.store import SCHEMES, check_url
 
 if TYPE_CHECKING:
     from kseg.stores.ranges import StoredFile

@@ -20,7 +20,6 @@ from uuid import uuid4
 from kseg.errors import CorruptRecordError, LimitExceededError, MissingExtraError, os_reason
 from kseg.extras import check_memory, require
 from kseg.files.mapping import HUGE_BYTES, private_memory
-from kseg.stores.url import SCHEMES, check_url
 
 #: The schemes that obstore knows; fsspec has the others.
 _OBSTORE: Final = ("s3", "gs", "abfs", "az", "adl", "http", "https")
@@ -529,4 +528,33 @@ def _opened(root: str) -> Store:
     return Store(root, backend)
 
 
-__all__ = ["MADE_MEANWHILE", "PART_BYTES", "Store", "StoredObject", "Upload"]
+#: Other names of a scheme, as Hadoop and others have them.
+SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "azure": "az"}
+
+
+def check_url(url: str) -> None:
+    """Refuse a URL that has credentials or a query.
+
+    Raises:
+        ValueError: it has; the message does not repeat them.
+    """
+    parts = urlsplit(url)
+    is_container = SCHEMES.get(parts.scheme, parts.scheme) in ("abfs", "az")
+    has_query = parts.scheme in ("http", "https") and bool(parts.query or parts.fragment)
+    if has_query or ("@" in parts.netloc and not is_container):
+        place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        raise ValueError(
+            f"kseg: {place}: a URL has no user, password, query or fragment: credentials come "
+            "from the environment, and a URL appears in messages"
+        )
+
+
+__all__ = [
+    "MADE_MEANWHILE",
+    "PART_BYTES",
+    "SCHEMES",
+    "Store",
+    "StoredObject",
+    "Upload",
+    "check_url",
+]

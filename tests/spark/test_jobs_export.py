@@ -15,7 +15,9 @@ from pyspark.sql import SparkSession
 
 from kseg.arrow import TYPES
 from kseg.errors import CorruptRecordError
-from kseg.files.output_names import HIVE_NULL
+from kseg.files.whole_file import (
+    HIVE_NULL,
+)
 from kseg.format.typed import ERRORS
 from kseg.log.scan import scan
 from kseg.spark import jobs

@@ -41,8 +41,8 @@ from kseg.analysis.doctor.values import (
     PartitionOutlook,
     finding,
 )
-from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units import Progress, run_units
+from kseg.analysis.values import KnownSettings
 from kseg.commands import command_line
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
 from kseg.files import checkpoints, io, lock, metadata

@@ -26,8 +26,8 @@ from kseg.analysis.explain.values import (
     Space,
     WhatIf,
 )
-from kseg.analysis.known_settings import KnownSettings
 from kseg.analysis.units import Progress, Threads, run_units
+from kseg.analysis.values import KnownSettings
 from kseg.errors import KsegError, os_reason
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.names import (

@@ -42,8 +42,8 @@ from kseg.log.producers.snapshots import SnapshotFiles, feed_segment
 from kseg.log.producers.state import ProducerState
 from kseg.log.reader.version import HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
+from kseg.log.segment.index_entries import timestamp_of_first
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import timestamp_of_first
 from kseg.log.validate.batches import check_rising
 from kseg.log.writer.retention import high_watermark_of, largest_timestamp_of
 from kseg.log.writer.state import LogState

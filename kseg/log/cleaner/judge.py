@@ -48,7 +48,7 @@ from kseg.log.cleaner.inputs import CleanerInputs, between, walk_sound
 from kseg.log.producers.entry import ProducerEntry
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.reader.visible import AbortedRanges, TransactionWalk
-from kseg.log.segment.walks import check_end
+from kseg.log.segment.index_entries import check_end
 
 
 @dataclass(frozen=True, slots=True, eq=False)

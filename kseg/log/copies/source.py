@@ -49,8 +49,8 @@ from kseg.log.salvage.values import (
     Span,
     provable_tables,
 )
+from kseg.log.segment.index_entries import next_offset
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import next_offset
 from kseg.stores.path import name_of, path_at
 
 #: Batches as rows of numbers, int64[n, COLUMNS].

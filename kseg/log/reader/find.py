@@ -41,9 +41,8 @@ from kseg.format.header import (
 )
 from kseg.format.times import Time, time_ms
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.segment.index_entries import Latest
+from kseg.log.segment.index_entries import Latest, latest_from
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import latest_from
 
 if TYPE_CHECKING:
     from kseg.files.checkpoints import EpochEntry

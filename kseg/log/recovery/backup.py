@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from kseg.files import io
-from kseg.files.output_names import refuse_in_data_directory
+from kseg.files.whole_file import (
+    refuse_in_data_directory,
+)
 from kseg.frames import Table
 
 _SUFFIX: Final = ".kseg-backup"

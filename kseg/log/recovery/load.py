@@ -106,8 +106,8 @@ from kseg.log.recovery.sweep import (
     sweep_segment,
     unfollowed,
 )
+from kseg.log.segment.index_entries import next_offset
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import next_offset
 from kseg.log.tier.history import with_tier_epochs
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 

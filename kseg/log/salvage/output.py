@@ -31,9 +31,14 @@ from kseg.errors import KsegError, StalePlanError
 from kseg.files import io, metadata, ownership
 from kseg.files.checkpoints import EpochEntry, TopicPartition, write_leader_epochs
 from kseg.files.log_file import LogFile
-from kseg.files.names import FileKind, segment_name
-from kseg.files.output_names import refuse_in_data_directory
-from kseg.files.whole_file import claimed
+from kseg.files.names import (
+    FileKind,
+    segment_name,
+)
+from kseg.files.whole_file import (
+    claimed,
+    refuse_in_data_directory,
+)
 from kseg.log import data_directory
 from kseg.log.epochs import joined_epochs
 from kseg.log.recovery.backup import windows

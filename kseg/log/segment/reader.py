@@ -24,7 +24,7 @@ import numpy as np
 from kseg import workers
 from kseg.constants import INT64_MAX, INT64_MIN, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, KsegError, OnError, at_path
-from kseg.files.closing import Closing
+from kseg.files.io import Closing
 from kseg.files.log_file import BATCH_BYTES_TRUSTED, LogFile, OnUnreadable, Tile
 from kseg.files.mapping import Mapping, private_memory
 from kseg.files.names import list_partition

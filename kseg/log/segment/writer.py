@@ -21,9 +21,9 @@ from kseg._kernels.placement import Places
 from kseg.constants import INT32_MAX, INT64_MAX
 from kseg.errors import KsegError, OffsetOverflowError
 from kseg.files import io
-from kseg.files.closing import Closing
 from kseg.files.index import TimeIndexEntry
 from kseg.files.index_writer import OffsetIndexWriter, TimeIndexWriter
+from kseg.files.io import Closing
 from kseg.files.log_writer import LogWriter
 from kseg.files.mapping import Mapping
 from kseg.files.names import FileKind, segment_name
@@ -31,9 +31,14 @@ from kseg.files.txn_index import TxnIndexWriter
 from kseg.format.header import BatchTable
 from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
-from kseg.log.segment.index_entries import Indexed, Latest
+from kseg.log.segment.index_entries import (
+    Indexed,
+    Latest,
+    latest_from,
+    next_offset,
+    timestamp_of_first,
+)
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import latest_from, next_offset, timestamp_of_first
 
 _KINDS = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
+from kseg.constants import InternalTopic
 from kseg.errors import InvalidRecordError, KsegError, TierError
 from kseg.files.checkpoints import EpochEntry
 from kseg.internal.ids import id_text
 from kseg.internal.records import decode
-from kseg.internal.topics import InternalTopic
 from kseg.log.reader.view import LogView
 from kseg.log.tier.lineage import EpochIndex, RemoteSegment, SegmentState
 

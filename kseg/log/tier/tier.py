@@ -15,7 +15,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from kseg.constants import INT64_MAX
+from kseg.constants import INT64_MAX, InternalTopic
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, TierError
 from kseg.files import checkpoints
 from kseg.files.checkpoints import EpochEntry, TopicPartition
@@ -23,7 +23,6 @@ from kseg.files.grammar import FileKind, FileName, PartitionName, parse_partitio
 from kseg.files.mapping import Mapping
 from kseg.files.metadata import read_partition_metadata
 from kseg.files.names import NamedFile, PartitionFiles, SegmentFiles, classify_path
-from kseg.internal.topics import InternalTopic
 from kseg.log.reader.find import (
     EARLIEST,
     EARLIEST_LOCAL,

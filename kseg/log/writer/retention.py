@@ -47,9 +47,8 @@ from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
-from kseg.log.segment.index_entries import Latest
+from kseg.log.segment.index_entries import Latest, latest_from
 from kseg.log.segment.reader import Segment
-from kseg.log.segment.walks import latest_from
 from kseg.log.tier.history import RemoteHistory, expired, history_of, tiered
 from kseg.log.topic_policy import (
     REMOTE,

@@ -33,13 +33,13 @@ from kseg.arrow import TYPES
 from kseg.constants import NO_TIMESTAMP, Int64s, Progress
 from kseg.errors import KsegError
 from kseg.files import atomic, io, ownership
-from kseg.files.output_names import (
+from kseg.files.whole_file import (
     HIVE_NULL,
     OPEN_MAX,
+    FileSink,
     hive_directory,
     refuse_in_data_directory,
 )
-from kseg.files.whole_file import FileSink
 from kseg.format.take import split_days
 from kseg.format.typed import BYTES, ERRORS
 from kseg.format.values import RecordColumns
