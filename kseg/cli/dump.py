@@ -16,7 +16,7 @@ import numpy as np
 from kseg.cli import output
 from kseg.cli.escapes import printable
 from kseg.cli.failures import complain, one_line
-from kseg.cli.kafka_dump.options import refuse_kafka_options
+from kseg.cli.kafka_options import refuse_kafka_options
 from kseg.cli.options import check_ranges
 from kseg.cli.parsing import Range
 from kseg.cli.paths import InputFile, refuse_replicas, sources
@@ -125,6 +125,8 @@ class Dump(RecordLines):
         self._mapping = mapping
         self._memory = PerThread(dump_workspace)
         self._met_log = False
+        #: Read only so many bytes of each file; None for all.
+        self.bytes_max: int | None = None
 
     def paths(self, paths: Sequence[str], selection: Selection) -> None:
         """Dump everything under the paths."""
@@ -209,6 +211,7 @@ class Dump(RecordLines):
         with SharedUse(file.close) as use:
             tiles = file.walk(
                 start=start,
+                end=self.bytes_max,
                 on_bad_crc="note",
                 on_unreadable=unreadable.append,
                 tile_bytes=PIECE_BYTES if self._jobs > 1 else None,
@@ -229,13 +232,16 @@ class Dump(RecordLines):
         return list(_overlapping(logs, self.request)) if len(logs) > 1 else logs, 0
 
     def _entries(self, source: InputFile, put: Put) -> None:
+        try:
+            self._write_entries(source, put)
+        except (CorruptIndexError, UnreadableError) as error:
+            self.find(error, source.path, put)
+
+    def _write_entries(self, source: InputFile, put: Put) -> None:
         from kseg.cli.entries import dump_entries  # the readers of every other file; logs need none
 
         style = self.style_of(source.directory, source.path.name)
-        try:
-            dump_entries(source, style, RowWriter(put), put)
-        except (CorruptIndexError, UnreadableError) as error:
-            self.find(error, source.path, put)
+        dump_entries(source, style, RowWriter(put), put)
 
     def _log(self, file: InputFile, tiles: Iterator[Tile], is_last: bool) -> Iterator[Work]:
         """Dump one file of batches, up to bytes that are not a batch."""
@@ -260,12 +266,20 @@ class Dump(RecordLines):
             self._end(tile.table, source, put)
 
     def _columns(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
-        columns_of = record_fields(kafka07=tile.table.kafka07)
+        fields = record_fields(kafka07=tile.table.kafka07)
+        request = replace(self.request, columns=fields)
+        for columns in self._decoded(tile, request, source, put):
+            self.write_columns(columns, source, sink, put)
+            if sink.full:
+                return
+
+    def _decoded(
+        self, tile: Tile, request: Request, source: Source, put: Put
+    ) -> Iterator[RecordColumns]:
+        """The records of a tile, without those that cannot be decoded, which are reported."""
         with self._memory.one() as workspace:
             pieces = decode(
-                tile.data,
-                tile.table,
-                replace(self.request, columns=columns_of),
+                *(tile.data, tile.table, request),
                 base=tile.base,
                 workspace=workspace,
                 on_error=lambda error: self._undecoded(error, source, put),
@@ -273,9 +287,7 @@ class Dump(RecordLines):
             for columns in pieces:
                 for error in message_errors(columns, tile.table):
                     self.find(error, source.path, put)
-                self.write_columns(columns, source, sink, put)
-                if sink.full:
-                    return
+                yield columns
 
     def _batches(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
         table = complete_wrappers(

@@ -102,8 +102,12 @@ def printed_then(case: Path) -> Iterator[Printed]:
             yield from calls(file.with_name(path.name.removesuffix(".txt.gz")), path)
 
 
-#: A tool that ran out of memory over a size made of garbage, where others count the bytes left.
-KNOWN_TO_DIFFER = (("torn-garbage-0", "0.8"),)
+#: Options that kseg does not have: `kseg verify` compares indexes with their logs.
+GONE = ("--verify-index-only", "--index-sanity-check")
+#: What Kafka's tool says of an index that differs from its log, and of bytes behind the batches.
+COMPLAINTS = re.compile(
+    rb"^(Mismatches in|Found |The following indexed|Indexed? |  Index ).*\n?", re.MULTILINE
+)
 
 
 @pytest.mark.one_case_in(2)
@@ -126,17 +130,17 @@ def test_dump_prints_the_lines_that_older_tools_had_for_logs(
 
 
 def check(call: Printed, capture: pytest.CaptureFixture[bytes], *options: str) -> None:
-    if (call.path.parent.name, *options[1:]) in KNOWN_TO_DIFFER and call.threw:
+    if any(option in GONE for option in call.options):
         return
     code = run(["dump", "--kafka", *options, *call.options, str(call.path)])
     got = capture.readouterr()
     out, complaints = without_folders(got.out.partition(b"\n")[2]), without_folders(got.err)
-    wanted = without_folders(call.text)
-    if call.threw:
-        assert (out, code) == (wanted, 1), call
-        assert complaints.startswith(b"kseg: ")
-        assert complaints.count(b"\n") == 0
-    elif call.path.suffix == ".snapshot" and complaints:
-        assert (out, code) == (b"", 1)
-    else:
+    wanted = without_folders(COMPLAINTS.sub(b"", call.text))
+    if call.threw and not complaints:  # at a codec or an entry that only a reader misses
+        return
+    if not complaints.startswith(b"kseg: "):
         assert b"\n".join(filter(None, (out, complaints))) == wanted, call
+        return
+    # Damage is kseg's own error, and the lines go on behind it.
+    assert code == (0 if complaints.startswith(b"kseg: warning: ") else 1), call
+    assert out.splitlines()[:1] == wanted.splitlines()[:1], call

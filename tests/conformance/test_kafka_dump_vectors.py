@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +27,33 @@ def unhex(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
 
 
-def printed(vector: Vector) -> Vector:
+#: Kafka's words for a record that its decoder passes over; here such a record is an error.
+PASSED_OVER = re.compile(r"Error at (offset )?\d+, skipping|Unknown record type .*, skipping")
+
+
+def printed(vector: Vector) -> Vector | None:
+    """The texts of a record; None for one that is refused, or is not known."""
     key, value = unhex(vector["key"]), unhex(vector["value"])
     try:
         if vector["topic"] == "control":
             return {"text": control_text(key, value).removeprefix(" ")}
-        key_text, payload_text = show(
-            InternalTopic(vector["topic"]), vector.get("offset", 0), key, value
-        )
+        key_text, payload_text = show(InternalTopic(vector["topic"]), key, value)
     except InvalidRecordError:
-        return {"throws": True}
+        return None
+    if " is not known" in (payload_text or ""):
+        return None
     texts = {"key_text": key_text, "payload_text": payload_text}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def expected(vector: Vector) -> Vector:
-    if "throws" in vector:
-        return {"throws": True}
+def expected(vector: Vector) -> Vector | None:
+    """What Kafka prints; None where it refuses the record, or reads a version as another one."""
     names = ("text", "key_text", "payload_text")
-    return {name: vector[name].removeprefix(" ") for name in names if name in vector}
+    texts = {name: vector[name].removeprefix(" ") for name in names if name in vector}
+    newer = "above the highest" in vector["what"]
+    if "throws" in vector or newer or any(map(PASSED_OVER.match, texts.values())):
+        return None
+    return texts
 
 
 def test_every_vector_prints_as_kafka_prints_it(pytestconfig: pytest.Config) -> None:

@@ -113,7 +113,6 @@ NOT_FOR_A_DUMP = (
     "kseg.cli.decoded",
     "kseg.cli.kafka_dump.decoders",
     "kseg.cli.kafka_dump.indexes",
-    "kseg.cli.kafka_dump.older",
     "kseg.files.index",
     "kseg.format.compress",
     "kseg.format.message",
@@ -124,7 +123,7 @@ DUMPS = {
     "jsonl": (["--format", "jsonl"], ("kseg.cli.kafka_dump.run",)),
     "kafka": (
         ["--kafka", "--deep-iteration", "--print-data-log"],
-        ("kseg.cli.dump", "kseg.cli.rows", "kseg.files.names", "kseg.internal"),
+        (),
     ),
 }
 

@@ -1,11 +1,10 @@
-"""Records of internal topics and control records as Kafka's tool prints them, faults included.
+"""Records of internal topics and control records as Kafka's tool prints them.
 
 Messages are JSON, byte for byte as Kafka's generated converters write it; records of remote log
 metadata are the text forms of Java objects.
 
 Source: Kafka 4.2 `DumpLogSegments.CoordinatorRecordMessageParser`,
 `ClusterMetadataLogMessageParser`, `RemoteMetadataLogMessageParser`, `printControlRecord`;
-`CoordinatorRecordSerde`, `AbstractApiMessageSerde`, `ControlRecordType`, `EndTransactionMarker`;
 `*JsonConverter`, Jackson's `JsonNode.toString`; `RemoteLogSegmentMetadata.toString`
 and its like, `RemoteLogMetadataTransform`.
 """
@@ -14,229 +13,71 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import numpy as np
 
-from kseg.cli.kafka_dump.lines import Contents, Failed, Texts, texts_until
+from kseg.cli.kafka_dump.lines import Contents, Note, texts_of
 from kseg.constants import Bools, ControlType
 from kseg.errors import InvalidRecordError
 from kseg.format.control import EndMarker, parse_control_key
+from kseg.format.values import BinaryColumn, binary_column
 from kseg.internal import InternalTopic, decode
 from kseg.internal.ids import id_text
-from kseg.internal.records import INT16_MAX, has_structs
-from kseg.internal.schemas import Cursor, RecordType, Schema, load, message_reader, record_types
+from kseg.internal.schemas import Cursor, Schema, load, message_reader, record_types
 
 if TYPE_CHECKING:
     from kseg.format.values import RecordColumns
 
 #: The texts of a key and of a payload.
 Shown = tuple[str | None, str | None]
-#: Reasons of `kseg.internal`, and Kafka's words for the same; a number cut short is `null`.
-_REASONS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(\w+) is null, which"), "non-nullable field {0} was serialized as null"),
-    (
-        re.compile(r"\w+ has (\d+) items, (\d+) bytes are left"),
-        "Tried to allocate a collection of size {0}, but there are only {1} bytes remaining.",
-    ),
-)
-_BLOB = re.compile(r"(\w+) has (\d+) bytes, (\d+) are left")
-_BLOB_TEXT = "Error reading byte array of {0} byte(s): only {1} byte(s) available"
-_FRAMES = {
-    0: "Could not deserialize metadata record with frame version 0. Note that upgrades from the "
-    "preview release of KRaft in 2.8 to newer versions are not supported.",
-}
-_FRAME = (
-    "Could not deserialize metadata record due to unknown frame version {0}"
-    "(only frame version 1 is supported)"
-)
-_UNKNOWN_ID = "org.apache.kafka.common.errors.UnsupportedVersionException: Unknown metadata id {0}"
-_NO_VALUE = (
-    'Cannot invoke "java.nio.ByteBuffer.remaining()" because the return value of '
-    '"org.apache.kafka.common.record.Record.value()" is null'
-)
 
 
 def internal_contents(
-    topic: InternalTopic, columns: RecordColumns, control: Bools | None, unread: Mapping[int, str]
+    topic: InternalTopic, columns: RecordColumns, control: Bools | None, note: Note
 ) -> Contents:
-    """The texts of a piece of records of an internal topic, up to one at which the tool ends."""
+    """The texts of a piece of records of an internal topic."""
     keys: list[bytes | None] = [None] * len(columns)
     payloads: list[bytes | None] = [None] * len(columns)
-    failed = None
-    rows = zip(columns.offset.tolist(), columns.key, columns.value, strict=True)
-    for row, (offset, key, value) in enumerate(rows):
+    for row, (key, value) in enumerate(zip(columns.key, columns.value, strict=True)):
         if control is not None and control[row]:
             continue
         try:
-            texts = show(topic, offset, key, value, unread.get(row))
+            keys[row], payloads[row] = map(_encoded, show(topic, key, value))
         except InvalidRecordError as error:
-            failed = (row, error)
-            break
-        keys[row], payloads[row] = map(_encoded, texts)
-    return Contents(Texts.of(keys), Texts.of(payloads), failed)
+            note(row, error)
+    return binary_column(keys), binary_column(payloads)
 
 
 def _encoded(text: str | None) -> bytes | None:
     return None if text is None else text.encode("utf-8", "replace")
 
 
-def show(
-    topic: InternalTopic,
-    offset: int,
-    key: bytes | None,
-    value: bytes | None,
-    unread: str | None = None,
-) -> Shown:
+def show(topic: InternalTopic, key: bytes | None, value: bytes | None) -> Shown:
     """The texts of key and payload that Kafka's tool prints of one record; None for nothing.
 
-    Args:
-        topic: whose decoder.
-        offset: of the record.
-        key: as the log has it.
-        value: likewise.
-        unread: Java's words for why the value cannot be read; None if it can.
+    A type or a version that is not known is no damage: the payload says so.
 
     Raises:
-        InvalidRecordError: a coordinator's record has no key, which ends the tool.
+        InvalidRecordError: the record cannot be decoded.
     """
-    if topic in (InternalTopic.METADATA, InternalTopic.REMOTE):
-        try:
-            if unread is not None:
-                raise _SkippedError(unread)
-            return None, _metadata(topic, value)
-        except _SkippedError as error:
-            where = "offset " if topic is InternalTopic.REMOTE else ""
-            return None, f"Error at {where}{offset}, skipping. {error}"
-    if key is None:
-        raise InvalidRecordError(
-            f"Failed to decode message at offset {offset} using the specified decoder "
-            "(message had a missing key)"
-        )
-    if unread is not None:
-        return f"Error at offset {offset}, skipping. {unread}", None
-    try:
-        return _coordinator(topic, offset, decode(topic, key, value))
-    except InvalidRecordError as error:
-        is_key = error.reason.startswith("the key: ")
-        part, data = ("key", key) if is_key else ("value", value or b"")
-        return f"Error at offset {offset}, skipping. {_unread(topic, part, data, error)}", None
-
-
-# ---- coordinators --------------------------------------------------------------------------------
-
-
-def _coordinator(topic: InternalTopic, offset: int, record: Any) -> Shown:
-    if record.name is None:
-        return f"Unknown record type {record.type} at offset {offset}, skipping.", None
+    record: Any = decode(topic, key, value)
     if record.reason is not None:
-        what = f"Found an unknown record version {record.version} for {record.type} type"
-        return f"Error at offset {offset}, skipping. {what}", None
-    kind, version, fields = record.type, record.version, record.value
-    known: Any = record_types(topic)[kind]
-    key = f'{{"type":"{kind}","data":{message_json(known.key, 0, record.key)}}}'
-    if fields is None:
-        return key, "<DELETE>"
-    data = message_json(known.value, version, fields)
-    return key, f'{{"version":"{version}","data":{data}}}'
-
-
-def _unread(topic: InternalTopic, part: str, data: bytes, error: InvalidRecordError) -> str:
-    if len(data) < 2:
-        return f"Could not read version from {part}'s buffer."
-    version = int.from_bytes(data[:2], "big", signed=True)
-    why = _java_reason(topic, error.reason)
-    return f"Could not read record with version {version} from {part}'s buffer due to: {why}."
-
-
-def _java_reason(topic: InternalTopic, reason: str) -> str:
-    for pattern, text in _REASONS:
-        found = pattern.search(reason)
-        if found:
-            return text.format(*found.groups())
-    found = _BLOB.search(reason)
-    if found and "the length of" not in reason and found[1] in _blob_names(topic):
-        return _BLOB_TEXT.format(found[2], found[3])
-    return "null"
-
-
-@cache
-def _blob_names(topic: InternalTopic) -> frozenset[str]:
-    """Names of fields of text or bytes in the messages of a topic."""
-    types = record_types(topic).values()
-    messages = [load()["messages"][name] for known in types for name in (known.key, known.value)]
-    lists = (version["fields"] for message in messages for version in message.values())
-    return frozenset(
-        field["name"]
-        for fields in lists
-        for field in _each_field(fields)
-        if field["type"].removeprefix("compact_") in ("string", "bytes")
-    )
-
-
-def _each_field(fields: list[Schema]) -> Iterator[Schema]:
-    """All fields of a message; the items of an array have its name."""
-    for field in fields:
-        yield field
-        yield from _each_field(field.get("fields", []))
-        if "items" in field:
-            yield from _each_field([{"name": field["name"], **field["items"]}])
-
-
-# ---- metadata ------------------------------------------------------------------------------------
-
-
-class _SkippedError(Exception):
-    """A record that is passed over, with Kafka's words for it."""
-
-
-def _metadata(topic: InternalTopic, value: bytes | None) -> str:
-    remote = topic is InternalTopic.REMOTE
-    if value is None:
-        raise _SkippedError(_NO_VALUE if remote else "Error while reading frame version")
-    cursor = Cursor(value, "value")
-    frame = _header(cursor, "frame version")
-    if frame != 1:
-        raise _SkippedError(_FRAMES.get(frame, _FRAME.format(frame)))
-    kind, version = _header(cursor, "type"), _header(cursor, "version")
-    known = record_types(topic).get(kind)
-    if known is None:
-        raise _SkippedError(_UNKNOWN_ID.format(kind))
-    fields = _body(known, kind, version, cursor)
-    if remote:
-        return remote_text(known.name, fields)
-    data = message_json(known.value, version, fields)
-    return f'{{"type":"{known.name}","version":{version},"data":{data}}}'
-
-
-def _header(cursor: Cursor, what: str) -> int:
-    """A number in front of a message; of one below 0 Kafka keeps the low 16 bits."""
-    try:
-        number = cursor.uvarint(what)
-    except InvalidRecordError:
-        raise _SkippedError(f"Error while reading {what}") from None
-    if number > INT16_MAX:
-        raise _SkippedError(f"Value for {what} was too large.")
-    return (number + INT16_MAX + 1) % (2 * INT16_MAX + 2) - INT16_MAX - 1
-
-
-def _body(known: RecordType, kind: int, version: int, cursor: Cursor) -> dict[str, Any]:
-    """The message, of a version above the highest as far as that one goes."""
-    lowest, highest = known.versions
-    try:
-        read = message_reader(known.value, min(max(version, lowest), highest))
-        fields: dict[str, Any] = read(cursor)
-    except InvalidRecordError:
-        raise _SkippedError(f"Failed to deserialize record with type {kind}") from None
-    if version > highest and has_structs(fields):
-        raise _SkippedError(f"Failed to deserialize record with type {kind}")
-    if cursor.left:
-        raise _SkippedError(f"Found {cursor.left} byte(s) of garbage after {kind}")
-    return fields
+        return None, record.reason
+    if topic is InternalTopic.REMOTE:
+        return None, remote_text(record.name, record.value)
+    known: Any = record_types(topic)[record.type]
+    version, data = record.version, "<DELETE>"
+    if record.value is not None:
+        data = message_json(known.value, version, record.value)
+    if topic is InternalTopic.METADATA:
+        return None, f'{{"type":"{known.name}","version":{version},"data":{data}}}'
+    shown = f'{{"type":"{record.type}","data":{message_json(known.key, 0, record.key)}}}'
+    if record.value is None:
+        return shown, data
+    return shown, f'{{"version":"{version}","data":{data}}}'
 
 
 # ---- control records -----------------------------------------------------------------------------
@@ -251,11 +92,13 @@ _CONTROL_MESSAGES = {
 }
 
 
-def control_marks(columns: RecordColumns) -> tuple[Texts, Failed]:
-    """The texts of the control records of a piece, and the first that cannot be read."""
+def control_marks(columns: RecordColumns, note: Note) -> BinaryColumn:
+    """The texts of the control records of a piece."""
     rows = np.flatnonzero(columns.control).tolist()
-    return texts_until(
-        len(columns), rows, lambda row: control_text(columns.key[row], columns.value[row]).encode()
+    return texts_of(
+        *(len(columns), rows),
+        lambda row: control_text(columns.key[row], columns.value[row]).encode(),
+        note,
     )
 
 
@@ -387,15 +230,14 @@ _REMOTE: Final = {
     "topicPartition={topicIdPartition}, state={remotePartitionDeleteState}, "
     "eventTimestampMs={eventTimestampMs}, brokerId={brokerId}}}",
 }
-#: The names of states by their numbers, and Kafka's words for any other number.
-_STATES: Final = {
+#: The names of states by their numbers.
+_STATES: Final[dict[str, tuple[str, ...]]] = {
     "remoteLogSegmentState": (
-        "COPY_SEGMENT_STARTED COPY_SEGMENT_FINISHED DELETE_SEGMENT_STARTED DELETE_SEGMENT_FINISHED",
-        "state can not be null",
+        *("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED"),
+        *("DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED"),
     ),
     "remotePartitionDeleteState": (
-        "DELETE_PARTITION_MARKED DELETE_PARTITION_STARTED DELETE_PARTITION_FINISHED",
-        "null",
+        *("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_PARTITION_FINISHED"),
     ),
 }
 
@@ -404,7 +246,7 @@ def remote_text(name: str, fields: dict[str, Any]) -> str:
     """One record, by the name of its type.
 
     Raises:
-        _SkippedError: Kafka refuses to make the object, with its words.
+        InvalidRecordError: the number of a state is not known, or there are no leader epochs.
     """
     shown = {field: _java_text(field, value) for field, value in fields.items()}
     return _REMOTE[name].format_map(shown)
@@ -421,17 +263,16 @@ def _java_text(field: str, value: Any) -> str:
         case "segmentLeaderEpochs":
             epochs = {each["leaderEpoch"]: each["offset"] for each in value}
             if not epochs:
-                raise _SkippedError("segmentLeaderEpochs can not be null or empty")
+                raise InvalidRecordError("segmentLeaderEpochs is empty")
             return "{" + ", ".join(f"{epoch}={epochs[epoch]}" for epoch in sorted(epochs)) + "}"
         case "customMetadata" if value is None:
             return "Optional.empty"
         case "customMetadata":
             return f"Optional[CustomMetadata{{{len(value)} bytes}}]"
         case "remoteLogSegmentState" | "remotePartitionDeleteState":
-            names, refusal = _STATES[field]
-            if not 0 <= value < len(names.split()):
-                raise _SkippedError(refusal)
-            return str(names.split()[value])
+            if not 0 <= value < len(_STATES[field]):
+                raise InvalidRecordError(f"{field} {value} is not known")
+            return _STATES[field][int(value)]
         case "txnIndexEmpty":
             return str(value).lower()
     return id_text(value) if isinstance(value, UUID) else str(value)

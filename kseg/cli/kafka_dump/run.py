@@ -6,62 +6,65 @@ Source: Kafka 4.2 `DumpLogSegments.main`, `DumpLogSegments.dumpLog`, `FileLogInp
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 import numpy as np
 
+from kseg.cli.dump import Dump
 from kseg.cli.escapes import printable
 from kseg.cli.failures import Exit, complain
 from kseg.cli.kafka_dump.lines import (
     CURRENT,
-    Contents,
+    VERSIONS,
+    Columns,
     DumpOptions,
     Lines,
+    Note,
     Parser,
-    Texts,
-    check_end,
-    first_failure,
+    bytes_piece,
     line_pieces,
-    lines_before,
-    names_and_marks,
+    names_piece,
     number_decoder,
     record_columns,
-    record_tail,
     stored_contents,
     style_of,
+    where,
 )
-from kseg.cli.kafka_dump.options import (
+from kseg.cli.kafka_options import (
     DECODER_NAMES,
     TOPIC_DECODERS,
     refuse_own_options,
 )
 from kseg.cli.options import LOCAL_PATH
-from kseg.cli.output import binary_stdout, taker
-from kseg.cli.row_writer import RowWriter, Template, dump_workspace
-from kseg.constants import BATCH_HEADER_BYTES, Compression, Int64s
-from kseg.errors import CorruptRecordError, InvalidRecordError, KsegError, NotALogError
+from kseg.cli.output import binary_stdout
+from kseg.cli.paths import InputFile
+from kseg.cli.row_writer import RowSink, RowWriter
+from kseg.cli.rows import Style
+from kseg.constants import Int64s, StopReason
+from kseg.errors import InvalidRecordError, KsegError, NotALogError
 from kseg.files.grammar import FileKind, FileName, file_name
-from kseg.files.log_file import PIECE_BYTES, LogFile, Tile
-from kseg.format.columns import decode
-from kseg.format.header import BatchTable, refused_batch
-from kseg.format.request import Request
+from kseg.format import text
+from kseg.format.bodies import body_of
+from kseg.format.codec import Arena
+from kseg.format.header import BatchTable, scan
+from kseg.format.request import INFLATED_BYTES_MAX, Request
 from kseg.format.take import runs
-from kseg.format.values import RecordColumns
-from kseg.format.workspace import Workspace
-from kseg.workers import PerThread, Put, SharedUse, Work, each_at, putting, run_in_order
+from kseg.format.values import BinaryColumn, RecordColumns
+from kseg.workers import At, Put, Work, each_at, putting, run_in_order
 
 if TYPE_CHECKING:
-    from kseg.cli.kafka_dump.older import MessageReader
-
-    Memory = tuple[Workspace, RowWriter]
+    from kseg.cli.records import Source
+    from kseg.cli.row_writer import Piece, Template
+    from kseg.files.log_file import Tile
 
 #: Ends of the names of files that the tool prints.
-_SUFFIXES: Final = ("log", "checkpoint", "index", "timeindex", "snapshot", "txnindex")
+_LOGS: Final = (".log", ".checkpoint")
+_SUFFIXES: Final = (*_LOGS, ".index", ".timeindex", ".snapshot", ".txnindex")
+_RAW: Final = text.RAW | text.BARE
 #: Decoders by the end of their class name, in small letters, without `Decoder`.
 _DECODERS: Final[dict[str, Any]] = {
     "string": None,
@@ -96,14 +99,14 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     names = sorted(os.listdir(path))
-    found = [path / name for name in names if name.rpartition(".")[2] in _SUFFIXES]
+    found = [path / name for name in names if name.endswith(_SUFFIXES)]
     if not found:
         raise NotALogError("a directory without logs, indexes and snapshots", path=path)
     return found
 
 
 def _options(given: dict[str, Any], out: IO[bytes]) -> DumpOptions:
-    parser, size = _parser(given), given["max_message_size"]
+    parser = _parser(given)
     return DumpOptions(
         style_of(terminal=out.isatty()),
         metadata=not given["skip_record_metadata"],
@@ -111,9 +114,6 @@ def _options(given: dict[str, Any], out: IO[bytes]) -> DumpOptions:
         parser=parser,
         max_bytes=given["max_bytes"],
         lines=_lines(given),
-        verify_only=given["verify_index_only"],
-        sanity_only=given["index_sanity_check"],
-        **({} if size is None else {"max_message_size": size}),
     )
 
 
@@ -124,11 +124,9 @@ def _lines(given: dict[str, Any]) -> Lines:
         UsageError: the lines of an older release for a decoder, for contents alone, or for messages
             without deep iteration; those are not known.
     """
-    if given["kafka_version"] in (None, "4.2"):
-        return CURRENT
-    from kseg.cli.kafka_dump.older import VERSIONS  # few scripts ask for them
-
-    lines = VERSIONS[given["kafka_version"]]
+    lines = VERSIONS[given["kafka_version"] or "4.2"]
+    if lines is CURRENT:
+        return lines
     for name in (*TOPIC_DECODERS, "skip-record-metadata"):
         if given[name.replace("-", "_")]:
             raise click.UsageError(f"--{name} prints the lines of 4.2 only.")
@@ -158,21 +156,12 @@ def _decoder(name: str | None) -> Any:
     return _DECODERS[known]
 
 
-# ---- logs ---------------------------------------------------------------------------------------
+# ---- a run ---------------------------------------------------------------------------------------
 
 _REQUEST = Request(
     columns=(
-        "position",
-        "base_offset",
-        "offset",
-        "timestamp",
-        "timestamp_type",
-        "key",
-        "value",
-        "headers",
-        "magic",
-        "sequence",
-        "control",
+        *("position", "base_offset", "offset", "timestamp", "timestamp_type", "key", "value"),
+        *("headers", "magic", "sequence", "control", "valid"),
     ),
     control=True,
     verify_crc=False,
@@ -181,388 +170,209 @@ _REQUEST = Request(
 
 
 class Gaps:
-    """Offsets that do not continue the offset before, as pairs.
-
-    Attributes:
-        first: the first seen; None before that.
-        previous: the last seen.
-        pairs: int64[n, 2] each: the offset before, and the offset that does not continue it.
-    """
-
-    __slots__ = ("first", "pairs", "previous")
+    """The offsets of a log that do not continue the offset before."""
 
     def __init__(self) -> None:
         """Start in front of the first offset."""
-        self.first: int | None = None
-        self.previous = -1
-        self.pairs: list[Int64s] = []
+        self._previous = -1
+        self._pairs: list[tuple[int, int]] = []
 
     def add(self, offsets: Int64s) -> None:
         """Take the next offsets. After -1 any may follow, as in Kafka."""
-        before = np.concatenate(([np.int64(self.previous)], offsets[:-1]))
+        before = np.concatenate(([np.int64(self._previous)], offsets[:-1]))
         found = (before != -1) & (offsets != before + 1)
-        if found.any():
-            self.pairs.append(np.stack((before[found], offsets[found]), axis=1))
-        self.first = int(offsets[0]) if self.first is None else self.first
-        self.previous = int(offsets[-1])
-
-    def join(self, behind: Gaps) -> None:
-        """Take the gaps of the next offsets, which were compared by themselves."""
-        if behind.first is not None:
-            self.add(np.array([behind.first], np.int64))
-            self.pairs += behind.pairs
-            self.previous = behind.previous
+        self._pairs += zip(before[found].tolist(), offsets[found].tolist(), strict=True)
+        self._previous = int(offsets[-1])
 
     def lines(self, heading: str) -> Iterator[str]:
         """The lines of Kafka's tool about them, the last pair first."""
-        if self.pairs:
+        if self._pairs:
             yield heading
-        for pairs in reversed(self.pairs):
-            for before, after in pairs[::-1].tolist():
-                yield f"  {before} is followed by {after}"
+        for before, after in reversed(self._pairs):
+            yield f"  {before} is followed by {after}"
 
 
-def dump_memory() -> Memory:
-    """Memory for the columns and the text of one tile, used again for the next."""
-    return dump_workspace(), RowWriter()
-
-
-class _TileLines:
-    """The lines of one tile.
-
-    Attributes:
-        gaps: of the offsets printed.
-    """
-
-    def __init__(
-        self, options: DumpOptions, put: Put, workspace: Workspace, rows: RowWriter
-    ) -> None:
-        """Print to `put`."""
-        self.gaps = Gaps()
-        self._options = options
-        self._lines = options.lines
-        self._write = put
-        self._rows = rows.to(put)
-        self._workspace = workspace
-
-    @cached_property
-    def _messages(self) -> MessageReader:
-        from kseg.cli.kafka_dump.older import MessageReader  # few logs have any
-
-        return MessageReader()
-
-    def print(self, tile: Tile, size: int) -> None:
-        """Print a tile of a file of so many bytes, up to a batch whose header Kafka cannot show."""
-        table = tile.table
-        beyond = (table.magic >= 2) & (table.position + BATCH_HEADER_BYTES > size)
-        refused = (table.codec > Compression.ZSTD) | (table.magic < 0) | beyond
-        first = int(refused.argmax()) if refused.any() else len(table)
-        sound = table.take(slice(0, first)) if first < len(table) else table
-        if self._options.deep:
-            self._deep(tile, sound)
-        else:
-            self._batches(sound, self._rows)
-        if first < len(table):
-            self._refuse(table.take(slice(first, first + 1)), beyond=bool(beyond[first]))
-
-    def _refuse(self, table: BatchTable, *, beyond: bool) -> None:
-        """End at a batch, with the part of its line that Kafka prints."""
-        header = table[0]
-        if beyond:
-            raise CorruptRecordError("the header ends after the file", position=header.position)
-        self._rows.rows(self._lines.batch_head(table), 1)
-        what = f"magic {header.magic}" if header.magic < 0 else f"codec {header.codec}"
-        raise InvalidRecordError(f"no release wrote {what}", position=header.position)
-
-    def _deep(self, tile: Tile, table: BatchTable) -> None:
-        made = bytearray()
-        if self._lines.nested:
-            self._batches(table, RowWriter(made.extend))
-        lines = _BatchLines(bytes(made), len(table))
-
-        def show(piece: RecordColumns) -> None:
-            for start, end in runs(piece.magic < 2):
-                columns = piece if end - start == len(piece) else piece[start:end]
-                rows = _rows_of(table, columns.position)
-                self._records(tile, table, columns, rows, lines.up_to(rows))
-
-        def show_unread(error: KsegError) -> None:
-            shown = False
-            for columns in self._unread(tile, table, error):
-                show(columns)
-                shown = True
-            if not shown:
-                raise error
-
-        try:
-            pieces = decode(
-                *(tile.data, table, _REQUEST),
-                base=tile.base,
-                workspace=self._workspace,
-                on_error=show_unread,
-            )
-            for columns in pieces:
-                show(columns)
-        except KsegError as error:
-            last = len(table) if error.position is None else error.position
-            self._put(lines.rest(int(np.searchsorted(table.position, last, "right"))))
-            raise
-        self._put(lines.rest(len(table)))
-
-    def _put(self, lines: memoryview) -> None:
-        if lines:
-            self._write(lines)
-
-    def _unread(self, tile: Tile, table: BatchTable, error: KsegError) -> Iterator[RecordColumns]:
-        """The messages behind a wrong length, which Kafka's tool prints; they are not a batch."""
-        header = table[int(np.searchsorted(table.position, error.position or 0))]
-        if header.magic < 2:
-            yield from self._messages.without_lies(tile.data, tile.base, header, _REQUEST)
-
-    def _records(
-        self,
-        tile: Tile,
-        table: BatchTable,
-        columns: RecordColumns,
-        rows: Int64s,
-        before: Texts,
-    ) -> None:
-        """Print the records of a piece, up to one at which Kafka's tool ends."""
-        options = self._options
-        control = columns.control if columns.magic[0] >= 2 and columns.control.any() else None
-        marks, unmarked = (None, None)
-        if control is not None and options.metadata:
-            from kseg.cli.kafka_dump.decoders import control_marks  # few logs have control records
-
-            marks, unmarked = control_marks(columns)
-        checks = None
-        if columns.magic[0] < 2:
-            checks = self._messages.of(tile.data, tile.base, table, rows)
-        contents = Contents()
-        if options.parser is not None:
-            unread = {} if checks is None else checks.unread()
-            contents = options.parser(columns, control, unread)
-        failed = first_failure(unmarked, contents.failed)
-        head: Template = (lines_before(before),)
-        if options.metadata:
-            line = self._lines.record if checks is None else self._lines.message
-            if line is None:
-                raise InvalidRecordError("this release of Kafka did not know magic 2")
-            head += line_pieces(line, record_columns(columns, table, rows, checks))
-            if checks is None:
-                head += names_and_marks(columns.headers, options.style, marks)
-        count = len(columns) if failed is None else failed[0]
-        key = contents.key
-        if key is not None and not self._lines.keyed:
-            key = key.where(columns.value.is_valid())
-        tail = record_tail(
-            options.style,
-            key,
-            contents.payload,
-            metadata=options.metadata,
-            null_payload=self._lines.null_payload,
-        )
-        self._rows.rows((*head, *tail), count)
-        self.gaps.add(columns.offset)
-        if failed is not None:
-            self._rows.rows(head, count + 1, start=count)
-            error = failed[1]
-            error.position = int(columns.position[count])
-            error.offset = int(columns.offset[count])
-            raise error
-
-    def _batches(self, table: BatchTable, rows: RowWriter) -> None:
-        """Write the lines of a table, a run of one family at a time."""
-        for start, end in runs(table.magic < 2):
-            run = table.take(slice(start, end))
-            rows.rows(self._lines.batch_line(run), len(run))
-
-
-class _BatchLines:
-    """The lines of a table, to be put in front of the records of their batches."""
-
-    def __init__(self, made: bytes, count: int) -> None:
-        """Take all of them, in the order of the table, or none."""
-        self._data = made
-        ends = np.flatnonzero(np.frombuffer(self._data, np.uint8) == 0x0A) + 1
-        self._ends = np.concatenate(([0], ends)).astype(np.int32)
-        if not made:
-            self._ends = np.zeros(count + 1, np.int32)
-        self._done = 0
-
-    def up_to(self, rows: Int64s) -> Texts:
-        """For each record the lines between its batch and the batch before."""
-        starts = np.concatenate(([self._done], rows + 1))
-        self._done = int(starts[-1])
-        return Texts(self._ends[starts], self._data, None)
-
-    def rest(self, end: int) -> memoryview:
-        """The lines of batches before `end` that have not been asked for."""
-        start, self._done = self._done, max(end, self._done)
-        return memoryview(self._data)[self._ends[start] : self._ends[self._done]]
-
-
-def _whole_headers(file: LogFile, table: BatchTable) -> BatchTable:
-    """The same, but for batches that end inside their header: Kafka's tool reads on behind them."""
-    short = (table.magic >= 2) & (table.size < BATCH_HEADER_BYTES)
-    if not short.any():
-        return table
-    rows = table.rows.copy()
-    for row in np.flatnonzero(short).tolist():
-        position, size = int(table.position[row]), int(table.size[row])
-        head = file.head_at(position).ljust(BATCH_HEADER_BYTES, b"\0")
-        rows[row] = refused_batch(head, position=position, size=size, policy="file").rows[0]
-    rows.flags.writeable = False
-    return replace(table, rows=rows)
-
-
-def _rows_of(table: BatchTable, positions: Int64s) -> Int64s:
-    """The batch of each record, by its position; both rise."""
-    batches = table.position
-    first, last = np.searchsorted(batches, positions[[0, -1]]).tolist()
-    starts = np.searchsorted(positions, batches[first : last + 1])
-    return np.repeat(np.arange(first, last + 1), np.diff(starts, append=len(positions)))
-
-
-def _title(name: FileName, lines: Lines) -> str:
-    if name.kind is FileKind.BOOTSTRAP:
-        return "KRaft bootstrap snapshot\n"
-    if name.kind is FileKind.CHECKPOINT_KRAFT:
-        return f"Snapshot end offset: {name.base_offset}, epoch: {name.epoch}\n"
-    return f"{lines.title} offset: {name.base_offset}\n"
-
-
-# ---- a run ---------------------------------------------------------------------------------------
-
-
-class KafkaDump:
+class KafkaDump(Dump):
     """One run of the tool.
 
-    Attributes:
-        options: of the run.
-        out: standard output.
-        jobs: threads that share the work.
-        found: whether something is damaged or differs.
+    Damage is reported as by any dump, on standard error, and the lines go on behind it.
     """
 
     def __init__(self, options: DumpOptions, out: IO[bytes], jobs: int = 1) -> None:
         """Start with nothing printed and nothing found."""
-        self.options = options
-        self.out = out
-        self.jobs = jobs
-        self.found = False
-        self._gaps: list[tuple[str, Gaps]] = []
-        self._faults: dict[str, list[str]] = {"index": [], "timeindex": []}
-        self._memory = PerThread(dump_memory)
+        super().__init__(Style("text"), out, _REQUEST, batches=not options.deep, jobs=jobs)
+        self.bytes_max = options.max_bytes
+        self._options = options
+        self._gaps: dict[Path, Gaps] = {}
 
     def run(self, paths: Iterable[str]) -> Exit:
-        """Print every file; at the first where Kafka's tool ends with an exception, end too.
-
-        Raises:
-            KsegError: that one, with the path.
-            OSError: a file cannot be read.
-        """
-        try:
-            run_in_order(self._pieces(paths), taker(self.out.write), threads=self.jobs)
-        except KsegError:
-            self.out.flush()
-            raise
+        """Print every file; returns the exit code."""
+        run_in_order(self._lines_of(paths), self._take, threads=self._jobs)
         self.out.flush()
-        self._tell()
-        return Exit.FOUND if self.found else Exit.OK
+        for path, gaps in self._gaps.items():
+            for line in gaps.lines(f"{self._options.lines.gaps}{path.absolute()}"):
+                complain(line)
+        return self.end()
 
-    def _pieces(self, paths: Iterable[str]) -> Iterator[Work]:
-        for path in paths:
-            yield from each_at(path, self._file(path))
+    def _lines_of(self, paths: Iterable[str]) -> Iterator[Work]:
+        for path in map(Path, paths):
+            yield putting(self._line(f"Dumping {path}"))
+            if path.suffix not in _SUFFIXES:
+                yield putting(partial(self._complain, f"Ignoring unknown file {path}"))
+                continue
+            source = InputFile(path, file_name(path))
+            if path.suffix in _LOGS:
+                yield putting(self._title(source.name))
+                yield from each_at(path, self._file(source, 0, True))
+            else:
+                yield At(path, partial(self._entries, source))
 
-    def _file(self, path: str) -> Iterator[Work]:
-        yield putting(self._line(f"Dumping {path}"))
-        _stem, dot, suffix = os.path.basename(path).rpartition(".")
-        if not dot:
-            raise NotALogError("a name without an extension", path=path)
-        if suffix in ("log", "checkpoint"):
-            yield from self._log(Path(path))
-        elif suffix in _SUFFIXES:
-            yield partial(self._other_file, Path(path), suffix)
-        else:
-            yield putting(partial(self._complain, f"Ignoring unknown file {path}"))
+    def _title(self, name: FileName) -> bytes:
+        if name.kind is FileKind.BOOTSTRAP:
+            return self._line("KRaft bootstrap snapshot")
+        if name.kind is FileKind.CHECKPOINT_KRAFT:
+            return self._line(f"Snapshot end offset: {name.base_offset}, epoch: {name.epoch}")
+        return self._line(f"{self._options.lines.title} offset: {name.base_offset}")
 
-    def _line(self, text: str) -> bytes:
-        shown = printable(text) if self.options.terminal else text
+    def _line(self, line: str) -> bytes:
+        shown = printable(line) if self.out.isatty() else line
         return shown.encode("utf-8", "surrogateescape") + b"\n"
 
     def _complain(self, line: str) -> None:
         self.out.flush()
         complain(line)
 
-    def _log(self, path: Path) -> Iterator[Work]:
-        """One log as pieces of work.
-
-        Each puts lines, and functions to be called when the lines in front are written.
-
-        Raises:
-            OSError: the file cannot be read.
-
-        A piece raises:
-            FormatError: where Kafka's tool ends with an exception; the lines in front are printed.
-            LimitExceededError: a batch inflates to too many bytes.
-            OSError: the file cannot be read.
-        """
-        gaps, options = Gaps(), self.options
-        self._gaps.append((str(path), gaps))
-        yield putting(_title(file_name(path), options.lines).encode())
-        file = LogFile.open(path)
-        with SharedUse(file.close) as shared:
-            end = file.size if options.max_bytes is None else options.max_bytes
-            position = 0
-            tile_bytes = PIECE_BYTES if self.jobs > 1 else None
-            for tile in file.walk(end=end, on_bad_crc="note", policy="file", tile_bytes=tile_bytes):
-                self.found = self.found or bool(tile.table.bad_crc_count)
-                yield shared.to(partial(self._tile, tile, file, gaps))
-                position = tile.table.end_position
-            yield shared.to(partial(self._end, file, position, min(end, file.size)))
-
-    def _tile(self, tile: Tile, file: LogFile, gaps: Gaps, put: Put) -> None:
-        tile = tile._replace(table=_whole_headers(file, tile.table))
-        with self._memory.one() as memory:
-            lines = _TileLines(self.options, put, *memory)
-            lines.print(tile, file.size)
-        put(partial(gaps.join, lines.gaps))
-
-    def _end(self, file: LogFile, position: int, end: int, put: Put) -> None:
-        left = end - position
-        if not self.options.lines.lenient:
-            check_end(file, position, end)
-        if left and self.options.max_bytes is None:
-            self.found = True
-            put(self._line(f"Found {left} invalid bytes at the end of {file.path.name}"))
-
-    def _other_file(self, path: Path, suffix: str, put: Put) -> None:
-        """Print an index or a snapshot."""
+    def _write_entries(self, source: InputFile, put: Put) -> None:
         from kseg.cli.kafka_dump import indexes  # logs do without
 
-        def line(text: str) -> None:
-            put(self._line(text))
+        if source.name.kind in (FileKind.INDEX, FileKind.TIMEINDEX):
+            has_entries = indexes.print_index(source.path, RowWriter(put))
+            if not has_entries and source.name.kind is FileKind.INDEX:
+                put(self._line(f"{source.path} is empty."))
+            return
+        for line in indexes.lines_of(source.path):
+            put(self._line(line))
 
-        if suffix == "snapshot":
-            error = indexes.print_snapshot(path, line)
-            if error is not None:
-                self.found = True
-                put(partial(self._complain, error))
-        elif suffix == "txnindex":
-            indexes.print_txn_index(path, line)
-        else:
-            is_time = suffix == "timeindex"
-            print_index = indexes.print_time_index if is_time else indexes.print_offset_index
-            found = print_index(path, self.options, put, line)
-            lines = list(indexes.complaints(found, os.path.abspath(path)))
-            put(partial(self._faults[suffix].extend, lines))
+    def _end(self, table: BatchTable, source: Source, put: Put) -> None:
+        if self.bytes_max is None or table.stop is not StopReason.TORN_TAIL:
+            super()._end(table, source, put)
 
-    def _tell(self) -> None:
-        """Write the complaints of Kafka's tool, behind all lines."""
-        for line in (*self._faults["index"], *self._faults["timeindex"]):
-            self.found = True
-            complain(line)
-        for path, gaps in self._gaps:
-            for line in gaps.lines(f"{self.options.lines.gaps}{os.path.abspath(path)}"):
-                complain(line)
+    def _batches(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
+        self._write_batches(tile.table, sink.take)
+
+    def _write_batches(self, table: BatchTable, write: Callable[[Template, int], object]) -> None:
+        """Write the lines of a table, a run of one family at a time."""
+        for start, end in runs(table.magic < 2):
+            part = table.take(slice(start, end))
+            write(self._options.lines.batch_line(part), len(part))
+
+    def _columns(self, tile: Tile, source: Source, sink: RowSink, put: Put) -> None:
+        made = bytearray()
+        if self._options.lines.nested:
+            self._write_batches(tile.table, RowWriter(made.extend).rows)
+        heads, crcs = _Heads(bytes(made), len(tile.table)), _Checksums(tile)
+        for piece in self._decoded(tile, self.request, source, put):
+            put(partial(self._add_offsets, source.path, piece.offset.copy()))
+            for start, end in runs(piece.magic < 2):
+                columns = piece if end - start == len(piece) else piece[start:end]
+                rows = np.searchsorted(tile.table.position, columns.position)
+                crc = crcs.of(rows) if columns.magic[0] < 2 else None
+                finder = record_columns(columns, tile.table, rows, crc)
+                note = partial(self._note, columns, source, put)
+                pieces = self._record_line(columns, finder, note)
+                sink.take((bytes_piece(b"", heads.up_to(rows), _RAW), *pieces), len(columns))
+        put(heads.rest())
+
+    def _add_offsets(self, path: Path, offsets: Int64s) -> None:
+        self._gaps.setdefault(path, Gaps()).add(offsets)
+
+    def _note(
+        self, columns: RecordColumns, source: Source, put: Put, row: int, error: KsegError
+    ) -> None:
+        error.position, error.offset = int(columns.position[row]), int(columns.offset[row])
+        self.find(error, source.path, put)
+
+    def _record_line(self, columns: RecordColumns, finder: Columns, note: Note) -> Template:
+        """The line of each record of a piece, which are of one family."""
+        options, lines = self._options, self._options.lines
+        is_message = columns.magic[0] < 2
+        control = columns.control if not is_message and columns.control.any() else None
+        pieces: list[Piece] = []
+        if options.metadata:
+            line = lines.message if is_message else lines.record
+            if line is None:
+                raise InvalidRecordError("this release of Kafka did not know magic 2")
+            pieces += line_pieces(line, finder)
+            if not is_message:
+                pieces.append(names_piece(columns.headers, options.style))
+            if control is not None:
+                from kseg.cli.kafka_dump.decoders import control_marks  # few logs have any
+
+                pieces.append(bytes_piece(b"", control_marks(columns, note), options.style))
+        if options.parser is not None:
+            key, payload = options.parser(columns, control, note)
+            if key is not None:
+                key = key if lines.keyed else where(key, columns.value.is_valid())
+                lead = b" key: " if options.metadata else b"| key: "
+                pieces.append(bytes_piece(lead, key, options.style))
+            if payload is not None:
+                null = lines.null_payload
+                pieces.append(bytes_piece(b" payload: ", payload, options.style, null))
+        return (*pieces, (text.TEXT, b"\n"))
+
+
+class _Heads:
+    """The lines of the batches of a table, to be put in front of the records of each."""
+
+    def __init__(self, made: bytes, count: int) -> None:
+        """Take all of them, in the order of the table, or none."""
+        self._data = np.frombuffer(made, np.uint8)
+        ends = np.flatnonzero(self._data == 0x0A) + 1 if made else np.zeros(count)
+        self._ends = np.concatenate(([0], ends)).astype(np.int32)
+        self._done = 0
+
+    def up_to(self, rows: Int64s) -> BinaryColumn:
+        """For each record the lines between its batch and the batch before."""
+        starts = np.concatenate(([self._done], rows + 1))
+        self._done = int(starts[-1])
+        return BinaryColumn(self._ends[starts], self._data, None, 0)
+
+    def rest(self) -> bytes:
+        """The lines that have not been asked for."""
+        return self._data[self._ends[self._done] :].tobytes()
+
+
+class _Checksums:
+    """The stored checksums of messages, inside compressed ones too, a piece after the other."""
+
+    def __init__(self, tile: Tile) -> None:
+        """Start in front of the first message of a tile."""
+        self._tile = tile
+        self._row = -1
+        self._left: Int64s = np.empty(0, np.int64)
+
+    def of(self, rows: Int64s) -> Int64s:
+        """The checksum of each message of a piece, by the outermost message of each, in order."""
+        found = self._tile.table.crc[rows]
+        for row in np.unique(rows[self._tile.table.is_wrapper[rows]]).tolist():
+            first, end = np.searchsorted(rows, [row, row + 1]).tolist()
+            if row != self._row:
+                self._row, self._left = row, self._inside(row)
+            part, self._left = self._left[: end - first], self._left[end - first :]
+            found[first : first + len(part)] = part
+        return found
+
+    def _inside(self, row: int) -> Int64s:
+        table = self._tile.table.take(slice(row, row + 1))
+        data = body_of(
+            *(self._tile.data, table),
+            base=self._tile.base,
+            arena=Arena(),
+            inflated_max=INFLATED_BYTES_MAX,
+            refuse_bad_crc=False,
+        )
+        assert data is not None
+        tables = [scan(data, on_bad_crc="ignore")]
+        while tables[-1].stop is StopReason.LIMIT:
+            tables.append(scan(data, start=tables[-1].end_position, on_bad_crc="ignore"))
+        return np.concatenate([each.crc for each in tables])

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kseg.cli.kafka_dump.options import kafka_options
+from kseg.cli.kafka_options import kafka_options
 from kseg.cli.options import (
     NEW_PATH,
     OFFSET,

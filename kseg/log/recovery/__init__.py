@@ -39,7 +39,6 @@ _HOMES = {
     ),
     "kseg.log.recovery.lost": ("Lost", "lost_ranges"),
     "kseg.log.recovery.overlay": ("Action", "FileSeen", "look_at"),
-    "kseg.log.recovery.raw_lookups": ("stored_position",),
     "kseg.log.recovery.reindex": ("KINDS",),
 }
 __all__, __getattr__ = door(__name__, _HOMES)

@@ -18,5 +18,4 @@ from kseg.log.recovery.lost import lost_ranges as lost_ranges
 from kseg.log.recovery.overlay import Action as Action
 from kseg.log.recovery.overlay import FileSeen as FileSeen
 from kseg.log.recovery.overlay import look_at as look_at
-from kseg.log.recovery.raw_lookups import stored_position as stored_position
 from kseg.log.recovery.reindex import KINDS as KINDS

@@ -18,7 +18,6 @@ import pytest
 from kseg import workers
 from kseg.cli import dump, main
 from kseg.cli.failures import Exit
-from kseg.cli.kafka_dump import run as kafka_run
 from kseg.cli.row_writer import RowWriter
 from kseg.files import log_file
 from kseg.format.convert import Converter
@@ -54,7 +53,7 @@ CONVERSIONS = {
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of some hundred bytes are many pieces."""
-    for module in (pieces, dump, kafka_run):
+    for module in (pieces, dump):
         monkeypatch.setattr(module, "PIECE_BYTES", 200)
     monkeypatch.setattr(log_file, "TILE_BYTES", 200)
     monkeypatch.setattr(log_file, "CHECKED_TILE_BYTES", 200)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from kseg.cli import dump
-from kseg.cli.kafka_dump import run as kafka_run
 from tests.builders import (
     COMMIT,
     GZIP,
@@ -92,7 +91,6 @@ FORMS = {
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Partitions of several eras and segments, sound and damaged, cut into many pieces."""
     monkeypatch.setattr(dump, "PIECE_BYTES", 200)
-    monkeypatch.setattr(kafka_run, "PIECE_BYTES", 200)
     data = tmp_path / "data"
     batches = [
         batch(

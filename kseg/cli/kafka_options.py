@@ -46,8 +46,6 @@ _FLAGS: Final = {
     "deep-iteration": "With --kafka: print records, not only batches.",
     "print-data-log": "With --kafka: print keys and payloads too.",
     "skip-record-metadata": "With --kafka: of records print only key and payload.",
-    "verify-index-only": "With --kafka: compare indexes with the log, do not print entries.",
-    "index-sanity-check": "With --kafka: check indexes as an opening does, and no more.",
     **{
         name: f"With --kafka: print records of {topic} decoded."
         for name, topic in TOPIC_DECODERS.items()
@@ -73,12 +71,6 @@ def _valued() -> list[Callable[[_F], _F]]:
         ),
         click.option(
             "--files", metavar="A,B...", help="With --kafka: the PATHs, as Kafka's tool has them."
-        ),
-        click.option(
-            "--max-message-size",
-            type=_COUNT,
-            metavar="N",
-            help="With --kafka: bytes read at an index entry (5242880).",
         ),
         click.option(
             "--max-bytes", type=_COUNT, metavar="N", help="With --kafka: bytes read of each log."
