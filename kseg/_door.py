@@ -31,6 +31,3 @@ def door(
         return value
 
     return sorted(home_of), load
-
-
-__all__ = ["door"]

@@ -40,6 +40,3 @@ def _quoted(word: str) -> str:
         for byte in os.fsencode(word)
     )
     return f"$'{''.join(escaped)}'"
-
-
-__all__ = ["command_line", "note"]

@@ -67,6 +67,3 @@ def document(value: Any) -> Any:
         case Iterable():
             return [document(each) for each in value]
     raise TypeError(f"a {type(value).__name__} has no JSON document")
-
-
-__all__ = ["Documented", "VerbReport", "document"]

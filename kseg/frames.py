@@ -225,6 +225,3 @@ def _cell(value: Any) -> str:
         rest = "..." if len(value) > _VALUE_BYTES else ""
         return value[:_VALUE_BYTES].decode("utf-8", "backslashreplace") + rest
     return "" if value is None else str(value)[:_REPR_CHARACTERS]
-
-
-__all__ = ["ArrowStream", "Frames", "Listed", "Table", "counted", "has_arrow", "html_table"]

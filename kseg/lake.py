@@ -546,9 +546,3 @@ def refuse_other_files(out: Path) -> None:
     if out.suffix[1:].lower() in _OTHERS and not out.is_dir():
         written = ", ".join(f".{each}" for each in EXTENSIONS)
         raise ValueError(f"{out} has an unknown extension; use one of {written}")
-
-
-__all__ = [
-    *("ALL", "Bounds", "FileFormat", "Files", "Selected", "Undecoded", "WrittenFiles"),
-    *("output_path", "refuse_loss", "refuse_other_files", "targets"),
-]

@@ -498,15 +498,3 @@ class PieceScanner:
     def count_rows(self) -> int:
         """The number of records."""
         return sum(batch.num_rows for batch in self.to_batches())
-
-
-__all__ = [
-    "Condition",
-    "Nanoseconds",
-    "PieceScanner",
-    "Read",
-    "ScanDataset",
-    "arrow_conditions",
-    "polars_conditions",
-    "polars_frame",
-]

@@ -161,6 +161,3 @@ class ParquetFile:
             self._writer.write_table(group, row_group_size=group.num_rows)
         self._waiting.clear()
         self._rows = self._bytes = 0
-
-
-__all__ = ["GROUP_BYTES", "GROUP_ROWS", "ParquetFile", "parquet_writer"]

@@ -499,22 +499,3 @@ def check() -> None:
 def putting(result: Any) -> Work:
     """A piece of work that has its result already."""
     return lambda put: put(result)
-
-
-__all__ = [
-    "ROOM",
-    "At",
-    "Buffer",
-    "PerThread",
-    "Put",
-    "Results",
-    "SharedUse",
-    "Work",
-    "at_file",
-    "check",
-    "each_at",
-    "in_order",
-    "putting",
-    "run_in_order",
-    "usable_cores",
-]

@@ -1036,19 +1036,3 @@ def _read_small(kind: FileKind, path: str, found: Findings) -> Any:
 
 def _bytes(paths: Iterable[str | Path]) -> int:
     return int(np.sum([io.size_at(path) for path in paths], dtype=np.int64))
-
-
-__all__ = [
-    "EPOCH_CHANGES_MAX",
-    "OFFSET_CHECKPOINTS",
-    "LogChecks",
-    "check_across",
-    "check_epochs",
-    "check_offset_checkpoint",
-    "check_snapshot",
-    "describe_overlap",
-    "examine_data_directory",
-    "examine_file",
-    "examine_partition",
-    "examine_segment",
-]

@@ -863,16 +863,3 @@ def _by_place(rows: Iterable[Mapping[str, Any]], field: str) -> dict[tuple[str, 
         for row in rows
         if row.get("pending") is None
     }
-
-
-__all__ = [
-    "LAG_TO",
-    "RETENTION_MINUTES",
-    "Commits",
-    "Group",
-    "GroupChange",
-    "Groups",
-    "Member",
-    "ShareState",
-    "groups",
-]

@@ -502,17 +502,3 @@ def topics(
         if progress is not None:
             progress(done, len(directories))
     return Topics(tuple(found[name] for name in sorted(found)))
-
-
-__all__ = [
-    "Infos",
-    "PartitionInfo",
-    "SegmentFacts",
-    "Summary",
-    "TopicSize",
-    "Topics",
-    "info",
-    "info_of_file",
-    "info_of_partition",
-    "topics",
-]

@@ -588,6 +588,3 @@ def _differences(kind: str, old: Row | None, new: Row | None, *, show: bool) -> 
         for each in (old, new)
     )
     return {"before": before, "after": after}
-
-
-__all__ = ["CODES", "Metadata", "MetadataTable", "metadata"]

@@ -131,6 +131,3 @@ def _credentials(host: str) -> list[tuple[str, str]]:
             raise OSError(f"{place}: line {error.lineno} cannot be read") from None
         user = found and f"{found[0]}:{found[2]}"
     return [("Authorization", f"Basic {b64encode(user.encode()).decode()}")] if user else []
-
-
-__all__ = ["TOKEN", "USER_INFO", "feed_registry"]

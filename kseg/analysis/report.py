@@ -453,6 +453,3 @@ def _shortened(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {
             name: cell[: 4 * _TEXT] if isinstance(cell, str) else cell for name, cell in row.items()
         }
-
-
-__all__ = ["BrokerReport", "report"]

@@ -107,6 +107,3 @@ def _feed_logs(
             replay.feed(key, value)
     for error in reader.errors:
         replay.note("log-damaged", error.reason, error.path or "", error.offset)
-
-
-__all__ = ["TOPIC", "schemas"]

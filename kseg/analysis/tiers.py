@@ -148,6 +148,3 @@ def _examine(log: TierLog, id_: str, *, deep: bool, now_ms: int) -> Examined:
     elif any((one.last_offset or 0) > segment.end_offset for one in seen.segments):
         found.add("tier-metadata", str(path), f"it goes on behind {segment.end_offset}, its end")
     return merge_all((seen, Examined(findings=found.taken())))
-
-
-__all__ = ["describe", "examine_tier", "traffic"]

@@ -471,16 +471,3 @@ def _held(directory: Path) -> str:
     """The consequences of the first open transaction of a partition, in words."""
     is_cleaned = read_clean_offset(directory, partition_of(directory)) is not None
     return "last-stable-offset, cleaner" if is_cleaned else "last-stable-offset"
-
-
-__all__ = [
-    "MAX_TIMEOUT_MINUTES",
-    "STATES",
-    "STATUSES",
-    "TransactionRows",
-    "TransactionalId",
-    "Transactions",
-    "Undecided",
-    "find",
-    "transactions",
-]

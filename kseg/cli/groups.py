@@ -200,6 +200,3 @@ def _not_reset(found: Groups, later: Sequence[GroupChange]) -> Iterator[str]:
             *(tool, "--bootstrap-server", "HOST:PORT", "--delete-offsets", "--group", group),
             *(option, f"{topic}:{','.join(numbers)}"),
         )
-
-
-__all__ = ["groups", "write_logs"]

@@ -60,6 +60,3 @@ def report(
         held = "names of topics and files, and keys" if keys else "names of topics and files"
         output.write_line(f"{out}: {size}, {output.counted(faults, 'finding')}; it holds {held}")
     return Exit.OK if found.ok else Exit.FOUND
-
-
-__all__ = ["report"]

@@ -56,6 +56,3 @@ def _print(kept: list[Schema], *, as_text: bool) -> None:
         head = ("subject", "version", "id", "type", "deleted", "references", "guid")
         rows = [counted(each.row()) for each in kept]
         output.write_table(head, [[row[name] for name in head] for row in rows])
-
-
-__all__ = ["schemas"]

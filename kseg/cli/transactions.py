@@ -93,6 +93,3 @@ def _print(found: Transactions, *, show_all: bool) -> None:
         rows = [[row[name] for name in head] for row in found.transactions.rows()]
         output.write_table(head, rows)
     output.write_line(found.title or "no transactions")
-
-
-__all__ = ["mention", "transactions"]

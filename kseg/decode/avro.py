@@ -681,6 +681,3 @@ def _value(schema: Any, value: Any, names: Mapping[str, Any]) -> Any:
         each["name"]: _value(each["type"], value.get(each["name"], each.get("default")), names)
         for each in schema["fields"]
     }
-
-
-__all__ = ["AvroDecoder", "decoder", "parsed"]

@@ -310,6 +310,3 @@ def _settled(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind) and kind.num_fields:
         return pa.struct([(each.name, _settled(each.type)) for each in kind])
     return JSON_TEXT if pa.types.is_struct(kind) or pa.types.is_null(kind) else kind
-
-
-__all__ = ["JSON_TEXT", "JsonDecoder", "decoder_of_schema", "decoder_of_type", "infer"]

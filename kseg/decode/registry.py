@@ -450,6 +450,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(each) for each in value]
     return str(value) if isinstance(value, float) and not isfinite(value) else value
-
-
-__all__ = ["SAMPLE_ROWS", "Choice", "Decoding", "decodings", "json_columns", "references_of"]

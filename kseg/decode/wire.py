@@ -196,6 +196,3 @@ def _varints(place: Place, at: Int64s, wanted: Bools) -> tuple[Int64s, Bools]:
         done[rows[read < 0x80]] = True
         rows = rows[read >= 0x80]
     return (numbers >> 1) ^ -(numbers & 1), done
-
-
-__all__ = ["Group", "Place", "split", "with_indexes"]

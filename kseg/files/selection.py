@@ -109,6 +109,3 @@ def several(name: str, given: Any, kind: type, wanted: str) -> tuple[Any, ...]:
     ):
         raise TypeError(f"{name} is {wanted}, not {given!r}")
     return found
-
-
-__all__ = ["NothingChosenError", "Selection", "StrPaths", "several", "some_of"]

@@ -146,5 +146,3 @@ NO_COMMITS: Final[dict[str, Any]] = {
     **{name: np.empty(0, object) for name in _TEXTS},
     **{name: np.empty(0, np.int64) for name in _NUMBERS},
 }
-
-__all__ = ["NONE", "NO_COMMITS", "commit_rows", "joined", "none_for_minus_one"]

@@ -188,6 +188,3 @@ def shown(name: str, value: str, *, show_secrets: bool = False) -> str | None:
     """
     kind = config_types().get(_LISTENER.sub("", name, count=1), PASSWORD)
     return value if show_secrets or kind != PASSWORD else None
-
-
-__all__ = ["allowed_values", "config_types", "definitions", "refused_settings", "shown"]

@@ -194,6 +194,3 @@ def _joined(chunks: list[RecordColumns]) -> list[RecordColumns]:
         found[-1].append(chunk)
         rows += len(chunk)
     return [join_rows(group) for group in found]
-
-
-__all__ = ["COLUMNS", "LastValues"]

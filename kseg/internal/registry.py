@@ -603,19 +603,3 @@ def _references(document: Mapping[str, Any]) -> Iterator[Reference]:
         raise RefusedError("record-field", f"references is {_shown(found)}, not a list of objects")
     for one in found:
         yield Reference(_field(one, "name"), _field(one, "subject"), _field(one, "version", -1))
-
-
-__all__ = [
-    "BYTES_MAX",
-    "CODES",
-    "PER_CODE_MAX",
-    "Reference",
-    "RefusedError",
-    "Replay",
-    "Schema",
-    "SchemaFinding",
-    "Schemas",
-    "Severity",
-    "guid_of",
-    "parse",
-]

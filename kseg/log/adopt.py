@@ -297,6 +297,3 @@ def _move(one: StagedSegment, directory: Path, base: int) -> None:
     io.dress_as_new_in(one.path(FileKind.LOG), directory)
     io.rename(one.path(FileKind.LOG), target)
     io.flush_directory(directory)
-
-
-__all__ = ["Adopted", "StagedSegment", "adopt", "check_adoptable"]

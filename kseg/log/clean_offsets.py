@@ -102,6 +102,3 @@ def _read(path: Path) -> dict[TopicPartition, int]:
         return dict(read_offset_checkpoint(path))
     except FileNotFoundError:
         return {}
-
-
-__all__ = ["forget_clean_offset", "lower_clean_offset", "read_clean_offset", "write_clean_offset"]

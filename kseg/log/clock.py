@@ -44,6 +44,3 @@ def with_now(options: RequestOptions) -> RequestOptions:
     if "now" in options or "time" not in options:
         return options
     return {**options, "now": machine_ms()}
-
-
-__all__ = ["clock_of", "machine_ms", "now_of", "with_now"]

@@ -687,18 +687,3 @@ def _copy_offsets(origin: Path, lease: data_directory.DataDirectoryLease) -> Non
         high_watermark=offsets.get(FileKind.REPLICATION),
     )
     lease.write_checkpoints()
-
-
-__all__ = [
-    "Change",
-    "Recovery",
-    "TruncationPlan",
-    "TruncationReport",
-    "copy_partition",
-    "has_segments",
-    "home_of",
-    "homes_of",
-    "plan_truncation",
-    "reindex_at",
-    "values_of",
-]

@@ -170,6 +170,3 @@ def is_as_closed(partition: io.StrPath) -> bool:
         return all(each.kafka07 or fault_in(each) is None for each in segments)
     except (KsegError, OSError):
         return False
-
-
-__all__ = ["EndFault", "fault_in", "fault_of", "is_as_closed"]

@@ -93,6 +93,3 @@ def in_turn(items: Iterable[_T], change: Callable[[_T], None], *, in_place: bool
             refused.append(item)
     for item in refused:
         change(item)
-
-
-__all__ = ["checkpoint_sizes", "in_turn", "least_bytes", "of_segments", "refuse_less"]

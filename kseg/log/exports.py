@@ -290,6 +290,3 @@ def by_topic(exports: Iterable[Export]) -> list[Export]:
         )
         for (_topic, name), group in found.items()
     ]
-
-
-__all__ = ["Export", "Part", "Warn", "Written", "by_topic", "write_all"]

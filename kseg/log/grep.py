@@ -63,6 +63,3 @@ def grep(
     if context < 0:
         raise ValueError(f"context is {context}, not 0 or more")
     return scan(paths, **options).holding(wanted, context)
-
-
-__all__ = ["grep"]

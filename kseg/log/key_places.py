@@ -155,6 +155,3 @@ def _counts_of(cluster: Cluster, topic: str | None, directories: Iterable[Path])
         if said.exists() and read_partition_metadata(said).uuid != topic_id:
             return ()
     return cluster.counts.get(topic_id, {}).values()
-
-
-__all__ = ["SAMPLE_KEYS", "KeyPlaces"]

@@ -107,6 +107,3 @@ def _both(one: _Bounds, other: _Bounds) -> _Bounds:
     pairs = zip(one, other, strict=True)
     starts, ends = ([bound for bound in pair if bound is not None] for pair in pairs)
     return max(starts, default=None), min(ends, default=None)
-
-
-__all__ = ["can_have", "narrowed", "wanted_key"]

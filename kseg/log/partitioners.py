@@ -101,6 +101,3 @@ def _refusal(key: object) -> str:
         f"a key is bytes, text or None, not {type(key).__name__}: encode it as the producers'"
         " serializer does, such as (42).to_bytes(4, 'big') for an IntegerSerializer"
     )
-
-
-__all__ = ["NO_PARTITION", "PARTITIONERS", "Partitioner", "key_column", "partition_for"]

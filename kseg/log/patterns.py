@@ -184,6 +184,3 @@ def _last_rows(pieces: list[RecordColumns], count: int) -> list[RecordColumns]:
         if len(part):
             found.insert(0, part)
     return found
-
-
-__all__ = ["MATCHED", "SEARCHED", "Pattern", "with_context"]

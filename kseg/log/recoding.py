@@ -132,6 +132,3 @@ class Recoding:
     def _target(self, one: RecodedPartition) -> Target:
         limit = one.rules.config.max_message_bytes
         return Target(2, self.codec, self.level, recoded_bytes_max=limit)
-
-
-__all__ = ["RecodedPartition", "Recoding"]

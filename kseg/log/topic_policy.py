@@ -210,22 +210,3 @@ def _what_to_name(topic: str | None, missing: Literal["policy", "limit", "both"]
 
 def _unknown(config: LogConfig, why: str) -> RetentionRules:
     return left_alone(config, POLICY_UNKNOWN, why)
-
-
-__all__ = [
-    "INVALID",
-    "KRAFT",
-    "NOT_COMPACTED",
-    "POLICY_UNKNOWN",
-    "REMOTE",
-    "STRAY",
-    "UNTOUCHED",
-    "KnownTopics",
-    "RetentionRules",
-    "compaction_rules",
-    "is_internal",
-    "known_policy",
-    "known_topics",
-    "left_alone",
-    "retention_rules",
-]

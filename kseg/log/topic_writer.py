@@ -268,6 +268,3 @@ def _warn_of_retention(
             UserWarning,
             stacklevel=3,
         )
-
-
-__all__ = ["write_topic"]

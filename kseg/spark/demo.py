@@ -203,12 +203,3 @@ def _stderr_to(fd: int) -> Iterator[None]:
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-
-
-__all__ = [
-    "Summary",
-    "check_java",
-    "quiet_spark",
-    "summarise_by_spark",
-    "summarise_locally",
-]

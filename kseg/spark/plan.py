@@ -747,19 +747,3 @@ def _pack(splits: Iterable[Split], target_bytes: int) -> Iterator[tuple[Split, .
         task_bytes += split.split_bytes
     if task:
         yield tuple(task)
-
-
-__all__ = [
-    "SPLITS_PER_TASK_MAX",
-    "Cut",
-    "LogEntry",
-    "SegmentEntry",
-    "Split",
-    "check_paths",
-    "find_cuts",
-    "list_logs",
-    "local_path",
-    "local_paths",
-    "make_plan",
-    "plan_line",
-]

@@ -810,19 +810,3 @@ def writer_of(
     parsed = parse_sink_options(options)
     check_schema(schema, parsed)
     return SinkWriter(parsed)
-
-
-__all__ = [
-    "SinkOptions",
-    "SinkPaths",
-    "SinkWriter",
-    "StagedTask",
-    "abort",
-    "check_schema",
-    "commit",
-    "parse_sink_options",
-    "query_of",
-    "stage",
-    "sweep",
-    "writer_of",
-]

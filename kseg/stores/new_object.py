@@ -112,6 +112,3 @@ def whole_object(target: RemotePath, *, new: bool) -> Iterator[ObjectSink]:
         sink.abort()
         raise
     target.stored = StoredObject(str(target), sink.tell())
-
-
-__all__ = ["ObjectSink", "Sink", "whole_object"]

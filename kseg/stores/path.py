@@ -397,18 +397,3 @@ def _under(path: RemotePath) -> Iterator[Found]:
         for entry in without_set_aside(known.data_directory.partitions):
             if entry.files is not None:
                 yield entry.files, ()
-
-
-__all__ = [
-    "RemotePath",
-    "find_logs",
-    "is_remote",
-    "local_path_at",
-    "local_paths_of",
-    "matches",
-    "name_of",
-    "out_path",
-    "path_at",
-    "paths_of",
-    "place",
-]

@@ -234,6 +234,3 @@ class StoredFile(RangedFile):
 
     def _fetch(self, start: int, end: int) -> Fetched:
         return self._store.read(self._stored, start, end), None
-
-
-__all__ = ["RangedFile", "StoredFile"]

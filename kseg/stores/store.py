@@ -547,14 +547,3 @@ def check_url(url: str) -> None:
             f"kseg: {place}: a URL has no user, password, query or fragment: credentials come "
             "from the environment, and a URL appears in messages"
         )
-
-
-__all__ = [
-    "MADE_MEANWHILE",
-    "PART_BYTES",
-    "SCHEMES",
-    "Store",
-    "StoredObject",
-    "Upload",
-    "check_url",
-]

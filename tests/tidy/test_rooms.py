@@ -95,14 +95,14 @@ def _is_module(name: str) -> bool:
 
 
 def _offered(home: str) -> set[str]:
-    """The `__all__` of a module; without one, what it makes itself."""
+    """The `__all__` of a module; without one, the public names that it makes itself."""
     module = importlib.import_module(home)
     made = {
         each.id
         for node in tree.module(Path(str(module.__file__))).body
         for target in _targets(node)
         for each in ast.walk(target)
-        if isinstance(each, ast.Name)
+        if isinstance(each, ast.Name) and not each.id.startswith("_")
     }
     return set(getattr(module, "__all__", made))
 

@@ -1475,6 +1475,3 @@ def _for_release(found: DoctorReport, *, known: str | None) -> DoctorReport:
 
 def _not_known(outcome: Outcome, *, known: str | None) -> Outcome:
     return outcome if known is not None and outcome is Outcome.STARTS else Outcome.UNKNOWN
-
-
-__all__ = ["RELEASES", "BrokerDirectory", "DoctorPlan", "Node", "doctor", "plan", "report"]

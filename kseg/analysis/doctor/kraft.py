@@ -126,6 +126,3 @@ def away(path: Path) -> str:
     home = path.absolute().parent
     home = home.parent if home.name.startswith("__") else home
     return command_line("mv", path, home.with_name(f"{home.name}.{path.name}"))
-
-
-__all__ = ["away", "of_bootstrap", "of_level", "of_snapshots"]

@@ -483,6 +483,3 @@ def _of_quorum_state(path: str) -> Iterator[BrokerFinding]:
         message = f"{_failure(error, place).message}; no node starts with it"
         exception = getattr(error, "kafka_exception", None) or "UncheckedIOException"
         yield finding("quorum-state", place, message, exception=exception)
-
-
-__all__ = ["PartitionUnit", "examine", "exception_of", "outcome_of"]

@@ -115,6 +115,3 @@ def _refused_of_topics(
         "start a release that takes it, and remove the setting from each topic there:\n"
         + command_line(*alter, *entity),
     )
-
-
-__all__ = ["of_properties", "of_topics"]

@@ -389,6 +389,3 @@ class DoctorReport(Table, VerbReport):
         return self.outcome is Outcome.STARTS and all(
             one.severity != "error" for one in self.all_findings()
         )
-
-
-__all__ = ["BrokerFinding", "DirectoryOutlook", "DoctorReport", "Outcome", "PartitionOutlook"]

@@ -801,6 +801,3 @@ def _differences(
 def _is_later(one_ms: int | None, other_ms: int) -> bool:
     """Whether a date is later than another; no date is never."""
     return one_ms is None or one_ms > other_ms
-
-
-__all__ = ["KeepUnit", "examine", "explain", "open_deleted", "spaces_of"]

@@ -294,6 +294,3 @@ def _estimate(
         round(compress, 3),
         round(read, 3),
     )
-
-
-__all__ = ["WORDS", "Choice", "CodecEstimate", "choices_of", "estimate"]

@@ -295,14 +295,3 @@ def totals_of(rows: Iterable[KeptFile]) -> tuple[Total, ...]:
         for cause, found in parts.items()
     ]
     return tuple(sorted(totals, key=lambda one: (-one.bytes, one.cause)))
-
-
-__all__ = [
-    "ExplainReport",
-    "KeptFile",
-    "NewestRecord",
-    "PartitionKeeps",
-    "Space",
-    "Total",
-    "WhatIf",
-]

@@ -592,6 +592,3 @@ def keep_group(state: LogState, group: Sequence[SegmentInfo], backup: Backup) ->
         snapshot = state.snapshots.path(info.base_offset)
         if snapshot is not None:
             backup.keep_file(snapshot)
-
-
-__all__ = ["CompactionOptions", "Pass", "apply_state", "clean_state", "plan_inputs"]

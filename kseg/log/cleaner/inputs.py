@@ -326,14 +326,3 @@ def _whole_entries(path: Path | None, entry_bytes: int) -> int:
     except FileNotFoundError:
         return 0
     return size - size % entry_bytes
-
-
-__all__ = [
-    "CleanerInputs",
-    "Group",
-    "between",
-    "bounded_plan",
-    "group_segments",
-    "is_due",
-    "walk_sound",
-]

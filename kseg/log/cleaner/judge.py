@@ -516,14 +516,3 @@ class Judge:
         if table.magic[number] < 2 and int(table.last_offset[number]) == self.end_offset - 1:
             keep[-1] |= not keep[whole.ends[-2] :].any()
         return keep
-
-
-__all__ = [
-    "SLOT_BYTES",
-    "Decisions",
-    "Judge",
-    "LastBatches",
-    "LastOffsets",
-    "read_decisions",
-    "read_keys",
-]

@@ -114,6 +114,3 @@ def _fill(inputs: CleanerInputs, info: SegmentInfo, target: Target, writer: Segm
     writer.become_inactive()
     writer.flush()
     return size
-
-
-__all__ = ["plan_recoding", "recode"]

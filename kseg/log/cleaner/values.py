@@ -282,19 +282,3 @@ class CompactionReport(Table):
     def table_rows(self) -> Sequence[Mapping[str, Any]]:
         """One row with all numbers."""
         return [asdict(self)]
-
-
-__all__ = [
-    "ACTIVE",
-    "BEYOND_MAP",
-    "HIGH_WATERMARK",
-    "LAST_STABLE",
-    "MIN_LAG",
-    "NOTHING_DIRTY",
-    "NOT_DUE",
-    "UNCHANGED",
-    "CompactedGroup",
-    "CompactedSegment",
-    "CompactionPlan",
-    "CompactionReport",
-]

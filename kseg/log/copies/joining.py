@@ -210,6 +210,3 @@ def _as_of(copy: CopyPath, topic_id: UUID | None, *, home: bool) -> CopyPath:
     if copy.lacks is not None or copy.topic_id == topic_id or (copy.topic_id is None and home):
         return copy
     return replace(copy, lacks="absent" if copy.topic_id is None else "other-topic")
-
-
-__all__ = ["Chosen", "CopyPath", "JoinedCopies", "join_copies", "places_of"]

@@ -1110,27 +1110,3 @@ def _merged(one: Ranked, taken: Sequence[int]) -> MergedCopy:
         int(taken[0]),
         int(taken[1]),
     )
-
-
-__all__ = [
-    "CONFLICTS_MAX",
-    "LEFT_OUT",
-    "MISSING_MAX",
-    "Choosing",
-    "Conflict",
-    "EpochBegin",
-    "LeftOut",
-    "Lineage",
-    "MergePlan",
-    "MergedCopy",
-    "MissingOffsets",
-    "PartitionMerge",
-    "Ranked",
-    "Runs",
-    "divergence",
-    "lineage_of",
-    "plan_merge",
-    "proved_by_each_other",
-    "readable_rows",
-    "unproved_conflicts",
-]

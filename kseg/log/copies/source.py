@@ -529,31 +529,3 @@ class _Cursor:
         taken = self.before(end)
         self.rows = self.rows[len(taken) :]
         return taken
-
-
-__all__ = [
-    "COLUMNS",
-    "COUNT",
-    "EPOCH",
-    "FILE",
-    "FIRST",
-    "HELD_MAX",
-    "LAST",
-    "NOTHING",
-    "OFFSETS_END",
-    "POSITION",
-    "SIZE",
-    "BatchSeen",
-    "Copy",
-    "DoubtError",
-    "Rows",
-    "keys_of",
-    "overlapping",
-    "rows_of",
-    "sound_rows",
-    "taken_for_sound",
-    "touches",
-    "twins",
-    "windows",
-    "without",
-]

@@ -410,17 +410,3 @@ def _largest(info: SegmentInfo) -> Latest:
     with _open(info) as segment:
         start = segment.start_for_offset(known.offset).position if known.timestamp >= 0 else 0
         return latest_from(segment, start, known)
-
-
-__all__ = [
-    "EARLIEST",
-    "EARLIEST_LOCAL",
-    "EARLIEST_PENDING_UPLOAD",
-    "LATEST",
-    "LATEST_TIERED",
-    "MAX_TIMESTAMP",
-    "EpochEnd",
-    "TimestampOffset",
-    "end_offset_for_epoch",
-    "offset_for_timestamp",
-]

@@ -419,14 +419,3 @@ class _Pieces:
         """The records of some bytes; moves on behind them when all were taken."""
         yield from fetched.columns(**self._options)
         self._position = max(self._position, fetched.next_offset)
-
-
-__all__ = [
-    "LOOK_INTERVAL_S",
-    "ExternalLog",
-    "SeenLog",
-    "Wait",
-    "follow",
-    "for_isolation",
-    "seen_log",
-]

@@ -179,6 +179,3 @@ class Changes(threading.Condition):
             return super().wait(timeout)
         finally:
             self.waiting -= 1
-
-
-__all__ = ["END", "Changes", "HighWatermark", "SegmentInfo", "Truncations", "Version"]

@@ -398,19 +398,3 @@ class WholeBatches:
             return wanted.take(~whole) if whole.any() else wanted
 
         return keep
-
-
-__all__ = [
-    "AbortedAhead",
-    "AbortedRanges",
-    "Decided",
-    "Reached",
-    "TransactionWalk",
-    "WholeBatches",
-    "aborted_ranges",
-    "believed_end",
-    "end_of",
-    "first_offsets",
-    "infos_from",
-    "last_stable_offset",
-]

@@ -402,17 +402,3 @@ class _Segments:
     def _fits(self, run: Span, base: int) -> bool:
         """Whether the present segment has room for a run, with 32-bit offsets from a base."""
         return max(run.last_offset - base, self._bytes + run.size) <= INT32_MAX
-
-
-__all__ = [
-    "PUT_BACK",
-    "QUARANTINE",
-    "REPORT",
-    "SUFFIX",
-    "TargetPartition",
-    "TargetSegment",
-    "beside",
-    "check_output",
-    "target_segments",
-    "write_output",
-]

@@ -459,6 +459,3 @@ def _parts(run: Span, wrong: Sequence[Span]) -> Iterator[Span]:
 
 def _position(run: Span) -> int:
     return run.position
-
-
-__all__ = ["Agrees", "place_runs"]

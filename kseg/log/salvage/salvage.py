@@ -778,18 +778,3 @@ def _copy(source: MappedFile, one: Span, file: io.WriteFile, position: int) -> N
             continue  # the disk has got worse since the plan was made
         if any(data):
             file.write_at(position + start, data)
-
-
-__all__ = [
-    "READABLE",
-    "Chosen",
-    "DamagedTransaction",
-    "Quarantined",
-    "SalvagePlan",
-    "SalvageReport",
-    "SalvagedPartition",
-    "Transactions",
-    "abort_markers",
-    "plan_salvage",
-    "up_to_first_gap",
-]

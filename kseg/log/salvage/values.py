@@ -266,22 +266,3 @@ def gap_columns(run: Span) -> Iterator[tuple[Int64s, Int64s, Int64s]]:
         gaps = np.flatnonzero(end > first)
         yield first[gaps], end[gaps], table.position[gaps]
         before = int(table.last_offset[-1])
-
-
-__all__ = [
-    "HARMLESS",
-    "NO_OFFSET",
-    "REASONS",
-    "LostOffsets",
-    "ProvablePartition",
-    "SegmentSeen",
-    "Span",
-    "add_span",
-    "gap_columns",
-    "is_dense",
-    "offset_orders",
-    "provable_tables",
-    "run_between",
-    "span_between",
-    "span_of",
-]

@@ -834,6 +834,3 @@ def _naming(path: Path, on_error: OnError) -> OnError:
         on_error(at_path(error, path))
 
     return report
-
-
-__all__ = ["BatchLocation", "RecordLocation", "Segment"]

@@ -731,6 +731,3 @@ def _broker_of(home: Path) -> tuple[str, int] | None:
 
 def _logs(homes: Iterable[Path]) -> list[Path]:
     return [home for home in homes if (home / f"{CLUSTER_METADATA}-0").is_dir()]
-
-
-__all__ = ["SettingSources", "group_by_broker"]

@@ -388,6 +388,3 @@ def _records(
             yield from zip(
                 map(Place._make, places), columns.key, columns.value, *marks, strict=True
             )
-
-
-__all__ = []

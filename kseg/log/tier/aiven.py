@@ -436,17 +436,3 @@ class ChunkedFile(RangedFile):
         if len(found) != size:
             raise TierError(f"it has {len(found)} bytes of the segment, not {size}")
         return found
-
-
-__all__ = [
-    "INDEXES",
-    "MANIFEST_BYTES_MAX",
-    "SEAL_BYTES",
-    "ChunkedFile",
-    "Keys",
-    "Manifest",
-    "data_key",
-    "decode_chunk_sizes",
-    "parse_manifest",
-    "unseal",
-]

@@ -259,13 +259,3 @@ def expired(log: TierLog, config: LogConfig, now_ms: int) -> tuple[tuple[RemoteS
             new_start = max(new_start, one.end_offset + 1)
         going.append(one)
     return tuple(going), new_start
-
-
-__all__ = [
-    "RemoteHistory",
-    "expired",
-    "history_of",
-    "tiered",
-    "unreferenced",
-    "with_tier_epochs",
-]

@@ -216,14 +216,3 @@ def clipped(entries: Sequence[EpochEntry], start: int, end: int) -> tuple[EpochE
         if entry.start_offset <= end and following.start_offset > start:
             found.append(EpochEntry(entry.epoch, max(entry.start_offset, start)))
     return without_empty(found)
-
-
-__all__ = [
-    "EpochIndex",
-    "RemoteSegment",
-    "SegmentState",
-    "Span",
-    "clipped",
-    "is_within",
-    "without_empty",
-]

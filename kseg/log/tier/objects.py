@@ -295,6 +295,3 @@ class TierPath(PosixPath):
         }
         aborted = [(one.producer_id, one.first_offset, one.last_offset) for one in index.entries()]
         return Decided(undecided, aborted)
-
-
-__all__ = ["INDEXES", "MANIFEST", "SegmentObjects", "TierPath", "open_object", "read_object"]

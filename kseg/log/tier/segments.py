@@ -163,6 +163,3 @@ def parse_id(text: str) -> UUID | None:
     except ValueError:
         return None
     return found if id_text(found) == text else None
-
-
-__all__ = ["Place", "Replay", "parse_id", "replay"]

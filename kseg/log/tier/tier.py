@@ -732,6 +732,3 @@ def holes_text(found: list[tuple[int, int]]) -> str | None:
         return None
     listed = ", ".join(f"{first} to {last}" for first, last in found)
     return f"offsets {listed} are neither in this directory nor in the tier, and are not read"
-
-
-__all__ = ["Copy", "Tier", "TierLike", "TierLog", "holes"]

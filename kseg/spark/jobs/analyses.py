@@ -467,6 +467,3 @@ def analyse(
         places = [fspath(each) for each in given]
         reports = ANALYSES[name].run(places, threads=runner, progress=progress, **asked)
     return AnalysisResult(name, reports, runner.tasks, runner.skipped)
-
-
-__all__ = ["ANALYSES", "AnalysisResult", "SparkRunner", "analyse"]

@@ -464,13 +464,3 @@ def _apply(
         raise failed[0]
     kept = [each for _one, more in changed for each in more]
     return [one for one, _kept in changed], {str(each.backup) for each in kept}, kept_bytes(kept)
-
-
-__all__ = [
-    "CompactOptions",
-    "CompactResult",
-    "ReindexOptions",
-    "ReindexResult",
-    "compact",
-    "reindex",
-]

@@ -474,15 +474,3 @@ def _export(
     if options.on_corrupt != "fail":
         report(damages, tuple(splits), options.report_path)
     return done, len(damages), tuple(map(str, damages[:_FAULTS_NAMED_MAX]))
-
-
-__all__ = [
-    "CODECS",
-    "FIELDS",
-    "MANIFEST",
-    "ExportResult",
-    "ExportedFile",
-    "FileOptions",
-    "ParquetFiles",
-    "export",
-]

@@ -592,28 +592,3 @@ def error_of(lines: str) -> KsegError:
             return kind(text)
     named = [line for line in said if line.partition(": ")[0].endswith("Error")]
     return KsegError(f"Spark failed: {(named or said or ['it does not say why'])[-1]}")
-
-
-__all__ = [
-    "PACE_OF_HEADERS",
-    "PACE_OF_PARSING",
-    "TASKS_PER_CORE",
-    "TASK_BYTES_MAX",
-    "TASK_BYTES_MIN",
-    "Item",
-    "Ran",
-    "cores_of",
-    "error_of",
-    "finished",
-    "from_json",
-    "keep_answer",
-    "mark_of",
-    "open_job",
-    "pack",
-    "refusals_named",
-    "run",
-    "splits_of",
-    "state_of",
-    "to_json",
-    "watched",
-]
