@@ -88,7 +88,7 @@ class OffsetEntries(NamedTuple):
 
 
 class TimeIndexEntry(NamedTuple):
-    """A timestamp in ms and the offset of the batch that has it; a tuple for `lookup`'s sake."""
+    """A timestamp in ms, and the last offset of the earliest batch that has it."""
 
     timestamp: int
     offset: int

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 from kseg.constants import NO_TIMESTAMP, StopReason
 from kseg.errors import CorruptIndexError, CorruptRecordError, at_path
 from kseg.files import io
-from kseg.files.index import TimeIndex, probe_offset
+from kseg.files.index import TimeIndex, TimeIndexEntry, probe_offset
 from kseg.files.log_file import BATCH_BYTES_TRUSTED
 from kseg.format.header import (
     COLUMN,
@@ -41,7 +41,7 @@ from kseg.format.header import (
 )
 from kseg.format.times import Time, time_ms
 from kseg.log.epochs import LeaderEpochs
-from kseg.log.segment.index_entries import Latest, latest_from
+from kseg.log.segment.index_entries import latest_from
 from kseg.log.segment.reader import Segment
 
 if TYPE_CHECKING:
@@ -359,16 +359,16 @@ def _is_older(info: SegmentInfo, timestamp: int) -> bool:
     return known.timestamp >= 0 and known.timestamp < timestamp
 
 
-def _indexed(info: SegmentInfo) -> Latest:
+def _indexed(info: SegmentInfo) -> TimeIndexEntry:
     """The largest timestamp as the time index says it, and its offset; -1 where it says nothing."""
     if info.files.time_index is None:
-        return Latest(NO_TIMESTAMP, info.base_offset)
+        return TimeIndexEntry(NO_TIMESTAMP, info.base_offset)
     try:
         with TimeIndex.open(info.files.time_index, info.base_offset, mapping="never") as index:
             timestamp, offset = index.last_entry
     except CorruptIndexError:
-        return Latest(NO_TIMESTAMP, info.base_offset)
-    return Latest(timestamp, offset)
+        return TimeIndexEntry(NO_TIMESTAMP, info.base_offset)
+    return TimeIndexEntry(timestamp, offset)
 
 
 def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
@@ -377,7 +377,7 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
     Source: Kafka `LogSegment.readMaxTimestampAndOffsetSoFar`, `RecordBatch.offsetOfMaxTimestamp`.
     """
     best: SegmentInfo | None = None
-    latest = Latest(NO_TIMESTAMP, -1)
+    latest = TimeIndexEntry(NO_TIMESTAMP, -1)
     for info in seen.segments:
         found = _largest(info)
         if found.timestamp > latest.timestamp:
@@ -402,7 +402,7 @@ def _of_max_timestamp(seen: Version) -> TimestampOffset | None:
     return None
 
 
-def _largest(info: SegmentInfo) -> Latest:
+def _largest(info: SegmentInfo) -> TimeIndexEntry:
     """The largest timestamp of a segment; of one that is appended to, its end is walked."""
     known = _indexed(info)
     if known.timestamp >= 0 and not info.is_last:

@@ -36,7 +36,7 @@ from kseg.format.header import COLUMN, FIELDS, BatchTable, stop_error
 from kseg.log.config import LogConfig
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.state import ProducerState
-from kseg.log.segment.index_entries import Indexed, Latest, place
+from kseg.log.segment.index_entries import Indexed, place
 from kseg.log.segment.reader import Segment
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
@@ -397,7 +397,7 @@ class DerivedEntries:
         """
         self.offsets, self.times = bytearray(), bytearray()
         self.position = 0
-        self.latest = Latest(NO_TIMESTAMP, base_offset)
+        self.latest = TimeIndexEntry(NO_TIMESTAMP, base_offset)
         self._since = 0
         self._base_offset = base_offset
         self._interval = config.index_interval_bytes

@@ -28,13 +28,6 @@ if TYPE_CHECKING:
     from kseg.log.segment.reader import Segment
 
 
-class Latest(NamedTuple):
-    """The largest timestamp in ms, and the last offset of the earliest batch that has it."""
-
-    timestamp: int
-    offset: int
-
-
 class Indexed(NamedTuple):
     """Where both indexes stand.
 
@@ -68,7 +61,7 @@ class Placement(NamedTuple):
     indexed: Indexed
     end: int
     bytes_since_entry: int
-    latest: Latest
+    latest: TimeIndexEntry
     placed: int
     refusal: KsegError | None
 
@@ -87,7 +80,7 @@ def place(
     position: int,
     bytes_since_entry: int,
     interval: int,
-    latest: Latest,
+    latest: TimeIndexEntry,
     *,
     base_offset: int,
     indexed: Indexed,
@@ -127,7 +120,7 @@ def place(
         ),
         end,
         since,
-        Latest(time, time_at),
+        TimeIndexEntry(time, time_at),
         count,
         None,
     )
@@ -193,7 +186,7 @@ def next_offset(segment: Segment, indexed_offset: int) -> int:
     return end
 
 
-def latest_from(segment: Segment, position: int, latest: Latest) -> Latest:
+def latest_from(segment: Segment, position: int, latest: TimeIndexEntry) -> TimeIndexEntry:
     """The largest timestamp: `latest`, or a larger one in a batch from `position` on.
 
     Raises:
@@ -205,7 +198,7 @@ def latest_from(segment: Segment, position: int, latest: Latest) -> Latest:
         times = table.max_timestamp
         if len(times) and int(times.max()) > latest.timestamp:
             row = int(times.argmax())  # the earliest of the batches that have it
-            latest = Latest(int(times[row]), int(table.last_offset[row]))
+            latest = TimeIndexEntry(int(times[row]), int(table.last_offset[row]))
     check_end(table, segment)
     return latest
 

@@ -33,7 +33,6 @@ from kseg.log.config import LogConfig
 from kseg.log.segment import index_entries
 from kseg.log.segment.index_entries import (
     Indexed,
-    Latest,
     latest_from,
     next_offset,
     timestamp_of_first,
@@ -185,7 +184,7 @@ class SegmentAppender:
         config: LogConfig,
         position: int,
         since: int,
-        latest: Latest,
+        latest: TimeIndexEntry,
         newest_ms: int,
     ) -> None:
         """Go on where the files stand; makes missing indexes.
@@ -316,7 +315,7 @@ class SegmentWriter(Closing):
         jitter = min(config.segment_jitter_ms, config.segment_ms)
         self.roll_jitter_ms: Final = random.randrange(jitter) if jitter else 0
         self._bytes_since_entry = 0
-        self._latest: Latest | None = None
+        self._latest: TimeIndexEntry | None = None
         self._rolling: int | None = None
         self._appender: SegmentAppender | None = None
 
@@ -386,15 +385,15 @@ class SegmentWriter(Closing):
         return self._log.poisoned
 
     @property
-    def latest(self) -> Latest:
+    def latest(self) -> TimeIndexEntry:
         """The largest timestamp so far and its offset; of an existing segment, as indexed.
 
         Source: Kafka `maxTimestampAndOffsetSoFar`.
         """
         if self._appender is not None:
-            return Latest(*self._appender.places.latest)
+            return TimeIndexEntry(*self._appender.places.latest)
         if self._latest is None:
-            self._latest = Latest(*self.time_index.last_entry)
+            self._latest = TimeIndexEntry(*self.time_index.last_entry)
         return self._latest
 
     @property
@@ -511,7 +510,7 @@ class SegmentWriter(Closing):
         """Take over the appender's state, and drop it, before another change."""
         appender, self._appender = self._appender, None
         if appender is not None:
-            self._latest = Latest(*appender.places.latest)
+            self._latest = TimeIndexEntry(*appender.places.latest)
             self._bytes_since_entry = appender.places.since
 
     # ---- rolling ---------------------------------------------------------------------------------
@@ -624,7 +623,7 @@ class SegmentWriter(Closing):
             self.created_ms = self.created_ms if now_ms is None else now_ms
         self._bytes_since_entry = 0
         if latest.timestamp >= 0:
-            indexed = Latest(*self.time_index.last_entry)
+            indexed = TimeIndexEntry(*self.time_index.last_entry)
             with self.reader(mapping="never") as reader:
                 position = reader.offset_index.lookup(indexed.offset).position
                 self._latest = latest_from(reader, position, indexed)
@@ -663,7 +662,7 @@ class SegmentWriter(Closing):
             return
         attempt(lambda: self._index_latest(known), self._files.close)
 
-    def _index_latest(self, latest: Latest) -> None:
+    def _index_latest(self, latest: TimeIndexEntry) -> None:
         self.time_index.maybe_append(*latest, skip_full_check=True)
 
     def change_suffix(self, old: str, new: str) -> None:
@@ -690,6 +689,3 @@ class SegmentWriter(Closing):
     def __repr__(self) -> str:
         """The path and size."""
         return f"SegmentWriter({self._log.path!r}, size={self.size})"
-
-
-__all__ = ["Latest", "SegmentAppender", "SegmentWriter", "indexed_so_far", "undo"]

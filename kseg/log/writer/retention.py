@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kseg.constants import INT64_MAX
 from kseg.errors import StalePlanError, UnsupportedFormatError
 from kseg.files import io, metadata
-from kseg.files.index import TimeIndex
+from kseg.files.index import TimeIndex, TimeIndexEntry
 from kseg.files.names import FileKind, list_partition, segment_name
 from kseg.format.times import Time
 from kseg.frames import Table
@@ -47,7 +47,7 @@ from kseg.log.epochs import LeaderEpochs
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import END, HighWatermark, SegmentInfo
 from kseg.log.reader.view import LogView
-from kseg.log.segment.index_entries import Latest, latest_from
+from kseg.log.segment.index_entries import latest_from
 from kseg.log.segment.reader import Segment
 from kseg.log.tier.history import RemoteHistory, expired, history_of, tiered
 from kseg.log.topic_policy import (
@@ -400,23 +400,23 @@ def largest_timestamp_of(info: SegmentInfo) -> int:
     return latest_of(info).timestamp
 
 
-def latest_of(info: SegmentInfo) -> Latest:
+def latest_of(info: SegmentInfo) -> TimeIndexEntry:
     """The newest record's time in ms and its offset by the time index, or else the file's and -1.
 
     For a segment that may still be written to, the batches behind the last index entry count too.
     """
     files = info.files
-    newest = Latest(-1, info.base_offset)
+    newest = TimeIndexEntry(-1, info.base_offset)
     if files.time_index is not None:
         with TimeIndex.open(files.time_index, info.base_offset, mapping="never") as index:
-            newest = Latest(*index.last_entry)
+            newest = TimeIndexEntry(*index.last_entry)
     if info.is_last:
         with Segment.open(info.path, mapping="never", size=info.size, is_last=True) as segment:
             start = segment.start_for_offset(newest.offset)
             newest = latest_from(segment, start.position, newest)
     if newest.timestamp >= 0:
         return newest
-    return Latest(os.stat(info.path).st_mtime_ns // 1_000_000, -1)
+    return TimeIndexEntry(os.stat(info.path).st_mtime_ns // 1_000_000, -1)
 
 
 # ---- doing ---------------------------------------------------------------------------------------
@@ -611,8 +611,8 @@ class StayingSegment:
     bytes: int
     why: str
     until_ms: int | None = None
-    newest: Latest | None = None
-    holder: tuple[Latest, Path] | None = None
+    newest: TimeIndexEntry | None = None
+    holder: tuple[TimeIndexEntry, Path] | None = None
     grows_bytes: int | None = None
     is_held: bool = False
 
@@ -637,7 +637,7 @@ def staying(
             for each, _ in left
         )
     behind = sum(each.size for each, _ in left)
-    holder: tuple[Latest, Path] | None = None
+    holder: tuple[TimeIndexEntry, Path] | None = None
     answer = []
     for info, end in left:
         behind -= info.size

@@ -26,7 +26,7 @@ from kseg.files.index import TimeIndexEntry
 from kseg.files.txn_index import AbortedTxn
 from kseg.format.header import FIELDS, BatchTable, scan
 from kseg.log.config import LogConfig
-from kseg.log.segment.index_entries import Indexed, Latest, place
+from kseg.log.segment.index_entries import Indexed, place
 from kseg.log.segment.writer import SegmentWriter
 from tests.builders import write_segment
 from tests.segments import (
@@ -182,13 +182,17 @@ ROWS = st.lists(
 
 
 def wanted_entries(
-    rows: list[tuple[int, int, int]], position: int, since: int, interval: int, latest: Latest
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]], tuple[int, int, Latest]]:
+    rows: list[tuple[int, int, int]],
+    position: int,
+    since: int,
+    interval: int,
+    latest: TimeIndexEntry,
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], tuple[int, int, TimeIndexEntry]]:
     """(last offset, position) of entries, the largest timestamp at each, and where all stands."""
     entries, times = [], []
     for last, timestamp, size in rows:
         if timestamp > latest.timestamp:
-            latest = Latest(timestamp, last)
+            latest = TimeIndexEntry(timestamp, last)
         if since > interval:
             entries.append((last, position))
             times.append(tuple(latest))
@@ -214,7 +218,7 @@ def test_a_table_is_placed_as_its_batches_are(
 ) -> None:
     ends = [99 + end for end in accumulate(step for step, _, _ in rows)]
     batches = [(end, *row[1:]) for end, row in zip(ends, rows, strict=True)]
-    how = (1000, 7, interval, Latest(-1, 100))
+    how = (1000, 7, interval, TimeIndexEntry(-1, 100))
     wanted, wanted_times, behind = wanted_entries(batches, *how)
     indexed = Indexed(99, TimeIndexEntry(-1, 100), *room)
     found = place(table_of(batches), *how, base_offset=100, indexed=indexed)
@@ -253,7 +257,7 @@ def test_batches_are_placed_up_to_the_one_that_cannot_have_its_entry(
     if error is LimitExceededError:  # the last entry that there is room for comes first
         rows = [(101, 3, 50), *rows]
     found = place(
-        table_of([(100, -1, 10), *rows, (300, 9, 10)]), 1000, 8, 9, Latest(*time),
+        table_of([(100, -1, 10), *rows, (300, 9, 10)]), 1000, 8, 9, TimeIndexEntry(*time),
         base_offset=100, indexed=stand, strict=True,
     )  # fmt: skip
     before = len(rows)

@@ -17,7 +17,7 @@ from kseg.files.log_writer import LogWriter
 from kseg.format.header import scan
 from kseg.log.log import Log
 from kseg.log.producers.entry import BatchDescriptor, ProducerEntry
-from kseg.log.segment.index_entries import Indexed, Latest, Placement, place
+from kseg.log.segment.index_entries import Indexed, Placement, place
 from kseg.log.validate import append as validate_append
 from kseg.log.validate.append import inflate_records
 from kseg.log.validate.rules import AppendOrigin, AppendRules
@@ -266,7 +266,7 @@ def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
     before = TimeIndexEntry(*source.choice(((-1, 50), (NOW_MS, 99), (NOW_MS + 5, 99))))
     rooms = source.choice((1, 2, 1000)), source.choice((1, 2, 1000))
     indexed = Indexed(source.choice((49, 99, 110)), before, *rooms)
-    where = 0, source.choice((0, 500)), source.choice((0, 90, 400)), Latest(*before)
+    where = 0, source.choice((0, 500)), source.choice((0, 90, 400)), TimeIndexEntry(*before)
     wanted = place(scan(data), *where, base_offset=50, indexed=indexed)
     there = places(indexed, since=where[1], interval=where[2], latest=where[3], base=50)
     if wanted.refusal is None:
@@ -281,7 +281,7 @@ def test_batches_are_placed_by_their_bytes_as_by_a_table(seed: int) -> None:
                 behind,
                 there.position,
                 there.since,
-                Latest(*there.latest),
+                TimeIndexEntry(*there.latest),
                 len(parts),
                 None,
             )
