@@ -1,7 +1,7 @@
 """LogLoader, one claim a test: what a log is after it was loaded, however it was left.
 
-The claims are those of Kafka's LogLoaderTest; those on splitting are in
-`test_checklist_loader_splits.py`, those on producers in `test_checklist_loader_producers.py`.
+The claims are those of Kafka's LogLoaderTest; those on segments that overflow are
+in `test_checklist_overflow.py`, those on producers in `test_checklist_loader_producers.py`.
 """
 
 from __future__ import annotations

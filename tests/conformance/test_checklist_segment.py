@@ -15,9 +15,7 @@ from kseg.errors import LimitExceededError, OffsetOverflowError
 from kseg.files import io
 from kseg.files.log_writer import LogWriter
 from kseg.log.config import LogConfig
-from kseg.log.recovery.split import split_log
 from kseg.log.segment.writer import SegmentWriter
-from tests.builders import write_segment
 from tests.segments import append, batch_of, messages_at, placed
 
 CONFIG = LogConfig(index_interval_bytes=10, segment_index_bytes=1000)
@@ -263,17 +261,6 @@ def test_seg_29_cutting_inside_a_gap_removes_what_follows_it(make: Make) -> None
     append(segment, messages_at(43))
     segment.truncate_to(41)
     assert offsets_from(segment, 40) == [40]
-
-
-def test_seg_30_batches_are_copied_as_far_as_their_offsets_fit(tmp_path: Path) -> None:
-    near = batch_of(100, base_offset=0)
-    large = batch_of(2**20 + 4096, base_offset=500)
-    far = batch_of(120, base_offset=INT_MAX + 5)
-    path = write_segment(tmp_path / "source-0", 0, near, large, far)
-    low, high = split_log(path, CONFIG)
-    assert path.read_bytes() == near + large
-    assert path.with_name(f"{INT_MAX + 5:020d}.log").read_bytes() == far
-    assert (low.next_offset, high.next_offset) == (501, INT_MAX + 6)
 
 
 def test_seg_31_the_first_batch_says_from_when_a_segment_ages(make: Make) -> None:

@@ -46,8 +46,7 @@ def check(
     if not any(name.endswith(_REPLACED) for name in plan.temporary_files):
         segments = {_name_of(name, before): data for name, data in before.items()}
         for name, data in segments.items():
-            if not _overflows(name, data):
-                _check_kept(name, data, after.get(name, b""), kept)
+            _check_kept(name, data, after.get(name, b""), kept)
         if not any(found.code == _ANEW for found in plan.findings):
             _check_front(segments, after)
     _check_verified(plan, directory, max(plan.log_start_offset, live_start))
@@ -80,9 +79,7 @@ def _check_front(segments: Logs, after: Logs) -> None:
         position = 0
         for batch in _sound(data, max(int(name.partition(".")[0]), end)):
             position, end = batch.position + batch.size, batch.last_offset + 1
-        # What is split has the names of its parts.
-        held = after.values() if _overflows(name, data) else [after.get(name, b"")]
-        assert any(each.startswith(data[:position]) for each in held), (
+        assert after.get(name, b"").startswith(data[:position]), (
             f"{name} is sound up to {position}, and {len(after.get(name, b''))} bytes of it stay"
         )
         if position < len(data):
@@ -99,14 +96,6 @@ def _sound(data: bytes, offset: int) -> Iterator[Batch]:
             return
         yield batch
         base = batch.last_offset + 1
-
-
-def _overflows(name: str, data: bytes) -> bool:
-    """Whether a log has offsets that its base cannot reach, so that it may be split."""
-    stem = name.partition(".")[0]
-    return stem.isdigit() and any(
-        not 0 <= batch.last_offset - int(stem) < 2**31 for batch in walk(data).batches
-    )
 
 
 def _check_verified(plan: RecoveryPlan, directory: Path, start: int) -> None:

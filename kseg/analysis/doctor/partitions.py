@@ -60,7 +60,6 @@ from kseg.reports import RecoveryPlan
 #: The exceptions of Kafka for errors of kseg; the first that fits counts.
 _EXCEPTIONS: Final = (
     (CorruptRecordError, "CorruptRecordException"),
-    (OffsetOverflowError, "IllegalArgumentException"),
     (OffsetsOutOfOrderError, "InvalidOffsetException"),
     (NotALogError, "NumberFormatException"),
     (LimitExceededError, "IllegalArgumentException"),
@@ -235,6 +234,9 @@ def _of_load(unit: PartitionUnit, plan: RecoveryPlan) -> Iterator[BrokerFinding]
             mend = _recover(plan.path, "--tier", "URL")
         if isinstance(plan.error, NotALogError):  # no repair touches a file of another name
             mend = "move the file out of the partition"
+        if isinstance(plan.error, OffsetOverflowError) and failed.exception is None:
+            failed = finding("not-imitated", failed.path, failed.message, outcome=Outcome.UNKNOWN)
+            mend = command_line("kseg", "salvage", plan.path, "-o", "OUT")
         yield replace(failed, mend=mend)
         return
     swept = [one for one in plan.segments if one.walked and one.size]

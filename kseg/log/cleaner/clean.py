@@ -66,7 +66,7 @@ from kseg.log.cleaner.values import (
 from kseg.log.pending_deletes import files_of_segment
 from kseg.log.reader.version import SegmentInfo
 from kseg.log.recovery.backup import Backup
-from kseg.log.recovery.split import CLEANED, SWAP
+from kseg.log.recovery.load_context import CLEANED, SWAP
 from kseg.log.segment.reader import Segment
 from kseg.log.segment.writer import SegmentWriter
 from kseg.log.topic_policy import RetentionRules

@@ -8,7 +8,6 @@ load_context  the state that the steps share
 overlay       a directory as a plan leaves it, and its steps; the applier takes them on the disk
 sanity        quick checks of indexes and of the end of a log (Kafka's `sanityCheck`)
 sweep         one walk that finds the entries of a segment's indexes, its producers and epochs
-split         a segment whose offsets overflow becomes several
 lost          the offsets that go or cannot be read, and the sound batches among them
 index_check   whether an index fits its log: one check for verify and for a reindexing
 findings      a fault of a file as one value, and its codes

@@ -2,8 +2,9 @@
 
 Nothing is made better. A torn tail under a clean mark stays, and hides the records in front of it.
 A garbled index leads to a wrong place, as in Kafka. If Kafka fails to load, this raises an error.
-Three things are left out; they do not change the stored records, or headers alone do not show them:
+Four things are left out:
 
+- a segment whose offsets overflow, which Kafka splits; the load of such a log is refused;
 - the room that a broker takes in advance: indexes of full size beside the last segment, and under
   `preallocate` the zeros of a new log; the files are left as after a clean stop;
 - a batch that counts as a compressed message because its magic byte was flipped: Kafka inflates it
@@ -19,14 +20,20 @@ from bisect import bisect_right
 from typing import Final
 
 from kseg.constants import StopReason
-from kseg.errors import CorruptIndexError, KsegError, OffsetsOutOfOrderError, OnError
+from kseg.errors import (
+    CorruptIndexError,
+    KsegError,
+    OffsetOverflowError,
+    OffsetsOutOfOrderError,
+    OnError,
+)
 from kseg.files import checkpoints
 from kseg.files.grammar import offset_from_file_name
 from kseg.log.epochs import LeaderEpochs
 from kseg.log.producers.snapshots import SnapshotFiles
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery import raw_lookups, split
-from kseg.log.recovery.load import Loading, clear
+from kseg.log.recovery import raw_lookups
+from kseg.log.recovery.load import Loading, clear, refuse_overflow
 from kseg.log.recovery.load_context import (
     DELETE_SUFFIX,
     EPOCHS,
@@ -65,12 +72,12 @@ class AsBroker(Loading):
                 offset_from_file_name(name)
         room = self.inputs.config.segment_index_bytes // OFFSET_ENTRY.size * OFFSET_ENTRY.size
         self.temporary_files = clear(self.overlay, careful=False, index_bytes=room)
-        split.retried(self, self.find)
+        self.find()
         if self.overlay.directory.name.endswith(DELETE_SUFFIX):
             if not self.bases:
                 self.begin_at(0)
             return self.finish(0, 0)
-        end, point = split.retried(self, self.recover)
+        end, point = self.recover()
         self._check_room()
         return self.finish(end, point)
 
@@ -134,7 +141,12 @@ class AsBroker(Loading):
         if not self.size(base):
             # Also the snapshot beside a log of a negative offset, which all other steps ignore.
             return Swept(base, 0, 0, StopReason.END, None, (), base, b"", b"", ())
-        return super().sweep(base, state, epochs)
+        swept = super().sweep(base, state, epochs)
+        if isinstance(swept.error, OffsetOverflowError):
+            refuse_overflow(self, base, swept.error)
+            # Kafka splits a segment only if its last offset overflows.
+            swept.error.as_kafka("IllegalArgumentException")
+        return swept
 
     def recover_segments(self) -> int:
         """After an unclean end, every segment from the recovery point on; the log's end."""

@@ -39,6 +39,8 @@ _TIME_INDEX_GONE = "rebuild with `kseg reindex`; a broker starts with an empty o
 
 _REPLICA = "restore the partition from a replica; `kseg dump` shows the readable part"
 
+_COPY = "`kseg salvage` copies the records into segments that hold them"
+
 _LOST = "the log was longer once: take the missing records from a replica, else a broker repairs it"
 
 _NOTHING = "nothing to do: a broker repairs it at its start"
@@ -102,7 +104,7 @@ CODES: dict[str, Code] = {
         "error", "zeros follow the last batch; a warning at the end of a partition", _RESTART
     ),
     "offset-order": Code("error", "offsets do not grow from batch to batch", _REPLICA),
-    "offset-range": Code("error", "an offset that its segment cannot hold", _REPLICA),
+    "offset-range": Code("error", "an offset that its segment cannot hold", _COPY),
     "segment-gap": Code(
         "warning", "a segment may be missing, or the topic was compacted once", _REPLICA
     ),

@@ -49,7 +49,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from kseg.constants import INT64_MAX, Progress, StopReason
+from kseg.constants import INT32_MAX, INT64_MAX, Progress, StopReason
 from kseg.errors import (
     CorruptIndexError,
     CorruptRecordError,
@@ -76,10 +76,11 @@ from kseg.log.producers.snapshots import (
     rebuild,
 )
 from kseg.log.producers.state import ProducerState
-from kseg.log.recovery import raw_lookups, sanity, split
+from kseg.log.recovery import raw_lookups, sanity
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.findings import Finding
 from kseg.log.recovery.load_context import (
+    CLEANED,
     DELETE_SUFFIX,
     ENTRIES,
     EPOCHS,
@@ -87,6 +88,7 @@ from kseg.log.recovery.load_context import (
     INDEX_SUFFIXES,
     LOG,
     SNAPSHOT,
+    SWAP,
     TIMEINDEX,
     TXNINDEX,
     CutPlace,
@@ -112,7 +114,7 @@ from kseg.log.tier.history import with_tier_epochs
 from kseg.log.validate.rules import LAST_OFFSET_MAX
 
 # ---- temporary files -----------------------------------------------------------------------------
-# Files of an interrupted deletion, compaction or split:
+# Files of an interrupted deletion, compaction, or split by a broker:
 #
 #     S.log.deleted   deleted; to be removed. Any file may have this end.
 #     S.log.cleaned   not finished; the files from which it was made are there.
@@ -126,7 +128,7 @@ from kseg.log.validate.rules import LAST_OFFSET_MAX
 # Source: Kafka `LogLoader.removeTempFilesAndCollectSwapFiles`, `LogLoader.load`.
 
 #: The end of a finished log's name.
-_FINISHED_LOG: Final = f".{LOG}{split.SWAP}"
+_FINISHED_LOG: Final = f".{LOG}{SWAP}"
 #: A KRaft snapshot that was deleted; the raft log removes it.
 _KRAFT_DELETED: Final = ".checkpoint.deleted"
 
@@ -181,7 +183,7 @@ def _valid_swaps(overlay: Overlay, found: set[str], *, careful: bool) -> list[st
     """The `.swap` files that are complete; the others are removed, and then each `.cleaned`."""
     cleaned, swaps = (
         {name: _offset(name, careful) for name in overlay.names() if name.endswith(suffix)}
-        for suffix in (split.CLEANED, split.SWAP)
+        for suffix in (CLEANED, SWAP)
     )
     found.update(cleaned, swaps)
     first = min((offset for offset in cleaned.values() if offset is not None), default=None)
@@ -214,7 +216,7 @@ def _make_room(overlay: Overlay, swaps: list[str], *, careful: bool, index_bytes
         offset = _offset(name, careful)
         if offset is None:
             continue
-        index = name.removesuffix(_FINISHED_LOG) + f".{INDEX}{split.SWAP}"
+        index = name.removesuffix(_FINISHED_LOG) + f".{INDEX}{SWAP}"
         with overlay.open_log(name, is_last=True) as segment:
             if careful:
                 behind = next_offset(segment, segment.base_offset)
@@ -238,7 +240,7 @@ def _take_places(overlay: Overlay, swaps: list[str]) -> None:
     logs = [name for name in swaps if name.endswith(_FINISHED_LOG)]
     for names in (logs, [name for name in swaps if name not in logs]):
         for name in names:
-            target = name.removesuffix(split.SWAP)
+            target = name.removesuffix(SWAP)
             if target in overlay.files:
                 overlay.remove(target, "a finished file takes its place", keep=True)
                 overlay.settle()
@@ -282,14 +284,8 @@ def cut_clean_end(context: LoadContext, found: LogEnd) -> tuple[int, bool]:
     base, end = found.base_offset, found
     with context.open(base) as segment:
         swept = sweep_segment(segment, config=context.inputs.config)
-    overflows = isinstance(swept.error, OffsetOverflowError)
-    is_split = overflows and split.overflows(context, base)  # once the end is cut
-    if swept.error is not None and not is_split:
-        if not (overflows or isinstance(swept.error, OffsetsOutOfOrderError)):
-            raise swept.error
-        if not swept.valid_bytes:
-            raise swept.error
-    sound = is_split or swept.valid_bytes >= found.position
+    _refuse_unrepaired(context, swept)
+    sound = swept.valid_bytes >= found.position
     if not sound:
         place = (swept.valid_bytes, swept.next_offset)
         _note_end(context, base, swept.stop, "; left as it is", *place)
@@ -361,6 +357,11 @@ def _keep(context: LoadContext, base: int, kind: str, count: int) -> None:
 # ---- the steps -----------------------------------------------------------------------------------
 
 
+#: What to do with a segment whose offsets overflow.
+_SPLIT: Final = (
+    "kseg salvage copies the records into segments that hold them, or a broker splits this one "
+    "if its .index is missing"
+)
 #: Why a segment is walked from the recovery point on.
 WALKED: Final = "it may not have been flushed"
 
@@ -421,12 +422,6 @@ class Loading(LoadContext):
         if overlay.directory.name.endswith(DELETE_SUFFIX):
             raise NotALogError("a log that waits for its deletion", path=overlay.directory)
         self.temporary_files = clear(overlay, careful=True)
-        return split.retried(self, self._try)
-
-    def _try(self) -> LoadedLog:
-        """All steps after the temporary files; a split begins them again."""
-        self.bases.clear()
-        self.findings.clear()
         #: Which file of a segment is the reason to walk it.
         self._doubtful: dict[int, str] = {}
         #: Epochs in the logs that were walked.
@@ -598,8 +593,6 @@ class Loading(LoadContext):
         """Rebuild a segment's indexes, if all of its log is sound."""
         state = self.state_at(base)[0]
         swept = self._swept(base, state, LeaderEpochs(None))
-        if swept.error is not None and swept.valid_bytes == 0:
-            raise swept.error
         if swept.truncated_bytes:
             code = stop_code(swept.stop, is_last=base == self.bases[-1])
             message = f"{WHY_CUT[swept.stop]}; the log and its index entries are left as they are"
@@ -632,8 +625,6 @@ class Loading(LoadContext):
         self.assure(self.bases[max(self.bases.index(todo[0]) - 1, 0)])
         for number, base in enumerate(todo):
             swept = self._swept(base, state, self._walked_epochs)
-            if swept.error is not None and swept.valid_bytes == 0:
-                raise swept.error
             later = todo[number + 1 :]
             dropped = bool(swept.truncated_bytes) and self._cut(swept, later)
             # Durable before the bytes behind it: a batch that is lost whole leaves no trace.
@@ -667,14 +658,8 @@ class Loading(LoadContext):
         swept = self.sweep(base, state, epochs)
         for fault in swept.findings:
             self.note_fault("batch-producer", self.path(base), fault.reason, fault.position)
-        error = swept.error
-        if isinstance(error, OffsetsOutOfOrderError) or error is None:
-            return swept
-        if error.offset == LAST_OFFSET_MAX + 1:
-            raise at_path(unfollowed(error.position), self.path(base))
-        if isinstance(error, OffsetOverflowError) and not split.overflows(self, base):
-            return swept
-        raise error
+        _refuse_unrepaired(self, swept)
+        return swept
 
     # ---- producers -------------------------------------------------------------------------------
 
@@ -785,6 +770,47 @@ def _named(context: LoadContext, name: str) -> int | None:
         if old in overlay.files and file_of(base, kind) not in overlay.files:
             overlay.rename(old, file_of(base, kind), "not 20 digits")
     return base
+
+
+def _refuse_unrepaired(context: LoadContext, swept: Swept) -> None:
+    """Raise the error of a walk, unless a cut in front of its batch repairs the segment."""
+    base, error = swept.base_offset, swept.error
+    if error is None:
+        return
+    if error.offset == LAST_OFFSET_MAX + 1:
+        raise at_path(unfollowed(error.position), context.path(base))
+    if isinstance(error, OffsetOverflowError):
+        refuse_overflow(context, base, error)
+    elif not isinstance(error, OffsetsOutOfOrderError):
+        raise error
+    if not swept.valid_bytes:
+        raise error
+
+
+def refuse_overflow(context: LoadContext, base: int, error: OffsetOverflowError) -> None:
+    """Refuse a segment whose last offset overflows, as compaction before Kafka 1.1 could leave it.
+
+    Offsets that overflow in front of others, or that reach into the segments behind, are damage.
+    Kafka does not ask for the second.
+
+    Raises:
+        OffsetOverflowError: the last offset overflows; the text says what to do.
+
+    Source: Kafka `LogSegment.hasOverflow`, `LocalLog.splitOverflowedSegment`.
+    """
+    last = base
+    with context.open(base) as segment:
+        for table in segment.headers(policy="file"):
+            if len(table):
+                last = int(table.last_offset[-1])
+    is_over_others = context.careful and any(base < other <= last for other in context.bases)
+    if last > base + INT32_MAX and not is_over_others:
+        raise OffsetOverflowError(
+            f"{error.reason}, where its segment begins: {_SPLIT}",
+            path=error.path,
+            position=error.position,
+            offset=error.offset,
+        )
 
 
 # ---- epochs --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +51,9 @@ LOG, INDEX, TIMEINDEX, TXNINDEX, SNAPSHOT, EPOCHS = (
 INDEX_SUFFIXES: Final = (f".{INDEX}", f".{TIMEINDEX}", f".{TXNINDEX}")
 #: The suffix of a partition directory that waits for its deletion.
 DELETE_SUFFIX: Final = "-delete"
+#: The suffixes of new files: not finished, and finished, about to take their places.
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
 
 #: The form of an entry of each index.
 ENTRIES: Final = {INDEX: OFFSET_ENTRY, TIMEINDEX: TIME_ENTRY, TXNINDEX: TXN_ENTRY}
@@ -385,15 +388,6 @@ class LoadContext:
         self.cut_bytes += gone
         self.cut = self.cut or CutPlace(self.overlay.path(name), size, next_offset)
 
-    def replace_log(self, base_offset: int, source: str, start: int) -> None:
-        """Note that a part of a log takes the name of a segment's, whose bytes all go.
-
-        Source: Kafka `LocalLog.splitOverflowedSegment`, where two splits may lead to one name.
-        """
-        file = self.overlay.files.get(file_of(base_offset, LOG))
-        if file is not None and (file.source, file.start) != (source, start):
-            self._count_cost(base_offset, 0, base_offset)
-
     def _count_cost(self, base_offset: int, size: int, next_offset: int) -> None:
         """Find out the loss by a cut behind the first `size` bytes of a segment."""
         file = self.overlay.files[file_of(base_offset, LOG)]
@@ -410,10 +404,8 @@ class LoadContext:
                 following=following,
             )
         if cost is not None:
-            # A part of a split log has a place in the whole one; a log may have been cut before.
-            parts = [replace(cost, position=file.start + cost.position)]
-            parts += [self.costs[base_offset]] if base_offset in self.costs else []
-            self.costs[base_offset] = lost.joined(parts) or cost
+            before = [self.costs[base_offset]] if base_offset in self.costs else []
+            self.costs[base_offset] = lost.joined([cost, *before]) or cost
 
     def lost(self) -> tuple[lost.Lost, ...]:
         """The losses, by place: segments that go belong to the cut in front of them."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,11 +27,10 @@ from kseg.files import io, producer_snapshot
 from kseg.files.atomic import replace_file
 from kseg.files.grammar import offset_from_file_name
 from kseg.files.index import IndexEntry
-from kseg.files.log_file import LogFile, Tile
+from kseg.files.log_file import Tile
 from kseg.files.mapping import Mapping
 from kseg.files.producer_snapshot import ProducerSnapshotEntry
-from kseg.format.header import COLUMN, BatchTable, scan
-from kseg.format.search import SoundRun
+from kseg.format.header import BatchTable, scan
 from kseg.log.pending_deletes import DELETED
 from kseg.log.producers.snapshots import SnapshotDisk
 from kseg.log.recovery.backup import Backup
@@ -101,21 +100,17 @@ class OverlayFile:
         data: the bytes themselves, where they are other ones; None for those on the disk. Empty
             after `forget`.
         why: of its last change.
-        start: where in `source` its bytes begin: a part of a log that is split.
-        part: whether it is such a part.
     """
 
     source: str
     size: int
     data: bytes | None = None
     why: str = ""
-    start: int = 0
-    part: bool = False
 
     @property
     def is_on_disk(self) -> bool:
         """Whether it is a whole file of the disk, under any name, or the front of one."""
-        return self.data is None and not self.part
+        return self.data is None
 
 
 class Applier:
@@ -269,11 +264,6 @@ class Applier:
         with io.WriteFile.open(self.directory / name) as file:
             file.flush()
 
-    def run(self, change: Callable[[Path], object]) -> None:
-        """Change the directory in another way."""
-        self.mended = True
-        change(self.directory)
-
 
 #: One step of an overlay, as an `Applier` takes it.
 Step = Callable[[Applier], Any]
@@ -362,9 +352,6 @@ class Overlay:
         file = self.files[name]
         if file.data is not None:
             return EmptySegment(Path(self.path(name)))
-        if file.part:
-            end = file.start + file.size
-            return SegmentPart.part(Path(file.source), name, file.start, end, self.mapping)
         return Segment.open(file.source, mapping=self.mapping, size=file.size, is_last=is_last)
 
     # ---- changing --------------------------------------------------------------------------------
@@ -446,39 +433,6 @@ class Overlay:
         if file is not None and file.data is not None:
             file.data = b""
 
-    def split(
-        self,
-        name: str,
-        parts: dict[str, tuple[int, int]],
-        others: dict[str, bool],
-        why: str,
-        change: Callable[[Path], object],
-        *,
-        stays: bool = False,
-    ) -> None:
-        """Split a log in the overlay.
-
-        Args:
-            name: the log.
-            parts: the start and end of each part, by its name.
-            others: files that change with that: whether each is made, or goes.
-            why: it is split.
-            change: does it to the directory on the disk.
-            stays: whether the log stays beside its parts.
-        """
-        source = self.files[name].source
-        if not stays:
-            del self.files[name]
-        for part, (start, end) in parts.items():
-            self.files[part] = OverlayFile(source, end - start, None, why, start, part=True)
-        for other, made in others.items():
-            if made:
-                self.files[other] = OverlayFile(self.path(other), 0, b"", why)
-            elif self.files.pop(other, None) is not None:
-                self._reasons[other] = "its segment is split"
-        self._touched |= {name, *parts, *others}
-        self._step("run", change)
-
     def settle(self) -> None:
         """Make all removals and names lasting before anything that follows."""
         self._step("settle")
@@ -552,87 +506,7 @@ class OverlaySnapshots(SnapshotDisk):
             self.overlay.remove(path.name, "of no use, or not sound", keep=None)
 
 
-# ---- segments that are not there yet -------------------------------------------------------------
-
-
-class SegmentPart(Segment):
-    """Some bytes of a log file as a log of their own; positions count from the first of them."""
-
-    __slots__ = ("_base", "_end", "_first")
-
-    def __init__(
-        self, log: LogFile, mapping: Mapping, base_offset: int, start: int, end: int
-    ) -> None:
-        """Take over an open log file; use `part` instead."""
-        super().__init__(log, mapping, size=end, is_last=True)
-        self._base: Final = base_offset
-        self._first: Final = start
-        self._end: Final = end
-
-    @classmethod
-    def part(cls, path: Path, name: str, start: int, end: int, mapping: Mapping) -> SegmentPart:
-        """Open the bytes from `start` to `end` of a log file.
-
-        Args:
-            path: the log file.
-            name: what the part will be called.
-            start, end: which bytes.
-            mapping: as for any segment.
-        """
-        base_offset = offset_from_file_name(name)
-        return cls(LogFile.open(path, mapping), mapping, base_offset, start, end)
-
-    @property
-    def base_offset(self) -> int:
-        """From the name that it will have."""
-        return self._base
-
-    @property
-    def size(self) -> int:
-        """Bytes of the part."""
-        return self._end - self._first
-
-    def _tiles(self, start: int, limit: int | None, **how: Any) -> Iterator[Tile]:
-        """As `Segment.walk`, in the part of the file."""
-        first = self._first
-        for tile in self._log.walk(**self._place(start, limit), **how):
-            yield Tile(tile.data, tile.base - first, self._moved(tile.table))
-
-    def _headers(self, start: int, limit: int | None, **how: Any) -> Iterator[BatchTable]:
-        """As `Segment.headers`, in the part of the file."""
-        return map(self._moved, self._log.headers(**self._place(start, limit), **how))
-
-    def _place(self, start: int, limit: int | None) -> dict[str, Any]:
-        """Positions in the part as those in the file."""
-        first = self._first
-        limit = None if limit is None else first + limit
-        return {"start": first + start, "limit": limit, "end": self._end}
-
-    def sound_runs(
-        self, start: int, *, first_offset: int = 0, last_offset: int | None = None
-    ) -> Iterator[SoundRun]:
-        """As `Segment.sound_runs`."""
-        first = self._first
-        for run in self._log.sound_runs(
-            first + start, stop=self._end, first_offset=first_offset, last_offset=last_offset
-        ):
-            yield replace(run, position=run.position - first, end=run.end - first)
-
-    def head_at(self, position: int) -> bytes:
-        """As `Segment.head_at`; fewer bytes at the end of the part."""
-        return self._log.head_at(self._first + position)[: self.size - position]
-
-    def _moved(self, table: BatchTable) -> BatchTable:
-        """Positions from the start of the part on."""
-        rows = table.rows.copy()
-        rows[:, COLUMN["position"]] -= self._first
-        rows.flags.writeable = False
-        return replace(table, rows=rows, end_position=table.end_position - self._first)
-
-    def start_for_offset(self, offset: int) -> IndexEntry:
-        """The start: there is no index yet."""
-        del offset
-        return IndexEntry(self.base_offset, 0)
+# ---- a segment that is not there yet -------------------------------------------------------------
 
 
 class EmptySegment(Segment):

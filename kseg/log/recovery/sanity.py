@@ -93,7 +93,7 @@ class _Ends:
     def headers(self, start: int) -> Iterator[BatchTable]:
         """Headers of the log from a batch on."""
         left = self.log_bytes - start
-        if left <= _TAIL_BYTES and not self.context.overlay.files[self.name(FileKind.LOG)].part:
+        if left <= _TAIL_BYTES:
             data = self.read(FileKind.LOG, start, left)
             yield scan(data, base=start, on_bad_crc="ignore")
             return
@@ -162,10 +162,7 @@ def _of_time_index(ends: _Ends) -> EndFault | None:
             return None
         return fault("time-index-length", "no entries for a log whose batches have times")
     at = size - TIME_ENTRY.size
-    entry = ends.read(FileKind.TIMEINDEX, at, TIME_ENTRY.size)
-    if len(entry) < TIME_ENTRY.size:
-        return None  # built before a split made all segments be checked again, and not kept
-    timestamp, relative = TIME_ENTRY.unpack(entry)
+    timestamp, relative = TIME_ENTRY.unpack(ends.read(FileKind.TIMEINDEX, at, TIME_ENTRY.size))
     if at and not relative:
         return None  # unused: the next check says so
     offset = ends.base + relative

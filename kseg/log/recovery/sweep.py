@@ -240,6 +240,7 @@ class _Sweep:
         first = last if header.magic < 2 else header.base_offset
         # A batch that the next one does not follow is wrong, not far away: no checksum covers it.
         astray = row + 1 < len(table) and int(table.last_offset[row + 1]) <= last
+        # Compaction before Kafka 1.1 could leave offsets that are too far away.
         if not self._careful or (before < first <= last and not astray):
             return OffsetOverflowError(
                 f"it has no 32-bit form relative to {self._base_offset}",
@@ -348,7 +349,7 @@ def unfollowed(position: int | None = None) -> OffsetOverflowError:
         "behind this offset no log goes on, nor is it appended to; kseg truncate removes its batch",
         position=position,
         offset=LAST_OFFSET_MAX + 1,
-    )
+    ).as_kafka("IllegalArgumentException")
 
 
 def check_followed(end_offset: int, path: StrPath) -> None:

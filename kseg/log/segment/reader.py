@@ -230,9 +230,10 @@ class Segment(Closing):
             UnreadableError: the disk cannot read some of its bytes.
         """
         try:
-            yield from self._tiles(
-                start,
-                limit,
+            yield from self._log.walk(
+                start=start,
+                limit=limit,
+                end=self.size,
                 on_bad_crc=on_bad_crc,
                 policy=policy,
                 on_unreadable=on_unreadable,
@@ -240,10 +241,6 @@ class Segment(Closing):
             )
         except KsegError as error:
             raise at_path(error, self.path) from None
-
-    def _tiles(self, start: int, limit: int | None, **how: Any) -> Iterator[Tile]:
-        """As `walk`, in the file that holds the segment."""
-        return self._log.walk(start=start, limit=limit, end=self.size, **how)
 
     def headers(
         self,
@@ -267,14 +264,16 @@ class Segment(Closing):
             CorruptRecordError, UnreadableError: as for `walk`.
         """
         try:
-            yield from self._headers(start, limit, policy=policy, on_unreadable=on_unreadable)
+            yield from self._log.headers(
+                start=start,
+                limit=limit,
+                end=self.size,
+                policy=policy,
+                on_unreadable=on_unreadable,
+                entries=self._entries(start),
+            )
         except KsegError as error:
             raise at_path(error, self.path) from None
-
-    def _headers(self, start: int, limit: int | None, **how: Any) -> Iterator[BatchTable]:
-        """As `headers`, in the file that holds the segment."""
-        end, entries = self.size, self._entries(start)
-        return self._log.headers(start=start, limit=limit, end=end, entries=entries, **how)
 
     def _entries(self, start: int) -> memoryview:
         """The offset index for a walk over headers, which it only makes faster.

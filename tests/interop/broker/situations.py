@@ -183,21 +183,6 @@ def nothing(root: Path) -> None:
     """Leave all as it is."""
 
 
-def overflow(magic: int) -> Damage:
-    """One segment with offsets that have no 32-bit form, whose first batch has this magic."""
-
-    def do(root: Path) -> None:
-        where = partition("disk2")(root)
-        for path in where.glob("0*"):
-            path.unlink()
-        first = bytearray(batch([record(b"v")]))
-        first[16] = magic
-        far = batch([record(b"v")], base_offset=2**31 + 10)
-        (where / f"{0:020}.log").write_bytes(bytes(first) + far)
-
-    return do
-
-
 def beside(suffix: str) -> Callable[[Path, Path], Path]:
     return lambda root, path: path.with_name(path.name + suffix)
 
@@ -362,8 +347,6 @@ def _of_partitions() -> Iterator[Situation]:
     for suffix in (".deleted", ".swap", ".cleaned"):
         name = f"a log with {suffix}"
         yield Situation(name, copied(first, beside(suffix)), killed=suffix != ".deleted")
-    for magic in (5, 2):
-        yield Situation(f"an overflow, magic {magic}", overflow(magic), killed=True)
     yield Situation("log start offset in the last segment", _line("log-start", 100))
     yield Situation("log start offset behind the end", _line("log-start", 999_999))
     yield Situation("recovery point behind the end", _line("recovery-point", 999_999), killed=True)

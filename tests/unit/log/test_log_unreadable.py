@@ -24,15 +24,11 @@ from kseg.files.mapping import MappedFile
 from kseg.format.encode import encode_batch
 from kseg.format.options import BatchOptions
 from kseg.log.closed import copy_partition
-from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.log.recovery.backup import Backup
 from kseg.log.recovery.recover import plan_recovery
 from kseg.log.recovery.reindex import difference
-from kseg.log.recovery.split import split_log
 from tests.bad_sectors import bad_sectors
-from tests.builders import write_segment
-from tests.unit.log.logs import stored
 from tests.unit.log.made import Told, fill, offsets_of, open_log, told
 
 LOG = "00000000000000000000.log"
@@ -179,11 +175,6 @@ def an_index_that_is_compared(log: Path, there: Path) -> Reader:
     return index, lambda: difference(index, b"", 8)
 
 
-def a_segment_that_is_split(log: Path, there: Path) -> Reader:
-    far = write_segment(there, 0, stored(0), stored(2**31))
-    return far, lambda: split_log(far, LogConfig())
-
-
 READERS = [
     a_tail_that_is_kept,
     a_tail_that_was_kept_before,
@@ -192,7 +183,6 @@ READERS = [
     an_index_that_is_probed,
     a_bound_that_is_probed,
     an_index_that_is_compared,
-    a_segment_that_is_split,
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,7 @@ from kseg.log.log import Log
 from kseg.log.writer import flush
 from tests import reference
 from tests.builders import GZIP, batch, control_batch, record
-from tests.conformance import overflows
 from tests.unit.log.cleaner.compacting import (
-    COMPACT,
     Opened,
     Producer,
     batches_of,
@@ -30,7 +27,7 @@ from tests.unit.log.cleaner.compacting import (
     kept,
     keyed,
 )
-from tests.unit.log.logs import NOW_MS, Clock, open_log
+from tests.unit.log.logs import NOW_MS, Clock
 
 DAY_MS = 86_400_000
 
@@ -88,18 +85,6 @@ def test_cln_24_the_active_segment_counts_neither_as_clean_nor_as_dirty(opened: 
     plan = kseg.plan_compaction(log)
     assert (plan.clean_bytes, plan.cleanable_bytes) == (size, 2 * size)
     assert plan.dirty_ratio == pytest.approx(2 / 3)
-
-
-def test_cln_33_a_segment_that_overflows_is_split_and_then_compacted(
-    tmp_path: Path, clock: Clock
-) -> None:
-    overflows.overflowing(tmp_path / "t-0")
-    with open_log(tmp_path / "t-0", clock, cleanup_policy=COMPACT, recover=True) as log:
-        assert not any(overflows.has_overflow(info.path) for info in log.segments)
-        log.roll()
-        before = {key: value for _, key, value in kept(log) if key is not None}
-        compact(log, force=True)
-        assert {key: value for _, key, value in kept(log)} == before
 
 
 # Which record stays

@@ -1,4 +1,4 @@
-"""What Kafka makes of logs that random damage beside it has found: splits, cuts, failures."""
+"""What Kafka makes of logs that random damage beside it has found: cuts, failures."""
 
 from __future__ import annotations
 
@@ -43,68 +43,11 @@ def log_files(directory: Path) -> dict[int, bytes]:
     return {int(path.stem): path.read_bytes() for path in directory.glob("*.log")}
 
 
-def test_a_split_begins_a_segment_wherever_an_offset_does_not_fit(partition: Path) -> None:
-    parts = [one(2), one(6), one(FAR), one(11), one(12), one(2**40)]
-    write_segment(partition, 0, *parts)
-    made = plan(partition)
-    assert made.error is None
-    assert (made.log_end_offset, made.truncated_bytes) == (2**40 + 1, 0)
-    made.apply(keep_cut=False)
-    expected = {2: parts[0] + parts[1], 11: parts[3] + parts[4], FAR: parts[2], 2**40: parts[5]}
-    assert log_files(partition) == expected
-
-
-def test_of_two_parts_with_one_name_the_second_replaces_the_first(partition: Path) -> None:
-    write_segment(partition, 0, one(0), one(2**40, 3))
-    write_segment(partition, 1, one(1), one(2**40, 2))
-    made = plan(partition)
-    assert made.error is None
-    made.apply(keep_cut=False)
-    kept = log_files(partition)
-    assert kept == {0: one(0), 1: one(1), 2**40: one(2**40, 2)}
-    assert [(lost.records, lost.bytes) for lost in made.lost] == [(3, len(one(2**40, 3)))]
-
-
-def test_a_segment_that_is_split_while_segments_are_found_stays(partition: Path) -> None:
-    far = one(2**62)
-    write_segment(partition, 0, far)
-    for path in partition.glob("*.*index"):
-        path.unlink()
-    write_segment(partition, 2**31, one(2**31))
-    made = plan(partition, clean=True)
-    assert (made.error, made.log_start_offset, made.log_end_offset) == (None, 0, 2**62 + 1)
-    made.apply(keep_cut=False)
-    assert log_files(partition) == {0: far, 2**31: one(2**31), 2**62: far}
-    assert made.lost == ()
-
-
-def of_magic(magic: int, offset: int = 5) -> bytes:
-    """A batch whose magic byte was changed."""
-    data = bytearray(one(offset))
-    data[16] = magic
-    return bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("parts", "exception"),
-    [
-        ((one(5), one(FAR), one(6)), "IllegalArgumentException"),
-        ((one(5), one(FAR), one(FAR + 1)[:-3]), "NoSuchElementException"),
-        ((one(5), one(FAR), bytes(40)), "CorruptRecordException"),
-        ((one(5), one(FAR), one(6), one(8), one(7), one(2**40)), "InvalidOffsetException"),
-        ((one(5), one(FAR), one(5), one(2**40)), None),
-        ((of_magic(5), one(FAR)), "CorruptRecordException"),
-        ((one(5), of_magic(5, FAR), one(FAR + 1)), "CorruptRecordException"),
-    ],
-    ids=["the end fits", "torn", "zeros", "out of order", "one name twice", "magic", "magic later"],
-)
-def test_a_split_that_fails_fails_as_in_kafka(
-    partition: Path, parts: tuple[bytes, ...], exception: str | None
-) -> None:
-    write_segment(partition, 0, *parts)
+def test_offsets_that_overflow_in_front_of_others_fail_the_load(partition: Path) -> None:
+    write_segment(partition, 0, one(5), one(FAR), one(6))
     error = plan(partition).error
     assert error is not None
-    assert exception_of(error) == exception
+    assert exception_of(error) == "IllegalArgumentException"
 
 
 def test_aborted_transactions_out_of_order_fail_the_load(partition: Path) -> None:
@@ -116,17 +59,6 @@ def test_aborted_transactions_out_of_order_fail_the_load(partition: Path) -> Non
     error = plan(partition, interval=4096).error
     assert error is not None
     assert exception_of(error) == "IllegalArgumentException"
-
-
-def test_parts_of_a_split_that_go_are_counted(partition: Path) -> None:
-    first = one(11)
-    write_segment(partition, 11, first, one(FAR + 11, 3))
-    write_segment(partition, 17, one(17), bytes(30))
-    (partition / f"{17:020d}.index").write_bytes(b"")
-    (lost,) = plan(partition, recovery_point=11).lost
-    assert (lost.first_offset, lost.last_offset) == (FAR + 11, FAR + 13)
-    assert (lost.records, lost.batches, lost.sound_behind) == (3, 1, 1)
-    assert (Path(lost.path).name, lost.position) == (f"{11:020d}.log", len(first))
 
 
 def test_records_whose_offsets_alone_are_wrong_are_counted(partition: Path) -> None:
