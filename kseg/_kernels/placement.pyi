@@ -7,10 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, disjoint_base
 
-from kseg._kernels.validate import _Judged
-
 _Int64 = npt.NDArray[np.int64]
 _Note = tuple[int, int, int, int, int, int, int]
+_Judged = tuple[bytes, int, int, int, int, int, int]
 
 def place_rows(
     rows: _Int64,

@@ -377,13 +377,19 @@ cdef class Places:
         """All that a leader asks of one batch, and where it goes.
 
         Args:
-            data, rules, next_offset, now, inflate: as for `kseg._kernels.validate.judge_batch`.
+            data: a view of the batch, and nothing else; read only.
+            rules: `kseg.log.validate.rules.AppendRules`, not of a Raft leader.
+            next_offset: offset of its first record.
+            now: the time of the append, in ms.
             producers: their entries by id; None where no batch with one is usual.
+            inflate: asked for the records of a compressed batch, with codec, bytes and limit; a
+                buffer, or None where they are none.
 
         Returns:
-            (what `judge_batch` answers, the notes for its producer, a list or None), or None
-            where anything is refused or unusual, or the segment has to roll. Who needs to know why
-            asks step by step.
+            ((head, records, last offset, largest timestamp, its offset, the log's time if that is
+            stored or -1, what a compressed batch took inflated), the notes for its producer, a list
+            or None), or None where anything is refused or unusual, or the segment has to roll. Who
+            needs to know why asks step by step.
 
         Source: Kafka UnifiedLog.append.
         """

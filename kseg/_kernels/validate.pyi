@@ -1,13 +1,10 @@
 """The Python interface of the kernels for appends; see `validate.pyx`."""
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
 _Int64 = npt.NDArray[np.int64]
-_Judged = tuple[bytes, int, int, int, int, int, int]
 _Answer = tuple[int, int, int, int, int, bool, int, int, int, int]
 
 def examine_records(
@@ -26,13 +23,6 @@ def examine_records(
     after_max: int,
     faults: _Int64,
 ) -> _Answer: ...
-def judge_batch(
-    data: memoryview,
-    rules: object,
-    next_offset: int,
-    now: int,
-    inflate: Callable[[int, memoryview, int], Buffer | None],
-) -> _Judged | None: ...
 def examine_messages(
     data: Buffer,
     *,

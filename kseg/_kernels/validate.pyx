@@ -438,9 +438,12 @@ cdef bint _records_are_sound(const uint8_t *p, const uint8_t *records, int64_t s
 
 cdef bint judge(data, const uint8_t *p, int64_t size, rules, int64_t next_offset, int64_t now,
                 inflate, Sound *sound) except -1:
-    """All that a leader asks of one batch that stays as it is, and the head that it gets.
+    """Whether a leader takes one batch as it is, and the head that it gets then.
 
-    `p` and `size` are those of `data`; the others are as for `judge_batch`.
+    `p` and `size` are those of `data`; the others are as for `kseg._kernels.placement.Places.lead`.
+    False where anything is refused or unusual: `kseg.log.validate.append` finds out which.
+
+    Source: Kafka LogValidator.assignOffsetsNonCompressed, DefaultRecordBatch.setMaxTimestamp.
     """
     cdef bint create_time = rules.timestamp_type == 0, sound_records = False
     cdef Rules asked = rules_of(rules.compacted, create_time, now, rules.timestamp_before_max_ms,
@@ -486,39 +489,10 @@ cdef bint judge(data, const uint8_t *p, int64_t size, rules, int64_t next_offset
 
 
 cdef tuple judged_of(const Sound *sound):
-    """The answer of `judge_batch` for a sound batch."""
+    """Head, records, last offset, largest timestamp, its offset, the log's time if that is stored
+    or -1, and what a compressed batch took inflated."""
     return (PyBytes_FromStringAndSize(<const char *>sound.head, sound.head_bytes), sound.records,
             sound.last_offset, sound.latest, sound.latest_offset, sound.appended, sound.inflated)
-
-
-def judge_batch(data, rules, int64_t next_offset, int64_t now, inflate):
-    """All that a leader asks of one batch of magic 2, plain or compressed, and its new head.
-
-    Args:
-        data: a view of the batch, and nothing else; read only.
-        rules: `kseg.log.validate.rules.AppendRules`, not of a Raft leader.
-        next_offset: offset of its first record.
-        now: the time of the append, in ms.
-        inflate: asked for the records of a compressed batch, with codec, bytes and limit; a buffer,
-            or None where they are none.
-
-    Returns:
-        (head, records, last offset, largest timestamp, its offset, the log's time if that is stored
-        or -1, what a compressed batch took inflated), or None where anything is refused or unusual.
-        Who needs to know why asks step by step.
-
-    Source: Kafka LogValidator.assignOffsetsNonCompressed, DefaultRecordBatch.setMaxTimestamp.
-    """
-    cdef Sound sound
-    cdef Py_buffer buffer
-    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)  # a typed view takes longer to make
-    try:
-        if not judge(data, <const uint8_t *>buffer.buf, buffer.len, rules, next_offset, now,
-                     inflate, &sound):
-            return None
-    finally:
-        PyBuffer_Release(&buffer)
-    return judged_of(&sound)
 
 
 # ---- messages of magic 0 and 1 -------------------------------------------------------------------

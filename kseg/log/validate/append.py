@@ -414,9 +414,6 @@ def validate_append(
     view = codec.flat(data.data if isinstance(data, EncodedBatch) else data)
     if rules.origin == AppendOrigin.RAFT_LEADER:
         return validate_replica(view, rules, next_offset=next_offset, metrics=metrics)
-    taken = _as_usual(view, rules, next_offset, now_ms)
-    if taken is not None:
-        return taken
     table = analyze(view, rules, metrics=metrics)
     check_whole(table, len(view))
     append = _Append(view, table, rules, next_offset, now_ms, metrics or ValidationMetrics())
@@ -558,30 +555,6 @@ def _checked_total(taken: ValidatedBatch, rules: AppendRules) -> ValidatedBatch:
     if limit is not None and len(taken) > limit:
         raise RecordBatchTooLargeError(f"an append of {len(taken)} bytes, a segment holds {limit}")
     return taken
-
-
-def _as_usual(
-    view: memoryview, rules: AppendRules, next_offset: int, now_ms: int
-) -> ValidatedBatch | None:
-    """Judge one batch that stays as it is, in one call; None if anything is refused or unusual."""
-    found = _validate.judge_batch(view, rules, next_offset, now_ms, inflate_records)
-    if found is None:
-        return None
-    head, count, last_offset, max_timestamp, offset, log_append_time, inflated_bytes = found
-    return ValidatedBatch(
-        head,
-        view[len(head) :],
-        next_offset,
-        last_offset,
-        last_offset + 1,
-        count,
-        max_timestamp,
-        offset,
-        False,
-        log_append_time,
-        ConversionStats(inflated_bytes) if inflated_bytes else NOTHING_CONVERTED,
-        True,
-    )
 
 
 # ---- the three ways ------------------------------------------------------------------------------

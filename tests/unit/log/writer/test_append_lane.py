@@ -18,7 +18,6 @@ from kseg.format.header import scan
 from kseg.log.log import Log
 from kseg.log.producers.entry import BatchDescriptor, ProducerEntry
 from kseg.log.segment.index_entries import Indexed, Placement, place
-from kseg.log.validate import append as validate_append
 from kseg.log.validate.append import inflate_records
 from kseg.log.validate.rules import AppendOrigin, AppendRules
 from kseg.log.writer import append
@@ -206,7 +205,6 @@ def test_random_appends_leave_the_same_bytes_and_answers(
             with monkeypatch.context() as patch:
                 for name in short:
                     patch.setattr(append, name, _nothing)
-                patch.setattr(validate_append, "_as_usual", _nothing)
                 assert answer == _done(slow, step)
             assert _places(quick) == _places(slow)
     assert taken > 15
