@@ -39,7 +39,9 @@ _TIME_INDEX_GONE = "rebuild with `kseg reindex`; a broker starts with an empty o
 
 _REPLICA = "restore the partition from a replica; `kseg dump` shows the readable part"
 
-_COPY = "`kseg salvage` copies the records into segments that hold them"
+_COPY = (
+    "restore the partition from a replica; `kseg salvage` copies the records that segments can hold"
+)
 
 _LOST = "the log was longer once: take the missing records from a replica, else a broker repairs it"
 
