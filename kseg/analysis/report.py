@@ -265,7 +265,6 @@ def _with_texts(one: PartitionReport, *, has_keys: bool) -> dict[str, Any]:
 def _numbers(found: BrokerReport) -> dict[str, Any]:
     """The document that the page's script draws; its size is bounded."""
     topics = found.stats.topics  # sums that take time, so they are made once
-    spaces = [{"free": one.free, "size": one.size} for one in found.explain.spaces]
     return {
         "now": found.now_ms,
         "made": iso_text(found.now_ms),
@@ -273,7 +272,6 @@ def _numbers(found: BrokerReport) -> dict[str, Any]:
         "ok": found.ok,
         "broker": found.doctor.outcome.value,
         "release": found.doctor.release,
-        "spaces": spaces,
         "causes": [one.to_dict() for one in found.explain.totals],
         "tree": _tree(found),
         "topics": _topics(topics),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -80,7 +79,7 @@ def write_report(
 
 
 def _write_totals(found: ExplainReport) -> None:
-    """Totals by cause, then the room on each disk."""
+    """Totals by cause."""
     from kseg.analysis.explain import CAUSES
 
     size = output.human_bytes(found.bytes)
@@ -94,22 +93,6 @@ def _write_totals(found: ExplainReport) -> None:
         _total,
         left=("cause", "what it is", "goes from"),
     )
-    output.write_bars(
-        "By cause",
-        [(one.cause, one.bytes, output.human_bytes(one.bytes)) for one in found.totals],
-    )
-    days = Counter[str]()
-    for row in found.rows():
-        if day := iso_text(row.until_ms):
-            days[day[:10]] += row.all_bytes
-    output.write_bars(
-        "Goes by day",
-        [(day, size, output.human_bytes(size)) for day, size in sorted(days.items())[:_LINES_MAX]],
-    )
-    for space in found.spaces:
-        free, whole, kept = map(output.human_bytes, (space.free, space.size, space.reserved))
-        where = ", ".join(space.paths)
-        output.write_line(f"{where}: {free} of {whole} are free, {kept} are reserved for root")
     output.write_line()
 
 
@@ -132,7 +115,6 @@ def _rest(found: ExplainReport, *, segments: bool) -> Iterator[str]:
     if found.codecs:
         yield ""
         yield from map(_codec_line, found.codecs)
-        yield "kseg convert DIR --codec CODEC does it; new records go by the topic's setting"
 
 
 def _unsettled(partitions: Sequence[PartitionKeeps], cause: str) -> list[str]:
@@ -165,8 +147,6 @@ def _write_partitions(partitions: Sequence[PartitionKeeps], *, segments: bool) -
 def _remote_lines(one: PartitionKeeps) -> Iterator[str]:
     if one.remote is not None:
         yield from (f"  {line}" for line in one.remote.lines(f"{one.topic}-{one.partition}"))
-    if one.remote is not None and one.remote.copied_bytes:
-        yield "  a shorter local.retention.ms or local.retention.bytes frees those bytes"
 
 
 def _is_odd(row: KeptFile) -> bool:
@@ -218,9 +198,4 @@ def _codec_line(one: CodecEstimate) -> str:
     how = one.compression.replace("none", "no codec") + (
         "" if one.level is None else f" at level {one.level}"
     )
-    how += "" if one.batch_size is None else f" in batches of {one.batch_size} bytes"
-    return (
-        f"{one.topic}: {size} would be {made} +- {error} with {how}; about "
-        f"{one.compress_seconds:.1f} s of a core to compress, {one.read_seconds:.1f} s to read; "
-        f"by a sample of {sampled}"
-    )
+    return f"{one.topic}: {size} would be {made} +- {error} with {how}; by a sample of {sampled}"

@@ -21,7 +21,6 @@ _HOMES = {
         "NewestRecord",
         "KeptFile",
         "PartitionKeeps",
-        "Space",
         "WhatIf",
         "Total",
     ),

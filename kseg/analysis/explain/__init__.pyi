@@ -7,6 +7,5 @@ from kseg.analysis.explain.values import ExplainReport as ExplainReport
 from kseg.analysis.explain.values import KeptFile as KeptFile
 from kseg.analysis.explain.values import NewestRecord as NewestRecord
 from kseg.analysis.explain.values import PartitionKeeps as PartitionKeeps
-from kseg.analysis.explain.values import Space as Space
 from kseg.analysis.explain.values import Total as Total
 from kseg.analysis.explain.values import WhatIf as WhatIf

@@ -23,7 +23,6 @@ from kseg.analysis.explain.values import (
     KeptFile,
     NewestRecord,
     PartitionKeeps,
-    Space,
     WhatIf,
 )
 from kseg.analysis.units import Progress, Threads, run_units
@@ -140,7 +139,7 @@ def _rounded(size: int, block: int) -> int:
     return -(-size // block) * block
 
 
-# ---- spaces --------------------------------------------------------------------------------------
+# ---- files beside partitions ---------------------------------------------------------------------
 
 _PROC: Final = Path("/proc")
 _GONE: Final = " (deleted)"
@@ -216,24 +215,6 @@ def _note_deleted(
     row = KeptFile(path, "open-deleted", disk.bytes + disk.ahead, disk.size, why=why)
     if not seen.st_nlink:
         found.setdefault((seen.st_dev, seen.st_ino), row)
-
-
-def spaces_of(homes: Sequence[Path]) -> tuple[Space, ...]:
-    """The file systems of some directories."""
-    found: dict[int, list[Path]] = {}
-    for home in homes:
-        try:
-            found.setdefault(os.stat(home).st_dev, []).append(home)
-        except OSError:
-            continue
-    spaces = []
-    for paths in found.values():
-        disk = os.statvfs(paths[0])
-        unit = disk.f_frsize
-        reserved = max(disk.f_bfree - disk.f_bavail, 0) * unit
-        names = tuple(map(str, paths))
-        spaces.append(Space(names, disk.f_blocks * unit, disk.f_bavail * unit, reserved))
-    return tuple(spaces)
 
 
 #: A whole directory with one cause.
@@ -399,9 +380,8 @@ def _kept_segments(unit: KeepUnit, own: PartitionSettings, sizes: _Sizes) -> Ite
         plan = plan_retention(log, config=retention, now_ms=unit.now_ms, tier=unit.tier)
         segments = {info.base_offset: info for info in log.view.segments}
         for each in plan.segments:
-            info = segments.pop(each.base_offset)
-            newest = latest_of(info).timestamp
-            yield sizes.row(each.path, DUE, each.base_offset, why=each.why, newest_ms=newest)
+            del segments[each.base_offset]
+            yield sizes.row(each.path, DUE, each.base_offset, why=each.why)
         if compaction.skipped is not None and plan.skipped is not None:
             for info in segments.values():
                 yield sizes.row(info.path, plan.skipped, info.base_offset, why=plan.why)
@@ -424,7 +404,6 @@ def _staying(each: StayingSegment, cause: str, why: str, sizes: _Sizes) -> KeptF
         each.base_offset,
         why=why,
         until_ms=each.until_ms,
-        newest_ms=each.newest.timestamp if each.newest else None,
         holder=holder,
         grows_bytes=each.grows_bytes,
         is_held=each.is_held,
@@ -640,7 +619,7 @@ def explain(
         what_if: settings to suppose for all topics whose policy is known, except for Kafka's own.
             Like a change of the broker's configuration, they do not touch a topic's own settings.
             `compression.type`, one codec or several with commas, with `compression.zstd.level` and
-            the like and the producers' `batch.size`, are answered in `codecs`, from a sample.
+            the like, are answered in `codecs`, from a sample.
         topic_what_if: settings to suppose by topic, before all others.
         now_ms: the clock.
         threads: how many share the work; see `kseg.doctor`.
@@ -684,7 +663,7 @@ def explain(
     kept, places = run(asked), [home.path for home in homes]
     deleted, unknown = open_deleted(() if selection else places)
     rows = [row for home in homes for row in home.rows]
-    found = ExplainReport(asked.now_ms, kept, (*rows, *deleted), spaces_of(places), tuple(unknown))
+    found = ExplainReport(asked.now_ms, kept, (*rows, *deleted), tuple(unknown))
     supposed = asked.supposed()
     if supposed is not None:
         taken = [one for one in kept if asked.supposed_for(one)]

@@ -1,4 +1,4 @@
-"""Estimates the size of topics with another codec or batch size, from a sample of each.
+"""Estimates the size of topics with another codec, from a sample of each.
 
 A topic's log is cut into strata of equal size, in the order of its segments, so that all times are
 in the sample. In each, the batches that begin in a stretch at a random place are taken. The ratio
@@ -12,7 +12,6 @@ The estimate is of the changes by `kseg convert --codec`: batches of magic 2, ea
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,13 +26,9 @@ from kseg import Segment
 from kseg.constants import Compression
 from kseg.documents import Documented
 from kseg.errors import KsegError
-from kseg.format.columns import decode, scan_all
 from kseg.format.compress import check_level, compression_named
 from kseg.format.convert import Converter, Target
-from kseg.format.encode import encode_batches
 from kseg.format.header import BatchTable
-from kseg.format.options import BatchOptions
-from kseg.format.request import Request
 from kseg.log.config import LogConfig
 from kseg.log.log import Log
 from kseg.workers import At, Put, in_order
@@ -48,13 +43,13 @@ _DEVIATIONS: Final = 3
 _ERROR_MIN: Final = 0.001
 #: A batch that inflates to more is taken as it is.
 _INFLATED_MAX: Final = 256 << 20
-_TYPE, _BATCH_SIZE = "compression.type", "batch.size"
+_TYPE: Final = "compression.type"
 _LEVELS: Final = {
     f"compression.{codec.label}.level": codec
     for codec in (Compression.GZIP, Compression.LZ4, Compression.ZSTD)
 }
 #: The settings whose effect is estimated.
-WORDS: Final = frozenset((_TYPE, _BATCH_SIZE, *_LEVELS))
+WORDS: Final = frozenset((_TYPE, *_LEVELS))
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -66,33 +61,26 @@ class CodecEstimate(Documented):
         topic: its name.
         compression: the codec.
         level: the codec's; None for Kafka's default.
-        batch_size: bytes of records in a batch before compression; None where batches stay.
         bytes: of the topic's segments.
         sampled_bytes: the part of them that was compressed again.
         new_bytes: their size with the new codec.
         error_bytes: how far that may be off, in either direction.
-        compress_seconds, read_seconds: processor time of one core to compress all of it, and to
-            inflate and read it.
     """
 
     topic: str
     compression: str
     level: int | None
-    batch_size: int | None
     bytes: int
     sampled_bytes: int
     new_bytes: int
     error_bytes: int
-    compress_seconds: float
-    read_seconds: float
 
 
 class Choice(NamedTuple):
-    """A codec, its level, and the size of batches, each as `CodecEstimate` has it."""
+    """A codec and its level, as `CodecEstimate` has it."""
 
     codec: Compression
     level: int | None
-    batch_size: int | None
 
 
 class _Run(NamedTuple):
@@ -100,7 +88,7 @@ class _Run(NamedTuple):
 
     Attributes:
         size: its bytes; 0 where none begins in it.
-        made: float64[choices, 3]: new bytes, seconds to compress, seconds to read.
+        made: float64[choices]: their bytes with each of them.
     """
 
     size: int
@@ -116,9 +104,6 @@ def choices_of(words: Mapping[str, str]) -> list[Choice]:
     names = [name.strip() for name in words.get(_TYPE, "").split(",") if name.strip()]
     if words and not names:
         raise ValueError(f"{', '.join(sorted(words))}: name the codec too: compression.type=zstd")
-    size = words.get(_BATCH_SIZE)
-    if size is not None and (not size.isdecimal() or not int(size)):
-        raise ValueError(f"batch.size is a number of bytes, not {size!r}")
     found = []
     for name in names:
         codec = compression_named("none" if name == "uncompressed" else name)
@@ -128,7 +113,7 @@ def choices_of(words: Mapping[str, str]) -> list[Choice]:
         level = None if text is None else int(text)
         if level is not None:
             check_level(codec, level)
-        found.append(Choice(codec, level, None if size is None else int(size)))
+        found.append(Choice(codec, level))
     return found
 
 
@@ -146,7 +131,7 @@ def estimate(
     Args:
         topic: its name.
         partitions: its directories.
-        choices: the codecs and sizes to estimate.
+        choices: the codecs to estimate.
         threads: the number of runs that are compressed side by side.
         seed: of the random places.
         sample_bytes: the size of the sample.
@@ -198,7 +183,7 @@ def _places(
 
 def _measure(run: list[tuple[Path, int, int]], choices: Sequence[Choice], put: Put) -> None:
     """Compress the batches that begin in the stretches of a run."""
-    old, sums = 0, np.zeros((len(choices), 3))
+    old, sums = 0, np.zeros(len(choices))
     for path, start, stop in run:
         with Segment.open(path) as segment:
             first = _first_from(segment, start, stop)
@@ -227,38 +212,19 @@ def _first_from(segment: Segment, place: int, limit: int) -> int:
     return limit
 
 
-def _recoded(
-    data: memoryview, table: BatchTable, base: int, choice: Choice
-) -> tuple[int, float, float]:
-    """The bytes of batches by a choice, and the seconds to compress and to read them."""
-    limit = LogConfig().max_message_bytes
+def _recoded(data: memoryview, table: BatchTable, base: int, choice: Choice) -> int:
+    """The bytes of batches by a choice."""
+    limit, size = LogConfig().max_message_bytes, 0
     converter = Converter(
         Target(2, choice.codec, choice.level, recoded_bytes_max=limit), inflated_max=_INFLATED_MAX
     )
-    parts: list[bytes | memoryview] = []
-    began = time.thread_time()
     for row in range(len(table)):
-        one = table.take(slice(row, row + 1))
-        start = int(one.position[0]) - base
+        batch = table.take(slice(row, row + 1))
         try:
-            if choice.batch_size is None or one.is_control[0] or one.magic[0] < 2:
-                parts += converter.convert(data, one, base)
+            size += sum(map(len, converter.convert(data, batch, base)))
         except KsegError:  # a damaged batch stays
-            parts.append(data[start : start + int(one.size[0])])
-    if choice.batch_size is not None:
-        data_batches = table.take(~table.is_control & (table.magic >= 2))
-        request = Request(verify_crc=False, inflated_max=_INFLATED_MAX, on_corrupt="skip")
-        options = BatchOptions(compression=choice.codec, level=choice.level)
-        for columns in decode(data, data_batches, request, base=base, on_error=request.on_error):
-            size = choice.batch_size
-            parts += (each.data for each in encode_batches(columns, options, batch_bytes=size))
-    made = time.thread_time()
-    joined = memoryview(b"".join(parts))
-    read = Request(columns=("offset",), verify_crc=False, inflated_max=_INFLATED_MAX)
-    new = scan_all(joined, on_bad_crc="ignore")
-    count = sum(map(len, decode(joined, new, read, on_error=lambda _error: None)))
-    assert count >= 0
-    return len(joined), made - began, time.thread_time() - made
+            size += int(batch.size[0])
+    return size
 
 
 def _estimate(
@@ -269,28 +235,25 @@ def _estimate(
     Args:
         topic, choice: of the answer.
         old: float64[n], the bytes of each run.
-        made: float64[n, 3], the result of each run, as `_Run` has it.
+        made: float64[n], the new bytes of each run.
         total: bytes of the topic.
         sample_bytes: the size of the sample.
     """
     sampled, count = float(old.sum()), len(old)
     scale = total / sampled if sampled else 0.0
-    new, compress, read = (made.sum(axis=0) * scale).tolist() if count else (0.0, 0.0, 0.0)
+    new = float(made.sum()) * scale
     error = 0.0
     if total > sample_bytes:
         ratio = new / total
         rest = max(0.0, 1 - sampled / total) * count / (count - 1)
-        deviation = sqrt(rest * float(((made[:, 0] - ratio * old) ** 2).sum())) * scale
+        deviation = sqrt(rest * float(((made - ratio * old) ** 2).sum())) * scale
         error = _DEVIATIONS * deviation + _ERROR_MIN * new if sampled else float(total)
     return CodecEstimate(
         topic,
         choice.codec.label,
         choice.level,
-        choice.batch_size,
         total,
         int(sampled),
         round(new),
         round(error),
-        round(compress, 3),
-        round(read, 3),
     )

@@ -82,7 +82,6 @@ class KeptFile(Documented):
         index_bytes: on the disk, of the segment's indexes, which go with it.
         until_ms: when it goes if nothing changes; None for never, or not known.
         why: more about it, in words.
-        newest_ms: the newest time in a segment; None where it was not looked for.
         holder: the record that decides `until_ms`.
         grows_bytes: bytes that the log has to grow before it expires by size.
         is_held: whether a segment reaches above the high watermark, or is not in its tier, and so
@@ -97,7 +96,6 @@ class KeptFile(Documented):
     index_bytes: int = 0
     until_ms: int | None = None
     why: str = ""
-    newest_ms: int | None = None
     holder: NewestRecord | None = None
     grows_bytes: int | None = None
     is_held: bool = False
@@ -170,16 +168,6 @@ class Total(Documented):
 
 
 @dataclass(frozen=True, slots=True)
-class Space(Documented):
-    """A file system with data directories: bytes in all, free for all, reserved for root."""
-
-    paths: tuple[str, ...]
-    size: int
-    free: int
-    reserved: int
-
-
-@dataclass(frozen=True, slots=True)
 class WhatIf(Documented):
     """The effect of other settings.
 
@@ -214,18 +202,16 @@ class ExplainReport(Table, VerbReport):
         now_ms: the time that counts.
         partitions: one value each, by path.
         elsewhere: files beside them, backups, and deleted files that are open.
-        spaces: the file systems.
         unknown: the gaps in the answer, in words.
         what_if, codecs: answers to further questions.
     """
 
     COLUMNS = "directory topic partition path cause bytes until why"
-    DOCUMENT = "ok now_ms bytes totals partitions elsewhere spaces unknown what_if codecs"
+    DOCUMENT = "ok now_ms bytes totals partitions elsewhere unknown what_if codecs"
 
     now_ms: int
     partitions: tuple[PartitionKeeps, ...]
     elsewhere: tuple[KeptFile, ...]
-    spaces: tuple[Space, ...] = ()
     unknown: tuple[str, ...] = ()
     what_if: WhatIf | None = field(default=None)
     codecs: tuple[CodecEstimate, ...] = ()

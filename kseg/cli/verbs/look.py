@@ -401,7 +401,7 @@ def doctor() -> None:
         help=(
             "Show which bytes would go, and when, with this setting; or the sizes "
             "with compression.type=zstd (or zstd,lz4), also with "
-            "compression.zstd.level=N and batch.size=N. Repeatable."
+            "compression.zstd.level=N. Repeatable."
         ),
     ),
     click.option("--segments", is_flag=True, help="A line for each segment and file."),

@@ -80,7 +80,6 @@ def test_the_answer_is_that_of_the_verb(
     kseg: Kseg, started: list[int], data: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Other processes change what these say from one call to the next.
-    monkeypatch.setattr("kseg.analysis.explain.answer.spaces_of", lambda _homes: ())
     monkeypatch.setattr("kseg.analysis.explain.answer.open_deleted", lambda _homes: ([], []))
     here = kseg(*words, data)
     there = kseg("spark", *words, "--master", "local[3]", data)
