@@ -54,7 +54,6 @@ _ZEROS = re.compile(r"(?<![\d.])0{8,19}(?=\d+\.)")
 _NORMAL = (
     (re.compile(r"process \d+"), "process ID"),
     (re.compile(r"\d+(?= more with:| bytes of disk (become free with:|are free again))"), "BYTES"),
-    (re.compile(r"(?<=: )[^:]* are free, .* reserved for root"), "BYTES are free"),
 )
 _NOW = re.compile(r"\bNOW\b")
 
