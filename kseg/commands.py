@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 
 
@@ -29,6 +29,23 @@ def command_line(*words: str | os.PathLike[str]) -> str:
     "rm $'two\\x0alines'"
     """
     return " ".join(_quoted(os.fspath(word)) for word in words)
+
+
+def suggestion(words: Iterable[str], names: Iterable[str], otherwise: str = "") -> str:
+    """The end of a message about unknown words: the most similar name, or other help.
+
+    Args:
+        words: that are unknown.
+        names: that there are.
+        otherwise: follows a semicolon where no name is similar; nothing does without it.
+    """
+    from difflib import get_close_matches  # slow to load, for words that nobody knows
+
+    known = list(names)
+    for word in words:
+        for name in get_close_matches(word, known, 1):
+            return f"; did you mean {name}?"
+    return otherwise and f"; {otherwise}"
 
 
 def _quoted(word: str) -> str:

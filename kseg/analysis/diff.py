@@ -30,8 +30,8 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.analysis.units import Progress, Threads, run_units
-from kseg.constants import Bools, Int64s
+from kseg.analysis.units import Threads, run_units
+from kseg.constants import Bools, Int64s, Progress
 from kseg.documents import Documented, VerbReport, document
 from kseg.errors import KsegError, NotALogError, os_reason
 from kseg.files.mapping import Mapping

@@ -32,8 +32,7 @@ from uuid import UUID
 import numpy as np
 
 from kseg.analysis.internal_logs import ColumnTable, Home, LogTaken, Notes, Rows
-from kseg.analysis.units import Progress
-from kseg.constants import InternalTopic
+from kseg.constants import InternalTopic, Progress
 from kseg.documents import document
 from kseg.errors import KsegError
 from kseg.files.selection import StrPaths

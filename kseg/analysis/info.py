@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from kseg import Segment
-from kseg.analysis.units import OnError, Progress, Unit, UnitKind, run_units, skipped_of
-from kseg.constants import NO_TIMESTAMP, codec_label
+from kseg.analysis.units import OnError, Unit, UnitKind, run_units, skipped_of
+from kseg.constants import NO_TIMESTAMP, Progress, codec_label
 from kseg.errors import KsegError, NotALogError
 from kseg.files.checkpoints import EpochEntry
 from kseg.files.names import (

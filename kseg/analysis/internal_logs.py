@@ -20,8 +20,7 @@ from uuid import UUID
 
 import numpy as np
 
-from kseg.analysis.units import Progress
-from kseg.constants import INT64_MAX, Bools, InternalTopic
+from kseg.constants import INT64_MAX, Bools, InternalTopic, Progress
 from kseg.documents import document
 from kseg.errors import (
     CorruptIndexError,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ENOENT
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
-from kseg.constants import INT64_MAX
+from kseg.constants import INT64_MAX, Progress
 from kseg.errors import (
     CorruptIndexError,
     KsegError,
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
     from kseg.constants import Int64s
 
-#: Called with the offset behind the records that were read, and with the end.
-Progress = Callable[[int, int], None]
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 

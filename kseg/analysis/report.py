@@ -33,9 +33,9 @@ from kseg.analysis.stats import (
     stats,
 )
 from kseg.analysis.transactions import Transactions, transactions
-from kseg.analysis.units import Progress
 from kseg.analysis.values import Report
 from kseg.analysis.verify import verify
+from kseg.constants import Progress
 from kseg.documents import VerbReport, document
 from kseg.errors import KsegError, NotALogError
 from kseg.extras import require

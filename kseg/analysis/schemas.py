@@ -6,7 +6,7 @@ from os import fspath
 from pathlib import Path
 from typing import Final
 
-from kseg.analysis.units import Progress
+from kseg.constants import Progress
 from kseg.errors import LimitExceededError, NotALogError
 from kseg.files import io
 from kseg.files.selection import NothingChosenError, StrPaths

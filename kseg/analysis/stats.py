@@ -28,8 +28,18 @@ import numpy as np
 
 from kseg import Segment
 from kseg.analysis.info import Summary
-from kseg.analysis.units import OnError, Progress, Unit, UnitKind, plan, run_units, skipped_of
-from kseg.constants import NO_TIMESTAMP, Bools, Int32s, Int64s, Intps, Uint8s, Uint64s, codec_label
+from kseg.analysis.units import OnError, Unit, UnitKind, plan, run_units, skipped_of
+from kseg.constants import (
+    NO_TIMESTAMP,
+    Bools,
+    Int32s,
+    Int64s,
+    Intps,
+    Progress,
+    Uint8s,
+    Uint64s,
+    codec_label,
+)
 from kseg.errors import KsegError, NotALogError
 from kseg.files.grammar import parse_partition_dir
 from kseg.files.mapping import Mapping

@@ -31,9 +31,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kseg.analysis.internal_logs import NONE, ColumnTable, Home, LogTaken, Notes, Rows
-from kseg.analysis.units import Progress
 from kseg.commands import command_line
-from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic
+from kseg.constants import INT64_MAX, ControlType, Int64s, InternalTopic, Progress
 from kseg.documents import document
 from kseg.files.selection import NothingChosenError, Selection, StrPaths
 from kseg.format.header import COLUMN, BatchTable

@@ -16,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+from kseg.constants import Progress
 from kseg.files import io
 from kseg.files.names import (
     DataDirectory,
@@ -256,9 +257,6 @@ class Costed(Protocol):
 _Unit = TypeVar("_Unit", bound=Costed)
 _Answer = TypeVar("_Answer")
 
-
-#: `progress(done, total)`: bytes examined so far, and in all; called after each unit.
-Progress = Callable[[int, int], None]
 
 #: The treatment of unreadable paths.
 OnError = Literal["raise", "skip"]

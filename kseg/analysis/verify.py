@@ -27,7 +27,6 @@ from kseg.analysis.checks import (
 from kseg.analysis.units import (
     Listings,
     OnError,
-    Progress,
     Threads,
     Unit,
     UnitKind,
@@ -45,6 +44,7 @@ from kseg.analysis.values import (
     SegmentSummary,
     Severity,
 )
+from kseg.constants import Progress
 from kseg.errors import os_reason
 from kseg.files.mapping import Mapping
 from kseg.files.names import (

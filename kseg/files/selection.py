@@ -8,6 +8,8 @@ from fnmatch import fnmatchcase
 from os import PathLike
 from typing import Any, NamedTuple
 
+from kseg.commands import suggestion
+
 StrPaths = str | PathLike[str] | Iterable[str | PathLike[str]]
 
 
@@ -57,11 +59,8 @@ class Selection(NamedTuple):
         numbers = sorted({n for topic, n in named if topics.takes(topic, n)})
         if numbers:
             return f"no partition here is chosen by --partition; there are {some_of(numbers)}"
-        from difflib import get_close_matches  # for names that do not exist
-
         given, known = ", ".join(self.topics), sorted({topic for topic, _ in named})
-        near = [each for topic in self.topics for each in get_close_matches(topic, known)]
-        told = f"; did you mean {near[0]}?" if near else f"; there are {some_of(known)}"
+        told = suggestion(self.topics, known, f"there are {some_of(known)}")
         if any("," in topic for topic in self.topics):
             told = f"; give --topic once for each; there are {some_of(known)}"
         return f"no topic here is {given}{told if known else ''}"

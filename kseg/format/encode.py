@@ -31,6 +31,7 @@ import numpy as np
 from kseg._kernels import encode as _encode
 from kseg._kernels import legacy as _legacy
 from kseg._kernels.encode import Rows, has_text, int64s
+from kseg.commands import suggestion
 from kseg.constants import (
     BATCH_BYTES,
     BATCH_HEADER_BYTES,
@@ -156,10 +157,7 @@ def check_names(there: Sequence[str], names: Mapping[str, str] | None) -> None:
 
 
 def _unknown(names: Sequence[str]) -> ValueError:
-    from difflib import get_close_matches  # for names that do not exist
-
-    near = [match for name in names for match in get_close_matches(name, SOURCE_FIELDS, 1)]
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = suggestion(names, SOURCE_FIELDS)
     return ValueError(f"records have {', '.join(SOURCE_FIELDS)}, not {', '.join(names)}{hint}")
 
 

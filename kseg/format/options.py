@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kseg.commands import suggestion
 from kseg.constants import (
     BATCH_HEADER_BYTES,
     LOG_OVERHEAD,
@@ -114,10 +115,7 @@ class BatchOptions:
         chosen = dict(given or {})
         known = [each.name for each in fields(cls) if each.init]
         for name in chosen.keys() - set(known):
-            from difflib import get_close_matches  # for what is not there
-
-            near = get_close_matches(str(name), known, 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(known)}"
+            hint = suggestion([str(name)], known, f"there are: {', '.join(known)}")
             raise ValueError(f"{name!r} is not an option of a batch{hint}")
         return cls(**chosen)
 

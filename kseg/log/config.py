@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
+from kseg.commands import suggestion
 from kseg.constants import INT32_MAX, INT64_MAX, AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level, compression_named
 from kseg.log.validate.rules import AppendRules
@@ -252,10 +253,7 @@ class LogConfig:
             elif name in _FIELDS:
                 values[_FIELDS[name]] = _checked(name, _parse(name, text))
             else:
-                from difflib import get_close_matches  # for what is not there
-
-                near = get_close_matches(name, _FIELDS, 1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                hint = suggestion([name], _FIELDS)
                 raise ValueError(f"{name!r} is not a setting of a topic{hint}")
         return values
 

@@ -41,9 +41,10 @@ from kseg.analysis.doctor.values import (
     PartitionOutlook,
     finding,
 )
-from kseg.analysis.units import Progress, run_units
+from kseg.analysis.units import run_units
 from kseg.analysis.values import KnownSettings
 from kseg.commands import command_line
+from kseg.constants import Progress
 from kseg.errors import CorruptIndexError, KsegError, NotALogError, os_reason
 from kseg.files import checkpoints, io, lock, metadata
 from kseg.files.checkpoints import TopicPartition

@@ -25,8 +25,9 @@ from kseg.analysis.explain.values import (
     PartitionKeeps,
     WhatIf,
 )
-from kseg.analysis.units import Progress, Threads, run_units
+from kseg.analysis.units import Threads, run_units
 from kseg.analysis.values import KnownSettings
+from kseg.constants import Progress
 from kseg.errors import KsegError, os_reason
 from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.files.names import (

@@ -657,7 +657,6 @@ def stored_size(head: bytes) -> int:
 
 __all__ = [
     "RUNS_MAX",
-    "Progress",
     "clean_offset_of",
     "epochs_of",
     "lost_offsets",
