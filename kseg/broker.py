@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from kseg.constants import AppendOrigin
-from kseg.format.compress import RatioEstimator
-from kseg.log.validate.append import validate_append, validate_replica
-from kseg.log.validate.kafka_0_10 import validate_append_010
-from kseg.log.validate.rules import AppendRules, ValidatedBatch, ValidationMetrics
-from kseg.log.writer.append import AppendResult
+from kseg._door import door
 
-__all__ = [
-    "AppendOrigin",
-    "AppendResult",
-    "AppendRules",
-    "RatioEstimator",
-    "ValidatedBatch",
-    "ValidationMetrics",
-    "validate_append",
-    "validate_append_010",
-    "validate_replica",
-]
+_HOMES = {
+    "kseg.constants": ("AppendOrigin",),
+    "kseg.format.compress": ("RatioEstimator",),
+    "kseg.legacy.kafka_0_10": ("validate_append_010",),
+    "kseg.log.validate.append": ("validate_append", "validate_replica"),
+    "kseg.log.validate.rules": ("AppendRules", "ValidatedBatch", "ValidationMetrics"),
+    "kseg.log.writer.append": ("AppendResult",),
+}
+__all__, __getattr__ = door(__name__, _HOMES)

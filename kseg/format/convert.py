@@ -10,7 +10,7 @@ flags, epochs, horizons, unused attributes of records. Where the magic changes, 
 and rewritten at their offsets; plain messages of old formats are gathered into batches. Kafka 0.7
 has no offsets to keep, so its messages are numbered.
 
-`kseg.format.down_convert` does what brokers do for old consumers: it does not report losses.
+`kseg.legacy.down_convert` does what brokers do for old consumers: it does not report losses.
 """
 
 from __future__ import annotations
@@ -50,10 +50,9 @@ from kseg.format import codec
 from kseg.format.bodies import at_batch, record_error
 from kseg.format.columns import WholeBatches, check_walk, decode_whole, scan_all
 from kseg.format.compress import compress
-from kseg.format.down_convert import no_append_time, options_for
 from kseg.format.encode import encode_batch, rows_of
 from kseg.format.header import CODEC_MASK, LOG_APPEND, BatchHeader, BatchTable, crc_error
-from kseg.format.options import BatchOptions
+from kseg.format.options import BatchOptions, no_append_time, options_for
 from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
 from kseg.format.take import runs
 from kseg.format.values import RecordColumns

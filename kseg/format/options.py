@@ -20,7 +20,9 @@ from kseg.constants import (
     TimestampType,
 )
 from kseg.errors import InvalidRecordError
+from kseg.format.bodies import at_batch
 from kseg.format.compress import check_level
+from kseg.format.header import BatchHeader
 
 if TYPE_CHECKING:
 
@@ -190,3 +192,34 @@ class BatchOptions:
             raise InvalidRecordError(f"producer {self.producer_id} has no base sequence")
         if self.magic < 2:
             raise InvalidRecordError(f"magic {self.magic} has no producer ids")
+
+
+def no_append_time(timestamp: int) -> InvalidRecordError:
+    """The error for an append time that no broker writes."""
+    return InvalidRecordError(f"the time of its append is {timestamp} ms, negative and not -1")
+
+
+def options_for(
+    header: BatchHeader, magic: int, compression: Compression | None = None
+) -> BatchOptions:
+    """The options to write a batch's records in another magic: its codec, and its kind of times.
+
+    Magic 0 has no times; in a later magic its records are of create time, and have -1 for none.
+
+    Raises:
+        InvalidRecordError: the time of its append is below -1, which no broker writes.
+
+    Source: Kafka RecordsUtil.convertRecordBatch.
+    """
+    kind = header.timestamp_type
+    if kind == TimestampType.NO_TIMESTAMP_TYPE:
+        kind = TimestampType.CREATE_TIME
+    log_append = kind == TimestampType.LOG_APPEND_TIME
+    if log_append and header.max_timestamp < NO_TIMESTAMP:
+        raise at_batch(no_append_time(header.max_timestamp), header)
+    return BatchOptions(
+        magic=magic,
+        compression=header.compression if compression is None else compression,
+        timestamp_type=kind,
+        log_append_time=header.max_timestamp if log_append else NO_TIMESTAMP,
+    )

@@ -53,6 +53,8 @@ FIELDS = (*BATCH_FIELDS, *_RECORD_LEVEL)
 HAS_VALUE = "has_value"
 #: The fields decoded by default.
 FIELDS_DEFAULT = ("offset", "timestamp", "key", "value", "headers")
+#: Those that magic 0 and 1 have.
+OLD_FIELDS = FIELDS_DEFAULT[:-1]
 
 
 class Needle(NamedTuple):

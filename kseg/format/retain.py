@@ -40,7 +40,6 @@ from kseg.errors import BuilderStateError, FormatError, InvalidRecordError, Kseg
 from kseg.format.bodies import at_batch, body_of
 from kseg.format.codec import NO_CEILING, Arena
 from kseg.format.columns import WholeBatches, check_walk, decode_whole, refused_in, scan_all
-from kseg.format.down_convert import OLD_FIELDS, options_for
 from kseg.format.encode import (
     RUN_FIELDS,
     compressed,
@@ -58,8 +57,8 @@ from kseg.format.header import (
     BatchHeader,
     BatchTable,
 )
-from kseg.format.options import BatchOptions
-from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX
+from kseg.format.options import BatchOptions, options_for
+from kseg.format.request import FIELDS_DEFAULT, INFLATED_BYTES_MAX, OLD_FIELDS
 from kseg.format.take import runs, take_rows
 from kseg.format.values import RecordColumns
 from kseg.format.workspace import Workspace

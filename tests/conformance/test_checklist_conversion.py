@@ -1,7 +1,7 @@
 """Down-conversion, one claim a row: what must come out, and what it costs.
 
-The claims are those of Kafka's MemoryRecordsBuilderTest, FileRecordsTest and
-LazyDownConversionRecordsTest, and rules that only code tells. Input comes from the plain encoder,
+The claims are those of Kafka's MemoryRecordsBuilderTest and FileRecordsTest, and rules that only
+code tells. Input comes from the plain encoder,
 output is read by the plain reader.
 """
 
@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from kseg.errors import UnsupportedFormatError
-from kseg.format.down_convert import ConversionStats, LazyDownConversion, down_convert
-from tests import reference
+from kseg.legacy.conversion import down_convert
 from tests.builders import (
     COMMIT,
     GZIP,
@@ -80,13 +79,7 @@ def test_a_slice_with_only_a_part_of_a_batch_comes_back_as_it_is() -> None:
     part = batch([record(bytes(100))])[:80]
     assert down_convert(part, 1, as_file=True).data == part
     assert down_convert(part, 1).data == b""
-    assert list(LazyDownConversion(part, 1).chunks()) == []
-    assert LazyDownConversion(part, 1).size_bytes == 0
-
-
-def test_nothing_comes_of_an_empty_set() -> None:
-    lazy = LazyDownConversion(b"", 1)
-    assert (lazy.size_bytes, list(lazy.chunks()), list(lazy.sent())) == (0, [], [])
+    assert down_convert(b"", 1).data == b""
 
 
 OFFSETS = [0, 2, 3, 9, 11, 15, 16, 17, 22, 24]
@@ -140,13 +133,6 @@ def test_mixed_formats_with_gaps_keep_offsets_and_codec(to_magic: int, codec: in
     same_records(converted.data, to_magic, OFFSETS)
     assert {one.codec for one in batches_of(converted.data)} == {codec}
     assert all(one.magic <= to_magic for one in batches_of(converted.data))
-    largest = max(one.size for one in batches_of(data)) + 1
-    for read_bytes in (16 << 10, len(data), len(data) - 1, len(data) // 4, largest, 1):
-        lazy = LazyDownConversion(data, to_magic)
-        chunks = list(lazy.chunks(read_bytes))
-        assert b"".join(chunk.data for chunk in chunks) == converted.data
-        assert sum((chunk.stats for chunk in chunks), ConversionStats()) == converted.stats
-        assert all(chunk.data for chunk in chunks)
 
 
 @pytest.mark.parametrize(("to_magic", "first"), [(0, 11), (1, 17)])
@@ -160,54 +146,3 @@ def test_first_offset_drops_converted_records_below_it(
         OFFSETS if codec else untouched + [n for n in OFFSETS if n >= first and n not in untouched]
     )
     same_records(converted.data, to_magic, kept)
-
-
-# The lazy variant
-
-
-def test_a_lone_marker_becomes_an_entry_longer_than_the_answer() -> None:
-    lazy = LazyDownConversion(control_batch(COMMIT), 1)
-    assert list(lazy.chunks()) == []
-    assert lazy.size_bytes == 12
-    (sent,) = lazy.sent()
-    assert sent == (-1).to_bytes(8, "big", signed=True) + (61).to_bytes(4, "big")
-    assert reference.walk(sent).batches == []
-
-
-@pytest.mark.parametrize("to_magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [NONE, GZIP])
-def test_what_is_missing_is_filled_with_entries_that_readers_ignore(
-    to_magic: int, codec: int
-) -> None:
-    data = b"".join(
-        batch([record(b"v%d" % n, key=b"k")], base_offset=n, codec=codec) for n in range(3)
-    )
-    lazy = LazyDownConversion(data, to_magic)
-    assert lazy.size_bytes == len(data)
-    for size in (lazy.size_bytes, 2 * lazy.size_bytes):
-        sent = b"".join(lazy.sent(size))
-        assert len(sent) == size
-        walk = reference.walk(sent)
-        assert walk.error is None
-        got = [one.value for found in walk.batches for one in reference.records(found)]
-        assert got == [b"v0", b"v1", b"v2"]
-
-
-def test_the_promise_holds_the_first_converted_batch_at_least() -> None:
-    given = [record(b"", timestamp=n) for n in range(40)]
-    data = batch(given)  # 40 records of 8 bytes become 40 messages of 34
-    lazy = LazyDownConversion(data, 1)
-    assert lazy.size_bytes == len(down_convert(data, 1).data) > len(data)
-    assert b"".join(lazy.sent()) == down_convert(data, 1).data
-
-
-def test_zstd_is_an_error_at_first_and_an_overflow_entry_later() -> None:
-    plain = batch([record(b"v")])
-    squeezed = batch([record(b"w")], base_offset=1, codec=ZSTD)
-    with pytest.raises(UnsupportedFormatError):
-        LazyDownConversion(squeezed + plain, 1)
-    lazy = LazyDownConversion(plain + squeezed, 1)
-    sent = b"".join(lazy.sent())
-    assert len(sent) == len(plain + squeezed)
-    walk = reference.walk(sent)
-    assert [one.value for found in walk.batches for one in reference.records(found)] == [b"v"]

@@ -20,12 +20,12 @@ from kseg.errors import (
     InvalidTimestampError,
     UnsupportedFormatError,
 )
-from kseg.format.message import Message, MessageSet, OffsetCounter, entry
-from kseg.format.message07 import Message07, MessageSet07
-from kseg.log.validate.kafka_0_10 import validate_0_10
+from kseg.legacy.message import Message, MessageSet, entry
+from kseg.legacy.message07 import Message07, MessageSet07
 from kseg.log.validate.rules import ValidatedBatch
 from tests import builders
 from tests.builders import record
+from tests.legacy import validate_0_10
 from tests.reference_codecs import crc32, inflate
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
@@ -223,7 +223,7 @@ def test_no_messages_create_an_empty_buffer(codec: Compression) -> None:
 
 @both_magics
 def test_codec_none_creates_entries_at_successive_absolute_offsets(magic: int) -> None:
-    created = MessageSet.create(messages_of(magic), offsets=OffsetCounter(1234567))
+    created = MessageSet.create(messages_of(magic), offsets=1234567)
     assert created.data == builders.messages(GIVEN, magic=magic, base_offset=1234567)
 
 

@@ -30,12 +30,12 @@ from kseg.files.index import OffsetIndex, TimeIndex
 from kseg.format.builder import BatchBuilder
 from kseg.format.columns import decode
 from kseg.format.convert import convert
-from kseg.format.down_convert import down_convert
 from kseg.format.encode import encode_batch, encode_batches
 from kseg.format.header import scan
-from kseg.format.message import Message, MessageSet
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request
+from kseg.legacy.conversion import down_convert
+from kseg.legacy.message import Message, MessageSet
 from kseg.log.cleanup import plan_retention
 from kseg.log.config import LogConfig
 from kseg.log.data_directory import starts_in_tier

@@ -252,7 +252,6 @@ def _convert(chance: Random) -> Request:
         **given,
         "magic": chance.choice((0, 1, 1, 2)),
         "first_offset": chance.choice((0, 0, 1, 3, 8, 401, 2**33 + 1)),
-        "read_bytes": chance.choice((1, 500, 1 << 17)),
     }
 
 

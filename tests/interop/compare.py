@@ -202,23 +202,6 @@ def compare_validate(request: Request, theirs: Answer, mine: Answer) -> Found:
                 yield f"appended: {name}", mine[name], value
 
 
-def compare_convert(request: Request, theirs: Answer, mine: Answer) -> Found:
-    """At once, and chunk by chunk; Kafka's chunks begin again where the first comes to nothing."""
-    both = []
-    for answer in (theirs, mine):
-        chunks = [as_bytes(chunk) for chunk in answer.get("chunks", ())]
-        if chunks:  # compressed, the first is each library's own
-            size = max(len(request["data"]), len(chunks[0]))
-            answer = {**answer, "lazy_size": answer["lazy_size"] - size}
-        both.append(answer)
-    yield from compare_plainly(request, *both)
-    if "chunks" in theirs and mine.get("first_comes_to_something"):
-        if len(theirs["chunks"]) != len(mine["chunks"]):
-            yield "chunks", len(theirs["chunks"]), len(mine["chunks"])
-        for chunk, twin in zip(theirs["chunks"], mine["chunks"], strict=False):
-            yield from compare_bytes(as_bytes(chunk), twin, "chunk")
-
-
 def compare_filter(request: Request, theirs: Answer, mine: Answer) -> Found:
     """Sizes are those of the bytes: compressed, they are each library's own."""
     both = []
@@ -355,7 +338,7 @@ def compare_0_10(request: Request, theirs: Answer, mine: Answer) -> Found:
 COMPARE: dict[str, Callable[[Request, Answer, Answer], Found]] = {
     "build": compare_build,
     "estimate": compare_plainly,
-    "convert": compare_convert,
+    "convert": compare_plainly,
     "filter": compare_filter,
     "validate": compare_validate,
     "parse": compare_parse,

@@ -1,7 +1,7 @@
 """Kafka's own classes, asked over a pipe: `Kafka("3.9.1").ask([{"op": "parse", "data": b"..."}])`.
 
 3.9.1 is the last line that writes magic 0 and 1 and converts downwards; 4.2.0 tells what changed;
-0.10.1.1 is what `kseg.log.validate.kafka_0_10` does again. The jars come through Maven, from the
+0.10.1.1 is what `kseg.legacy.kafka_0_10` does again. The jars come through Maven, from the
 repositories that the machine's settings name; the driver in `tests/interop/java` is compiled
 against them. Both are kept in `build/interop`.
 """

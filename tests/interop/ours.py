@@ -15,14 +15,14 @@ from kseg.format.builder import BatchBuilder, estimate_bytes_upper_bound, estima
 from kseg.format.columns import decode
 from kseg.format.compress import RatioEstimator
 from kseg.format.control import EndMarker, control_key
-from kseg.format.down_convert import LazyDownConversion, down_convert
 from kseg.format.encode import encode_batch
 from kseg.format.header import BatchTable, EncodedBatch
-from kseg.format.message import Message
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request as Wanted
 from kseg.format.retain import Retention, Verdict, filter_batches
 from kseg.format.values import Record, RecordColumns
+from kseg.legacy.conversion import down_convert
+from kseg.legacy.message import Message
 from kseg.log.validate.append import validate as validate_bytes
 from kseg.log.validate.append import validate_append
 from kseg.log.validate.rules import AppendOrigin, AppendRules, ValidatedBatch, ValidationMetrics
@@ -231,16 +231,10 @@ def convert(request: Request, release: str) -> Answer:
     data, magic = request["data"], request["magic"]
     options = {"first_offset": request["first_offset"], "verify_crc": False}
     converted = down_convert(data, magic, **options)
-    lazy = LazyDownConversion(data, magic, **options)
-    batches = reference.walk(data, "memory").batches
-    first = batches[0].data if batches else b""
     return {
-        "first_comes_to_something": bool(down_convert(first, magic, **options).data),
         "data": converted.data,
         "temporary_bytes": converted.stats.temporary_bytes,
         "converted": converted.stats.records_converted,
-        "lazy_size": lazy.size_bytes,
-        "chunks": [chunk.data for chunk in lazy.chunks(request["read_bytes"])],
     }
 
 

@@ -11,11 +11,11 @@ from random import Random
 from typing import Any
 
 from kseg.constants import Compression, TimestampType
-from kseg.format.message import Message, MessageSet
-from kseg.log.validate.kafka_0_10 import validate_0_10
+from kseg.legacy.message import Message, MessageSet
 from tests import builders, reference
 from tests.fuzz import mutate
 from tests.interop.made import NOW, Request, entries, often, records
+from tests.legacy import validate_0_10
 
 Answer = dict[str, Any]
 

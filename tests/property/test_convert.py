@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from kseg.constants import Compression
 from kseg.errors import KsegError
 from kseg.format.convert import convert
-from kseg.format.down_convert import LazyDownConversion, down_convert
 from kseg.format.header import BatchTable
 from kseg.format.retain import Filtered, Retention, Verdict, filter_batches
 from kseg.format.values import RecordColumns
+from kseg.legacy.conversion import down_convert
 from tests import reference
 from tests.builders import GZIP, NONE, record, records_of
 from tests.property.oracle import rows_of
@@ -107,22 +107,6 @@ def test_messages_of_0_7_are_numbered_in_order(
     payloads = [message.payload for message in messages07(data, 0)]
     assert got == [(first + n, None, payload) for n, payload in enumerate(payloads)]
     assert converted.losses.physical_offsets == len(payloads)
-
-
-@given(data=logs, to_magic=magics, read_bytes=st.integers(0, 2000), more=st.integers(0, 200))
-def test_lazy_conversion_gives_what_conversion_gives(
-    data: bytes, to_magic: int, read_bytes: int, more: int
-) -> None:
-    if to_magic < 2 and zstd_in(data):
-        return
-    whole = down_convert(data, to_magic).data
-    lazy = LazyDownConversion(data, to_magic)
-    assert b"".join(chunk.data for chunk in lazy.chunks(read_bytes)) == whole
-    size = max(lazy.size_bytes, len(whole)) + more
-    sent = b"".join(lazy.sent(size, read_bytes=read_bytes))
-    assert (len(sent), sent[: len(whole)]) == (size, whole)
-    tail = reference.walk(sent[len(whole) :])
-    assert (tail.batches, tail.error) == ([], None)
 
 
 # Filters

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from kseg.constants import Compression, TimestampType
 from kseg.errors import KsegError
 from kseg.format.encode import encode_batch, encode_messages_07
-from kseg.format.message import Message, MessageAndOffset, MessageSet, entry
-from kseg.format.message07 import Message07, MessageSet07
 from kseg.format.options import BatchOptions
-from kseg.log.validate.kafka_0_10 import analyze_0_10, validate_0_10
+from kseg.legacy.kafka_0_10 import analyze_0_10
+from kseg.legacy.message import Message, MessageAndOffset, MessageSet, entry
+from kseg.legacy.message07 import Message07, MessageSet07
 from tests import builders, reference
 from tests.builders import GZIP, Record
 from tests.conformance.readers import KINDS, Read
+from tests.legacy import validate_0_10
 from tests.property.strategies import (
     base_offsets,
     byte_strings,

@@ -1,6 +1,6 @@
 """`kseg dump --kafka`: from the options of the command line to a run of Kafka's tool.
 
-Source: Kafka 4.2 `DumpLogSegments.main`, `DumpLogSegments.dumpLog`, `FileLogInputStream.nextBatch`.
+Source: Kafka 4.2 `DumpLogSegments.main`, `DumpLogSegments.dumpLog`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,6 @@ from kseg.format import codec
 from kseg.format.bodies import at_batch, wrapper_value
 from kseg.format.codec import CAPACITY_KEPT_MAX, Arena
 from kseg.format.columns import decode
-from kseg.format.down_convert import ConversionStats
 from kseg.format.encode import encode_batch
 from kseg.format.header import (
     CODEC_MASK,
@@ -83,6 +82,7 @@ from kseg.log.validate.batches import (
 from kseg.log.validate.rules import (
     NOTHING_CONVERTED,
     AppendRules,
+    ConversionStats,
     ValidatedBatch,
     ValidationMetrics,
     check_given,

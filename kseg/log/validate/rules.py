@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from kseg.constants import INT64_MAX, AppendOrigin, Compression, TimestampType
 from kseg.format.compress import check_level
-from kseg.format.down_convert import ConversionStats
 from kseg.format.header import BatchTable
 from kseg.format.request import INFLATED_BYTES_MAX
 
@@ -108,6 +107,29 @@ class ValidationMetrics:
     invalid_sequence: int = 0
     invalid_checksum: int = 0
     no_key_compacted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionStats:
+    """The memory and records that a conversion took, for a fetch or on append.
+
+    Attributes:
+        temporary_bytes: bytes inflated or built on the way. For a fetch: sizes of all source
+            batches that were not dropped, and of the converted ones once more, before compression.
+        records_converted: rewritten records.
+
+    Source: Kafka RecordValidationStats, until 3.9 RecordConversionStats.
+    """
+
+    temporary_bytes: int = 0
+    records_converted: int = 0
+
+    def __add__(self, other: ConversionStats) -> ConversionStats:
+        """Both together."""
+        return ConversionStats(
+            self.temporary_bytes + other.temporary_bytes,
+            self.records_converted + other.records_converted,
+        )
 
 
 #: The statistics of nearly every append.

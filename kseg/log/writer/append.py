@@ -37,7 +37,6 @@ from kseg.errors import (
 from kseg.files import io
 from kseg.files.checkpoints import EpochEntry, assign_epochs
 from kseg.files.txn_index import AbortedTxn
-from kseg.format.down_convert import ConversionStats
 from kseg.format.encode import (
     SOURCE_FIELDS,
     RecordSource,
@@ -58,6 +57,7 @@ from kseg.log.validate.batches import check_end, check_rising, walk
 from kseg.log.validate.rules import (
     NOTHING_CONVERTED,
     AppendRules,
+    ConversionStats,
     ValidatedBatch,
     ValidationMetrics,
 )

@@ -7,7 +7,6 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
 import java.util.function.Supplier;
 import org.apache.kafka.common.TopicPartition;
@@ -159,7 +158,7 @@ final class Writing {
         }
     }
 
-    /** At once, and as while it is sent: "read_bytes" of batches at a time. Until Kafka 3. */
+    /** Until Kafka 3. */
     static void convert(JsonNode r, ObjectNode answer) throws Exception {
         byte magic = (byte) r.get("magic").asInt();
         long first = r.get("first_offset").asLong();
@@ -169,15 +168,6 @@ final class Writing {
         Object converted = convert.invoke(records(r), magic, first, time);
         answer.set("data", Pipe.binary(((MemoryRecords) part(converted, "records")).buffer()));
         stats(answer, (RecordValidationStats) part(converted, "recordConversionStats"));
-        Class<?> lazily = Class.forName("org.apache.kafka.common.record.LazyDownConversionRecords");
-        Object lazy = lazily.getConstructors()[0]
-            .newInstance(PARTITION, records(r), magic, first, time);
-        answer.put("lazy_size", (int) part(lazy, "sizeInBytes"));
-        Iterator<?> chunks = (Iterator<?>) lazily.getMethod("iterator", long.class)
-            .invoke(lazy, r.get("read_bytes").asLong());
-        ArrayNode sent = answer.putArray("chunks");
-        while (chunks.hasNext())
-            sent.add(Pipe.binary(((MemoryRecords) part(chunks.next(), "records")).buffer()));
     }
 
     static void filter(JsonNode r, ObjectNode answer) throws Exception {

@@ -18,11 +18,12 @@ from kseg.errors import (
     RecordTooLargeError,
     UnsupportedFormatError,
 )
-from kseg.format.message import Message, MessageSet
-from kseg.log.validate.kafka_0_10 import analyze_0_10, validate_0_10, validate_append_010
+from kseg.legacy.kafka_0_10 import analyze_0_10, validate_append_010
+from kseg.legacy.message import Message, MessageSet
 from kseg.log.validate.rules import AppendRules, ValidatedBatch
 from tests import builders
 from tests.builders import Record, record
+from tests.legacy import validate_0_10
 from tests.reference_codecs import crc32
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
@@ -164,7 +165,7 @@ def test_a_wrapper_that_cannot_be_inflated_is_refused() -> None:
         validate(data, source=GZIP, target=GZIP)
     big = builders.wrapper([record(bytes(10_000))], magic=1, codec=GZIP)
     with pytest.raises(LimitExceededError):
-        validate(big, source=GZIP, target=GZIP, inflated_max=10_000)
+        validate(big, source=GZIP, target=GZIP, inflated_bytes_max=10_000)
 
 
 BAD_RULES: dict[str, dict[str, Any]] = {
@@ -177,7 +178,7 @@ BAD_RULES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("claim", BAD_RULES)
 def test_rules_that_0_10_did_not_have_are_refused(claim: str) -> None:
-    with pytest.raises(ValueError, match=r"0 or 1|create time|zstd"):
+    with pytest.raises(ValueError, match=r"0 or 1|0, 1 or 2|create time|zstd"):
         validate(b"", **BAD_RULES[claim])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kseg.errors import CorruptRecordError, InvalidRecordError
-from kseg.format.down_convert import LazyDownConversion, down_convert
+from kseg.legacy.conversion import down_convert
 from tests.builders import batch, messages, record
 from tests.conformance.outputs import records_in
 
@@ -46,8 +46,6 @@ def test_a_wrong_checksum_is_refused_unless_kafka_s_way_is_asked_for() -> None:
     data = batch([record(b"v")], crc=1)
     with pytest.raises(CorruptRecordError):
         down_convert(data, 1)
-    with pytest.raises(CorruptRecordError):
-        LazyDownConversion(data, 1)
     assert [one.value for one in records_in(down_convert(data, 1, verify_crc=False).data)] == [b"v"]
 
 
@@ -55,5 +53,3 @@ def test_a_wrong_checksum_is_refused_unless_kafka_s_way_is_asked_for() -> None:
 def test_only_three_magics_can_be_asked_for(magic: int) -> None:
     with pytest.raises(ValueError, match="magic is 0, 1 or 2"):
         down_convert(b"", magic)
-    with pytest.raises(ValueError, match="magic is 0, 1 or 2"):
-        LazyDownConversion(b"", magic)

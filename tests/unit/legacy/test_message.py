@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Callable
-from itertools import product
 from struct import pack
 from typing import Any
 
@@ -14,20 +14,9 @@ from kseg.constants import Compression, TimestampType
 from kseg.errors import (
     InvalidRecordError,
     KsegError,
-    LimitExceededError,
     UnsupportedFormatError,
 )
-from kseg.format.message import (
-    DECODERS,
-    Message,
-    MessageAndMetadata,
-    decode_json,
-    decode_utf8,
-    entry,
-    header_size_difference,
-    magic_and_largest_timestamp,
-    patched,
-)
+from kseg.legacy.message import Message, MessageAndMetadata, entry, patched
 from tests.reference_codecs import crc32
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
@@ -190,10 +179,6 @@ def test_a_strange_or_short_message_is_not_converted() -> None:
         patched(Message(bytes(13)), attributes=0, timestamp=0)
 
 
-def test_headers_differ_by_eight_bytes() -> None:
-    assert [header_size_difference(a, b) for a, b in product((0, 1), (0, 1))] == [0, 8, -8, 0]
-
-
 # Another timestamp
 
 
@@ -265,16 +250,6 @@ def test_what_cannot_be_wrapped_is_refused(claim: str) -> None:
         assert refused.value.record_index == 1
 
 
-def test_a_set_s_magic_and_largest_timestamp_are_told() -> None:
-    new = [Message.build(b"v", timestamp=at) for at in (3, 9, 9, -1)]
-    assert magic_and_largest_timestamp(new) == (1, 9)
-    assert magic_and_largest_timestamp([Message.build(b"v", magic=0)]) == (0, -1)
-    with pytest.raises(InvalidRecordError, match="record 4"):
-        magic_and_largest_timestamp([*new, Message.build(b"v", magic=0)])
-    with pytest.raises(ValueError, match="no message"):
-        magic_and_largest_timestamp([])
-
-
 @pytest.mark.parametrize("offset", [-(2**63) - 1, 2**63])
 def test_an_offset_beyond_64_bits_makes_no_entry(offset: int) -> None:
     with pytest.raises(ValueError, match="64 bits"):
@@ -286,7 +261,7 @@ def test_an_offset_beyond_64_bits_makes_no_entry(offset: int) -> None:
 
 def test_key_and_value_are_decoded_on_demand() -> None:
     message = Message.build(b'{"total": 9}', key="zw\u00f6lf".encode(), timestamp=5)
-    found = MessageAndMetadata("orders", 3, message, 7, decode_utf8, decode_json)
+    found = MessageAndMetadata("orders", 3, message, 7, bytes.decode, json.loads)
     assert (found.key(), found.value()) == ("zw\u00f6lf", {"total": 9})
     assert (found.topic, found.partition, found.offset) == ("orders", 3, 7)
     assert (found.timestamp, found.timestamp_type) == (5, CREATE)
@@ -301,23 +276,3 @@ def test_null_is_never_decoded() -> None:
 
     found = MessageAndMetadata("orders", 0, Message.build(None), 0, refuse, refuse)
     assert (found.key(), found.value()) == (None, None)
-
-
-def test_decoders_have_names() -> None:
-    made = {name: decode(b'"\xc3\xa4"') for name, decode in DECODERS.items()}
-    assert made == {"raw": b'"\xc3\xa4"', "utf-8": '"\u00e4"', "json": "\u00e4"}
-    assert decode_utf8(b"a\xff") == "a\ufffd"
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        (b"{", InvalidRecordError),
-        (b"\xff", InvalidRecordError),
-        (b"", InvalidRecordError),
-        (b"[" * 200_000, LimitExceededError),
-    ],
-)
-def test_bytes_that_are_no_json_are_refused(text: bytes, kind: type[KsegError]) -> None:
-    with pytest.raises(kind):
-        decode_json(text)

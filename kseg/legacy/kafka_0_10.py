@@ -18,9 +18,18 @@ kafka.message.ByteBufferMessageSet.validateMessagesAndAssignOffsets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from kseg.constants import LOG_OVERHEAD, NO_TIMESTAMP, Buffer, Compression, TimestampType
+from kseg.constants import (
+    INT32_MAX,
+    INT64_MAX,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    Buffer,
+    Compression,
+    TimestampType,
+)
 from kseg.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -30,8 +39,7 @@ from kseg.errors import (
     RecordTooLargeError,
 )
 from kseg.format.header import LOG_APPEND
-from kseg.format.message import Message, MessageAndOffset, MessageSet, entry, patched
-from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.legacy.message import Message, MessageSet, entry, patched
 from kseg.log.validate.rules import (
     NEAR_OFFSET_MAX,
     NOTHING_CONVERTED,
@@ -39,9 +47,6 @@ from kseg.log.validate.rules import (
     ValidatedBatch,
     check_given,
 )
-
-#: The largest difference that two timestamps can have: as a bound it refuses nothing.
-DIFFERENCE_UNBOUNDED_MS = 2**63 - 1
 
 
 def validate_append_010(
@@ -83,23 +88,9 @@ def validate_append_010(
     check_given(next_offset, now_ms)
     if next_offset >= NEAR_OFFSET_MAX:
         raise OffsetOverflowError("no offset may follow the messages", offset=next_offset)
-    difference_ms = rules.timestamp_before_max_ms
-    if rules.timestamp_after_max_ms != difference_ms:
-        raise ValueError("Kafka 0.10.1 has one largest difference of timestamps")
-    bytes_max = 2**31 - 1 if rules.batch_bytes_max is None else rules.batch_bytes_max
+    bytes_max = INT32_MAX if rules.batch_bytes_max is None else rules.batch_bytes_max
     source = analyze_0_10(data, message_bytes_max=bytes_max)
-    taken = validate_0_10(
-        data,
-        next_offset=next_offset,
-        now_ms=now_ms,
-        source=source,
-        target=source if rules.compression is None else rules.compression,
-        compacted=rules.compacted,
-        magic=rules.magic,
-        timestamp_type=rules.timestamp_type,
-        timestamp_difference_max_ms=difference_ms,
-        inflated_max=rules.inflated_bytes_max,
-    )
+    taken = validate_0_10(data, rules, source=source, next_offset=next_offset, now_ms=now_ms)
     if taken.sizes_maybe_changed:
         analyze_0_10(taken.head, message_bytes_max=bytes_max)
     return taken
@@ -130,203 +121,160 @@ def analyze_0_10(data: Buffer, *, message_bytes_max: int) -> Compression:
     return source
 
 
+class _Append(NamedTuple):
+    """A set that is being validated: the rules, and the codecs that it has and gets."""
+
+    rules: AppendRules
+    source: Compression
+    target: Compression
+    next_offset: int
+    now_ms: int
+
+
 def validate_0_10(
-    data: Buffer,
-    *,
-    next_offset: int,
-    now_ms: int,
-    source: Compression,
-    target: Compression,
-    compacted: bool = False,
-    magic: int = 1,
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-    timestamp_difference_max_ms: int = DIFFERENCE_UNBOUNDED_MS,
-    inflated_max: int = INFLATED_BYTES_MAX,
+    data: Buffer, rules: AppendRules, *, source: Compression, next_offset: int, now_ms: int
 ) -> ValidatedBatch:
     """Check the messages of a produced set, and give them offsets and timestamps.
+
+    A timestamp of -1 (none) is one as any other here.
 
     Args:
         data: the set, which stays as it is; a cut-off last message is left out. `analyze_0_10` has
             checked the checksums of outermost messages.
+        rules: as for `validate_append_010`.
+        source: codec of the set, from `analyze_0_10`.
         next_offset: for the first message.
         now_ms: the broker's clock; the log append time.
-        source: codec of the set, from `analyze_0_10`.
-        target: codec to write.
-        compacted: refuse messages without a key.
-        magic: message format of the topic, 0 or 1.
-        timestamp_type: of the topic.
-        timestamp_difference_max_ms: with create time, how far from `now_ms` a timestamp may lie;
-            -1 (none) is a timestamp here as any other.
-        inflated_max: refuse compressed messages that inflate to more bytes.
 
     Raises:
-        ValueError: a magic that is neither 0 nor 1, or a codec or type of timestamp it lacks.
+        ValueError: magic 2, or two different bounds of timestamps.
         InvalidRecordError: a message without a key, of a strange magic, or compressed inside a
             compressed one; `record_index` says which.
         InvalidTimestampError: a timestamp out of bounds, or one that claims log-append time.
         CorruptRecordError: a size that no message has, or a wrong checksum inside a wrapper that
             could stay as it is.
-        LimitExceededError: more than `inflated_max`.
+        LimitExceededError: more than `rules.inflated_bytes_max`.
     """
-    if magic not in (0, 1):
-        raise ValueError(f"messages have magic 0 or 1, not {magic}")
-    if timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
-        raise ValueError("a topic has create time or log-append time")
-    if target == Compression.ZSTD:
-        raise ValueError(f"magic {magic} has no zstd compression")
-    rules = _Rules(
-        next_offset,
-        now_ms,
-        source,
-        target,
-        compacted,
-        magic,
-        timestamp_type == TimestampType.LOG_APPEND_TIME,
-        timestamp_difference_max_ms,
-    )
-    messages = MessageSet(data)
-    if source != Compression.NONE or target != Compression.NONE:
-        return _validate_deep(messages, rules, inflated_max)
-    return _one_by_one(messages, rules, rebuilt=not messages.wrappers_have_magic(magic))
-
-
-class _Rules(NamedTuple):
-    """The arguments of `validate_0_10`."""
-
-    next_offset: int
-    now_ms: int
-    source: Compression
-    target: Compression
-    compacted: bool
-    magic: int
-    log_append: bool
-    difference_max_ms: int
+    if rules.magic not in (0, 1):
+        raise ValueError(f"messages have magic 0 or 1, not {rules.magic}")
+    if rules.timestamp_after_max_ms != rules.timestamp_before_max_ms:
+        raise ValueError("Kafka 0.10.1 has one largest difference of timestamps")
+    target = source if rules.compression is None else rules.compression
+    append, messages = _Append(rules, source, target, next_offset, now_ms), MessageSet(data)
+    if source == target == Compression.NONE:
+        return _one_by_one(messages, append)
+    return _validate_deep(messages, append)
 
 
 def _taken(
-    messages: bytes,
-    rules: _Rules,
-    next_offset: int,
-    max_timestamp: int,
-    offset_of_max_timestamp: int,
-    *,
-    rebuilt: bool,
+    head: bytes, append: _Append, count: int, largest: tuple[int, int], *, rebuilt: bool
 ) -> ValidatedBatch:
+    """The result: `largest` are the largest timestamp, and the offset where it is."""
+    end = append.next_offset + count
     return ValidatedBatch(
-        head=messages,
+        head=head,
         tail=b"",
-        first_offset=rules.next_offset,
-        last_offset=next_offset - 1,
-        next_offset=next_offset,
-        record_count=next_offset - rules.next_offset,
-        max_timestamp=max_timestamp,
-        offset_of_max_timestamp=offset_of_max_timestamp,
+        first_offset=append.next_offset,
+        last_offset=end - 1,
+        next_offset=end,
+        record_count=count,
+        max_timestamp=largest[0],
+        offset_of_max_timestamp=largest[1],
         sizes_maybe_changed=rebuilt,
-        log_append_time=rules.now_ms if rules.log_append else NO_TIMESTAMP,
+        log_append_time=append.now_ms if append.rules.is_log_append else NO_TIMESTAMP,
         stats=NOTHING_CONVERTED,
         in_place=not rebuilt,
     )
 
 
-class _Largest:
-    """The largest timestamp so far, and the offset of the first message that has it."""
-
-    def __init__(self) -> None:
-        self.timestamp, self.offset = NO_TIMESTAMP, -1
-
-    def see(self, timestamp: int, offset: int) -> None:
-        if timestamp > self.timestamp:
-            self.timestamp, self.offset = timestamp, offset
+def _largest(timestamps: Sequence[int], first_offset: int) -> tuple[int, int]:
+    """The largest timestamp, and the offset of the first message that has it; -1, -1 for none."""
+    largest = max(timestamps, default=NO_TIMESTAMP)
+    if largest <= NO_TIMESTAMP:
+        return NO_TIMESTAMP, -1
+    return largest, first_offset + timestamps.index(largest)
 
 
-def _one_by_one(messages: MessageSet, rules: _Rules, *, rebuilt: bool) -> ValidatedBatch:
-    """Plain messages; `rebuilt` if some are of another magic than the topic's."""
-    parts: list[bytes] = []
-    largest = _Largest()
-    kind = TimestampType(rules.log_append)
+def _one_by_one(messages: MessageSet, append: _Append) -> ValidatedBatch:
+    """Plain messages; rebuilt if some are of another magic than the topic's."""
+    rules, parts, timestamps = append.rules, [], []
+    rebuilt = not messages.wrappers_have_magic(rules.magic)
     for index, (message, _) in enumerate(messages.shallow()):
         _check_message(message, index, rules)
         if rebuilt or rules.magic > 0:
-            _check_timestamp(message, index, rules)
+            _check_timestamp(message, index, append)
         written = message
         if rebuilt:
             written = message.to_format_version(
-                rules.magic, timestamp_type=kind, now_ms=rules.now_ms
+                rules.magic, timestamp_type=rules.timestamp_type, now_ms=append.now_ms
             )
-        elif rules.magic > 0 and rules.log_append:
-            written = _stamped(message, rules.now_ms)
-        offset = rules.next_offset + index
-        parts.append(entry(written, offset))
-        largest.see(written.timestamp, offset)
-    end = rules.next_offset + len(parts)
-    return _taken(b"".join(parts), rules, end, largest.timestamp, largest.offset, rebuilt=rebuilt)
+        elif rules.magic > 0 and rules.is_log_append:
+            written = _stamped(message, append.now_ms)
+        parts.append(entry(written, append.next_offset + index))
+        timestamps.append(written.timestamp)
+    largest = _largest(timestamps, append.next_offset)
+    return _taken(b"".join(parts), append, len(parts), largest, rebuilt=rebuilt)
 
 
-def _validate_deep(messages: MessageSet, rules: _Rules, inflated_max: int) -> ValidatedBatch:
+def _validate_deep(messages: MessageSet, append: _Append) -> ValidatedBatch:
     """A set that is compressed, or is to be."""
-    in_place = rules.source == rules.target and rules.magic > 0
-    largest = _Largest()
+    rules = append.rules
+    in_place = append.source == append.target and rules.magic > 0
+    timestamps: list[int] = []
     kept: list[Message] = []
-    found = messages.deep(rules="0.10", ensure_matching_magic=True, inflated_max=inflated_max)
+    found = messages.deep(
+        rules="0.10", ensure_matching_magic=True, inflated_max=rules.inflated_bytes_max
+    )
     for index, (message, offset) in enumerate(found):
         _check_message(message, index, rules)
         if message.magic > 0 and rules.magic > 0:
-            _check_timestamp(message, index, rules)
+            _check_timestamp(message, index, append)
             in_place = in_place and offset == index
-            largest.see(message.timestamp, rules.next_offset + index)
+        timestamps.append(message.timestamp if rules.magic else NO_TIMESTAMP)
         if message.codec:
             reason = "a compressed message inside a compressed message"
             raise InvalidRecordError(reason, record_index=index)
         in_place = in_place and message.magic == rules.magic
         kept.append(message.to_format_version(rules.magic))
-    wrapper = _only_wrapper(messages, rules.magic) if in_place else None
-    if wrapper is None:
-        return _rebuild(kept, largest, rules)
-    return _update_wrapper(wrapper, kept, largest.timestamp, rules)
-
-
-def _only_wrapper(messages: MessageSet, magic: int) -> Message | None:
-    """The compressed message of a set that has no other message; else None."""
-    entries = messages.shallow()
-    first: MessageAndOffset | None = next(entries, None)
-    if first is None or next(entries, None) is not None:
-        return None
-    # The magic of one with nothing inside has not been checked yet.
-    return first.message if first.message.codec and first.message.magic == magic else None
+    largest = _largest(timestamps, append.next_offset)
+    outer = [one.message for one in messages.shallow()] if in_place else []
+    # The magic of a wrapper with nothing inside has not been checked yet.
+    if len(outer) == 1 and outer[0].codec and outer[0].magic == rules.magic:
+        return _update_wrapper(outer[0], kept, largest[0], append)
+    return _rebuild(kept, largest, append)
 
 
 def _update_wrapper(
-    wrapper: Message, kept: list[Message], largest: int, rules: _Rules
+    wrapper: Message, kept: list[Message], largest: int, append: _Append
 ) -> ValidatedBatch:
     """Keep compressed messages: a new offset, and if necessary a new timestamp."""
     for index, message in enumerate(kept):
         _ensure_valid(message, index)
-    last = rules.next_offset + len(kept) - 1
-    if rules.log_append:
-        wrapper = _stamped(wrapper, rules.now_ms)
+    last = append.next_offset + len(kept) - 1
+    if append.rules.is_log_append:
+        wrapper = _stamped(wrapper, append.now_ms)
     elif wrapper.timestamp != largest:
         wrapper = patched(wrapper, attributes=wrapper.attributes, timestamp=largest)
-    return _taken(entry(wrapper, last), rules, last + 1, wrapper.timestamp, last, rebuilt=False)
+    time = wrapper.timestamp, last
+    return _taken(entry(wrapper, last), append, len(kept), time, rebuilt=False)
 
 
-def _rebuild(kept: list[Message], largest: _Largest, rules: _Rules) -> ValidatedBatch:
+def _rebuild(kept: list[Message], largest: tuple[int, int], append: _Append) -> ValidatedBatch:
     """All messages in a new set, compressed or not."""
-    end = rules.next_offset + len(kept)
-    plain = rules.target == Compression.NONE
-    if rules.magic == 0:
-        timestamp, offset = NO_TIMESTAMP, -1
-    elif rules.log_append:
-        timestamp, offset = rules.now_ms, rules.next_offset if plain else end - 1
-    else:
-        timestamp, offset = largest.timestamp, largest.offset if plain else end - 1
+    rules, plain = append.rules, append.target == Compression.NONE
+    last = append.next_offset + len(kept) - 1
+    if rules.magic and rules.is_log_append:
+        largest = append.now_ms, append.next_offset if plain else last
+    elif rules.magic and not plain:
+        largest = largest[0], last
     made = MessageSet.create(
         kept,
-        offsets=rules.next_offset,
-        compression=rules.target,
-        timestamp=timestamp,
-        timestamp_type=TimestampType(rules.log_append),
+        offsets=append.next_offset,
+        compression=append.target,
+        timestamp=largest[0],
+        timestamp_type=rules.timestamp_type,
     )
-    return _taken(bytes(made.data), rules, end, timestamp, offset, rebuilt=True)
+    return _taken(bytes(made.data), append, len(kept), largest, rebuilt=True)
 
 
 def _stamped(message: Message, now_ms: int) -> Message:
@@ -342,26 +290,31 @@ def _ensure_valid(message: Message, index: int) -> None:
         raise
 
 
-def _check_message(message: Message, index: int, rules: _Rules) -> None:
+def _check_message(message: Message, index: int, rules: AppendRules) -> None:
     if message.magic not in (0, 1):
         reason = f"message of magic {message.magic}, 0 or 1 expected"
         raise InvalidRecordError(reason, record_index=index)
     if rules.compacted and not message.has_key:
-        reason = "a compacted topic takes no message without a key"
-        invalid = InvalidRecordError(reason, record_index=index)
-        invalid.record_errors = (RecordFault(index, reason),)
-        raise invalid
+        raise _refused(
+            InvalidRecordError, "a compacted topic takes no message without a key", index
+        )
 
 
-def _check_timestamp(message: Message, index: int, rules: _Rules) -> None:
-    timestamp, bound = message.timestamp, rules.difference_max_ms
-    apart = min(abs(timestamp - rules.now_ms), DIFFERENCE_UNBOUNDED_MS)
-    if not rules.log_append and apart > bound:
-        reason = f"timestamp {timestamp} is {apart} ms from {rules.now_ms}, {bound} at most"
+def _check_timestamp(message: Message, index: int, append: _Append) -> None:
+    timestamp, bound = message.timestamp, append.rules.timestamp_before_max_ms
+    apart = min(abs(timestamp - append.now_ms), INT64_MAX)
+    if not append.rules.is_log_append and apart > bound:
+        reason = f"timestamp {timestamp} is {apart} ms from {append.now_ms}, {bound} at most"
     elif message.timestamp_type == TimestampType.LOG_APPEND_TIME:
         reason = "a producer's message claims log-append time"
     else:
         return
-    refused = InvalidTimestampError(reason, record_index=index)
-    refused.record_errors = (RecordFault(index, reason),)
-    raise refused
+    raise _refused(InvalidTimestampError, reason, index)
+
+
+def _refused(
+    kind: type[InvalidRecordError | InvalidTimestampError], reason: str, index: int
+) -> InvalidRecordError | InvalidTimestampError:
+    error = kind(reason, record_index=index)
+    error.record_errors = (RecordFault(index, reason),)
+    return error

@@ -1,8 +1,8 @@
-"""Messages of magic 0 and 1 as objects: one message, sets of them, and decoders of keys and values.
+"""Messages of magic 0 and 1 as objects: one message, and sets of them.
 
 Owns the layout of a message and of the entry around it, its checksum and its conversion, how
 entries follow each other, how a compressed one is opened, and the offset of each message inside.
-Reads no clock and no file. `columns` reads and `encode` writes in bulk. Layouts: `docs/format.md`.
+Reads no clock and no file. `kseg.format` reads and writes in bulk. Layouts: `docs/format.md`.
 
     | field     | magic 0 at | magic 1 at |                                              |
     |-----------|------------|------------|----------------------------------------------|
@@ -20,12 +20,11 @@ LegacyRecord and AbstractLegacyRecordBatch.
 from __future__ import annotations
 
 import errno
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from struct import Struct
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from kseg._core import crc32
 from kseg.constants import (
@@ -45,7 +44,6 @@ from kseg.errors import (
     DecompressionError,
     InvalidRecordError,
     KsegError,
-    LimitExceededError,
     UnsupportedFormatError,
 )
 from kseg.format.codec import decompress, flat
@@ -55,12 +53,11 @@ from kseg.format.request import INFLATED_BYTES_MAX
 
 #: Positions are numbers of 32 bits, the 12 bytes of offset and size count too.
 MESSAGE_BYTES_MAX = 2**31 - 1 - LOG_OVERHEAD
-_CRC_AT, _MAGIC_AT, _ATTRIBUTES_AT, _TIMESTAMP_AT = 0, 4, 5, 6
+_MAGIC_AT = 4
 #: Where the length of the key lies.
 _KEY_AT = (6, 14)
-_U32, _I8, _U8, _I32, _I64 = Struct(">I"), Struct(">b"), Struct(">B"), Struct(">i"), Struct(">q")
-_ENTRY = Struct(">qi")
-_HEAD_0, _HEAD_1 = Struct(">bB"), Struct(">bBq")
+_U32, _I32, _ENTRY = Struct(">I"), Struct(">i"), Struct(">qi")
+_HEADS = (Struct(">bB"), Struct(">bBq"))
 
 
 class Borrowed:
@@ -90,6 +87,62 @@ class Borrowed:
         return partial(type(self), **others), (bytes(self.data),)
 
 
+class BorrowedMessage(Borrowed):
+    """A message of any format; a subclass has the fields `attributes`, `crc`, `computed_crc`."""
+
+    __slots__ = ()
+    #: Bits of the codec in the attributes, and the last codec.
+    _CODECS: ClassVar = (CODEC_MASK, Compression.ZSTD)
+    #: Bytes of the shortest message, if its checksum says nothing of it.
+    _BYTES_MIN: ClassVar = 0
+    if TYPE_CHECKING:
+        attributes: Any
+        crc: Any
+        computed_crc: Any
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message, without the offset and the size around it."""
+        return len(self.data)
+
+    @property
+    def codec(self) -> int:
+        """Codec id, the lowest bits of the attributes."""
+        codec: int = self.attributes & self._CODECS[0]
+        return codec
+
+    @property
+    def compression(self) -> Compression:
+        """The codec; UnsupportedFormatError for an id that no release of the format used."""
+        if self.codec > self._CODECS[1]:
+            raise UnsupportedFormatError(f"this format knows no codec {self.codec}")
+        return Compression(self.codec)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the message is long enough and matches its checksum."""
+        return self.size >= self._BYTES_MIN and bool(self.crc == self.computed_crc)
+
+    def ensure_valid(self) -> None:
+        """Refuse a message that is not valid.
+
+        Raises:
+            CorruptRecordError: too few bytes for a message, or its checksum is wrong.
+            UnsupportedFormatError: Kafka 0.7 does not know its magic.
+
+        Source: Kafka LegacyRecord.ensureValid.
+        """
+        if self.size < self._BYTES_MIN:
+            raise CorruptRecordError(f"message of {self.size} bytes, {self._BYTES_MIN} at least")
+        stored, computed = self.crc, self.computed_crc
+        if stored != computed:
+            raise CorruptRecordError(f"checksum {stored:#010x} stored, {computed:#010x} computed")
+
+    def __repr__(self) -> str:
+        """The size, since any other field may be damaged."""
+        return f"{type(self).__name__}(size={self.size})"
+
+
 class BorrowedSet(Borrowed):
     """Messages one behind the other, over bytes that it borrows."""
 
@@ -100,7 +153,11 @@ class BorrowedSet(Borrowed):
         """All bytes, with those of a cut last message."""
         return len(self.data)
 
-    def write_to(self, target: Writable | Sendable) -> int:
+    def __repr__(self) -> str:
+        """The size."""
+        return f"{type(self).__name__}(size_bytes={self.size_bytes})"
+
+    def write_to(self, target: Any) -> int:
         """Write the bytes as they stand to a file or a socket.
 
         Args:
@@ -110,12 +167,55 @@ class BorrowedSet(Borrowed):
             The number of bytes, which is all of them.
 
         Raises:
-            BlockingIOError, OSError: as `write_all` says.
+            BlockingIOError: the target takes no more right now; `characters_written` is how many
+                it took.
+            OSError: as the target raises it, or the target took nothing and raised nothing.
         """
-        return write_all(self.data, target)
+        take = target.send if hasattr(target, "send") else target.write
+        written = 0
+        while written < len(self.data):
+            try:
+                taken = take(self.data[written:])
+            except BlockingIOError as error:
+                written, taken = written + getattr(error, "characters_written", 0), None
+            if taken is None:
+                raise BlockingIOError(errno.EAGAIN, "the target takes no more right now", written)
+            if taken <= 0:
+                raise OSError(errno.EIO, f"nothing taken behind byte {written} of {len(self.data)}")
+            written += taken
+        return written
 
 
-class Message(Borrowed):
+def _number(code: str, at: int, doc: str) -> Any:
+    """A field of a message that is a number; InvalidRecordError if the bytes end before it."""
+    layout = Struct(code)
+
+    def read(message: Message) -> Any:
+        if message.size - at < layout.size:
+            raise InvalidRecordError(f"the message ends at byte {message.size}, in its header")
+        return layout.unpack_from(message.data, at)[0]
+
+    return property(read, doc=doc)
+
+
+def _field(name: str, take: Callable[[memoryview | None], Any], doc: str) -> Any:
+    """A field of a message, out of the bytes of its key or value; as `Message.view_key` raises."""
+    return property(lambda message: take(message._view(name)), doc=doc)
+
+
+def _size_of(view: memoryview | None) -> int:
+    return -1 if view is None else len(view)
+
+
+def _copy_of(view: memoryview | None) -> bytes | None:
+    return None if view is None else bytes(view)
+
+
+def _is_there(view: memoryview | None) -> bool:
+    return view is not None
+
+
+class Message(BorrowedMessage):
     """A message of magic 0 or 1 over bytes that it borrows.
 
     No field is read before it is asked for, so a message over damaged bytes can be made and asked
@@ -135,6 +235,20 @@ class Message(Borrowed):
     """
 
     __slots__ = ("wrapper_timestamp", "wrapper_timestamp_type")
+    _BYTES_MIN: ClassVar = MESSAGE_BYTES_MIN
+
+    crc = _number(">I", 0, "The checksum stored, unsigned.")
+    magic = _number(
+        ">b", 4, "0 or 1; any other value is read like 1, as Kafka does, until a check refuses it."
+    )
+    attributes = _number(">B", 5, "All eight bits, those without a meaning among them.")
+    _own_timestamp = _number(">q", 6, "The timestamp stored in a message of magic 1.")
+    key = _field("key", _copy_of, "A copy of the key; None for null.")
+    key_size = _field("key", _size_of, "Bytes of the key; -1 for null.")
+    has_key = _field("key", _is_there, "Whether there is a key; an empty one is one.")
+    value = _field("value", _copy_of, "A copy of the value; None for null.")
+    value_size = _field("value", _size_of, "Bytes of the value; -1 for null.")
+    is_null = _field("value", lambda view: view is None, "Whether the value is null.")
 
     def __init__(
         self,
@@ -182,8 +296,7 @@ class Message(Borrowed):
         Source: Kafka LegacyRecord.write.
         """
         compression = codec_of(compression)
-        if magic not in (0, 1):
-            raise ValueError(f"a message has magic 0 or 1, not {magic}")
+        _check_magic(magic)
         if compression == Compression.ZSTD:
             raise ValueError(f"magic {magic} has no zstd compression")
         if magic and timestamp_type == TimestampType.NO_TIMESTAMP_TYPE:
@@ -191,14 +304,13 @@ class Message(Borrowed):
         if timestamp < NO_TIMESTAMP:
             raise InvalidRecordError(f"timestamp {timestamp}must be -1 (none) or more")
         kind = LOG_APPEND if magic and timestamp_type == TimestampType.LOG_APPEND_TIME else 0
-        parts: list[Buffer] = [_head(magic, compression | kind, timestamp)]
+        parts: list[Buffer] = []
         for field in (key, value):
             view = flat(b"" if field is None else field)
-            length = -1 if field is None else len(view)
-            if length > MESSAGE_BYTES_MAX:
-                raise InvalidRecordError(f"{length} bytes, {MESSAGE_BYTES_MAX} at most")
-            parts += [_I32.pack(length), view]
-        return cls(_sealed(parts))
+            if len(view) > MESSAGE_BYTES_MAX:
+                raise InvalidRecordError(f"{len(view)} bytes, {MESSAGE_BYTES_MAX} at most")
+            parts += [_I32.pack(-1 if field is None else len(view)), view]
+        return cls(_sealed(magic, compression | kind, timestamp, parts))
 
     @classmethod
     def wrapping(
@@ -229,24 +341,20 @@ class Message(Borrowed):
         Source: Kafka 0.10.1 ByteBufferMessageSet.create, MessageWriter.
         """
         given, compression = list(messages), codec_of(compression)
-        if not given:
-            raise ValueError("a compressed message holds at least one message")
         if compression == Compression.NONE:
             raise ValueError("a compressed message needs a codec")
-        magic, largest = check_wrappable(given)
+        magic, largest = _magic_and_time(given)
         stored = range(len(given)) if offsets is None else offsets
         if len(stored) != len(given):
             raise ValueError(f"{len(stored)} offsets for {len(given)} messages")
         # Magic 0 keeps absolute offsets inside, magic 1 relative ones.
         first = stored[0] if magic else 0
         inner = [
-            part
+            entry(message, wrap_int64(_fitting(offset) - first))
             for message, offset in zip(given, stored, strict=True)
-            for part in (_entry_head(_relative(offset, first), message.size), message.data)
         ]
-        value = compress(compression, b"".join(inner), magic=magic, level=level)
         return cls.build(
-            value,
+            compress(compression, b"".join(inner), magic=magic, level=level),
             timestamp=largest if timestamp is None else timestamp,
             timestamp_type=timestamp_type,
             magic=magic,
@@ -254,126 +362,35 @@ class Message(Borrowed):
         )
 
     @property
-    def size(self) -> int:
-        """Bytes of the message, without the 12 of offset and size around it."""
-        return len(self.data)
-
-    @property
-    def crc(self) -> int:
-        """The checksum stored, unsigned."""
-        return self._number(_U32, _CRC_AT)
-
-    @property
     def computed_crc(self) -> int:
         """The checksum that the bytes ought to have."""
         return crc32(self.data[_MAGIC_AT:])
-
-    @property
-    def magic(self) -> int:
-        """0 or 1; any other value is read like 1, as Kafka does, until a check refuses it."""
-        return self._number(_I8, _MAGIC_AT)
-
-    @property
-    def attributes(self) -> int:
-        """All eight bits, those without a meaning among them."""
-        return self._number(_U8, _ATTRIBUTES_AT)
-
-    @property
-    def codec(self) -> int:
-        """Codec id, bits 0 to 2 of the attributes."""
-        return self.attributes & CODEC_MASK
-
-    @property
-    def compression(self) -> Compression:
-        """The codec; UnsupportedFormatError for an id that no release ever used."""
-        codec = self.codec
-        if codec > Compression.ZSTD:
-            raise UnsupportedFormatError(f"no codec has the number {codec}")
-        return Compression(codec)
 
     @property
     def timestamp(self) -> int:
         """In ms; -1 for magic 0. The wrapper's, where that has log-append time."""
         if self.magic == 0:
             return NO_TIMESTAMP
-        if (
-            self.wrapper_timestamp is not None
-            and self.wrapper_timestamp_type == TimestampType.LOG_APPEND_TIME
-        ):
+        given = self.wrapper_timestamp_type == TimestampType.LOG_APPEND_TIME
+        if given and self.wrapper_timestamp is not None:
             return self.wrapper_timestamp
-        return self._number(_I64, _TIMESTAMP_AT)
+        stored: int = self._own_timestamp
+        return stored
 
     @property
     def timestamp_type(self) -> TimestampType:
         """The meaning of the timestamp: the wrapper decides, else bit 3; none for magic 0."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP_TYPE
-        if self.wrapper_timestamp_type is not None:
-            return self.wrapper_timestamp_type
-        return TimestampType(bool(self.attributes & LOG_APPEND))
-
-    @property
-    def key_size(self) -> int:
-        """Bytes of the key; -1 for null."""
-        start, end = self._key()
-        return end - start
-
-    @property
-    def value_size(self) -> int:
-        """Bytes of the value; -1 for null."""
-        start, end = self._value()
-        return end - start
-
-    @property
-    def has_key(self) -> bool:
-        """Whether there is a key; an empty one is one."""
-        return self.key_size >= 0
-
-    @property
-    def is_null(self) -> bool:
-        """Whether the value is null."""
-        return self.value_size < 0
-
-    @property
-    def key(self) -> bytes | None:
-        """A copy of the key; None for null."""
-        view = self.view_key()
-        return None if view is None else bytes(view)
-
-    @property
-    def value(self) -> bytes | None:
-        """A copy of the value; None for null."""
-        view = self.view_value()
-        return None if view is None else bytes(view)
+        return self._kind(self.wrapper_timestamp_type)
 
     def view_key(self) -> memoryview | None:
         """The bytes of the key; None for null. A view of `data`."""
-        start, end = self._key()
-        return self.data[start:end] if end >= start else None
+        return self._view("key")
 
     def view_value(self) -> memoryview | None:
         """The bytes of the value; None for null. A view of `data`."""
-        start, end = self._value()
-        return self.data[start:end] if end >= start else None
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether the message is long enough and matches its checksum."""
-        return self.size >= MESSAGE_BYTES_MIN and self.crc == self.computed_crc
-
-    def ensure_valid(self) -> None:
-        """Refuse a message that is not valid.
-
-        Raises:
-            CorruptRecordError: too few bytes for a message, or its checksum is wrong.
-
-        Source: Kafka LegacyRecord.ensureValid.
-        """
-        if self.size < MESSAGE_BYTES_MIN:
-            raise CorruptRecordError(f"message of {self.size} bytes, {MESSAGE_BYTES_MIN} at least")
-        stored, computed = self.crc, self.computed_crc
-        if stored != computed:
-            raise CorruptRecordError(f"checksum {stored:#010x} stored, {computed:#010x} computed")
+        return self._view("value")
 
     def to_format_version(
         self,
@@ -399,15 +416,18 @@ class Message(Borrowed):
 
         Source: Kafka 0.10.1 Message.toFormatVersion, convertToBuffer.
         """
-        if not header_size_difference(self.magic, magic):
+        _check_magic(magic)
+        _check_stored_magic(self.magic)
+        if self.magic == magic:
             return self
-        kind = self.wrapper_timestamp_type if timestamp_type is None else timestamp_type
-        if kind is None:  # bit 3 decides, for every magic
-            kind = TimestampType(bool(self.attributes & LOG_APPEND))
+        # Without a type bit 3 decides, for every magic.
+        kind = self._kind(
+            timestamp_type if timestamp_type is not None else self.wrapper_timestamp_type
+        )
         log_append = magic == 1 and kind == TimestampType.LOG_APPEND_TIME
         attributes = self.attributes & ~LOG_APPEND | (LOG_APPEND if log_append else 0)
-        head = _head(magic, attributes, now_ms if log_append else NO_TIMESTAMP)
-        return Message(_sealed([head, _behind_header(self, self.magic)]))
+        timestamp = now_ms if log_append else NO_TIMESTAMP
+        return Message(_sealed(magic, attributes, timestamp, [_behind_header(self)]))
 
     def with_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> Message:
         """The message with another timestamp: this very object where it has that one already.
@@ -433,83 +453,67 @@ class Message(Borrowed):
         attributes = self.codec | (LOG_APPEND if timestamp_type else 0)
         return patched(self, attributes=attributes, timestamp=timestamp)
 
-    def __repr__(self) -> str:
-        """Magic and size."""
-        magic = self.magic if self.size > _MAGIC_AT else "none"
-        return f"Message(magic={magic}, size={self.size})"
+    def _kind(self, kind: TimestampType | None) -> TimestampType:
+        """A type of timestamp; that of bit 3 without one."""
+        return TimestampType(bool(self.attributes & LOG_APPEND)) if kind is None else kind
 
-    def _number(self, layout: Struct, at: int) -> int:
-        if len(self.data) - at < layout.size:
-            raise InvalidRecordError(f"the message ends at byte {len(self.data)}, in its header")
-        number: int = layout.unpack_from(self.data, at)[0]
-        return number
-
-    def _key(self) -> tuple[int, int]:
-        return self._sized("key", _KEY_AT[self.magic != 0])
-
-    def _value(self) -> tuple[int, int]:
-        start, end = self._key()
-        return self._sized("value", max(start, end))
-
-    def _sized(self, name: str, at: int) -> tuple[int, int]:
-        """Start and end of a field whose length lies at `at`; null ends one before it starts."""
-        start = at + _I32.size
-        left = len(self.data) - start
-        if left < 0:
-            raise InvalidRecordError(f"the message ends before the length of its {name}")
-        length: int = _I32.unpack_from(self.data, at)[0]
-        if length > left:
-            raise InvalidRecordError(f"{name} of {length} bytes in a message with {left} left")
-        return start, start + max(length, -1)
+    def _view(self, wanted: str) -> memoryview | None:
+        at = _KEY_AT[self.magic != 0]
+        for name in ("key", "value"):
+            start = at + _I32.size
+            left = self.size - start
+            if left < 0:
+                raise InvalidRecordError(f"the message ends before the length of its {name}")
+            length: int = _I32.unpack_from(self.data, at)[0]
+            if length > left:
+                raise InvalidRecordError(f"{name} of {length} bytes in a message with {left} left")
+            at = start + max(length, 0)
+            if name == wanted and length >= 0:
+                return self.data[start:at]
+            if name == wanted:
+                break
+        return None
 
 
-def header_size_difference(magic: int, to_magic: int) -> int:
-    """Bytes by which a message grows from one magic to another: 8, -8 or 0.
+def _check_magic(magic: int) -> None:
+    if magic not in (0, 1):
+        raise ValueError(f"a message has magic 0 or 1, not {magic}")
 
-    Raises:
-        ValueError: `to_magic` is neither 0 nor 1.
-        InvalidRecordError: `magic`, which comes from the message, is neither.
-    """
-    if to_magic not in (0, 1):
-        raise ValueError(f"a message has magic 0 or 1, not {to_magic}")
+
+def _check_stored_magic(magic: int) -> None:
     if magic not in (0, 1):
         raise InvalidRecordError(f"message of magic {magic}, 0 or 1 expected")
-    return _KEY_AT[to_magic] - _KEY_AT[magic]
 
 
 def patched(message: Message, *, attributes: int, timestamp: int) -> Message:
     """A copy of a magic 1 message with these two fields and a checksum that fits them."""
-    return Message(_sealed([_head(1, attributes, timestamp), _behind_header(message, 1)]))
+    return Message(_sealed(1, attributes, timestamp, [_behind_header(message)]))
 
 
-def _head(magic: int, attributes: int, timestamp: int) -> bytes:
-    """The fields between checksum and key."""
-    if magic == 0:
-        return _HEAD_0.pack(magic, attributes)
-    if not INT64_MIN <= timestamp <= INT64_MAX:
-        raise InvalidRecordError(f"timestamp {timestamp} does not fit 64 bits")
-    return _HEAD_1.pack(magic, attributes, timestamp)
-
-
-def _behind_header(message: Message, magic: int) -> memoryview:
+def _behind_header(message: Message) -> memoryview:
     """Key and value with their lengths, and the bytes behind them."""
     if message.size < MESSAGE_BYTES_MIN:
         raise InvalidRecordError(f"the message ends at byte {message.size}, in its header")
-    return message.data[_KEY_AT[magic] :]
+    return message.data[_KEY_AT[message.magic != 0] :]
+
+
+def _sealed(magic: int, attributes: int, timestamp: int, parts: Sequence[Buffer]) -> bytes:
+    """A message's bytes, with the checksum in front."""
+    if magic and not INT64_MIN <= timestamp <= INT64_MAX:
+        raise InvalidRecordError(f"timestamp {timestamp} does not fit 64 bits")
+    head = _HEADS[magic].pack(*(magic, attributes, timestamp)[: 2 + magic])
+    size = _U32.size + len(head) + sum(map(len, parts))
+    if size > MESSAGE_BYTES_MAX:
+        raise InvalidRecordError(f"message of {size} bytes, {MESSAGE_BYTES_MAX} at most")
+    crc = crc32(head)
+    for part in parts:
+        crc = crc32(part, crc)
+    return b"".join([_U32.pack(crc), head, *parts])
 
 
 def entry(message: Message, offset: int) -> bytes:
     """The message as it lies in a set: offset, size, message; ValueError beyond 64 bits."""
-    return _entry_head(offset, message.size) + message.data
-
-
-def _entry_head(offset: int, size: int) -> bytes:
-    return _ENTRY.pack(_fitting(offset), size)
-
-
-def _relative(offset: int, first: int) -> int:
-    """An offset counted from another one, in 64 bits as Java counts."""
-    return wrap_int64(_fitting(offset) - first)
+    return _ENTRY.pack(_fitting(offset), message.size) + message.data
 
 
 def _fitting(offset: int) -> int:
@@ -518,61 +522,27 @@ def _fitting(offset: int) -> int:
     return offset
 
 
-def _sealed(parts: list[Buffer]) -> bytes:
-    """A message's bytes from its magic on, with the checksum in front."""
-    size = _U32.size + sum(map(len, parts))
-    if size > MESSAGE_BYTES_MAX:
-        raise InvalidRecordError(f"message of {size} bytes, {MESSAGE_BYTES_MAX} at most")
-    crc = 0
-    for part in parts:
-        crc = crc32(part, crc)
-    return b"".join([_U32.pack(crc), *parts])
-
-
-class MagicAndTimestamp(NamedTuple):
-    """The magic that messages share, and their largest timestamp in ms; -1 for none."""
-
-    magic: int
-    largest_timestamp: int
-
-
-def magic_and_largest_timestamp(messages: Sequence[Message]) -> MagicAndTimestamp:
-    """The magic and the timestamp of a wrapper around these messages.
-
-    Raises:
-        ValueError: there is no message.
-        InvalidRecordError: a message's magic is not the first one's.
-
-    Source: Kafka 0.10.1 MessageSet.magicAndLargestTimestamp.
-    """
-    if not messages:
-        raise ValueError("no message, so no magic")
-    magic, largest = messages[0].magic, NO_TIMESTAMP
-    for index, message in enumerate(messages):
-        if message.magic != magic:
-            reason = f"message of magic {message.magic} among those of magic {magic}"
-            raise InvalidRecordError(reason, record_index=index)
-        largest = max(largest, message.timestamp)
-    return MagicAndTimestamp(magic, largest)
-
-
-def check_wrappable(messages: Sequence[Message]) -> MagicAndTimestamp:
-    """Refuse messages that no compressed message can hold; else describe the wrapper.
+def _magic_and_time(messages: Sequence[Message]) -> tuple[int, int]:
+    """The magic and the largest timestamp of messages for one wrapper.
 
     Raises:
         ValueError: there is no message.
         InvalidRecordError: mixed magics, a magic that is neither 0 nor 1, or one with a codec.
+
+    Source: Kafka 0.10.1 MessageSet.magicAndLargestTimestamp.
     """
-    found = magic_and_largest_timestamp(messages)
-    header_size_difference(found.magic, 0)
+    if not messages:
+        raise ValueError("a compressed message holds at least one message")
+    magic = messages[0].magic
     for index, message in enumerate(messages):
+        if message.magic != magic:
+            reason = f"message of magic {message.magic} among those of magic {magic}"
+            raise InvalidRecordError(reason, record_index=index)
         if message.codec:
             reason = "a compressed message inside a compressed message"
             raise InvalidRecordError(reason, record_index=index)
-    return found
-
-
-_ENTRY_MAGIC_AT = LOG_OVERHEAD + 4
+    _check_stored_magic(magic)
+    return magic, max(NO_TIMESTAMP, *(message.timestamp for message in messages))
 
 
 class MessageAndOffset(NamedTuple):
@@ -585,30 +555,6 @@ class MessageAndOffset(NamedTuple):
     def next_offset(self) -> int:
         """The offset after it."""
         return self.offset + 1
-
-
-class OffsetCounter:
-    """Hands out consecutive offsets; one counter may serve many sets.
-
-    Attributes:
-        value: the next offset.
-    """
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: int = 0) -> None:
-        """Count from `value` on."""
-        self.value = value
-
-    def take(self, count: int) -> range:
-        """The next `count` offsets, which are gone then."""
-        taken = range(self.value, self.value + count)
-        self.value = taken.stop
-        return taken
-
-
-#: Where offsets come from: the first of consecutive ones, a counter, or a call for each message.
-OffsetAssigner = int | OffsetCounter | Callable[[], int]
 
 
 class MessageSet(BorrowedSet):
@@ -636,7 +582,7 @@ class MessageSet(BorrowedSet):
         cls,
         messages: Iterable[Message],
         *,
-        offsets: OffsetAssigner = 0,
+        offsets: int | Callable[[], int] = 0,
         compression: Codec = Compression.NONE,
         level: int | None = None,
         timestamp: int | None = None,
@@ -646,7 +592,8 @@ class MessageSet(BorrowedSet):
 
         Args:
             messages: in order; none give a set without bytes.
-            offsets: one for each message; unused if the messages are refused.
+            offsets: the first of consecutive ones, or called for each message; unused if the
+                messages are refused.
             compression: the codec.
             level: the codec's; None for Kafka's default.
             timestamp: of the wrapper; the largest of the messages if None. Magic 0 has none.
@@ -661,25 +608,21 @@ class MessageSet(BorrowedSet):
         given, compression = list(messages), codec_of(compression)
         if not given:
             return cls()
-        if compression == Compression.NONE:
-            places = _assign(offsets, len(given))
-            return cls(b"".join(map(entry, given, places)))
-        check_wrappable(given)
-        places = _assign(offsets, len(given))
-        wrapper = Message.wrapping(
-            given,
-            compression,
-            offsets=places,
-            timestamp=timestamp,
-            timestamp_type=timestamp_type,
-            level=level,
-        )
-        return cls(entry(wrapper, places[-1]))
+        if compression != Compression.NONE:
+            _magic_and_time(given)
+        if isinstance(offsets, int):
+            places: Sequence[int] = range(offsets, offsets + len(given))
+        else:
+            places = [offsets() for _ in given]
+        if compression != Compression.NONE:
+            how: dict[str, Any] = {"timestamp": timestamp, "timestamp_type": timestamp_type}
+            given = [Message.wrapping(given, compression, offsets=places, level=level, **how)]
+        return cls(b"".join(map(entry, given, places[-len(given) :])))
 
     @property
     def valid_bytes(self) -> int:
         """Bytes of the whole entries; raises like `shallow`."""
-        return sum(LOG_OVERHEAD + size for _, _, size in _entries(self.data))
+        return sum(LOG_OVERHEAD + found.message.size for found in self.shallow())
 
     def shallow(self) -> Iterator[MessageAndOffset]:
         """Each entry, compressed ones as they are; no checksum is looked at.
@@ -689,9 +632,17 @@ class MessageSet(BorrowedSet):
         Raises:
             CorruptRecordError: a size that no message has.
         """
-        for position, offset, size in _entries(self.data):
+        position, end = 0, self.size_bytes
+        while end - position >= LOG_OVERHEAD:
+            offset, size = _ENTRY.unpack_from(self.data, position)
+            if size < MESSAGE_BYTES_MIN:
+                reason = f"message of {size} bytes, {MESSAGE_BYTES_MIN} at least"
+                raise CorruptRecordError(reason, position=position, offset=offset)
             start = position + LOG_OVERHEAD
-            yield MessageAndOffset(Message(self.data[start : start + size]), offset)
+            position = start + size
+            if position > end:
+                return
+            yield MessageAndOffset(Message(self.data[start:position]), offset)
 
     def deep(
         self,
@@ -724,12 +675,26 @@ class MessageSet(BorrowedSet):
         Source: Kafka AbstractLegacyRecordBatch.DeepRecordsIterator; 0.10.1
             ByteBufferMessageSet.deepIterator.
         """
-        limits = _Limits(rules == "0.10", ensure_matching_magic, message_bytes_max, inflated_max)
+        as_0_10 = rules == "0.10"
         for found in self.shallow():
-            if found.message.codec:
-                yield from _unwrap(found, limits)
-            else:
+            if not found.message.codec:
                 yield found
+                continue
+            last = None
+            try:
+                inner = _inflated(found.message, inflated_max, as_0_10)
+                for index, (message, offset) in enumerate(inner.shallow()):
+                    _check_inner(
+                        *(message, index, found.message.magic),
+                        matching=ensure_matching_magic,
+                        bytes_max=message_bytes_max,
+                    )
+                    last = offset
+                shift = _shift(found, last, as_0_10)
+            except KsegError as error:
+                error.offset = found.offset
+                raise
+            yield from _inside(found, inner, shift, as_0_10)
 
     def __iter__(self) -> Iterator[MessageAndOffset]:
         """Each message, as `deep()` gives it."""
@@ -756,84 +721,15 @@ class MessageSet(BorrowedSet):
         found = list(self.deep(rules="0.10"))
         if self.size_bytes and not found:
             return self
-        messages = [each.message.to_format_version(magic) for each in found]
         first = next(self.shallow(), None)
         return MessageSet.create(
-            messages,
+            [each.message.to_format_version(magic) for each in found],
             offsets=iter([each.offset for each in found]).__next__,
             compression=first.message.compression if first else Compression.NONE,
         )
 
-    def __repr__(self) -> str:
-        """The size."""
-        return f"MessageSet(size_bytes={self.size_bytes})"
 
-
-def _assign(offsets: OffsetAssigner, count: int) -> Sequence[int]:
-    if isinstance(offsets, int):
-        return range(offsets, offsets + count)
-    if isinstance(offsets, OffsetCounter):
-        return offsets.take(count)
-    return [offsets() for _ in range(count)]
-
-
-def _entries(data: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Position, offset and message size of each whole entry."""
-    position, end = 0, len(data)
-    while end - position >= LOG_OVERHEAD:
-        offset, size = _ENTRY.unpack_from(data, position)
-        if size < MESSAGE_BYTES_MIN:
-            reason = f"message of {size} bytes, {MESSAGE_BYTES_MIN} at least"
-            raise CorruptRecordError(reason, position=position, offset=offset)
-        if size > end - position - LOG_OVERHEAD:
-            return
-        yield position, offset, size
-        position += LOG_OVERHEAD + size
-
-
-class _Limits(NamedTuple):
-    """The arguments of `deep`."""
-
-    as_0_10: bool
-    ensure_matching_magic: bool
-    message_bytes_max: int | None
-    inflated_max: int
-
-
-def _unwrap(found: MessageAndOffset, limits: _Limits) -> Iterator[MessageAndOffset]:
-    """The messages of a compressed one, with the offsets, timestamps and type that it gives."""
-    wrapper, wrapper_offset = found
-    magic = wrapper.magic
-    try:
-        inner = _inflated(wrapper, limits)
-        last = _survey(inner, magic, limits)
-        if last is None:
-            if limits.as_0_10:
-                return
-            raise InvalidRecordError("a compressed message holds no messages")
-        shift = _shift(magic, wrapper_offset, last, limits)
-    except KsegError as error:
-        error.offset = wrapper_offset
-        raise
-    timestamp = wrapper.timestamp if magic else None
-    kind = wrapper.timestamp_type if magic or not limits.as_0_10 else None
-    for index, (position, offset, size) in enumerate(_entries(inner)):
-        start = position + LOG_OVERHEAD
-        message = Message(
-            inner[start : start + size],
-            wrapper_timestamp=timestamp,
-            wrapper_timestamp_type=kind,
-        )
-        if message.magic not in (0, 1):
-            reason = f"a message of magic {message.magic} inside a compressed message"
-            raise InvalidRecordError(reason, offset=wrapper_offset, record_index=index)
-        if message.codec and not limits.as_0_10:
-            reason = "a compressed message inside a compressed message"
-            raise InvalidRecordError(reason, offset=wrapper_offset, record_index=index)
-        yield MessageAndOffset(message, wrap_int64(offset + shift))
-
-
-def _inflated(wrapper: Message, limits: _Limits) -> memoryview:
+def _inflated(wrapper: Message, inflated_max: int, as_0_10: bool) -> MessageSet:
     """The entries inside a compressed message, whose key is passed over."""
     if wrapper.magic not in (0, 1):
         raise InvalidRecordError(f"compressed message of magic {wrapper.magic}")
@@ -841,116 +737,58 @@ def _inflated(wrapper: Message, limits: _Limits) -> memoryview:
     if value is None:
         raise InvalidRecordError("compressed message without a value")
     try:
-        return decompress(codec, value, magic=wrapper.magic, limit=limits.inflated_max)
+        return MessageSet(decompress(codec, value, magic=wrapper.magic, limit=inflated_max))
     except DecompressionError as error:
-        if limits.as_0_10:
+        if as_0_10:
             raise InvalidRecordError(error.reason) from error
         raise
 
 
-def _survey(inner: memoryview, magic: int, limits: _Limits) -> int | None:
-    """Check every entry inside a wrapper before one is given; the last one's offset, if any."""
-    last = None
-    for index, (position, offset, size) in enumerate(_entries(inner)):
-        if limits.message_bytes_max is not None and size > limits.message_bytes_max:
-            reason = f"message of {size} bytes, {limits.message_bytes_max} at most"
-            raise CorruptRecordError(reason, record_index=index)
-        if limits.ensure_matching_magic and inner[position + _ENTRY_MAGIC_AT] != magic:
-            reason = f"message of magic {inner[position + _ENTRY_MAGIC_AT]} in one of magic {magic}"
-            raise InvalidRecordError(reason, record_index=index)
-        last = offset
-    return last
+def _check_inner(
+    message: Message, index: int, magic: int, *, matching: bool, bytes_max: int | None
+) -> None:
+    """Check a message inside a wrapper, before the first one is given."""
+    if bytes_max is not None and message.size > bytes_max:
+        reason = f"message of {message.size} bytes, {bytes_max} at most"
+        raise CorruptRecordError(reason, record_index=index)
+    if matching and message.magic != magic:
+        reason = f"message of magic {message.magic} in one of magic {magic}"
+        raise InvalidRecordError(reason, record_index=index)
 
 
-def _shift(magic: int, wrapper_offset: int, last: int, limits: _Limits) -> int:
+def _inside(
+    found: MessageAndOffset, inner: MessageSet, shift: int, as_0_10: bool
+) -> Iterator[MessageAndOffset]:
+    """The messages of a compressed one, with the offsets, timestamps and type that it gives."""
+    wrapper, magic = found.message, found.message.magic
+    timestamp = wrapper.timestamp if magic else None
+    kind = wrapper.timestamp_type if magic or not as_0_10 else None
+    for index, (message, offset) in enumerate(inner.shallow()):
+        reason = None
+        if message.magic not in (0, 1):
+            reason = f"a message of magic {message.magic} inside a compressed message"
+        elif message.codec and not as_0_10:
+            reason = "a compressed message inside a compressed message"
+        if reason is not None:
+            raise InvalidRecordError(reason, offset=found.offset, record_index=index)
+        message.wrapper_timestamp, message.wrapper_timestamp_type = timestamp, kind
+        yield MessageAndOffset(message, wrap_int64(offset + shift))
+
+
+def _shift(wrapper: MessageAndOffset, last: int | None, as_0_10: bool) -> int:
     """The number to add to inner offsets; the wrapper's magic decides, not theirs."""
-    if magic == 0:
+    if last is None and not as_0_10:
+        raise InvalidRecordError("a compressed message holds no messages")
+    if last is None or wrapper.message.magic == 0:
         return 0
-    if limits.as_0_10:
-        return wrapper_offset - last
-    if wrapper_offset == 0:  # as some versions of librdkafka write it
+    if as_0_10:
+        return wrapper.offset - last
+    if wrapper.offset == 0:  # as some versions of librdkafka write it
         return 0
-    if wrapper_offset < last:
-        reason = f"wrapper at offset {wrapper_offset}, its last message at {last}"
+    if wrapper.offset < last:
+        reason = f"wrapper at offset {wrapper.offset}, its last message at {last}"
         raise InvalidRecordError(reason)
-    return wrapper_offset - last
-
-
-class Writable(Protocol):
-    """A file, raw or buffered."""
-
-    def write(self, data: memoryview, /) -> int | None:
-        """Take some of the bytes; how many, None for none right now."""
-
-
-class Sendable(Protocol):
-    """A socket."""
-
-    def send(self, data: memoryview, /) -> int:
-        """Take some of the bytes; how many."""
-
-
-def write_all(data: memoryview, target: Writable | Sendable) -> int:
-    """Write all bytes to a file or a socket, which may take them in as many parts as it likes.
-
-    Returns:
-        The number of bytes, which is all of them.
-
-    Raises:
-        BlockingIOError: the target takes no more right now; `characters_written` is how many it
-            took.
-        OSError: as the target raises it, or the target took nothing and raised nothing.
-    """
-    take = target.send if hasattr(target, "send") else target.write
-    written = 0
-    while written < len(data):
-        try:
-            taken = take(data[written:])
-        except BlockingIOError as error:
-            part = getattr(error, "characters_written", 0)
-            raise _would_block(written + part) from error
-        if taken is None:
-            raise _would_block(written)
-        if taken <= 0:
-            raise OSError(errno.EIO, f"nothing taken behind byte {written} of {len(data)}")
-        written += taken
-    return written
-
-
-def _would_block(written: int) -> BlockingIOError:
-    return BlockingIOError(errno.EAGAIN, "the target takes no more right now", written)
-
-
-Decoder = Callable[[bytes], Any]
-
-
-def decode_raw(data: bytes) -> bytes:
-    """The bytes as they are."""
-    return data
-
-
-def decode_utf8(data: bytes) -> str:
-    """Text; invalid UTF-8 becomes U+FFFD, as with Kafka's StringDecoder."""
-    return data.decode("utf-8", errors="replace")
-
-
-def decode_json(data: bytes) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        InvalidRecordError: it is null.
-        LimitExceededError: it is nested deeper than the parser goes.
-    """
-    try:
-        return json.loads(data)
-    except RecursionError as error:
-        raise LimitExceededError("JSON nested too deep") from error
-    except ValueError as error:
-        raise InvalidRecordError(f"not JSON: {error}") from error
-
-
-#: Decoders by name.
-DECODERS: dict[str, Decoder] = {"raw": decode_raw, "utf-8": decode_utf8, "json": decode_json}
+    return wrapper.offset - last
 
 
 @dataclass(frozen=True, slots=True)
@@ -963,9 +801,9 @@ class MessageAndMetadata:
         key_decoder, value_decoder: called with the bytes of a key or value; not called for null.
 
     Example:
-        >>> from kseg.format.message import Message
+        >>> import json
         >>> message = Message.build(b'{"total": 9}', key=b"42")
-        >>> MessageAndMetadata("orders", 0, message, 7, decode_utf8, decode_json).value()
+        >>> MessageAndMetadata("orders", 0, message, 7, bytes.decode, json.loads).value()
         {'total': 9}
 
     Source: Kafka 0.10 kafka.message.MessageAndMetadata.
@@ -975,8 +813,8 @@ class MessageAndMetadata:
     partition: int
     message: Message
     offset: int
-    key_decoder: Decoder = decode_raw
-    value_decoder: Decoder = decode_raw
+    key_decoder: Callable[[bytes], Any] = bytes
+    value_decoder: Callable[[bytes], Any] = bytes
 
     @property
     def timestamp(self) -> int:

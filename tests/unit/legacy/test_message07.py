@@ -17,8 +17,8 @@ from kseg.errors import (
     LimitExceededError,
     RecordTooLargeError,
 )
-from kseg.format.message import Message, MessageSet
-from kseg.format.message07 import Message07, MessageSet07
+from kseg.legacy.message import Message, MessageSet
+from kseg.legacy.message07 import Message07, MessageSet07
 from tests import builders
 from tests.builders import GZIP
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kseg._core import crc32
 from kseg.constants import NESTING_MAX, Buffer, Codec, Compression, codec_of
@@ -31,18 +31,17 @@ from kseg.errors import (
 )
 from kseg.format.codec import decompress, flat
 from kseg.format.compress import compress
-from kseg.format.message import Borrowed, BorrowedSet
 from kseg.format.request import INFLATED_BYTES_MAX
+from kseg.legacy.message import BorrowedMessage, BorrowedSet
 
 _LENGTH, _U32 = Struct(">i"), Struct(">I")
 _LENGTH_BYTES = 4
-_CODEC_MASK = 0x03
 #: Bytes in front of the payload.
 _HEADER_BYTES = (5, 6)
 _MESSAGE_BYTES_MAX = 2**31 - 1 - _LENGTH_BYTES
 
 
-class Message07(Borrowed):
+class Message07(BorrowedMessage):
     """A message of Kafka 0.7 over bytes that it borrows, its length not among them.
 
     Two are equal if magic, attributes, checksum and payload are, so if their bytes are.
@@ -57,6 +56,7 @@ class Message07(Borrowed):
     """
 
     __slots__ = ()
+    _CODECS: ClassVar = (0x03, Compression.SNAPPY)
 
     @classmethod
     def build(
@@ -109,11 +109,6 @@ class Message07(Borrowed):
         return cls.build(compress(compression, plain, magic=0), compression=compression)
 
     @property
-    def size(self) -> int:
-        """Bytes of the message, without its length in front."""
-        return len(self.data)
-
-    @property
     def magic(self) -> int:
         """0 or 1.
 
@@ -132,19 +127,6 @@ class Message07(Borrowed):
     def attributes(self) -> int:
         """All eight bits; 0 for magic 0, which has none."""
         return self.data[1] if self._header_bytes() > _HEADER_BYTES[0] else 0
-
-    @property
-    def codec(self) -> int:
-        """Codec id, bits 0 and 1 of the attributes."""
-        return self.attributes & _CODEC_MASK
-
-    @property
-    def compression(self) -> Compression:
-        """The codec; UnsupportedFormatError for 3, which 0.7 does not know."""
-        codec = self.codec
-        if codec > Compression.SNAPPY:
-            raise UnsupportedFormatError(f"Kafka 0.7 knows no codec {codec}")
-        return Compression(codec)
 
     @property
     def crc(self) -> int:
@@ -170,26 +152,6 @@ class Message07(Borrowed):
     def view_payload(self) -> memoryview:
         """The bytes of the payload, a view of `data`."""
         return self.data[self._header_bytes() :]
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether the payload matches its checksum; raises where no checksum can be found."""
-        return self.crc == self.computed_crc
-
-    def ensure_valid(self) -> None:
-        """Refuse a message that is not valid.
-
-        Raises:
-            CorruptRecordError: too short to be a message, or the checksum is another.
-            UnsupportedFormatError: a magic that 0.7 does not know.
-        """
-        stored, computed = self.crc, self.computed_crc
-        if stored != computed:
-            raise CorruptRecordError(f"checksum {stored:#010x} stored, {computed:#010x} computed")
-
-    def __repr__(self) -> str:
-        """The size."""
-        return f"Message07(size={self.size})"
 
     def _header_bytes(self) -> int:
         header = _HEADER_BYTES[self.magic]
@@ -259,10 +221,7 @@ class MessageSet07(BorrowedSet):
     @property
     def valid_bytes(self) -> int:
         """Bytes of the whole messages; raises like `shallow`."""
-        end = self.initial_offset
-        for found in self.shallow():
-            end = found.next_offset
-        return end - self.initial_offset
+        return sum(_LENGTH_BYTES + found.message.size for found in self.shallow())
 
     def shallow(self) -> Iterator[MessageAndNextOffset]:
         """Each message, compressed ones as they are, its checksum compared.
@@ -274,7 +233,22 @@ class MessageSet07(BorrowedSet):
                 fetched bytes), or a wrong checksum.
             UnsupportedFormatError: a magic that 0.7 does not know.
         """
-        return _shallow(self.data, self.initial_offset)
+        position, end = 0, self.size_bytes
+        while end - position >= _LENGTH_BYTES:
+            (length,) = _LENGTH.unpack_from(self.data, position)
+            start = position + _LENGTH_BYTES
+            try:
+                if length < 0 or (length > end - start and position == 0):
+                    raise CorruptRecordError(f"message of {length} bytes, {end - start} left")
+                if length > end - start:
+                    return
+                message = Message07(self.data[start : start + length])
+                message.ensure_valid()
+            except (CorruptRecordError, UnsupportedFormatError) as error:
+                error.position, error.offset = position, self.initial_offset + position
+                raise
+            position = start + length
+            yield MessageAndNextOffset(message, self.initial_offset + position)
 
     def deep(self, *, inflated_max: int = INFLATED_BYTES_MAX) -> Iterator[MessageAndNextOffset]:
         """Each message, those in compressed ones in their place, however deep they lie.
@@ -329,37 +303,18 @@ class MessageSet07(BorrowedSet):
 
     def __eq__(self, other: object) -> bool:
         """Whether bytes and initial offset are the same."""
-        if not isinstance(other, MessageSet07):
-            return NotImplemented
-        return self.initial_offset == other.initial_offset and self.data == other.data
+        same = super().__eq__(other)
+        if isinstance(other, MessageSet07):
+            return same and self.initial_offset == other.initial_offset
+        return same
 
     def __hash__(self) -> int:
         """Of bytes, which must not change meanwhile, and initial offset."""
-        return hash((bytes(self.data), self.initial_offset))
+        return hash((super().__hash__(), self.initial_offset))
 
     def __repr__(self) -> str:
         """Size and initial offset."""
         return f"MessageSet07(size_bytes={self.size_bytes}, initial_offset={self.initial_offset})"
-
-
-def _shallow(data: memoryview, initial_offset: int) -> Iterator[MessageAndNextOffset]:
-    position, end = 0, len(data)
-    while end - position >= _LENGTH_BYTES:
-        (length,) = _LENGTH.unpack_from(data, position)
-        start = position + _LENGTH_BYTES
-        if length < 0 or (length > end - start and position == 0):
-            reason = f"message of {length} bytes, {end - start} left"
-            raise CorruptRecordError(reason, position=position, offset=initial_offset + position)
-        if length > end - start:
-            return
-        message = Message07(data[start : start + length])
-        try:
-            message.ensure_valid()
-        except (CorruptRecordError, UnsupportedFormatError) as error:
-            error.position, error.offset = position, initial_offset + position
-            raise
-        position = start + length
-        yield MessageAndNextOffset(message, initial_offset + position)
 
 
 def _unwrap(
@@ -385,5 +340,5 @@ def _inner(message: Message07, left: list[int], depth: int) -> Iterator[MessageA
         raise LimitExceededError(f"compressed messages nested deeper than {NESTING_MAX}")
     data = decompress(message.codec, message.view_payload(), magic=0, limit=left[0])
     left[0] -= len(data)
-    for found in _shallow(data, 0):
+    for found in MessageSet07(data).shallow():
         yield from _unwrap(found, left, depth)

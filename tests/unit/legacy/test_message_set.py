@@ -19,14 +19,7 @@ from kseg.errors import (
     InvalidRecordError,
     LimitExceededError,
 )
-from kseg.format.message import (
-    Message,
-    MessageAndOffset,
-    MessageSet,
-    OffsetCounter,
-    entry,
-    write_all,
-)
+from kseg.legacy.message import Message, MessageAndOffset, MessageSet, entry
 from tests import builders
 from tests.builders import GZIP, record
 from tests.reference_codecs import crc32
@@ -59,22 +52,19 @@ def offsets(data: bytes, **rules: Any) -> list[int]:
 # Made
 
 
-def test_offsets_come_from_a_number_a_counter_or_a_call() -> None:
-    counter = OffsetCounter(40)
-    for offered in (40, counter, count(40).__next__):
+def test_offsets_come_from_a_number_or_a_call() -> None:
+    for offered in (40, count(40).__next__):
         created = MessageSet.create(made(1), offsets=offered, compression=Compression.GZIP)
         assert [found.offset for found in created] == [40, 41, 42]
-    assert counter.value == 43
-    assert [found.offset for found in MessageSet.create(made(0), offsets=counter)] == [43, 44, 45]
-    assert counter.value == 46
 
 
 def test_refused_messages_take_no_offsets() -> None:
-    counter = OffsetCounter(5)
+    counter = count(5)
+    offsets = counter.__next__
     with pytest.raises(InvalidRecordError, match="record 3"):
-        MessageSet.create([*made(1), *made(0)], offsets=counter, compression=Compression.GZIP)
-    assert counter.value == 5
-    created = MessageSet.create([*made(1), *made(0)], offsets=counter)
+        MessageSet.create([*made(1), *made(0)], offsets=offsets, compression=Compression.GZIP)
+    created = MessageSet.create([*made(1), *made(0)], offsets=offsets)
+    assert [found.offset for found in created] == [5, 6, 7, 8, 9, 10]
     assert [found.message.magic for found in created] == [1, 1, 1, 0, 0, 0]
 
 
@@ -280,13 +270,13 @@ def test_sets_go_to_files_as_they_stand() -> None:
 
 def test_a_target_that_is_full_says_how_much_it_took() -> None:
     with pytest.raises(BlockingIOError) as refused:
-        write_all(memoryview(bytes(20)), Greedy(7, None))
+        MessageSet(bytes(20)).write_to(Greedy(7, None))
     assert refused.value.characters_written == 7
 
 
 def test_a_target_that_takes_nothing_is_an_error() -> None:
     with pytest.raises(OSError, match="byte 3 of 20"):
-        write_all(memoryview(bytes(20)), Greedy(3, 0))
+        MessageSet(bytes(20)).write_to(Greedy(3, 0))
 
 
 def test_sets_go_to_sockets_in_as_many_parts_as_it_takes() -> None:
@@ -304,7 +294,7 @@ def test_a_socket_that_would_block_says_how_much_it_took() -> None:
         ours.setblocking(False)
         theirs.setblocking(False)
         with pytest.raises(BlockingIOError) as refused:
-            write_all(memoryview(bytes(64 << 20)), ours)
+            MessageSet(bytes(64 << 20)).write_to(ours)
         received = 0
         while received < refused.value.characters_written:
             received += len(theirs.recv(1 << 20))
@@ -318,7 +308,7 @@ def test_a_pipe_that_would_block_says_how_much_it_took(buffering: int) -> None:
     with open(ours, "rb", buffering=0) as source:
         target = open(theirs, "wb", buffering=buffering)  # noqa: SIM115 closed before its reader
         with pytest.raises(BlockingIOError) as refused:
-            write_all(memoryview(bytes(16 << 20)), target)
+            MessageSet(bytes(16 << 20)).write_to(target)
         taken = 0
         os.set_blocking(ours, False)
         while part := source.read(1 << 20):

@@ -1,0 +1,21 @@
+"""Messages of Kafka 0.7 to 0.10 as objects: magic 0 and 1, and the format before them.
+
+    message        messages of magic 0 and 1, and sets of them
+    message07      messages and sets of Kafka 0.7
+    conversion     what brokers up to 3.9 sent to old consumers
+    kafka_0_10     what a broker of 0.10.1 made of a produced set
+
+Nothing else of kseg imports these modules: logs are read and written without message objects.
+"""
+
+from __future__ import annotations
+
+from kseg._door import door
+
+_HOMES = {
+    "kseg.format.encode": ("encode_messages_07",),
+    "kseg.legacy.conversion": ("down_convert",),
+    "kseg.legacy.message": ("Message", "MessageAndMetadata", "MessageAndOffset", "MessageSet"),
+    "kseg.legacy.message07": ("Message07", "MessageSet07"),
+}
+__all__, __getattr__ = door(__name__, _HOMES)
