@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.builders import (
 )
 from tests.coordinators import OFFSETS, TRANSACTIONS, LogWriter, commit
 from tests.fixture_archives import unpacked
+from tests.unit.analysis import healthy
 from tests.unit.analysis.copied import Told, told, write_copy
 from tests.unit.analysis.test_groups import CONSUMER, classic, member, modern, plain_log
 from tests.unit.analysis.test_schemas import write_registry
@@ -553,3 +555,29 @@ def elsewhere() -> None:
     """`data/t-0` begins at offset 7; its checkpoint says that the log starts at 2."""
     write_segment(DATA / "t-0", 7, batch([record()], base_offset=7))
     (DATA / "log-start-offset-checkpoint").write_text("0\n1\nt 0 2\n")
+
+
+def sound() -> None:
+    """`data` with one partition, all right and shut down cleanly; a broker of ZooKeeper's era."""
+    whole = healthy.make(DATA)
+    producer = healthy.snapshot((7, 0, -1, -1, 0, 1003, 0, -1))
+    whole.file(11, ".snapshot").write_bytes(producer)
+    for suffix, room in ((".index", 32), (".timeindex", 48)):
+        index = whole.file(healthy.LAST, suffix)
+        os.truncate(index, index.stat().st_size - room)
+    (DATA / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    (DATA / "meta.properties").write_text("version=0\ncluster.id=c\nbroker.id=1\n")
+
+
+def gapped() -> None:
+    """The same without offsets 11 to 19, of a topic that no cleaner knows."""
+    sound()
+    (DATA / "cleaner-offset-checkpoint").unlink()
+    whole = healthy.Data(DATA)
+    later = batch([record(b"v", timestamp=1010)], base_offset=20, leader_epoch=1)
+    whole.write_log(20, later)
+    whole.write_log(healthy.LAST, *healthy.LAST_BATCHES)
+    times = healthy.time_index((1010, 20), base_offset=20)
+    whole.file(20, ".timeindex").write_bytes(times)
+    times = healthy.time_index((1009, 10), base_offset=7)
+    whole.file(healthy.LAST, ".timeindex").write_bytes(times)

@@ -7,7 +7,9 @@ files. A line that begins at the margin is a step, and the indented lines below 
 
     == a claim [orders]
     $ verb WORDS | FIELDS   kseg; of JSON these fields alone; {a,b} is a step with each
+    $$                      the last verb again
     % LINE                  a line of a shell
+    %% LINE                 the same, behind the files of the beginning
     < TEXT                  a line of standard input for the next verb
     @stdin FILE             a file is that input; `-` is what was printed last
     @flip FILE AT           change a bit of a byte
@@ -27,9 +29,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -79,9 +82,16 @@ def expanded(line: str) -> list[tuple[str, str]]:
 
 
 def picked(value: Any, path: str) -> Iterator[str]:
-    """What lies at a path of names; of a list, in each item."""
+    """What lies at a path of names; of a list, in each item; `**.NAME` is at any depth."""
     if not path:
         yield json.dumps(value)
+    elif path.startswith("**."):
+        found = value if isinstance(value, list) else [*value.values()]
+        if isinstance(value, dict) and path[3:] in value:
+            yield json.dumps(value[path[3:]])
+        for one in found:
+            if isinstance(one, dict | list):
+                yield from picked(one, path)
     elif isinstance(value, list):
         for one in value:
             yield from picked(one, path)
@@ -131,18 +141,33 @@ def _short(text: str) -> str:
 class Session:
     """Runs the steps of a section in the current directory."""
 
-    def __init__(self, capture: pytest.CaptureFixture[bytes], stack: ExitStack) -> None:
-        self._capture, self._stack = capture, stack
+    def __init__(
+        self, capture: pytest.CaptureFixture[bytes], stack: ExitStack, makers: Sequence[str]
+    ) -> None:
+        self._capture, self._stack, self._makers = capture, stack, makers
+        self._last = ""
         self._typed = b""
         self._printed = ""
         self._typed_codes: list[str] = []
+
+    def fresh(self) -> None:
+        """The files of the beginning, and no others."""
+        for path in Path().iterdir():
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        for name in self._makers:
+            getattr(made, name)()
 
     def step(self, line: str) -> str:
         kind, words = line[0], line[1:].strip()
         before = files_of_before()
         if kind == "$":
-            answer = self._verb(words)
+            self._last = self._last if words == "$" else words
+            answer = self._verb(self._last)
         elif kind == "%":
+            if words.startswith("%"):
+                self.fresh()
+                words = words[1:]
+            words = _NAME.sub(_padded, words)
             done = subprocess.run(["sh", "-ec", words], capture_output=True, check=True)
             return _short(normal(done.stdout.decode()))
         elif kind == "<":
@@ -220,11 +245,10 @@ def test_the_answers_are_those_of_before(
     head, *lines = text.splitlines()
     named = _HEAD.match(head)
     assert named is not None, head
-    for name in named["made"].split():
-        getattr(made, name)()
     written = [head]
     with ExitStack() as stack:
-        session = Session(capfdbinary, stack)
+        session = Session(capfdbinary, stack, named["made"].split())
+        session.fresh()
         for line in lines:
             if line and not line.startswith(" "):
                 written.append(line)
