@@ -12,6 +12,7 @@ import pytest
 
 from tests.conformance.logs import Logs
 from tests.conformance.readers import READERS, Reader
+from tests.verified import closes, verified  # noqa: F401
 
 #: Test argument -> the list in records.json that it runs through.
 LISTS = {

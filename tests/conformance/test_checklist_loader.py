@@ -311,6 +311,7 @@ def broken(path: Path, log: Log) -> RecoveryPlan:
     return plan
 
 
+@pytest.mark.damages("the log is broken while it is open")
 def test_ldr_37_a_broker_gives_up_all_that_lies_behind_damage(logs: Logs) -> None:
     log = damaged(logs, 6)
     path = logs.as_it_lies(log.path)
@@ -324,6 +325,7 @@ def test_ldr_37_a_broker_gives_up_all_that_lies_behind_damage(logs: Logs) -> Non
     assert (again.log_start_offset, again.log_end_offset, bases(again)) == (4, 4, [4])
 
 
+@pytest.mark.damages("the log is broken while it is open")
 def test_ldr_38_a_log_that_began_anew_takes_snapshots_that_stay(logs: Logs) -> None:
     log = damaged(logs, 10)
     path = logs.as_it_lies(log.path)

@@ -38,6 +38,7 @@ def test_k42_23_a_cut_inside_a_batch_takes_it_and_leaves_a_gap(logs: Logs) -> No
     assert offsets(log)[-2:] == [14, 16]
 
 
+@pytest.mark.damages("as Kafka, it leaves a snapshot in the gap")
 def test_k42_23_a_gap_that_nothing_was_appended_behind_is_gone_after_a_clean_stop(
     logs: Logs,
 ) -> None:

@@ -228,6 +228,7 @@ def report_of(log: Log) -> dict[str, Any]:
     }
 
 
+@pytest.mark.damages("as Kafka, it passes over some harms")
 def test_a_log_opened_worked_on_and_closed_is_as_kafka_leaves_it(
     vector: Vector, tmp_path: Path, vectors_dir: Path
 ) -> None:

@@ -119,6 +119,7 @@ def partitions_of(home: Path) -> list[Path]:
     return [path for path in sorted(home.iterdir()) if path.is_dir()]
 
 
+@pytest.mark.damages("brokers have left faults")
 @pytest.mark.one_case_in(6)
 def test_a_year_ahead_nothing_goes_that_settings_keep_and_no_last_value(
     kseg: Kseg, fixture_case: Path, fixtures_dir: Path, tmp_path: Path, greedy: bool

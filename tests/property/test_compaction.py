@@ -149,6 +149,7 @@ def nothing_usual(rewrite: Any, piece: Any, numbers: slice) -> Any:
     return np.zeros(numbers.stop - numbers.start, np.bool_)
 
 
+@pytest.mark.damages("a byte of a segment is flipped under the log")
 @settings(max_examples=200 if WHOLE else 80, deadline=None)
 @given(
     at=st.integers(0, 2000),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.log import damaged
+from tests.verified import closes, verified  # noqa: F401
 
 
 @pytest.fixture(scope="module")

@@ -436,6 +436,7 @@ def test_an_export_that_may_not_skip_ends_with_3(data: Path, tmp_path: Path) -> 
         assert run(["export", "--mapping", "never", str(data), *out]) == 3
 
 
+@pytest.mark.damages("the disk does not give a file")
 @pytest.mark.parametrize("name", [LOG, "00000000000000000000.timeindex"])
 def test_recovery_leaves_a_partition_that_the_disk_does_not_give(data: Path, name: str) -> None:
     bad, other = data / "t-0", data / "t-1"

@@ -136,6 +136,7 @@ def test_a_batch_above_the_limit_stays(log: Path) -> None:
     assert len(small) < (log / f"{0:020d}.log").stat().st_size
 
 
+@pytest.mark.damages("a closed segment stays damaged")
 def test_damage_stops_one_segment_alone(log: Path) -> None:
     path = log / f"{0:020d}.log"
     damaged = bytearray(path.read_bytes())

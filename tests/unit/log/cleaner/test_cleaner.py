@@ -388,6 +388,7 @@ def test_readers_go_on_with_what_they_have(opened: Opened) -> None:
 # What is refused
 
 
+@pytest.mark.damages("a segment is damaged under the log")
 def test_clm_01_damage_stops_the_log_and_names_it(opened: Opened) -> None:
     log = opened(segment_bytes=10_000)
     fill(log, keyed(b"a"), keyed(b"b"))

@@ -110,6 +110,7 @@ def test_cln_17_messages_larger_than_is_allowed_now_are_compacted(opened: Opened
     assert [(row[0], row[2] == big) for row in kept(log)] == [(1, True), (2, True)]
 
 
+@pytest.mark.damages("a segment is damaged under the log")
 @pytest.mark.parametrize("harm", ["magic", "cut"])
 def test_cln_17_a_wrong_magic_or_a_cut_file_stops_the_log(opened: Opened, harm: str) -> None:
     log = fill(opened(), keyed(b"a"), keyed(b"a"))

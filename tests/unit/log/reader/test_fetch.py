@@ -175,6 +175,7 @@ INDEXES: dict[str, Callable[[bytes], bytes | None]] = {
 }
 
 
+@pytest.mark.damages("an index is spoilt under the log")
 @pytest.mark.parametrize("harm", INDEXES.values(), ids=INDEXES)
 def test_a_bad_index_costs_time_but_no_answer(
     tmp_path: Path, harm: Callable[[bytes], bytes | None]

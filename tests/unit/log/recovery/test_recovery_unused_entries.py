@@ -127,6 +127,7 @@ def marked(data: Path) -> bool:
     return metadata.read_clean_shutdown(data) is not None
 
 
+@pytest.mark.damages("one of its harms stays in a closed segment")
 @pytest.mark.parametrize("mark", [True, False], ids=["mark", "no mark"])
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("verb", VERBS)
