@@ -23,14 +23,6 @@ typedef struct {
 
 enum { KSEG_RECORD_MIN = 7 }; /* the least bytes of a record */
 
-/* The sequence of a record; they go on with 0 behind the largest. Source: Kafka DefaultRecord.readFrom. */
-static inline int32_t kseg_sequence_after(int32_t base, int32_t delta) {
-    if (base < 0)
-        return -1;
-    uint32_t after = (uint32_t)base + (uint32_t)delta;
-    return (int32_t)(base > (int32_t)(0x7fffffffu - (uint32_t)delta) ? after - 0x80000000u : after);
-}
-
 /* Why a record is refused; the numbers are those of the enum in _core.pxd. */
 enum {
     KSEG_RECORD_OK,
