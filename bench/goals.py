@@ -89,8 +89,8 @@ GOALS = {
     ("JSON to Arrow", "confluent-kafka"): 20,
     ("Protobuf to Arrow, 20 bad ones", "none bad"): 0.5,
     ("JSON to Arrow, 20 bad ones", "none bad"): 0.5,
-    ("dump --kafka 100 B", "Kafka's Java"): 6,
-    ("dump jsonl 100 B", "Kafka's Java"): 5,
+    ("dump --kafka 100 B", "Kafka's Java"): 3,
+    ("dump jsonl 100 B", "Kafka's Java"): 3,
     ("dump --kafka, command", "Kafka's tool"): 15,
     ("dump jsonl, command", "Kafka's tool"): 15,
     # By steps in Python it was 0.11.
