@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from struct import pack
 
 import kseg
 from kseg.log.config import LogConfig
@@ -29,6 +30,7 @@ from tests.builders import (
 )
 from tests.coordinators import OFFSETS, TRANSACTIONS, LogWriter, commit
 from tests.fixture_archives import unpacked
+from tests.internal_schemas import encode_message
 from tests.unit.analysis import healthy
 from tests.unit.analysis.copied import Told, told, write_copy
 from tests.unit.analysis.test_groups import CONSUMER, classic, member, modern, plain_log
@@ -581,3 +583,41 @@ def gapped() -> None:
     whole.file(20, ".timeindex").write_bytes(times)
     times = healthy.time_index((1009, 10), base_offset=7)
     whole.file(healthy.LAST, ".timeindex").write_bytes(times)
+
+
+def brokers() -> None:
+    """`b1` and `b2` with replicas of orders-0, and each with a partition of its own."""
+    for broker, mine in (("b1", "orders-1"), ("b2", "orders-2")):
+        for name in ("orders-0", mine):
+            write_segment(Path(broker) / name, 0, batch([record(b"one"), record(b"two")]))
+
+
+def commits() -> None:
+    """`data/__consumer_offsets-7`: a commit, a tombstone, unknown ones, a marker."""
+    fields = {"group": "g", "topic": "orders", "partition": 3}
+    key = pack(">h", 1) + encode_message("OffsetCommitKey", 0, fields)
+    fields = {"offset": 41, "leaderEpoch": -1, "metadata": "\x7f\x9b\n", "commitTimestamp": 9}
+    value = pack(">h", 3) + encode_message("OffsetCommitValue", 3, fields)
+    records = [
+        record(value, key=key, timestamp=5),
+        record(None, key=key, timestamp=6),
+        record(b"\0\0", key=b"\0\x63", timestamp=7),
+        record(b"\0\x09abc", key=key, timestamp=8),
+    ]
+    marker = control_batch(COMMIT, base_offset=4)
+    write_segment(DATA / "__consumer_offsets-7", 0, batch(records), marker)
+    wrong = [record(value[:-1], key=key), record(value, key=key)]
+    write_segment(Path("other/__consumer_offsets-0"), 0, batch(wrong))
+
+
+def typed() -> None:
+    """`data/typed-0`: keys are integers of Kafka's, values JSON; the last two are neither."""
+    hard = '{"a": "\\u0085 \u0085 \u202e \u00e4\x7f",\r\n\t"b": [1.50, 1e400]}'
+    rows = (
+        (b"\0\0\0\x07", b'{"n": 1}'),
+        (b"\xff\xff\xff\xff", hard.encode()),
+        (None, None),
+        (b"seven", b"{'n': 1}"),
+    )
+    given = [record(value, key=key, timestamp=20_000 * DAY_MS) for key, value in rows]
+    write_segment(DATA / "typed-0", 0, batch(given))

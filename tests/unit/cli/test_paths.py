@@ -18,7 +18,8 @@ from kseg.errors import NotALogError
 from kseg.files import producer_snapshot
 from kseg.files.names import PathKind, classify_path, list_data_directory
 from tests.builders import batch, record, write_segment
-from tests.unit.cli.conftest import Kseg, Ran
+from tests.golden import made as files
+from tests.unit.cli.conftest import Kseg, Ran, made_in
 from tests.unit.log.logs import one, open_log
 from tests.unit.log.settings import made
 
@@ -331,93 +332,7 @@ def test_an_empty_directory_without_a_partitions_name_is_nothing(tmp_path: Path)
 @pytest.fixture
 def brokers(tmp_path: Path) -> Path:
     """`b1` and `b2` with replicas of orders-0, and each with a partition of its own."""
-    for broker, mine in (("b1", "orders-1"), ("b2", "orders-2")):
-        for name in ("orders-0", mine):
-            write_segment(tmp_path / broker / name, 0, batch([record(b"one"), record(b"two")]))
-    return tmp_path
-
-
-#: What gives records, and where its rows go.
-RECORDS = [("read", "--format", "jsonl"), ("dump", "--format", "jsonl"), ("export", "-o", "OUT")]
-
-
-def given(brokers: Path, words: tuple[str, ...], *paths: str) -> list[object]:
-    return [str(brokers / "out") if word == "OUT" else word for word in words] + [
-        brokers / path for path in paths
-    ]
-
-
-@pytest.mark.parametrize("words", RECORDS, ids=lambda words: words[0])
-@pytest.mark.parametrize("paths", [("b1", "b2"), ("b1/orders-0", "b2")])
-def test_records_of_replicas_are_refused_with_the_ways_out(
-    kseg: Kseg, brokers: Path, words: tuple[str, ...], paths: tuple[str, ...]
-) -> None:
-    ran = kseg(*given(brokers, words, *paths))
-    one, other = brokers / "b1" / "orders-0", brokers / "b2" / "orders-0"
-    assert (ran.code, ran.out) == (2, b"")
-    assert ran.err.splitlines() == [
-        f"kseg: orders-0 is both {one} and {other}: the records of replicas would count twice; "
-        "read one of them, or make one log of both:",
-        f"  kseg merge {one} {other} -o OUT",
-    ]
-    assert not (brokers / "out").exists()
-    assert kseg(*given(brokers, words, *paths), "--partition", "1-2").code in (0, 3)
-
-
-@pytest.mark.parametrize("words", RECORDS, ids=lambda words: words[0])
-@pytest.mark.parametrize(
-    "paths", [("b1", "b1"), ("b1", "b2/../b1/orders-0"), ("b1", "b1/orders-0/" + "0" * 20 + ".log")]
-)
-def test_records_of_a_path_given_twice_come_once(
-    kseg: Kseg, brokers: Path, words: tuple[str, ...], paths: tuple[str, ...]
-) -> None:
-    once = kseg(*given(brokers, words, "b1"))
-    twice = kseg(*given(brokers, words, *paths))
-    assert (twice.code, twice.out, twice.err) == (0, once.out, once.err)
-
-
-@pytest.mark.parametrize("words", [RECORDS[0], RECORDS[2]], ids=lambda words: words[0])
-def test_a_copy_that_a_broker_was_making_is_no_replica_and_not_read(
-    kseg: Kseg, brokers: Path, words: tuple[str, ...]
-) -> None:
-    name = f"orders-0.{'0' * 32}-future"
-    (brokers / "b2" / "orders-0").rename(brokers / "b1" / name)
-    ran = kseg(*given(brokers, words, "b1", "b2"))
-    assert ran.code == 0
-    assert f"{name}: left out: a broker was copying the log" in ran.err
-    if words[0] == "read":
-        assert [row["dir"] for row in ran.rows] == ["orders-0"] * 2 + ["orders-1"] * 2 + [
-            "orders-2"
-        ] * 2
-        assert len(kseg("read", "--format", "jsonl", brokers / "b1" / name).rows) == 2
-
-
-#: Verbs over a data directory, and what they say of its only partition with records.
-ALL_VERBS: dict[tuple[str, ...], Callable[[Ran], object]] = {
-    ("read", "--format", "jsonl"): lambda ran: len(ran.rows),
-    ("dump", "--format", "jsonl"): lambda ran: len(ran.rows),
-    ("grep", "-c", ""): lambda ran: int(ran.text.split()[-1]),
-    ("info", "--json"): lambda ran: ran.document["partitions"][0]["records"],
-    ("stats", "--json"): lambda ran: sum(row["records"] for row in ran.document["partitions"]),
-    ("stats", "--json", "--topic", "orders"): lambda ran: ran.document["partitions"][0]["records"],
-    ("verify", "--json"): lambda ran: ran.document["records"],
-    ("lookup", "--json", "--offset", "1"): lambda ran: ran.document["offset"] + 1,
-    ("truncate", "--json", "--to", "2"): lambda ran: ran.document["log_end_offset"],
-    ("reindex", "--json"): lambda ran: 2 * len(ran.document["partitions"]),
-}
-
-
-@pytest.mark.parametrize("words", ALL_VERBS, ids=lambda words: " ".join(words))
-@pytest.mark.parametrize("suffix", ["delete", "stray", "future"])
-def test_every_verb_leaves_out_what_a_broker_set_aside_with_a_line(
-    kseg: Kseg, brokers: Path, words: tuple[str, ...], suffix: str
-) -> None:
-    home = brokers / "b1"
-    aside = home / f"orders-1.{'0' * 32}-{suffix}"
-    (home / "orders-1").rename(aside)
-    ran = kseg(*words, home)
-    assert ALL_VERBS[words](ran) == 2
-    assert ran.err.count(f"{aside}: left out: ") == 1
+    return made_in(tmp_path, files.brokers).parent
 
 
 def test_python_leaves_out_what_a_broker_set_aside_with_a_line(
@@ -442,18 +357,3 @@ def test_python_leaves_out_what_a_broker_set_aside_with_a_line(
         (said,) = caplog.messages
         assert f"{aside}: left out: a broker put it aside" in said, name
         assert count(aside) == 2, name
-
-
-@pytest.mark.parametrize("verb", ["info", "stats"])
-def test_each_copy_has_its_own_row_and_its_directory(kseg: Kseg, brokers: Path, verb: str) -> None:
-    b1, b2 = str(brokers / "b1"), str(brokers / "b2")
-    rows = kseg(verb, "--json", b1, b2, b1, f"{b2}/../b1/orders-0").document["partitions"]
-    assert sorted((row["path"], row["records"]) for row in rows) == [
-        (f"{b1}/orders-0", 2),
-        (f"{b1}/orders-1", 2),
-        (f"{b2}/orders-0", 2),
-        (f"{b2}/orders-2", 2),
-    ]
-    text = kseg(verb, b1, b2).text
-    assert f"{b1}/orders-0" in text
-    assert f"{b2}/orders-0" in text

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 import struct
 import unicodedata
@@ -22,170 +19,10 @@ import pytest
 from kseg import lake
 from kseg.cli.parsing import KINDS
 from kseg.format.typed import KIND_NAMES
-from tests.builders import COMMIT, batch, control_batch, record, write_segment
+from tests.builders import batch, record, write_segment
 from tests.internal_schemas import encode_message
 from tests.terminal import on_a_terminal
 from tests.unit.cli.conftest import Kseg
-
-KEY = pack(">h", 1) + encode_message(
-    "OffsetCommitKey", 0, {"group": "g", "topic": "orders", "partition": 3}
-)
-VALUE = pack(">h", 3) + encode_message(
-    "OffsetCommitValue",
-    3,
-    {"offset": 41, "leaderEpoch": -1, "metadata": "\x7f\x9b\n", "commitTimestamp": 9},
-)
-DECODED = (
-    "OFFSET_COMMIT",
-    {"group": "g", "topic": "orders", "partition": 3},
-    {"offset": 41, "leaderEpoch": -1, "metadata": "\x7f\x9b\n", "commitTimestamp": 9},
-)
-VERBS = ("dump", "read")
-
-
-@pytest.fixture
-def offsets(tmp_path: Path) -> Path:
-    """A commit, a tombstone, a type and a version that are not known, and a marker."""
-    records = [
-        record(VALUE, key=KEY, timestamp=5),
-        record(None, key=KEY, timestamp=6),
-        record(b"\0\0", key=b"\0\x63", timestamp=7),
-        record(b"\0\x09abc", key=KEY, timestamp=8),
-    ]
-    directory = tmp_path / "data" / "__consumer_offsets-7"
-    write_segment(directory, 0, batch(records), control_batch(COMMIT, base_offset=4))
-    return directory
-
-
-@pytest.fixture
-def damaged(tmp_path: Path) -> Path:
-    directory = tmp_path / "other" / "__consumer_offsets-0"
-    records = [record(VALUE[:-1], key=KEY), record(VALUE, key=KEY)]
-    write_segment(directory, 0, batch(records))
-    return directory
-
-
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("whole", [True, False])
-def test_an_internal_topic_is_decoded_by_its_name(
-    kseg: Kseg, offsets: Path, verb: str, whole: bool
-) -> None:
-    path = offsets if whole else next(offsets.glob("*.log"))
-    ran = kseg(verb, path, "--format", "jsonl")
-    assert (ran.code, ran.err) == (0, "")
-    rows = [row for row in ran.rows if not row["control"]]
-    told = [(row["type"], row["type_id"], row["version"], row["tombstone"]) for row in rows]
-    assert told == [
-        ("OFFSET_COMMIT", 1, 3, False),
-        ("OFFSET_COMMIT", 1, None, True),
-        (None, 99, None, False),
-        ("OFFSET_COMMIT", 1, 9, False),
-    ]
-    assert (rows[0]["type"], rows[0]["key"], rows[0]["value"]) == DECODED
-    assert (rows[1]["key"], rows[1]["value"]) == (DECODED[1], None)
-    assert (rows[2]["key"], rows[2]["value"]) == ("AGM=", "AAA=")
-    assert (rows[3]["key"], rows[3]["value"]) == (DECODED[1], "AAlhYmM=")
-    assert [row["reason"] for row in rows] == [
-        None,
-        None,
-        "type 99 is not known",
-        "version 9 of OFFSET_COMMIT is not known, only 0 to 4",
-    ]
-
-
-def test_a_marker_stays_bytes_and_says_what_it_is(kseg: Kseg, offsets: Path) -> None:
-    (marker,) = kseg("dump", offsets, "--format", "jsonl", "--last", 1).rows
-    assert (marker["control_type"], marker["key"]) == ("COMMIT", "AAAAAQ==")
-    assert (marker["type"], marker["reason"], marker["tombstone"]) == (None, None, False)
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_raw_leaves_the_bytes_and_the_lines_of_any_topic(
-    kseg: Kseg, offsets: Path, orders: Path, verb: str
-) -> None:
-    raw = kseg(verb, offsets, "--format", "jsonl", "--raw").rows
-    plain = kseg(verb, orders, "--format", "jsonl").rows
-    assert raw[0].keys() == plain[0].keys()
-    assert raw[1]["value"] is None
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_decode_names_the_topic_of_files_whose_names_do_not(
-    kseg: Kseg, offsets: Path, tmp_path: Path, verb: str
-) -> None:
-    directory = tmp_path / "copy-0"
-    offsets.rename(directory)
-    assert kseg(verb, directory, "--format", "jsonl").rows[1]["key"] != DECODED[1]
-    ran = kseg(verb, directory, "--format", "jsonl", "--decode", "offsets")
-    assert ran.rows[1]["key"] == DECODED[1]
-
-
-def test_standard_input_is_decoded_only_if_asked_for(
-    kseg: Kseg, offsets: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(offsets)
-    data = next(offsets.glob("*.log")).read_bytes()
-    assert "type" not in kseg("dump", "-", "--format", "jsonl", stdin=data).rows[0]
-    ran = kseg("dump", "-", "--format", "jsonl", "--decode", "offsets", stdin=data)
-    assert ran.rows[0]["value"] == DECODED[2]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_record_that_is_damaged_keeps_its_bytes_and_is_a_finding(
-    kseg: Kseg, damaged: Path, verb: str
-) -> None:
-    ran = kseg(verb, damaged, "--format", "jsonl", "--bytes", "hex")
-    assert ran.code == 1
-    assert re.fullmatch(r"kseg: .*\.log @ 0, offset 0: the value: .*\n", ran.err)
-    first, second = ran.rows
-    assert (first["key"], first["value"]) == (KEY.hex(), VALUE[:-1].hex())
-    assert first["reason"].startswith("the value: commitTimestamp has 8 bytes, 7 are left, at ")
-    assert second["value"] == DECODED[2]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_ranges_and_keys_choose_before_anything_is_decoded(
-    kseg: Kseg, damaged: Path, offsets: Path, verb: str
-) -> None:
-    ran = kseg(verb, damaged, "--format", "jsonl", "--offset", "1..")
-    assert (ran.code, [row["offset"] for row in ran.rows]) == (0, [1])
-    key = f"hex:{KEY.hex()}"
-    chosen = kseg(verb, offsets, "--format", "jsonl", "--key", key, "--limit", 2).rows
-    assert [row["offset"] for row in chosen] == [0, 1]
-    last = kseg(verb, offsets, "--format", "jsonl", "--key", key, "--last", 1).rows
-    assert [row["offset"] for row in last] == [3]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_csv_has_one_head_so_that_decoding_by_name_is_all_or_nothing(
-    kseg: Kseg, offsets: Path, orders: Path, verb: str
-) -> None:
-    alone = list(csv.DictReader(kseg(verb, offsets, "--format", "csv").text.splitlines()))
-    assert json.loads(alone[0]["value"]) == DECODED[2]
-    assert (alone[1]["value"], alone[1]["tombstone"]) == ("", "true")
-    assert alone[2]["reason"] == "type 99 is not known"
-    mixed = list(csv.DictReader(kseg(verb, offsets, orders, "--format", "csv").text.splitlines()))
-    assert "reason" not in mixed[0]
-    assert None not in mixed[-1]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_text_is_one_line_that_steers_no_terminal(kseg: Kseg, offsets: Path, verb: str) -> None:
-    first = kseg(verb, offsets).out.splitlines()[0]
-    assert b' type="OFFSET_COMMIT" type_id=1 version=3 key={"group":"g",' in first
-    assert rb'"metadata":"\u007f\u009b\n"' in first
-    assert b" reason=" not in first
-
-
-def test_what_excludes_each_other_is_refused(kseg: Kseg, offsets: Path) -> None:
-    for words in (
-        ("dump", "--decode", "offsets", "--raw"),
-        ("read", "--decode", "offsets", "--raw"),
-        ("dump", "--decode", "offsets", "--batches"),
-        ("dump", "--decode", "offsets", "--kafka"),
-        ("dump", "--raw", "--kafka"),
-    ):
-        assert kseg(*words, offsets).code == 2, words
 
 
 def test_a_hostile_count_takes_no_memory_on_its_word(kseg: Kseg, tmp_path: Path) -> None:
@@ -275,33 +112,6 @@ def test_the_names_of_kinds_are_told_once() -> None:
     assert KINDS == KIND_NAMES
 
 
-def test_lines_of_json_have_values_and_reasons(kseg: Kseg, tmp_path: Path) -> None:
-    log = written(tmp_path, ROWS)
-    ran = kseg("read", log, "--format", "jsonl", *AS)
-    assert ran.code == 0
-    assert ran.text.isascii()
-    assert len(ran.rows) == len(ROWS)
-    assert [row["key"] for row in ran.rows] == [7, -1, None, None]
-    assert [row["value"] for row in ran.rows] == [{"n": 1}, json.loads(HARD), None, None]
-    assert ran.rows[3]["key_error"] == "int32 is 4 bytes, not 5"
-    assert ran.rows[3]["value_error"].startswith("not JSON at character 1")
-    assert [row["value_error"] for row in ran.rows[:3]] == [None] * 3
-    assert b"1e400" in ran.out  # as it was stored, which a float is not
-
-
-def test_text_and_csv_have_the_same(kseg: Kseg, tmp_path: Path) -> None:
-    log = written(tmp_path, ROWS)
-    lines = kseg("read", log, *AS).text.splitlines()
-    assert len(lines) == len(ROWS)
-    assert ' key=7 value={"n": 1} ' in lines[0]
-    assert " key=null value=null " in lines[2]
-    assert ' key_error="int32 is 4 bytes, not 5" value=null value_error="not JSON' in lines[3]
-    found = list(csv.DictReader(io.StringIO(kseg("read", log, "--format", "csv", *AS).text)))
-    assert [row["key"] for row in found] == ["7", "-1", "", ""]
-    assert json.loads(found[1]["value"]) == json.loads(HARD)
-    assert found[3]["key_error"] == "int32 is 4 bytes, not 5"
-
-
 NUMBERS: list[tuple[str, bytes, Any]] = [
     ("long", struct.pack(">q", -(2**63)), -(2**63)),
     ("short", struct.pack(">h", -2), -2),
@@ -323,22 +133,6 @@ def test_each_kind_is_what_json_has_for_it(
     assert [row["value"] for row in rows] == [None, meant]
 
 
-def test_keys_are_chosen_by_their_bytes(kseg: Kseg, tmp_path: Path) -> None:
-    log = written(tmp_path, ROWS)
-    rows = kseg("read", log, "--format", "jsonl", "--key", "hex:00000007", *AS).rows
-    assert [row["key"] for row in rows] == [7]
-    rows = kseg("read", log, "--format", "jsonl", "--last", "1", *AS).rows
-    assert [row["offset"] for row in rows] == [3]
-
-
-def test_two_ways_to_decode_exclude_each_other(kseg: Kseg, tmp_path: Path) -> None:
-    log = written(tmp_path, ROWS)
-    ran = kseg("read", log, "--decode", "offsets", "--decode-key", "text")
-    assert (ran.code, "exclude each other" in ran.err) == (2, True)
-    ran = kseg("export", log, "-o", tmp_path / "o.csv", "--fields", "key", "--decode-value", "json")
-    assert (ran.code, "not among the fields" in ran.err) == (2, True)
-
-
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
 def test_every_file_has_decoded_columns(kseg: Kseg, tmp_path: Path, form: str) -> None:
     out = tmp_path / f"out.{form}"
@@ -357,25 +151,6 @@ def test_every_file_has_decoded_columns(kseg: Kseg, tmp_path: Path, form: str) -
     assert table["key_error"].to_pylist()[2:] == [None, "int32 is 4 bytes, not 5"]
     assert table["key_bytes"].to_pylist() == [None, None, None, b"seven"]
     assert table["value_bytes"].to_pylist() == [None, None, None, b"{'n': 1}"]
-
-
-def test_values_that_do_not_decode_are_counted_over_all_files(kseg: Kseg, tmp_path: Path) -> None:
-    log, out = written(tmp_path, ROWS * 5), tmp_path / "out"
-    for words in ((), ("--partition-by", "topic"), ("--per", "segment")):
-        ran = kseg("export", log, "-o", out, "--decode-value", "json", *words)
-        assert (ran.code, ran.err.count("5 values do not decode as json")) == (1, 1)
-        assert "--keep-bytes keeps their bytes" in ran.err
-    ran = kseg("export", log, "-o", out, "--keep-bytes")
-    assert (ran.code, "--keep-bytes needs --decode-key" in ran.err) == (2, True)
-
-
-def test_reasons_alone_are_a_field_to_ask_for(kseg: Kseg, tmp_path: Path) -> None:
-    out, log = tmp_path / "out.csv", written(tmp_path, ROWS)
-    kseg("export", log, "-o", out, "--fields", "offset,key_error", "--decode-key", "integer")
-    assert out.read_text().splitlines() == [
-        *("offset,key_error", "0,", "1,", "2,"),
-        '3,"int32 is 4 bytes, not 5"',
-    ]
 
 
 # ---- --partition-by ------------------------------------------------------------------------------
@@ -458,29 +233,3 @@ def test_times_at_the_ends_of_64_bits_have_a_day(kseg: Kseg, tmp_path: Path) -> 
     assert kseg("export", log, "-o", out, "--partition-by", "day").code == 0
     far = str(datetime.fromtimestamp(0, UTC).date())
     assert {name.split("/")[0] for name in files_under(out)} >= {f"day={far}", "day=1969-12-31"}
-
-
-def test_damage_leaves_no_file_of_a_layout(kseg: Kseg, days: Path, tmp_path: Path) -> None:
-    path = next((days / "orders-0").glob("*.log"))
-    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    out = tmp_path / "lake"
-    assert kseg("export", days / "orders-0", "-o", out, "--partition-by", "day").code == 1
-    assert files_under(out) == []
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("--partition-by", "week"), "no column week; there are: day, topic, partition"),
-        (("--partition-by", "day,day"), "twice"),
-        (("--fields", "offset,key,offset"), "twice"),
-        (("--partition-by", "topic", "--fields", "topic"), "all left out by"),
-    ],
-)
-def test_what_is_no_layout_is_refused(
-    kseg: Kseg, days: Path, tmp_path: Path, words: tuple[str, ...], text: str
-) -> None:
-    ran = kseg("export", days, "-o", tmp_path / "lake", *words)
-    assert (ran.code, text in ran.err) == (2, True)
-    ran = kseg("export", days, "-o", tmp_path / "lake.csv", "--partition-by", "day")
-    assert (ran.code, "must be a directory" in ran.err) == (2, True)
