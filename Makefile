@@ -93,7 +93,8 @@ soak: $(VENV)/.built $(VENV)/.with-test
 		tests/unit/analysis/test_metadata.py tests/memory/test_stores.py \
 		tests/property/test_faulty_store.py tests/property/test_faulty_tiers.py \
 		tests/property/test_spoilt_tiers.py tests/fuzz/test_hostile_tiers.py \
-		tests/property/test_doors.py tests/spark/test_doors.py $(ARGS)
+		tests/property/test_doors.py tests/spark/test_doors.py \
+		tests/unit/cli/test_cli_damaged_input.py $(ARGS)
 	KSEG_WHOLE=1 $(PY) -m pytest -p no:benchmark -m broker \
 		tests/interop/broker/test_doctor_situations.py $(ARGS)
 	KSEG_KILLS=20 $(PY) -m pytest -p no:benchmark -m cluster -rP tests/spark/test_sink.py $(ARGS)

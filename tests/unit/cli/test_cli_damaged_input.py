@@ -22,6 +22,7 @@ from kseg.errors import (
 from kseg.spark.damage import code_of
 from tests.builders import batch, record, write_segment
 from tests.inner_faults import ERAS, wrong_inner_message
+from tests.shares import share
 from tests.unit.cli.conftest import Kseg
 
 DEMO = Path(package.__file__).parent / "demo_data"
@@ -101,8 +102,10 @@ def test_there_are_words_for_every_verb() -> None:
     assert {words.split()[0] for words in WORDS} == set(VERBS) - WITHOUT
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [(words, name) for words in WORDS for name in share(DAMAGE, 7, words)],
+)
 def test_damage_is_never_a_wrong_command_line_nor_a_bug(
     kseg: Kseg, data: Path, tmp_path: Path, words: str, name: str
 ) -> None:
