@@ -56,11 +56,11 @@ class Places:
         rules: object,
         next_offset: int,
         now: int,
-        producers: dict[int, Any] | None,
+        producers: dict[int, Any],
         inflate: Callable[[int, memoryview, int], Buffer | None],
     ) -> tuple[_Judged, list[_Note] | None] | None: ...
     def follow(
-        self, data: Buffer, next_offset: int, leader_epoch: int, producers: dict[int, Any] | None
+        self, data: Buffer, next_offset: int, leader_epoch: int, producers: dict[int, Any]
     ) -> tuple[int, int, int, int, int, list[_Note] | None] | None: ...
     def settle(self) -> None: ...
 
