@@ -1,4 +1,4 @@
-"""BatchBuilder: a batch that grows record by record, and how large batches will be.
+"""BatchBuilder: a batch that grows record by record.
 
 Owns the states of a builder, the sizes of records and the errors with which it refuses them. It
 keeps records in lists; `kseg.format.encode` writes them when the batch is built.
@@ -40,7 +40,6 @@ from kseg.constants import (
     Compression,
     ControlType,
     TimestampType,
-    codec_of,
 )
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.control import EndMarker, KRaftValue, LeaderChange, control_key
@@ -48,17 +47,12 @@ from kseg.format.encode import encode_batch
 from kseg.format.header import EncodedBatch, wrap_int64
 from kseg.format.options import BatchOptions
 from kseg.format.times import Time, time_ms
-from kseg.format.values import Record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     Headers = Iterable[tuple[str | Buffer, str | Buffer | None]]
     Pairs = list[tuple[bytes | None, bytes | None]]
-
-
-#: Bytes of a magic 2 record besides its key, value and headers, at most.
-RECORD_OVERHEAD_MAX = 21
 
 
 #: Most batches of a producer have the options of the one before, checked by then.
@@ -550,60 +544,6 @@ class BatchBuilder:
             base_sequence=base_sequence,
             transactional=transactional,
         )
-
-
-# How large a batch will be
-
-
-def estimate_bytes_upper_bound(
-    key: Buffer | None,
-    value: Buffer | None,
-    headers: Headers = (),
-    *,
-    magic: int = 2,
-    compression: Codec = Compression.NONE,
-) -> int:
-    """An upper bound for the bytes of a batch with this record alone, for any offset and time.
-
-    Source: Kafka AbstractRecords.estimateSizeInBytesUpperBound.
-    """
-    if magic == 2:
-        fields = _fields_bytes(_view_of(key), _view_of(value), _checked_pairs(headers))
-        return BATCH_HEADER_BYTES + RECORD_OVERHEAD_MAX + fields
-    # Kafka leaves out the offset and size of the inner message.
-    wrapper = (22 if magic else 14) if codec_of(compression) else 0
-    return wrapper + _message_bytes(magic, _view_of(key), _view_of(value))
-
-
-def estimate_set_bytes(
-    records: Iterable[Record],
-    *,
-    magic: int = 2,
-    compression: Codec = Compression.NONE,
-    base_offset: int = 0,
-) -> int:
-    """Bytes of records as one set: exact without a codec, else half, between 1 KiB and 64 KiB.
-
-    Args:
-        records: with absolute offsets, which magic 2 needs.
-        base_offset: of the batch.
-
-    Source: Kafka AbstractRecords.estimateSizeInBytes.
-    """
-    size, base_timestamp = 0, None
-    for given in records:
-        if base_timestamp is None:
-            base_timestamp = given.timestamp
-            size = BATCH_HEADER_BYTES if magic == 2 else 0
-        size += _record_bytes(
-            magic,
-            given.key,
-            given.value,
-            _checked_pairs(given.headers) if magic == 2 else [],
-            wrap_int64(given.timestamp - base_timestamp),
-            given.offset - base_offset,
-        )
-    return min(max(size // 2, 1024), 65_536) if codec_of(compression) else size
 
 
 def _record_bytes(

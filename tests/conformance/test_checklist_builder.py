@@ -14,9 +14,8 @@ import pytest
 
 from kseg.constants import Compression, ControlType, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
-from kseg.format.builder import BatchBuilder, estimate_set_bytes
+from kseg.format.builder import BatchBuilder
 from kseg.format.header import EncodedBatch
-from kseg.format.values import Record
 from tests.conformance.readers import Reader
 
 CREATE, LOG_APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
@@ -273,20 +272,6 @@ def test_120_bytes_have_room_for_ten_headers_only_where_they_are_not_counted(
     builder.append(b"key", b"value")
     headers = [(f"hkey{number}", b"hvalue") for number in range(10)]
     assert builder.has_room_for(b"key", b"value", headers) == (magic < 2)
-
-
-def test_a_size_estimate_of_a_mixed_list_is_the_size_built() -> None:
-    kind = TimestampType.CREATE_TIME
-    records = [
-        Record(0, 5, kind, b"key", b"value", ()),
-        Record(1, 2**40, kind, None, b"value", ((b"h", b"v"), (b"h", None))),
-        Record(2, 3, kind, b"key", None, ()),
-        Record(3, -1, kind, None, None, ((b"", b""),)),
-    ]
-    builder = BatchBuilder()
-    for given in records:
-        builder.append(given.key, given.value, timestamp_ms=given.timestamp, headers=given.headers)
-    assert estimate_set_bytes(records) == len(builder.build())
 
 
 CRCS = {0: 1978725405, 1: 109425508, 2: 3851219455}

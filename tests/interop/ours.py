@@ -11,7 +11,7 @@ import numpy as np
 
 from kseg import errors
 from kseg.constants import Compression, ControlType, TimestampType
-from kseg.format.builder import BatchBuilder, estimate_bytes_upper_bound, estimate_set_bytes
+from kseg.format.builder import BatchBuilder
 from kseg.format.columns import decode
 from kseg.format.compress import RatioEstimator
 from kseg.format.control import EndMarker, control_key
@@ -20,7 +20,7 @@ from kseg.format.header import BatchTable, EncodedBatch
 from kseg.format.options import BatchOptions
 from kseg.format.request import Request as Wanted
 from kseg.format.retain import Retention, Verdict, filter_batches
-from kseg.format.values import Record, RecordColumns
+from kseg.format.values import RecordColumns
 from kseg.legacy.conversion import down_convert
 from kseg.legacy.message import Message
 from kseg.log.validate.append import validate as validate_bytes
@@ -149,21 +149,9 @@ def _described(written: EncodedBatch) -> Answer:
 
 
 def estimate(request: Request, release: str) -> Answer:
-    """Sizes of records to come."""
-    options: Any = {"magic": request["magic"], "compression": _CODECS[request["codec"]]}
-    rows = request["records"]
-    create = TimestampType.CREATE_TIME
-    records = [
-        Record(index, timestamp, create, key, value, headers)
-        for index, (_, timestamp, key, value, headers) in enumerate(rows)
-    ]
-    bounds = [estimate_bytes_upper_bound(row[2], row[3], row[4], **options) for row in rows]
-    estimator, codec = RatioEstimator(), options["compression"]
-    return {
-        "upper_bounds": bounds,
-        "size": estimate_set_bytes(records, **options),
-        "ratios": [estimator.observe("t", codec, seen) for seen in request["observed"]],
-    }
+    """Ratios of batches to come."""
+    estimator, codec = RatioEstimator(), _CODECS[request["codec"]]
+    return {"ratios": [estimator.observe("t", codec, seen) for seen in request["observed"]]}
 
 
 # From bytes

@@ -13,13 +13,10 @@ from kseg.constants import Compression, TimestampType
 from kseg.errors import BuilderStateError, InvalidRecordError
 from kseg.format.builder import (
     BatchBuilder,
-    estimate_bytes_upper_bound,
-    estimate_set_bytes,
 )
 from kseg.format.options import BatchOptions
-from kseg.format.values import Record
 from tests import reference
-from tests.builders import batch, encode_record, message, record
+from tests.builders import batch, encode_record, record
 
 
 def one(**fields: Any) -> bytes:
@@ -339,51 +336,3 @@ def test_room_for_a_time_beyond_64_bits_is_none() -> None:
     builder = BatchBuilder()
     builder.append(b"k")
     assert not builder.has_room_for(b"k", timestamp_ms=2**63)
-
-
-SIZED = [
-    (None, None, ()),
-    (b"", b"", ()),
-    (b"k" * 63, b"v" * 64, ()),
-    (b"k" * 8191, b"v" * 8192, [("name", None), ("", b"x" * 100)]),
-]
-
-
-@pytest.mark.parametrize("magic", [0, 1, 2])
-@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-@pytest.mark.parametrize(("key", "value", "headers"), SIZED)
-def test_the_upper_bound_holds_for_the_largest_time_and_offset(
-    magic: int, codec: Compression, key: Any, value: Any, headers: Any
-) -> None:
-    bound = estimate_bytes_upper_bound(key, value, headers, magic=magic, compression=codec)
-    builder = BatchBuilder(magic=magic, delete_horizon_ms=2**63 - 1 if magic == 2 else -1)
-    headers = headers if magic == 2 else ()
-    builder.append(key, value, headers=headers, timestamp_ms=0, offset=2**31 - 1)
-    wrapper = (14, 22, 0)[magic] if codec else 0  # without its offset and size, as in Kafka
-    slack = 21 - (1 + 10 + 5 + 1) if magic == 2 else 0
-    assert bound - wrapper - len(builder.build()) in range(slack + 5)
-
-
-def test_the_size_of_no_records_is_0_and_1024_with_a_codec() -> None:
-    assert estimate_set_bytes([]) == 0
-    assert estimate_set_bytes([], compression=Compression.GZIP) == 1024
-
-
-@pytest.mark.parametrize(("value_bytes", "wanted"), [(100, 1024), (3000, 1550), (200_000, 65_536)])
-def test_the_size_of_a_compressed_set_is_half_within_bounds(value_bytes: int, wanted: int) -> None:
-    records = [Record(0, -1, CREATE, None, bytes(value_bytes), ())]
-    estimate = estimate_set_bytes(records, compression=Compression.ZSTD)
-    assert estimate == pytest.approx(wanted, abs=25)
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_the_size_of_messages_is_that_of_their_entries(magic: int) -> None:
-    records = [Record(n, 5, CREATE, b"k" * n, None, ((b"h", b""),)) for n in range(3)]
-    wanted = b"".join(message(record(None, key=given.key), magic=magic) for given in records)
-    assert estimate_set_bytes(records, magic=magic) == len(wanted)
-
-
-def test_the_size_of_records_whose_times_lie_far_apart_wraps_as_their_deltas_do() -> None:
-    records = [Record(n, t, CREATE, None, b"", ()) for n, t in enumerate((-1, 2**63 - 1))]
-    rows = [record(b"", timestamp=given.timestamp) for given in records]
-    assert estimate_set_bytes(records) == len(batch(rows))

@@ -15,7 +15,6 @@ import org.apache.kafka.common.compress.GzipCompression;
 import org.apache.kafka.common.compress.Lz4Compression;
 import org.apache.kafka.common.compress.ZstdCompression;
 import org.apache.kafka.common.header.Header;
-import org.apache.kafka.common.record.AbstractRecords;
 import org.apache.kafka.common.record.CompressionRatioEstimator;
 import org.apache.kafka.common.record.CompressionType;
 import org.apache.kafka.common.record.ControlRecordType;
@@ -104,20 +103,8 @@ final class Writing {
             (short) producer.get(1).asInt(), producer.get(2).asInt(), producer.get(3).asBoolean());
     }
 
-    static void estimate(JsonNode r, ObjectNode answer) throws IOException {
-        byte magic = (byte) r.get("magic").asInt();
+    static void estimate(JsonNode r, ObjectNode answer) {
         CompressionType codec = CompressionType.forName(r.get("codec").asText());
-        List<SimpleRecord> records = new ArrayList<>();
-        ArrayNode bounds = answer.putArray("upper_bounds");
-        for (JsonNode record : r.get("records")) {
-            byte[] key = Pipe.bytes(record.get(2));
-            byte[] value = Pipe.bytes(record.get(3));
-            Header[] headers = Driver.headers(record.get(4));
-            records.add(new SimpleRecord(record.get(1).asLong(), key, value, headers));
-            bounds.add(
-                AbstractRecords.estimateSizeInBytesUpperBound(magic, codec, key, value, headers));
-        }
-        answer.put("size", AbstractRecords.estimateSizeInBytes(magic, codec, records));
         CompressionRatioEstimator.resetEstimation("t");
         ArrayNode ratios = answer.putArray("ratios");
         for (JsonNode seen : r.get("observed"))
