@@ -72,7 +72,6 @@ cdef extern from "text.h" nogil:
     size_t kseg_copy_run(
         char* out, const uint8_t* data, size_t size, size_t readable, int kind
     ) noexcept
-    bint kseg_plain(char* out, const uint8_t* data, size_t size, int kind) noexcept
     size_t kseg_ascii_run(const uint8_t* data, size_t size) noexcept
     size_t kseg_json(char** out, const uint8_t* data, size_t size, size_t readable) noexcept
     size_t kseg_base64(char* out, const uint8_t* data, size_t size, size_t readable) noexcept
@@ -97,7 +96,6 @@ cdef enum:
     ENCODE_BYTES_MIN = 64     # so that a call always takes more than one cut character
     BLOCK_ROWS = 64           # rows planned at a time: a bit each
     FEW_ROWS = 8              # where so many do not fit for sure
-    PLAIN_MIN = 32            # bytes that may be copied whole
     LEAD_BYTES = 32           # leads up to this size are copied as a whole
     SELDOM = 8                # a piece that changes in one row of so many, or less, joins a group
     STATUS_OK = 0
@@ -379,8 +377,6 @@ cdef inline char* put_content(
         return put_base64(out, data, count, readable)
     if encoding == HEX:
         return put_hex(out, data, count)
-    if count >= PLAIN_MIN and kseg_plain(out, data, <size_t> count, run_kind(style)):
-        return out + count
     return put_utf8(out, data, count, readable, style, True, &used)
 
 

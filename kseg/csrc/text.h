@@ -20,7 +20,6 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define KSEG_FOR_SSE42 __attribute__((target("sse4.2,popcnt")))
-#define KSEG_FOR_AVX2 __attribute__((target("avx2,popcnt")))
 #endif
 
 #define KSEG_TEXT_SLACK 16
@@ -147,60 +146,6 @@ static inline size_t kseg_copy_run(char *out, const uint8_t *data, size_t size, 
     default: return kseg_copy_kind(out, data, size, readable, KSEG_JSON_PLAIN);
     }
 }
-
-/* Copy 32 bytes or more if all of them stay as they are; answers whether they do. */
-static int kseg_plain_portable(char *out, const uint8_t *data, size_t size, int kind) {
-    (void)out;
-    (void)data;
-    (void)size;
-    (void)kind;
-    return 0; /* nothing is quicker than a run */
-}
-
-#if defined(__x86_64__)
-
-/* Moves 32 bytes; the signs of what comes back are those of bytes that end a run. */
-KSEG_FOR_AVX2 KSEG_INLINE __m256i kseg_move_32(char *out, const uint8_t *data, int kind) {
-    __m256i bytes = _mm256_loadu_si256((const __m256i *)data), odd = bytes;
-    _mm256_storeu_si256((__m256i *)out, bytes);
-    if (kind == KSEG_NO_QUOTE || kind == KSEG_JSON_PLAIN)
-        odd = _mm256_or_si256(odd, _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(0x22)));
-    if (kind >= KSEG_PRINTABLE) {
-        odd = _mm256_or_si256(odd, _mm256_cmpgt_epi8(_mm256_set1_epi8(0x20), bytes));
-        odd = _mm256_or_si256(odd, _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(0x7F)));
-    }
-    if (kind == KSEG_JSON_PLAIN)
-        odd = _mm256_or_si256(odd, _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(0x5C)));
-    return odd;
-}
-
-/* Up to 128 bytes in moves that overlap in the middle: no loop whose end has to be guessed. */
-KSEG_FOR_AVX2 KSEG_INLINE int kseg_plain_kind(char *out, const uint8_t *data, size_t size, int kind) {
-    __m256i odd = kseg_move_32(out, data, kind);
-    if (size > 128) {
-        for (size_t i = 32; i < size - 32; i += 32) {
-            odd = _mm256_or_si256(odd, kseg_move_32(out + i, data + i, kind));
-            if (_mm256_movemask_epi8(odd) != 0)
-                return 0;
-        }
-    } else if (size > 64) {
-        odd = _mm256_or_si256(odd, kseg_move_32(out + 32, data + 32, kind));
-        odd = _mm256_or_si256(odd, kseg_move_32(out + size - 64, data + size - 64, kind));
-    }
-    odd = _mm256_or_si256(odd, kseg_move_32(out + size - 32, data + size - 32, kind));
-    return _mm256_movemask_epi8(odd) == 0;
-}
-
-KSEG_FOR_AVX2 static int kseg_plain_avx2(char *out, const uint8_t *data, size_t size, int kind) {
-    switch (kind) {
-    case KSEG_ASCII: return kseg_plain_kind(out, data, size, KSEG_ASCII);
-    case KSEG_NO_QUOTE: return kseg_plain_kind(out, data, size, KSEG_NO_QUOTE);
-    case KSEG_PRINTABLE: return kseg_plain_kind(out, data, size, KSEG_PRINTABLE);
-    default: return kseg_plain_kind(out, data, size, KSEG_JSON_PLAIN);
-    }
-}
-
-#endif
 
 /* ---- strings of JSON ---- */
 
@@ -330,31 +275,6 @@ KSEG_FOR_SSE42 static size_t kseg_base64_sse42(char *out, const uint8_t *data, s
     return i;
 }
 
-/* The same in two halves of a register: twelve bytes in each. */
-KSEG_FOR_AVX2 static size_t kseg_base64_avx2(char *out, const uint8_t *data, size_t size, size_t readable) {
-    const __m256i spread = _mm256_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10, 1, 0, 2, 1, 4, 3, 5, 4,
-                                            7, 6, 8, 7, 10, 9, 11, 10);
-    const __m256i shifts = _mm256_setr_epi8(71, -4, -4, -4, -4, -4, -4, -4, -4, -4, -4, -19, -16, 65, 0, 0, 71, -4, -4,
-                                            -4, -4, -4, -4, -4, -4, -4, -4, -19, -16, 65, 0, 0);
-    size_t i = 0;
-    for (; size - i >= 28; i += 24, out += 32) {
-        __m128i low = _mm_loadu_si128((const __m128i *)(data + i));
-        __m128i high = _mm_loadu_si128((const __m128i *)(data + i + 12));
-        __m256i in = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
-        in = _mm256_shuffle_epi8(in, spread);
-        __m256i odd = _mm256_and_si256(in, _mm256_set1_epi32(0x0FC0FC00));
-        __m256i even = _mm256_and_si256(in, _mm256_set1_epi32(0x003F03F0));
-        odd = _mm256_mulhi_epu16(odd, _mm256_set1_epi32(0x04000040));
-        even = _mm256_mullo_epi16(even, _mm256_set1_epi32(0x01000010));
-        __m256i sextets = _mm256_or_si256(odd, even);
-        __m256i range = _mm256_subs_epu8(sextets, _mm256_set1_epi8(51));
-        __m256i capital = _mm256_cmpgt_epi8(_mm256_set1_epi8(26), sextets);
-        range = _mm256_or_si256(range, _mm256_and_si256(capital, _mm256_set1_epi8(13)));
-        _mm256_storeu_si256((__m256i *)out, _mm256_add_epi8(_mm256_shuffle_epi8(shifts, range), sextets));
-    }
-    return i + kseg_base64_sse42(out, data + i, size - i, readable - i);
-}
-
 #endif
 
 /* ---- numbers ---- */
@@ -444,11 +364,9 @@ static inline uint64_t kseg_changes(const char *base, ptrdiff_t stride, size_t i
 
 typedef size_t (*kseg_json_fn)(char **, const uint8_t *, size_t, size_t);
 typedef size_t (*kseg_base64_fn)(char *, const uint8_t *, size_t, size_t);
-typedef int (*kseg_plain_fn)(char *, const uint8_t *, size_t, int);
 
 static kseg_json_fn kseg_json = kseg_json_portable;
 static kseg_base64_fn kseg_base64 = kseg_base64_portable;
-static kseg_plain_fn kseg_plain = kseg_plain_portable;
 
 static inline int kseg_text_usable(void) { return kseg_cpu_has(KSEG_CPU_SSE42 | KSEG_CPU_POPCNT); }
 
@@ -458,15 +376,10 @@ static int kseg_text_select(int vectors) {
         return 0;
     kseg_json = kseg_json_portable;
     kseg_base64 = kseg_base64_portable;
-    kseg_plain = kseg_plain_portable;
 #if defined(__x86_64__)
     if (vectors) {
         kseg_json = kseg_json_sse42;
         kseg_base64 = kseg_base64_sse42;
-    }
-    if (vectors && kseg_cpu_has(KSEG_CPU_AVX2)) {
-        kseg_base64 = kseg_base64_avx2;
-        kseg_plain = kseg_plain_avx2;
     }
 #endif
     return 1;
