@@ -1,7 +1,8 @@
 /* The search for bytes that records have to hold.
  *
- * Two bytes of the needle that are rare in records are compared at 64 positions together, which the compiler turns into
- * a few vector instructions; the whole needle is compared where both fit. Needles of one byte have the same byte twice.
+ * The C library finds bytes as they are. Where the case of letters does not count, two bytes of the needle that are rare in
+ * records are compared at 64 positions together, which the compiler turns into a few vector instructions; the whole needle
+ * is compared where both fit. Needles of one byte have the same byte twice.
  */
 #ifndef KSEG_NEEDLE_H
 #define KSEG_NEEDLE_H
@@ -31,21 +32,21 @@ static inline uint8_t kseg_small(uint8_t c) { return c >= 'A' && c <= 'Z' ? (uin
 static inline uint8_t kseg_capital(uint8_t c) { return c >= 'a' && c <= 'z' ? (uint8_t)(c & 0xdf) : c; }
 
 /* How common a byte is in records: text, JSON, small numbers. */
-static int kseg_commonness(uint8_t c, int folds) {
+static int kseg_commonness(uint8_t c) {
     static const char common[] = "etaoinsr\"01l,:dc2-345678u9mpf.h_g/bvyw{}kTSACxEDIRNOPLMzjUGFqHBV[]=";
     const char *found = (const char *)memchr(common, c, sizeof common - 1);
     if (c == 0 || c == ' ')
         return 256;
     if (found == NULL && c < 8)
         return 128;
-    return found == NULL ? folds && c != kseg_capital(c) : (int)(sizeof common - (size_t)(found - common));
+    return found == NULL ? c != kseg_capital(c) : (int)(sizeof common - (size_t)(found - common));
 }
 
 static kseg_needle kseg_needle_of(const uint8_t *bytes, int64_t size, int folds) {
     kseg_needle needle = {bytes, size, {0, 0}, folds};
     int least[2] = {1 << 10, 1 << 10};
     for (int64_t i = 0; i < size && i < KSEG_RARE_WITHIN; i++) {
-        int common = kseg_commonness(bytes[i], folds);
+        int common = kseg_commonness(bytes[i]);
         if (common < least[0]) {
             needle.rare[1] = needle.rare[0];
             least[1] = least[0];
@@ -60,20 +61,16 @@ static kseg_needle kseg_needle_of(const uint8_t *bytes, int64_t size, int folds)
 }
 
 static inline int kseg_is_needle(const kseg_needle *needle, const uint8_t *p) {
-    if (!needle->folds)
-        return memcmp(p, needle->bytes, (size_t)needle->size) == 0;
     for (int64_t i = 0; i < needle->size; i++)
         if (kseg_small(p[i]) != needle->bytes[i])
             return 0;
     return 1;
 }
 
-/* The same search in linear time, for data in which the needle begins almost everywhere. Bytes whose case does not count
- * are copied; without memory for that the answer is their end, which is no place of a needle. */
+/* The same search in linear time, for data in which the needle begins almost everywhere. The bytes are copied; without
+ * memory for that the answer is their end, which is no place of a needle. */
 static const uint8_t *kseg_find_steadily(const kseg_needle *needle, const uint8_t *p, const uint8_t *end) {
     const size_t size = (size_t)(end - p);
-    if (!needle->folds)
-        return (const uint8_t *)memmem(p, size, needle->bytes, (size_t)needle->size);
     uint8_t *small = (uint8_t *)malloc(size + 1);
     if (small == NULL)
         return end;
@@ -86,22 +83,18 @@ static const uint8_t *kseg_find_steadily(const kseg_needle *needle, const uint8_
 }
 
 /* Where the needle begins in [p, end); NULL for nowhere, `end` for no memory. Nothing outside is read. */
-static inline const uint8_t *kseg_find_by(const kseg_needle *needle, const uint8_t *p, const uint8_t *end, int folds) {
+static const uint8_t *kseg_find_folded(const kseg_needle *needle, const uint8_t *p, const uint8_t *end) {
     const int64_t at = needle->rare[0], behind = needle->rare[1];
     const uint8_t a = needle->bytes[at], b = needle->bytes[behind];
-    const uint8_t other_a = folds ? kseg_capital(a) : a, other_b = folds ? kseg_capital(b) : b;
+    const uint8_t other_a = kseg_capital(a), other_b = kseg_capital(b);
     const uint8_t *start = p;
     int64_t left = end - p - needle->size + 1, compared = 0; /* places at which it may begin */
     for (; left >= KSEG_SEARCHED_AT; p += KSEG_SEARCHED_AT, left -= KSEG_SEARCHED_AT) {
         const uint8_t *first = p + at, *second = p + behind;
         uint8_t fits[KSEG_SEARCHED_AT], any = 0;
         for (int i = 0; i < KSEG_SEARCHED_AT; i++) { /* becomes a few vector instructions */
-            uint8_t one = (uint8_t)(first[i] == a), two = (uint8_t)(second[i] == b);
-            if (folds) {
-                one |= (uint8_t)(first[i] == other_a);
-                two |= (uint8_t)(second[i] == other_b);
-            }
-            fits[i] = one & two;
+            fits[i] = (uint8_t)((first[i] == a) | (first[i] == other_a)) &
+                      (uint8_t)((second[i] == b) | (second[i] == other_b));
             any |= fits[i];
         }
         if (any == 0)
@@ -123,7 +116,9 @@ static inline const uint8_t *kseg_find_by(const kseg_needle *needle, const uint8
 }
 
 static const uint8_t *kseg_find(const kseg_needle *needle, const uint8_t *p, const uint8_t *end) {
-    return needle->folds ? kseg_find_by(needle, p, end, 1) : kseg_find_by(needle, p, end, 0);
+    if (needle->folds)
+        return kseg_find_folded(needle, p, end);
+    return (const uint8_t *)memmem(p, (size_t)(end - p), needle->bytes, (size_t)needle->size);
 }
 
 #endif

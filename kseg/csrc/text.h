@@ -2,8 +2,8 @@
  *
  * A run is copied up to the first byte that its kind does not hold as it is; what such a byte becomes is the caller's
  * business. Each function may write up to KSEG_TEXT_SLACK bytes more than it answers for. `readable` is at least `size`:
- * bytes up to there may be read, and do not count. All may be called without the GIL and from any thread; kseg_text_select changes the whole process, and all
- * forms write the same bytes.
+ * bytes up to there may be read, and do not count. All may be called without the GIL and from any thread;
+ * kseg_text_select changes the whole process, and both forms write the same bytes.
  *
  * Sources: RFC 8259 section 7 (JSON), RFC 4648 section 4 (base64); W. Mula, "SSE: conversion to base64".
  */
@@ -162,7 +162,7 @@ static inline char kseg_letter(uint8_t byte) {
 }
 
 /* Bytes and their two-letter escapes, up to one that wants more than that: answers the bytes taken, and moves `out`. */
-static size_t kseg_json_portable(char **out, const uint8_t *data, size_t size, size_t readable) {
+static size_t kseg_json(char **out, const uint8_t *data, size_t size, size_t readable) {
     size_t i = 0;
     for (;;) {
         size_t run = kseg_copy_run(*out, data + i, size - i, readable - i, KSEG_JSON_PLAIN);
@@ -177,82 +177,7 @@ static size_t kseg_json_portable(char **out, const uint8_t *data, size_t size, s
     }
 }
 
-#if defined(__x86_64__)
-
-/* For each choice of eight bytes: which of them, or a backslash (8), stands in each place; zeros behind. */
-static uint8_t kseg_spread[256][16];
-
-static void kseg_build_spread(void) {
-    for (int choice = 0; choice < 256; choice++) {
-        int at = 0;
-        memset(kseg_spread[choice], 0x80, 16);
-        for (int i = 0; i < 8; i++) {
-            if (choice >> i & 1)
-                kseg_spread[choice][at++] = 8;
-            kseg_spread[choice][at++] = (uint8_t)i;
-        }
-    }
-}
-
-KSEG_FOR_SSE42 static inline char *kseg_put_half(char *out, __m128i half, unsigned escaped, unsigned count) {
-    __m128i places = _mm_loadu_si128((const __m128i *)kseg_spread[escaped]);
-    _mm_storeu_si128((__m128i *)out, _mm_shuffle_epi8(half, places));
-    return out + count + (unsigned)__builtin_popcount(escaped);
-}
-
-/* The five bytes with such an escape differ in their low four bits: one lookup finds which a byte could be, another
- * the letter that stands for it. */
-KSEG_FOR_SSE42 static size_t kseg_json_sse42(char **put, const uint8_t *data, size_t size, size_t readable) {
-    const __m128i names = _mm_setr_epi8(-1, -1, 0x22, -1, -1, -1, -1, -1, -1, 9, 10, -1, 0x5C, 13, -1, -1);
-    const __m128i letters = _mm_setr_epi8(0, 0, 0x22, 0, 0, 0, 0, 0, 0, 0x74, 0x6E, 0, 0x5C, 0x72, 0, 0);
-    const __m128i slashes = _mm_set1_epi8(0x5C), space = _mm_set1_epi8(0x20), del = _mm_set1_epi8(0x7F);
-    char *out = *put;
-    size_t i = 0;
-    while (i < size) {
-        unsigned count = size - i < 16 ? (unsigned)(size - i) : 16, within = (1U << count) - 1;
-        __m128i bytes = kseg_load(data + i, count, readable - i);
-        __m128i found = _mm_cmpeq_epi8(_mm_shuffle_epi8(names, bytes), bytes);
-        __m128i odd = _mm_or_si128(_mm_cmplt_epi8(bytes, space), _mm_cmpeq_epi8(bytes, del));
-        if (KSEG_LIKELY(((unsigned)_mm_movemask_epi8(_mm_or_si128(found, odd)) & within) == 0)) {
-            _mm_storeu_si128((__m128i *)out, bytes);
-            out += count;
-            i += count;
-            continue;
-        }
-        unsigned escaped = (unsigned)_mm_movemask_epi8(found) & within;
-        unsigned others = (unsigned)_mm_movemask_epi8(odd) & within & ~escaped;
-        if (others != 0) {
-            count = (unsigned)__builtin_ctz(others);
-            escaped &= (1U << count) - 1;
-        }
-        if (escaped == 0) {
-            _mm_storeu_si128((__m128i *)out, bytes);
-            out += count;
-        } else {
-            bytes = _mm_blendv_epi8(bytes, _mm_shuffle_epi8(letters, bytes), found);
-            unsigned first = count < 8 ? count : 8;
-            out = kseg_put_half(out, _mm_unpacklo_epi64(bytes, slashes), escaped & 0xFF, first);
-            out = kseg_put_half(out, _mm_unpackhi_epi64(bytes, slashes), escaped >> 8, count - first);
-        }
-        i += count;
-        if (others != 0)
-            break;
-    }
-    *put = out;
-    return i;
-}
-
-#endif
-
 /* ---- base64: all of it, or whole groups of three bytes, as many as are quick; the caller writes the rest ---- */
-
-static size_t kseg_base64_portable(char *out, const uint8_t *data, size_t size, size_t readable) {
-    (void)out;
-    (void)data;
-    (void)size;
-    (void)readable;
-    return 0;
-}
 
 #if defined(__x86_64__)
 
@@ -362,26 +287,23 @@ static inline uint64_t kseg_changes(const char *base, ptrdiff_t stride, size_t i
 
 /* ---- the choice ---- */
 
-typedef size_t (*kseg_json_fn)(char **, const uint8_t *, size_t, size_t);
-typedef size_t (*kseg_base64_fn)(char *, const uint8_t *, size_t, size_t);
+static int kseg_text_vectors;
 
-static kseg_json_fn kseg_json = kseg_json_portable;
-static kseg_base64_fn kseg_base64 = kseg_base64_portable;
+static size_t kseg_base64(char *out, const uint8_t *data, size_t size, size_t readable) {
+#if defined(__x86_64__)
+    if (kseg_text_vectors)
+        return kseg_base64_sse42(out, data, size, readable);
+#endif
+    return (void)out, (void)data, (void)size, (void)readable, 0;
+}
 
 static inline int kseg_text_usable(void) { return kseg_cpu_has(KSEG_CPU_SSE42 | KSEG_CPU_POPCNT); }
 
-/* Take the vector forms, if this CPU has them, or the portable ones; answers whether the choice could be had. */
+/* Take the vector form, if this CPU has it, or leave all to the caller; answers whether the choice could be had. */
 static int kseg_text_select(int vectors) {
     if (vectors && !kseg_text_usable())
         return 0;
-    kseg_json = kseg_json_portable;
-    kseg_base64 = kseg_base64_portable;
-#if defined(__x86_64__)
-    if (vectors) {
-        kseg_json = kseg_json_sse42;
-        kseg_base64 = kseg_base64_sse42;
-    }
-#endif
+    kseg_text_vectors = vectors;
     return 1;
 }
 
@@ -399,9 +321,6 @@ static void kseg_text_init(void) {
             *text++ = (char)(48 + i / 10 % 10);
         *text = (char)(48 + i % 10);
     }
-#if defined(__x86_64__)
-    kseg_build_spread();
-#endif
     kseg_text_select(kseg_text_usable());
 }
 
