@@ -39,7 +39,7 @@ def suggestion(words: Iterable[str], names: Iterable[str], otherwise: str = "") 
         names: that there are.
         otherwise: follows a semicolon where no name is similar; nothing does without it.
     """
-    from difflib import get_close_matches  # slow to load, for words that nobody knows
+    from difflib import get_close_matches  # slow to load, and seldom needed
 
     known = list(names)
     for word in words:
