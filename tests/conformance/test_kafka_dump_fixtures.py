@@ -104,9 +104,11 @@ def printed_then(case: Path) -> Iterator[Printed]:
 
 #: Options that kseg does not have: `kseg verify` compares indexes with their logs.
 GONE = ("--verify-index-only", "--index-sanity-check")
-#: What Kafka's tool says of an index that differs from its log, and of bytes behind the batches.
+#: What Kafka's tool says of an index that differs from its log, of bytes behind the batches, and of a
+#: snapshot that it cannot read.
 COMPLAINTS = re.compile(
-    rb"^(Mismatches in|Found |The following indexed|Indexed? |  Index ).*\n?", re.MULTILINE
+    rb"^(Mismatches in|Found |The following indexed|Indexed? |  Index |Snapshot failed ).*\n?",
+    re.MULTILINE,
 )
 
 
