@@ -23,9 +23,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Cells
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -41,7 +41,6 @@ from kseg.format.header import FIELDS, BatchHeader
 from kseg.format.take import take_binary, take_headers, take_rows
 from kseg.format.values import BinaryColumn, HeadersColumn, RecordColumns
 from kseg.frames import Table
-from kseg.internal.ids import id_text
 from kseg.log.copies import (
     EPOCH,
     FILE,
@@ -83,8 +82,7 @@ _Sides = tuple[Int64s, Int64s]
 LISTED_MAX: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange(Documented):
+class OffsetRange(NamedTuple):
     """Offsets from the first to the last one."""
 
     first_offset: int
@@ -92,31 +90,54 @@ class OffsetRange(Documented):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference(OffsetRange):
+class Difference(Documented):
     """Offsets where both copies have records that differ.
 
     Attributes:
+        first_offset, last_offset: from the first to the last one.
         batches: the first batch there of the first copy, and of the other one.
     """
 
+    first_offset: int
+    last_offset: int
     batches: tuple[BatchSeen, BatchSeen]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ranges(Documented):
-    """Ranges of offsets of one kind: the first `LISTED_MAX` of them.
+    """Ranges of offsets of one kind, by offset; bounded in size, whatever their number.
 
     Attributes:
-        listed: by offset.
+        listed: the first `LISTED_MAX` of them.
         count: how many there are.
         batches: how many batches lie in them; with `--records`, how many records.
+        end: the last offset of the last one; None without any.
     """
 
     DOCUMENT = "ranges=listed count batches"
 
-    listed: tuple[OffsetRange, ...] = ()
+    listed: list[OffsetRange] = field(default_factory=list)
     count: int = 0
     batches: int = 0
+    end: int | None = None
+
+    def add(self, first: Int64s, last: Int64s, batches: int) -> None:
+        """Note ranges behind those before."""
+        if not len(first):
+            return
+        first, last = joined(first, last)
+        self.batches += batches
+        goes_on = self.end is not None and int(first[0]) <= self.end + 1
+        if goes_on and self.count == len(self.listed):
+            self.listed[-1] = self.listed[-1]._replace(last_offset=int(last[0]))
+        self.count += len(first) - goes_on
+        new = slice(int(goes_on), goes_on + LISTED_MAX - len(self.listed))
+        self.listed += map(OffsetRange, first[new].tolist(), last[new].tolist())
+        self.end = int(last[-1])
+
+
+def _two_ranges() -> tuple[Ranges, Ranges]:
+    return Ranges(), Ranges()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +165,9 @@ class CopySeen(Documented):
 
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
-        return {
-            "path": self.path,
-            "topic_id": None if self.topic_id is None else id_text(self.topic_id),
-            "log_start_offset": self.log_start_offset,
-            "log_end_offset": self.log_end_offset,
-            "segments": self.segments,
-            "bytes": self.bytes,
-            "batches": self.batches,
-            "unknown": document(self.unknown[:LISTED_MAX]),
-            "unknown_count": len(self.unknown),
-            "error": self.error,
-        }
+        found = Documented.to_dict(self)
+        found |= {"unknown": found["unknown"][:LISTED_MAX], "unknown_count": len(self.unknown)}
+        return found | {"error": found.pop("error")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +192,10 @@ class Compared(Documented):
     same_batches: int = 0
     differences: tuple[Difference, ...] = ()
     difference_count: int = 0
-    epochs: Ranges = Ranges()
-    lacks: tuple[Ranges, Ranges] = (Ranges(), Ranges())
+    epochs: Ranges = field(default_factory=Ranges)
+    lacks: tuple[Ranges, Ranges] = field(default_factory=_two_ranges)
     ahead: tuple[int, int] = (0, 0)
-    compacted: tuple[Ranges, Ranges] = (Ranges(), Ranges())
+    compacted: tuple[Ranges, Ranges] = field(default_factory=_two_ranges)
 
     @property
     def divergence(self) -> Difference | None:
@@ -314,67 +326,10 @@ def joined(first: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
     return first[begins], last[ends]
 
 
-class RangeList:
-    """Ranges as they are found, by offset; bounded in size, whatever their number.
-
-    Attributes:
-        listed: first and last offset of the first `LISTED_MAX`.
-        count: of all.
-        batches: that lie in them.
-    """
-
-    __slots__ = ("_last", "batches", "count", "listed")
-
-    def __init__(self) -> None:
-        """Start without any."""
-        self.listed: list[tuple[int, int]] = []
-        self.count = self.batches = 0
-        self._last: int | None = None
-
-    def add(self, first: Int64s, last: Int64s, batches: int) -> None:
-        """Note ranges behind those before."""
-        if not len(first):
-            return
-        first, last = joined(first, last)
-        self.batches += batches
-        goes_on = self._last is not None and int(first[0]) <= self._last + 1
-        if goes_on and self.count == len(self.listed):
-            self.listed[-1] = (self.listed[-1][0], int(last[0]))
-        self.count += len(first) - goes_on
-        at = int(goes_on)
-        left = LISTED_MAX - len(self.listed)
-        self.listed += zip(
-            first[at : at + left].tolist(), last[at : at + left].tolist(), strict=True
-        )
-        self._last = int(last[-1])
-
-    def value(self) -> Ranges:
-        """The ranges so far."""
-        listed = tuple(OffsetRange(*each) for each in self.listed)
-        return Ranges(listed, self.count, self.batches)
-
-
 # ---- records -------------------------------------------------------------------------------------
 
 _FIELDS: Final = ("offset", "leader_epoch", "timestamp", "key", "value", "headers")
 _NONE: Final = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordsFound:
-    """Differences between the records of two copies, as offsets, int64[n], ascending.
-
-    Attributes:
-        differing: both have a record there, and these differ.
-        epochs: the same record under another leader epoch.
-        lacks: by copy, the offsets that it has and the other one lacks.
-        compacted: the same, where compaction has taken it from the other one.
-    """
-
-    differing: Int64s
-    epochs: Int64s
-    lacks: tuple[Int64s, Int64s]
-    compacted: tuple[Int64s, Int64s]
 
 
 def _pieces(copy: Copy, rows: Int64s) -> Iterator[RecordColumns]:
@@ -420,7 +375,12 @@ def _compared(
     copies: tuple[Copy, Copy],
     sides: tuple[Int64s, Int64s],
     pieces: tuple[RecordColumns | None, RecordColumns | None],
-) -> RecordsFound:
+) -> tuple[Int64s, Int64s, list[Int64s], list[Int64s]]:
+    """Offsets of differences between the records of two copies, int64[n], ascending.
+
+    Records that differ, the same ones under another leader epoch; and by copy the records that it
+    has and the other one lacks, and those that compaction has taken from the other one.
+    """
     offsets = [_NONE if piece is None else piece.offset for piece in pieces]
     common, mine, theirs = np.intersect1d(offsets[0], offsets[1], return_indices=True)
     differing = epochs = _NONE
@@ -435,7 +395,7 @@ def _compared(
         gone = _is_compacted(alone, copies[1 - side], sides[1 - side])
         lacks.append(alone[~gone])
         compacted.append(alone[gone])
-    return RecordsFound(differing, epochs, (lacks[0], lacks[1]), (compacted[0], compacted[1]))
+    return differing, epochs, lacks, compacted
 
 
 def _is_compacted(offsets: Int64s, other: Copy, rows: Int64s) -> Bools:
@@ -501,11 +461,11 @@ class Pair:
         self._unknown: Final = (first.unknown_ranges, other.unknown_ranges)
         self._by_records: Final = records
         self._same = 0
-        self._epochs = RangeList()
-        self._lacks = (RangeList(), RangeList())
-        self._compacted = (RangeList(), RangeList())
+        self._epochs = Ranges()
+        self._lacks = _two_ranges()
+        self._compacted = _two_ranges()
         self._ahead = [0, 0]
-        self._differing = RangeList()
+        self._differing = Ranges()
         self._batches: list[tuple[BatchSeen, BatchSeen]] = []
 
     def feed(self, one: Int64s, other: Int64s) -> None:
@@ -563,13 +523,13 @@ class Pair:
         sides = (_merged(differing[0], lacking[0]), _merged(differing[1], lacking[1]))
         pieces = (_pieces(copy, rows) for copy, rows in zip(self._copies, sides, strict=True))
         for aligned in _aligned(*pieces):
-            found = _compared(self._copies, sides, aligned)
-            self._note_differing(differing, found.differing, found.differing, len(found.differing))
-            self._epochs.add(found.epochs, found.epochs, len(found.epochs))
+            differ, epochs, lacks, compacted = _compared(self._copies, sides, aligned)
+            self._note_differing(differing, differ, differ, len(differ))
+            self._epochs.add(epochs, epochs, len(epochs))
             for side in (0, 1):
                 for ranges, offsets in (
-                    (self._lacks[side], found.lacks[side]),
-                    (self._compacted[side], found.compacted[side]),
+                    (self._lacks[side], lacks[side]),
+                    (self._compacted[side], compacted[side]),
                 ):
                     known = self._known_to(1 - side, offsets, offsets)
                     offsets = offsets[known & (offsets >= self._start)]
@@ -584,10 +544,10 @@ class Pair:
             self._same,
             tuple(Difference(*offsets, batches) for offsets, batches in listed),
             self._differing.count,
-            self._epochs.value(),
-            (self._lacks[0].value(), self._lacks[1].value()),
+            self._epochs,
+            self._lacks,
             (self._ahead[0], self._ahead[1]),
-            (self._compacted[0].value(), self._compacted[1].value()),
+            self._compacted,
         )
 
     def _relation(self) -> str:
@@ -687,17 +647,11 @@ def examine(unit: DiffUnit) -> PartitionDiff:
     """
     if sum(each.is_readable for each in unit.copies) > 1:
         with suppress(KsegError, OSError):
-            assumed = [
-                _CopyRead(each, Copy.assumed(each.path, unit.mapping))
-                if each.is_readable
-                else _CopyRead(each, error=each.error)
-                for each in unit.copies
-            ]
-            return _partition_diff(unit, assumed)
+            return _partition_diff(unit, checks=False)
     with suppress(KsegError, OSError):
-        return _partition_diff(unit, [_read_copy(each, unit) for each in unit.copies])
+        return _partition_diff(unit)
     try:
-        return _partition_diff(unit, [_read_copy(each, unit) for each in unit.copies])
+        return _partition_diff(unit)
     except (KsegError, OSError) as error:
         why = f"it changed while it was read: {_reason_of(error)}"
         failed = [CopySeen(each.path, each.topic_id, error=why) for each in unit.copies]
@@ -710,60 +664,59 @@ def _reason_of(error: KsegError | OSError) -> str:
     return os_reason(error) if isinstance(error, OSError) else str(error)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _CopyRead:
-    """A copy, or why it cannot be read."""
-
-    asked: CopyPath
-    copy: Copy | None = None
-    error: str | None = None
-
-    @property
-    def seen(self) -> CopySeen:
-        """Its facts, once it was compared."""
-        copy = self.copy
-        if copy is None:
-            return CopySeen(self.asked.path, self.asked.topic_id, error=self.error)
-        segments = copy.provable.segments
-        return CopySeen(
-            self.asked.path,
-            self.asked.topic_id,
-            copy.start_offset,
-            copy.end_offset,
-            len(segments),
-            sum(segment.size for segment in segments),
-            copy.batches,
-            copy.unknown,
-        )
+def _seen(asked: CopyPath, copy: Copy | CopySeen) -> CopySeen:
+    """The facts of a copy, once it was compared."""
+    if isinstance(copy, CopySeen):
+        return copy
+    segments = copy.provable.segments
+    return CopySeen(
+        asked.path,
+        asked.topic_id,
+        copy.start_offset,
+        copy.end_offset,
+        len(segments),
+        sum(segment.size for segment in segments),
+        copy.batches,
+        copy.unknown,
+    )
 
 
-def _partition_diff(unit: DiffUnit, looked: Sequence[_CopyRead]) -> PartitionDiff:
+def _partition_diff(unit: DiffUnit, *, checks: bool = True) -> PartitionDiff:
     """Compare the copies that can be read with the first of them.
+
+    Args:
+        unit: the copies.
+        checks: read their checksums; else they are assumed to be sound.
 
     Raises:
         KsegError, OSError: a copy has changed since it was read, or may not be sound.
     """
-    readable = [each for each in looked if each.copy is not None]
-    first = (readable or looked)[0]
-    others = [each for each in looked if each is not first]
-    pairs = _pairs(unit, [each.copy for each in readable if each.copy is not None])
+    copies = [_read_copy(each, unit, checks=checks) for each in unit.copies]
+    readable = [copy for copy in copies if isinstance(copy, Copy)]
+    pairs = iter(_pairs(unit, readable))
+    at = copies.index(readable[0]) if readable else 0
     compared = [
-        Compared(each.seen, each.asked.lacks or "unreadable")
-        if each.copy is None
-        else pairs.pop(0).value(each.seen)
-        for each in others
+        Compared(copy, asked.lacks or "unreadable")
+        if isinstance(copy, CopySeen)
+        else next(pairs).value(_seen(asked, copy))
+        for number, (asked, copy) in enumerate(zip(unit.copies, copies, strict=True))
+        if number != at
     ]
-    return PartitionDiff(unit.topic, unit.partition, first.seen, tuple(compared))
+    first = _seen(unit.copies[at], copies[at])
+    return PartitionDiff(unit.topic, unit.partition, first, tuple(compared))
 
 
-def _read_copy(asked: CopyPath, unit: DiffUnit) -> _CopyRead:
-    """Read one copy with its checksums."""
-    if not asked.is_readable:
-        return _CopyRead(asked, error=asked.error)
-    try:
-        return _CopyRead(asked, Copy.read(asked.path, unit.mapping))
-    except (KsegError, OSError) as error:
-        return _CopyRead(asked, error=_reason_of(error))
+def _read_copy(asked: CopyPath, unit: DiffUnit, *, checks: bool) -> Copy | CopySeen:
+    """Read one copy; or say why that is not possible."""
+    error = asked.error
+    if asked.is_readable:
+        try:
+            return (Copy.read if checks else Copy.assumed)(asked.path, unit.mapping)
+        except (KsegError, OSError) as fault:
+            if not checks:
+                raise
+            error = _reason_of(fault)
+    return CopySeen(asked.path, asked.topic_id, error=error)
 
 
 def _pairs(unit: DiffUnit, copies: list[Copy]) -> list[Pair]:
@@ -870,9 +823,7 @@ __all__ = [
     "OffsetRange",
     "Pair",
     "PartitionDiff",
-    "RangeList",
     "Ranges",
-    "RecordsFound",
     "diff",
     "diff_of",
     "examine",

@@ -41,7 +41,6 @@ from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID
 
 import numpy as np
 
@@ -57,7 +56,6 @@ from kseg.files.atomic import replace_file
 from kseg.files.checkpoints import EpochEntry, TopicPartition
 from kseg.format.header import FIELDS, BatchHeader
 from kseg.frames import Table, counted
-from kseg.internal.ids import id_text
 from kseg.log import data_directory
 from kseg.log.copies.joining import Chosen, CopyPath, JoinedCopies, join_copies, places_of
 from kseg.log.copies.source import (
@@ -87,7 +85,6 @@ from kseg.log.epochs import UNDEFINED, LeaderEpochs
 from kseg.log.salvage.output import (
     REPORT,
     TargetPartition,
-    TargetSegment,
     beside,
     check_output,
     target_segments,
@@ -192,42 +189,33 @@ LEFT_OUT: Final = {
 _NO_DIFFERENCE: Final = "deleted"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMerge:
-    """One partition of a merge.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMerge(TargetPartition, Documented):
+    """One partition of a merge, as it is to be written.
 
     Attributes:
-        partition: its name in checkpoints.
         topic_id: None where no copy says it.
         copies: by rank: that of the latest leader first, unreadable ones last.
-        log_start_offset, log_end_offset: of the merged log.
         high_watermark: the highest one beside a copy; None without one.
         runs: the runs it takes, by offset: consecutive batches in a file of a copy.
-        segments: the same as segments, by base offset.
         missing: offsets that no copy has.
         left_out: sound batches that it does not take.
         conflicts: batches that contradict each other, the first of them.
         undecided: how many conflicts nothing decides.
     """
 
-    partition: TopicPartition
-    topic_id: UUID | None
+    DOCUMENT = (
+        "topic=partition.topic partition=partition.partition topic_id log_start_offset"
+        " log_end_offset high_watermark segments=segment_count batches bytes copies missing"
+        " left_out conflicts undecided"
+    )
+
     copies: tuple[MergedCopy, ...]
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int | None
     runs: tuple[Span, ...]
-    segments: tuple[TargetSegment, ...]
     missing: tuple[LostOffsets, ...]
     left_out: tuple[LeftOut, ...]
     conflicts: tuple[Conflict, ...]
     undecided: int
-    epochs: tuple[EpochEntry, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Of its directory."""
-        return f"{self.partition.topic}-{self.partition.partition}"
 
     @property
     def ok(self) -> bool:
@@ -236,31 +224,17 @@ class PartitionMerge:
         failed = any(copy.error is not None for copy in self.copies)
         return not (self.missing or self.conflicts or differs or failed)
 
+    @property
+    def batches(self) -> int:
+        """The number of batches that it takes."""
+        return sum(each.batches for each in self.runs)
+
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
         """As in `--json`; with `runs` as in the report that lies beside the output."""
-        found: dict[str, Any] = {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
-            "topic_id": None if self.topic_id is None else id_text(self.topic_id),
-            "log_start_offset": self.log_start_offset,
-            "log_end_offset": self.log_end_offset,
-            "high_watermark": self.high_watermark,
-            "segments": len(self.segments),
-            "batches": sum(each.batches for each in self.runs),
-            "bytes": sum(each.size for each in self.runs),
-            "copies": document(self.copies),
-            "missing": [
-                {"first_offset": one.first_offset, "last_offset": one.last_offset}
-                | {"at_most": one.at_most}
-                for one in self.missing
-            ],
-            "left_out": document(self.left_out),
-            "conflicts": document(self.conflicts),
-            "undecided": self.undecided,
-        }
-        if runs:
-            found["runs"] = document(self.runs)
-        return found
+        found = Documented.to_dict(self)
+        names = ("first_offset", "last_offset", "at_most")
+        found["missing"] = [{name: each[name] for name in names} for each in found["missing"]]
+        return found | ({"runs": document(self.runs)} if runs else {})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -297,7 +271,7 @@ class MergePlan(Table):
     @property
     def bytes(self) -> int:
         """Of the merged logs."""
-        return sum(run.size for each in self.partitions for run in each.runs)
+        return sum(each.bytes for each in self.partitions)
 
     def to_dict(self, *, runs: bool = False) -> dict[str, Any]:
         """As in `--json`; with `runs` as in the report that lies beside the output."""
@@ -359,19 +333,9 @@ class MergePlan(Table):
             document = {"schema": "kseg.merge-report/1", **self.to_dict(runs=True)}
             replace_file(place / REPORT, json.dumps(document).encode() + b"\n")
 
-        targets = [
-            TargetPartition(
-                each.partition,
-                each.segments,
-                each.log_end_offset,
-                each.topic_id,
-                each.log_start_offset,
-                each.high_watermark,
-                each.epochs,
-            )
-            for each in self.partitions
-        ]
-        write_output(self.out, targets, sources=self.sources, finish=finish, progress=progress)
+        write_output(
+            self.out, self.partitions, sources=self.sources, finish=finish, progress=progress
+        )
         return beside(self.out) / REPORT
 
 
@@ -1033,18 +997,18 @@ def _plan(joined: JoinedCopies, prefer: frozenset[str], tier: TierLike) -> Parti
     marks = (data_directory.offsets_beside(copy.provable.path).high_watermark for copy in copies)
     return PartitionMerge(
         TopicPartition(joined.topic, joined.partition),
-        joined.topic_id,
-        (*map(_merged, ranked, choosing.taken.tolist()), *failed),
-        max(choosing.start, segments[0].base_offset),
-        end,
-        max((min(mark, end) for mark in marks if mark is not None), default=None),
-        tuple(choosing.runs.taken),
         segments,
-        choosing.gaps.missing(end),
-        choosing.left_out,
-        (*choosing.conflicts, *doubts[:CONFLICTS_MAX]),
-        choosing.undecided + len(doubts),
+        end,
+        joined.topic_id,
+        max(choosing.start, segments[0].base_offset),
+        max((min(mark, end) for mark in marks if mark is not None), default=None),
         _earlier_epochs(copies, end, tier),
+        copies=(*map(_merged, ranked, choosing.taken.tolist()), *failed),
+        runs=tuple(choosing.runs.taken),
+        missing=choosing.gaps.missing(end),
+        left_out=choosing.left_out,
+        conflicts=(*choosing.conflicts, *doubts[:CONFLICTS_MAX]),
+        undecided=choosing.undecided + len(doubts),
     )
 
 

@@ -77,7 +77,7 @@ class TargetPartition:
     Attributes:
         partition: its name in checkpoints, and its directory.
         segments: by base offset; one without a batch is where an empty log begins.
-        end_offset: behind the last batch.
+        log_end_offset: behind the last batch.
         topic_id: for `partition.metadata`; None writes none.
         log_start_offset: the first offset to be read.
         high_watermark: None notes none.
@@ -89,7 +89,7 @@ class TargetPartition:
 
     partition: TopicPartition
     segments: tuple[TargetSegment, ...]
-    end_offset: int
+    log_end_offset: int
     topic_id: UUID | None = None
     log_start_offset: int = 0
     high_watermark: int | None = None
@@ -101,6 +101,11 @@ class TargetPartition:
     def name(self) -> str:
         """Of its directory."""
         return f"{self.partition.topic}-{self.partition.partition}"
+
+    @property
+    def segment_count(self) -> int:
+        """The number of its segments."""
+        return len(self.segments)
 
     @property
     def bytes(self) -> int:
@@ -301,10 +306,10 @@ def _derive(making: Path, partitions: Sequence[TargetPartition]) -> None:
                 keep_cut=False,
             )
             plan = report.plan
-            if plan.truncated_bytes or plan.log_end_offset != each.end_offset:
+            if plan.truncated_bytes or plan.log_end_offset != each.log_end_offset:
                 raise StalePlanError(
                     f"the copy ends at offset {plan.log_end_offset}, not at "
-                    f"{each.end_offset}: a source has changed since the plan was made",
+                    f"{each.log_end_offset}: a source has changed since the plan was made",
                     path=making / each.name,
                 )
             epochs = joined_epochs(each.epochs, plan.epochs)

@@ -49,7 +49,6 @@ from kseg.format.builder import BatchBuilder
 from kseg.format.header import BatchHeader
 from kseg.format.request import Request
 from kseg.frames import Table, counted
-from kseg.internal.ids import id_text
 from kseg.log import data_directory
 from kseg.log.data_directory import CLUSTER_METADATA, EntryKind, entry_of
 from kseg.log.epochs import LeaderEpochs
@@ -125,6 +124,13 @@ class SalvagedPartition(Documented):
             lies behind the end of the log; else None.
     """
 
+    DOCUMENT = (
+        "topic=partition.topic partition=partition.partition path topic_id ok log_start_offset"
+        " log_end_offset segments=target.segment_count bytes kept_bytes=target.bytes batches"
+        " records duplicates=duplicate_batches lost_records at_most lost undecodable unprovable"
+        " transactions markers unproved=unproved_batches start_beyond_end"
+    )
+
     path: str
     partition: TopicPartition
     topic_id: UUID | None
@@ -194,30 +200,8 @@ class SalvagedPartition(Documented):
     def to_dict(self) -> dict[str, Any]:
         """As in `--json`."""
         places = {id(each.source): each for each in self.quarantined}
-        return {
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
-            "path": self.path,
-            "topic_id": None if self.topic_id is None else id_text(self.topic_id),
-            "ok": self.ok,
-            "log_start_offset": self.log_start_offset,
-            "log_end_offset": self.log_end_offset,
-            "segments": len(self.target.segments),
-            "bytes": self.bytes,
-            "kept_bytes": self.target.bytes,
-            "batches": self.batches,
-            "records": self.records,
-            "duplicates": self.duplicate_batches,
-            "lost_records": self.lost_records,
-            "at_most": self.at_most,
-            "lost": document(self.lost),
-            "undecodable": document(self.undecodable),
-            "unprovable": [_unprovable(one, places.get(id(one))) for one in self.unprovable],
-            "transactions": document(self.transactions),
-            "markers": self.markers,
-            "unproved": self.unproved_batches,
-            "start_beyond_end": self.start_beyond_end,
-        }
+        unprovable = [_unprovable(one, places.get(id(one))) for one in self.unprovable]
+        return Documented.to_dict(self) | {"unprovable": unprovable}
 
 
 def _unprovable(one: Span, place: Quarantined | None) -> dict[str, Any]:
@@ -700,7 +684,7 @@ def _put_plan(
         partition=partition,
         topic_id=known.topic_id,
         log_start_offset=max(target.log_start_offset, segments[0].base_offset),
-        log_end_offset=target.end_offset,
+        log_end_offset=target.log_end_offset,
         bytes=sum(each.size for each in known.segments),
         batches=sum(run.batches for run in runs) + markers,
         records=None if records is None else records + markers,

@@ -101,7 +101,7 @@ def test_a_source_that_has_changed_leaves_no_output_and_the_next_run_begins_anew
 ) -> None:
     source, out = write_copy(tmp_path / "in" / "t-0", BASE), tmp_path / "out"
     plan = target(source)
-    stale = replace(plan, end_offset=13)
+    stale = replace(plan, log_end_offset=13)
     with pytest.raises(StalePlanError):
         write_output(out, [stale], sources=[source])
     assert not out.exists()
