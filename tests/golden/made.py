@@ -7,8 +7,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from struct import pack
+from uuid import UUID
 
 import kseg
+from kseg.internal.ids import id_text
 from kseg.log.config import LogConfig
 from kseg.log.directory import LogDirectory
 from kseg.log.log import Log
@@ -41,7 +43,9 @@ from tests.unit.log import damaged
 from tests.unit.log.settings.made import (
     FIRST,
     NEWER_BROKER,
+    SECOND,
     Broker,
+    batches,
     partition,
     partition_metadata,
     setting,
@@ -621,3 +625,32 @@ def typed() -> None:
     )
     given = [record(value, key=key, timestamp=20_000 * DAY_MS) for key, value in rows]
     write_segment(DATA / "typed-0", 0, batch(given))
+
+
+def home(path: str, directory_id: int | None = None) -> Broker:
+    """A data directory of node 7; ids of directories below 100 are words."""
+    broker = Broker(Path(path))
+    if directory_id is not None:
+        with (broker.path / "meta.properties").open("a") as file:
+            file.write(f"directory.id={id_text(UUID(int=directory_id))}\n")
+    return broker
+
+
+def roles(kind: str, voters: str = "", directories: str = "data") -> None:
+    """`server.properties` of a node with these roles and voters."""
+    lines = [f"process.roles={kind}", f"controller.quorum.voters={voters}"] if kind else []
+    lines = [f"log.dirs={directories}", "node.id=7", *lines]
+    Path("server.properties").write_text("\n".join(lines) + "\n")
+
+
+def forgetful() -> None:
+    """`data`, whose metadata log is damaged in its second batch: two topics are behind that."""
+    third = UUID(int=5)
+    given = {"orders": FIRST, "payments": SECOND, "__consumer_offsets": third}
+    said = [[topic(name, own), partition(own, 0, [7])] for name, own in given.items()]
+    broker = Broker(DATA).says(*said, [setting("retention.ms", "1")])
+    for name, own in given.items():
+        broker.has(f"{name}-0", own)
+    content = bytearray((broker.log / f"{0:020d}.log").read_bytes())
+    content[len(batches(said[:1])) + 70] = ord("?")
+    (broker.log / f"{0:020d}.log").write_bytes(content)

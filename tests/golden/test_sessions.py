@@ -15,6 +15,7 @@ files. A line that begins at the margin is a step, and the indented lines below 
     @flip FILE AT           change a bit of a byte
     @hold DIRECTORY         another process has the lock until the section ends
     @type WORD ...          run the printed commands that begin with these words
+    @make EXPRESSION        make files, with the names of `made.py` and of what it is built on
     # TEXT                  why
 
 An answer is the exit code, what was printed, `! ` before lines of standard error, and the files
@@ -44,7 +45,9 @@ from tests.fixture_archives import MTIME_S
 from tests.golden import made
 from tests.golden.test_golden import normal, shortened
 from tests.terminal import type_line
+from tests.unit.analysis import breaks, copied
 from tests.unit.files.foreign import holding
+from tests.unit.log.settings import made as cluster
 
 SESSIONS = Path(__file__).parent / "sessions"
 _HEAD = re.compile(r"^== (?P<claim>.*?) \[(?P<made>[\w ]*)\]$")
@@ -55,10 +58,12 @@ _NAME = re.compile(
 _ZEROS = re.compile(r"(?<![\d.])0{8,19}(?=\d+\.)")
 #: What differs between runs or file systems, and what stands for it.
 _NORMAL = (
+    (re.compile(r" && chown --reference=\S+ [^\s\"]+"), ""),  # as root alone
     (re.compile(r"process \d+"), "process ID"),
     (re.compile(r"\d+(?= more with:| bytes of disk (become free with:|are free again))"), "BYTES"),
 )
 _NOW = re.compile(r"\bNOW\b")
+_NAMES = {**vars(breaks), **vars(copied), **vars(cluster), **vars(made)}
 
 
 def sections() -> Iterator[tuple[Path, str]]:
@@ -172,6 +177,9 @@ class Session:
             return _short(normal(done.stdout.decode()))
         elif kind == "<":
             self._typed += words.encode() + b"\n"
+            return ""
+        elif line.startswith("@make "):
+            eval(words.removeprefix("make "), _NAMES)
             return ""
         elif kind == "@":
             name, *given = _NAME.sub(_padded, words).split()

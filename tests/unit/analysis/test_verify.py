@@ -60,7 +60,7 @@ ELSEWHERE = {
     ),
     "record-crc": "test_inner_messages_are_checked_too",
     "changed": "test_a_file_gone",
-    "kraft-snapshot": "tests/unit/analysis/test_doctor_metadata.py",
+    "kraft-snapshot": "tests/golden/sessions/doctor_metadata.txt",
     "time-ahead": "tests/unit/cli/test_cli_words.py",
     "time-negative": "tests/unit/cli/test_cli_words.py",
     "segment-gap": "test_a_gap_between_segments_is_a_warning_where_nothing_compacts",
