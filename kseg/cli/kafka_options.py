@@ -46,6 +46,8 @@ _FLAGS: Final = {
     "deep-iteration": "With --kafka: print records, not only batches.",
     "print-data-log": "With --kafka: print keys and payloads too.",
     "skip-record-metadata": "With --kafka: of records print only key and payload.",
+    "verify-index-only": "With --kafka: compare indexes with their logs, and print no entries.",
+    "index-sanity-check": "With --kafka: of each index say only whether it passes.",
     **{
         name: f"With --kafka: print records of {topic} decoded."
         for name, topic in TOPIC_DECODERS.items()
@@ -74,6 +76,12 @@ def _valued() -> list[Callable[[_F], _F]]:
         ),
         click.option(
             "--max-bytes", type=_COUNT, metavar="N", help="With --kafka: bytes read of each log."
+        ),
+        click.option(
+            "--max-message-size",
+            type=_COUNT,
+            metavar="N",
+            help="With --kafka: an option of Kafka's tool; batches of any size are compared.",
         ),
         click.option("--key-decoder-class", metavar="NAME", help=f"With --kafka: {DECODER_NAMES}."),
         click.option("--value-decoder-class", metavar="NAME", help="With --kafka: likewise."),

@@ -102,12 +102,11 @@ def printed_then(case: Path) -> Iterator[Printed]:
             yield from calls(file.with_name(path.name.removesuffix(".txt.gz")), path)
 
 
-#: Options that kseg does not have: `kseg verify` compares indexes with their logs.
-GONE = ("--verify-index-only", "--index-sanity-check")
-#: What Kafka's tool says of an index that differs from its log, of bytes behind the batches, and of a
-#: snapshot that it cannot read.
+#: What Kafka's tool says of indexes that differ from their logs, of bytes behind the batches, and
+#: of snapshots that it cannot read.
 COMPLAINTS = re.compile(
-    rb"^(Mismatches in|Found |The following indexed|Indexed? |  Index |Snapshot failed ).*\n?",
+    rb"^(Mismatches in|Found |The following indexed|Indexed? |  Index |"
+    rb"Snapshot (?:failed|is corrupt) ).*\n?",
     re.MULTILINE,
 )
 
@@ -132,8 +131,6 @@ def test_dump_prints_the_lines_that_older_tools_had_for_logs(
 
 
 def check(call: Printed, capture: pytest.CaptureFixture[bytes], *options: str) -> None:
-    if any(option in GONE for option in call.options):
-        return
     code = run(["dump", "--kafka", *options, *call.options, str(call.path)])
     got = capture.readouterr()
     out, complaints = without_folders(got.out.partition(b"\n")[2]), without_folders(got.err)
@@ -145,4 +142,5 @@ def check(call: Printed, capture: pytest.CaptureFixture[bytes], *options: str) -
         return
     # Damage is kseg's own error, and the lines go on behind it.
     assert code == (0 if complaints.startswith(b"kseg: warning: ") else 1), call
-    assert out.splitlines()[:1] == wanted.splitlines()[:1], call
+    if not call.threw or wanted:
+        assert out.splitlines()[:1] == wanted.splitlines()[:1], call

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from kseg.cli.kafka_dump.lines import line_pieces
 from kseg.cli.row_writer import RowWriter
+from kseg.constants import Int64s
+from kseg.errors import CorruptIndexError
 from kseg.files import producer_snapshot
 from kseg.files.grammar import FileKind, file_name
 from kseg.files.index import OffsetIndex, TimeIndex
@@ -32,8 +36,38 @@ _TXN = (
 )
 
 
-def print_index(path: Path, writer: RowWriter) -> bool:
+def faults_of(path: Path, *, of_length: bool) -> list[CorruptIndexError]:
+    """Where an index contradicts the log beside it, as `kseg verify` finds it.
+
+    Room behind the used entries is no fault here: a broker's active segment has it.
+
+    Args:
+        path: of the index.
+        of_length: whether the length alone counts, as in Kafka's sanity check.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    from kseg.analysis.verify import verify  # logs do without
+
+    if not path.with_suffix(".log").exists():
+        return []
+    return [
+        CorruptIndexError(finding.message, position=finding.position, offset=finding.offset)
+        for finding in verify(path).findings
+        if Path(finding.path) == path
+        and finding.severity == "error"
+        and finding.code != "index-unused"
+        and (not of_length or finding.code.endswith("-length"))
+    ]
+
+
+def print_index(path: Path, writer: RowWriter | None) -> bool:
     """Write a line for each entry of an offset or a time index; returns whether there are any.
+
+    Args:
+        path: of the index.
+        writer: takes the lines; None writes none.
 
     Raises:
         CorruptIndexError: the file is damaged.
@@ -44,8 +78,12 @@ def print_index(path: Path, writer: RowWriter) -> bool:
     kind = TimeIndex if is_time else OffsetIndex
     line = "timestamp: {0} offset: {1}\n" if is_time else "offset: {0} position: {1}\n"
     with kind.open(path, name.base_offset or 0) as index:
-        columns = index.entries()
-    writer.rows(line_pieces(line, lambda field: columns[int(field)]), len(columns[0]))
+        columns: tuple[Int64s, Int64s] = index.entries()
+        if index.slots and not index.entry_count:  # the first slot is printed, used or not
+            empty, base = np.zeros(1, np.int64), np.array([index.base_offset])
+            columns = (empty, base) if is_time else (base, empty)
+    if writer is not None:
+        writer.rows(line_pieces(line, lambda field: columns[int(field)]), len(columns[0]))
     return len(columns[0]) > 0
 
 

@@ -253,6 +253,8 @@ class DumpOptions(NamedTuple):
         parser: makes the texts of key and payload; None to print neither.
         max_bytes: read only so many bytes of a log; None for all.
         lines: of the release.
+        verify_only: print faults of indexes, and no entries.
+        sanity_only: of an index say only whether it passes.
     """
 
     style: int
@@ -261,6 +263,8 @@ class DumpOptions(NamedTuple):
     parser: Parser | None = None
     max_bytes: int | None = None
     lines: Lines = CURRENT
+    verify_only: bool = False
+    sanity_only: bool = False
 
 
 def style_of(*, terminal: bool) -> int:

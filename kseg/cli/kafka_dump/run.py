@@ -113,6 +113,8 @@ def _options(given: dict[str, Any], out: IO[bytes]) -> DumpOptions:
         deep=given["deep_iteration"] or parser is not None,
         parser=parser,
         max_bytes=given["max_bytes"],
+        verify_only=given["verify_index_only"],
+        sanity_only=given["index_sanity_check"],
         lines=_lines(given),
     )
 
@@ -246,9 +248,16 @@ class KafkaDump(Dump):
         from kseg.cli.kafka_dump import indexes  # logs do without
 
         if source.name.kind in (FileKind.INDEX, FileKind.TIMEINDEX):
-            has_entries = indexes.print_index(source.path, RowWriter(put))
+            sanity_only = self._options.sanity_only
+            faults = indexes.faults_of(source.path, of_length=sanity_only)
+            shows = not (sanity_only or self._options.verify_only)
+            has_entries = indexes.print_index(source.path, RowWriter(put) if shows else None)
             if not has_entries and source.name.kind is FileKind.INDEX:
                 put(self._line(f"{source.path} is empty."))
+            elif sanity_only and not faults:
+                put(self._line(f"{source.path} passed sanity check."))
+            for fault in faults:
+                self.find(fault, source.path, put)
             return
         for line in indexes.lines_of(source.path):
             put(self._line(line))
